@@ -1,0 +1,150 @@
+"""What crosses the engine's line: requests in, deltas and results out, and the counters it keeps.
+
+Plain dataclasses of plain values, so that they travel as msgpack and import anywhere (no torch, no pydantic).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from thothy_ai.engine.errors import InvalidRequestError
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended."""
+
+    STOP = "stop"  # end-of-text, a stop string, or the grammar is complete
+    LENGTH = "length"  # max_tokens, or no room left in context or pool
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message; the engine renders messages with the model's own chat template."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are chosen. The defaults are greedy.
+
+    `seed` fixes a request's draws whatever else is in its batch; None draws one per request.
+    `top_k` 0 and `top_p` 1 switch those off. `repetition_penalty` follows CTRL (Keskar et al., 2019): prompt and
+    output tokens count.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values that no sampler could honour (`InvalidRequestError`, naming the parameter)."""
+        checks = {
+            "max_tokens": self.max_tokens >= 1,
+            "temperature": 0.0 <= self.temperature <= 100.0,
+            "top_k": self.top_k >= 0,
+            "top_p": 0.0 < self.top_p <= 1.0,
+            "min_p": 0.0 <= self.min_p < 1.0,
+            "repetition_penalty": 0.0 < self.repetition_penalty <= 10.0,
+            "seed": self.seed is None or 0 <= self.seed < 2**63,
+            "stop": all(self.stop),
+        }
+        for name, holds in checks.items():
+            if not holds:
+                raise InvalidRequestError(f"{name}={getattr(self, name)!r} is out of range")
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One prompt to complete. Exactly one of `messages`, `text`, `token_ids` is given.
+
+    `schema` is a JSON schema (as JSON text) that the output must match. `profile` names the population whose output
+    lengths this request is like (the service passes a job kind); admission learns from it. `salt` separates prefix
+    caches (the service passes a tenant).
+    """
+
+    id: str
+    messages: tuple[Message, ...] = ()
+    text: str | None = None
+    token_ids: tuple[int, ...] = ()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    schema: str | None = None
+    profile: str = ""
+    salt: str = ""
+    stream: bool = False  # send deltas; without it only the result comes back
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Text (and the tokens behind it) that a streaming request gained since the last delta."""
+
+    id: str
+    text: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationResult:
+    """A finished generation. `compute_seconds` is its share of the device's busy time (GPU-seconds on a GPU)."""
+
+    id: str
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    compute_seconds: float
+    preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """Who the engine is, fixed at start: what a residency record needs."""
+
+    session_id: str  # a UUID, new with every engine process
+    model: str
+    device: str  # "cuda:0 NVIDIA H200", "cpu"
+    dtype: str
+    block_size: int
+    num_blocks: int
+    max_context: int
+    started_at: float  # Unix seconds
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Gauges of this moment and counters since the start."""
+
+    running: int = 0
+    waiting: int = 0
+    batch_size: int = 0  # sequences in the last step
+    blocks_total: int = 0
+    blocks_used: int = 0
+    blocks_cached: int = 0  # free, but still holding a prefix that can be hit
+    memory_used_bytes: int = 0  # of the device; of the process on a CPU
+    memory_total_bytes: int = 0
+    memory_planned_bytes: int = 0  # weights + KV pool + workspace, as planned at start
+    steps: int = 0
+    requests_finished: int = 0
+    requests_aborted: int = 0
+    requests_refused: int = 0
+    preemptions: int = 0
+    prompt_tokens: int = 0  # prompt tokens of admitted requests
+    cached_tokens: int = 0  # of those, found in the prefix cache
+    prefill_tokens: int = 0  # tokens computed before a request's first output token
+    decode_tokens: int = 0
+    output_tokens: int = 0
+    busy_seconds: float = 0.0
+    prefill_seconds: float = 0.0  # parts of busy_seconds
+    decode_seconds: float = 0.0
+    attributed_seconds: float = 0.0  # handed to requests so far; equals busy_seconds when idle

@@ -1,0 +1,160 @@
+"""The block pool: who holds which KV block, and which full blocks can be found again by their tokens.
+
+Owns reference counts, the free list and the prefix index; holds no tensors. Everything is O(1) a block.
+
+The prefix cache is a chain: a full block is known by (its parent's entry, its tokens), where the first block's parent is the
+salt. Entries are compared by identity and by token ids, never by hash alone, so two prompts can't collide. The idea
+of finding blocks by a hash chain is vLLM's automatic prefix caching; the free list that doubles as eviction order likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+DUMMY_BLOCK = 0  # padding writes go there; it is also the free list's sentinel
+
+Chain = int | str  # identity of a registered block's entry, or a salt at the root
+
+
+class NoFreeBlocksError(RuntimeError):
+    """More blocks were asked for than are available; callers check `available` first."""
+
+
+class Prefix(NamedTuple):
+    """A found prefix: its blocks, and the chain that its next block hangs on."""
+
+    blocks: tuple[int, ...]
+    chain: Chain
+
+
+class _Key(NamedTuple):
+    parent: Chain
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCounts:
+    """Blocks by what they are: free + cached + used = total."""
+
+    free: int
+    cached: int
+    used: int
+
+
+class BlockPool:
+    """`num_blocks` blocks of `block_size` token slots; block 0 is the dummy and is never handed out."""
+
+    def __init__(self, num_blocks: int, block_size: int, *, share_prefixes: bool = True) -> None:
+        self.block_size = block_size
+        self.total = num_blocks - 1
+        self._share = share_prefixes
+        self._references = [0] * num_blocks
+        # A ring through the dummy: the head is evicted next, the tail was freed last.
+        self._next = [*range(1, num_blocks), DUMMY_BLOCK]
+        self._previous = [num_blocks - 1, *range(num_blocks - 1)]
+        self._available = self.total
+        self._cached = 0
+        self._keys: list[_Key | None] = [None] * num_blocks
+        self._chains: list[int] = [0] * num_blocks
+        self._index: dict[_Key, int] = {}
+        self._entries = 0
+
+    @property
+    def available(self) -> int:
+        """Blocks that `allocate` can hand out: free ones, and cached ones that nobody holds."""
+        return self._available
+
+    @property
+    def counts(self) -> PoolCounts:
+        """How the pool is divided at this moment."""
+        return PoolCounts(self._available - self._cached, self._cached, self.total - self._available)
+
+    def blocks_for(self, tokens: int) -> int:
+        """How many blocks hold `tokens` tokens."""
+        return -(-tokens // self.block_size)
+
+    def allocate(self, count: int) -> list[int]:
+        """Take `count` blocks, the least recently freed first; their cached contents are forgotten."""
+        if count > self._available:
+            raise NoFreeBlocksError(f"{count} blocks wanted, {self._available} available")
+        return [self._take_head() for _ in range(count)]
+
+    def retain(self, blocks: Iterable[int]) -> None:
+        """Hold blocks that `find` returned, once more each."""
+        for block in blocks:
+            if self._references[block] == 0:
+                self._unlink(block)
+                self._cached -= 1
+            self._references[block] += 1
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Let go of a sequence's blocks, tail first, so that prefixes are evicted last."""
+        for block in reversed(blocks):
+            if self._references[block] == 0:
+                raise RuntimeError(f"block {block} was released twice")
+            self._references[block] -= 1
+            if self._references[block] == 0:
+                self._give_back(block)
+
+    def find(self, tokens: Sequence[int], salt: str, *, limit: int) -> Prefix:
+        """The longest registered chain of full blocks over the first `limit` tokens; holds nothing."""
+        found: list[int] = []
+        chain: Chain = salt
+        for start in range(0, limit - self.block_size + 1, self.block_size):
+            block = self._index.get(_Key(chain, tuple(tokens[start : start + self.block_size])))
+            if block is None:
+                break
+            found.append(block)
+            chain = self._chains[block]
+        return Prefix(tuple(found), chain)
+
+    def register(self, block: int, chain: Chain, tokens: Sequence[int]) -> Chain:
+        """Make a held full block findable below `chain`; returns the chain for the block after it.
+
+        Where an equal block is registered already, that one stays and the chain continues through it.
+        """
+        if not self._share:
+            return chain
+        key = _Key(chain, tuple(tokens))
+        known = self._index.get(key)
+        if known is not None:
+            return self._chains[known]
+        self._entries += 1
+        self._keys[block], self._chains[block], self._index[key] = key, self._entries, block
+        return self._entries
+
+    def check(self, *, held: int | None = None) -> None:
+        """Raise RuntimeError unless the books balance; `held` is how many blocks ought to be in use."""
+        counts = self.counts
+        if counts.free + counts.cached + counts.used != self.total or min(counts.free, counts.cached) < 0:
+            raise RuntimeError(f"block pool out of balance: {counts} of {self.total}")
+        if held is not None and counts.used != held:
+            raise RuntimeError(f"{counts.used} blocks in use, {held} expected")
+
+    def _take_head(self) -> int:
+        block = self._next[DUMMY_BLOCK]
+        self._unlink(block)
+        self._references[block] = 1
+        key = self._keys[block]
+        if key is not None:
+            del self._index[key]
+            self._keys[block] = None
+            self._cached -= 1
+        return block
+
+    def _give_back(self, block: int) -> None:
+        """A block that can be found again joins at the tail; one that can't is the next to go."""
+        findable = self._keys[block] is not None
+        after = self._previous[DUMMY_BLOCK] if findable else DUMMY_BLOCK
+        before = self._next[after]
+        self._next[after] = self._previous[before] = block
+        self._previous[block], self._next[block] = after, before
+        self._cached += findable
+        self._available += 1
+
+    def _unlink(self, block: int) -> None:
+        before, after = self._previous[block], self._next[block]
+        self._next[before], self._previous[after] = after, before
+        self._available -= 1

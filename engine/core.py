@@ -1,0 +1,313 @@
+"""The engine core: one thread that schedules, launches, reads and reports, step after step.
+
+    overlap off      plan N   forward N   sample N   read N   plan N+1   forward N+1 …
+    overlap on       plan N+1   forward N+1   read N   masks N+1   sample N+1   plan N+2 …
+
+With overlap the device always has step N+1's forward queued while the host reads step N, advances grammars and fills N+1's
+masks. Both orders run the same pieces; requests and aborts come in between steps.
+
+Owns the scheduler, the runner and the counters. Other threads talk to it through a queue and read frozen snapshots.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.accounting import StepCost, divide
+from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason
+from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, TokenEvent
+from thothy_ai.engine.counters import Counters
+from thothy_ai.engine.errors import (
+    EngineDrainingError,
+    EngineError,
+    EngineLostError,
+    InvalidRequestError,
+    PromptTooLongError,
+)
+from thothy_ai.engine.memory import MemoryGauge
+from thothy_ai.engine.runner import Runner, StepHandle
+from thothy_ai.engine.scheduler import Scheduler
+from thothy_ai.engine.sequence import Sequence
+
+log = logging.getLogger(__name__)
+
+Command = Callable[[], None]
+
+
+class EngineCore:
+    """Implements `core_api.Core`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        config: EngineConfig,
+        info: EngineInfo,
+        cost: StepCost,
+        memory: MemoryGauge,
+        *,
+        vocab_size: int,
+        eos: frozenset[int],
+        on_events: OnEvents,
+    ) -> None:
+        self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory
+        self._vocab_size, self._eos, self._on_events = vocab_size, eos, on_events
+        self._scheduler = Scheduler(config)
+        self._counters = Counters()
+        self._sequences: dict[str, Sequence] = {}
+        self._events: list[Event] = []
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._draining = False
+        self._stopping = False
+        self._stats = self._snapshot()
+        self._thread = threading.Thread(target=self._run, name="engine-core", daemon=True)
+        self.failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Start the core's thread."""
+        self._thread.start()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until the thread ends, by `stop` or by a failure (see `failure`); whether it has."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def submit(self, request: CoreRequest) -> None:
+        """Refuse at once what can never be served; queue the rest."""
+        try:
+            sequence = self._accept(request)
+        except EngineError:
+            self._commands.put(self._count_refusal)
+            raise
+        self._commands.put(lambda: self._add(sequence))
+
+    def abort(self, request_id: str) -> None:
+        """End a request between steps."""
+        self._commands.put(lambda: self._abort(request_id))
+
+    def drain(self) -> None:
+        """Refuse new requests from now on."""
+        self._draining = True
+
+    def stop(self) -> None:
+        """End the thread after the step in hand."""
+        self._commands.put(self._stop)
+
+    def stats(self) -> EngineStats:
+        """As of the last step."""
+        return self._stats
+
+    def info(self) -> EngineInfo:
+        """Fixed at start."""
+        return self._info
+
+    # ---- the caller's thread
+
+    def _accept(self, request: CoreRequest) -> Sequence:
+        if self._draining or self._stopping:
+            raise EngineDrainingError("the engine takes no new requests")
+        length, longest = len(request.prompt), self._config.longest_sequence
+        if not length:
+            raise InvalidRequestError("the prompt is empty")
+        if length >= longest:
+            raise PromptTooLongError(
+                f"the prompt has {length} tokens; context is {self._config.max_context}, "
+                f"the KV pool holds {self._config.pool_tokens}"
+            )
+        if min(request.prompt) < 0 or max(request.prompt) >= self._vocab_size:
+            raise InvalidRequestError(f"a token id is outside the vocabulary of {self._vocab_size}")
+        return Sequence(request, max_tokens=min(request.sampling.max_tokens, longest - length))
+
+    # ---- the core's thread
+
+    def _run(self) -> None:
+        last: StepHandle | None = None
+        try:
+            while not self._stopping:
+                last = self._turn(last)
+        except Exception as error:
+            self.failure = error
+            log.exception("step failed; members: %s", ", ".join(self._sequences) or "none")
+        finally:
+            self._abandon()
+
+    def _turn(self, last: StepHandle | None) -> StepHandle | None:
+        """Launch the next step, read the last, sample the next; returns the step that is still to be read."""
+        self._take_commands(wait=last is None and not self._sequences)
+        plan = self._scheduler.schedule()
+        step = None if plan is None else self._runner.forward(plan)
+        if last is not None:
+            self._commit(last)
+        if step is not None:
+            self._runner.sample(step, self._bitmask(step))
+            if not self._config.overlap:
+                self._commit(step)
+                step = None
+        self._publish()
+        return step
+
+    def _take_commands(self, *, wait: bool) -> None:
+        """Run what other threads asked for; with nothing else to do, wait for it."""
+        if wait:
+            self._commands.get()()
+        while not self._commands.empty():
+            self._commands.get()()
+
+    def _add(self, sequence: Sequence) -> None:
+        if sequence.request.id in self._sequences:
+            error = InvalidRequestError(f"a request with id {sequence.request.id!r} is in flight")
+            self._events.append(_finished(sequence, FinishReason.ABORTED, error))
+            return
+        self._sequences[sequence.request.id] = sequence
+        self._counters.prompt_tokens += sequence.prompt_tokens
+        self._scheduler.add(sequence)
+        self._extend(sequence)
+
+    def _abort(self, request_id: str) -> None:
+        if sequence := self._sequences.get(request_id):
+            sequence.finish(FinishReason.ABORTED)
+            self._retire_if_done(sequence)
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def _count_refusal(self) -> None:
+        self._counters.requests_refused += 1
+
+    def _bitmask(self, step: StepHandle) -> Tensor | None:
+        """Grammar masks of the step's sampling members [R, ceil(vocab/32)] int32, or None where none has a grammar."""
+        samplers = step.samplers
+        if all(member.sequence.request.grammar is None for member in samplers):
+            return None
+        mask = torch.full((len(samplers), -(-self._vocab_size // 32)), -1, dtype=torch.int32)
+        for row, member in zip(mask, samplers, strict=True):
+            grammar = member.sequence.request.grammar
+            if grammar is not None and member.sequence.finish_reason is None:
+                grammar.fill_mask(row)
+        return mask
+
+    def _commit(self, step: StepHandle) -> None:
+        """Read a step: hand its tokens and its seconds to its members, and let go of those that are done."""
+        sampled = iter(step.read())
+        seconds = step.timer.seconds()
+        shares = divide(seconds, step.plan.members, self._cost)
+        self._counters.count_step(step.plan.members, seconds, shares)
+        for member, share in zip(step.plan.members, shares.members, strict=True):
+            sequence = member.sequence
+            sequence.in_flight -= 1
+            sequence.compute_seconds += share
+            if member.samples:
+                sequence.pending -= 1
+                self._append(sequence, next(sampled))
+            self._retire_if_done(sequence)
+
+    def _append(self, sequence: Sequence, token: int) -> None:
+        """Take a sampled token, and those the grammar forces after it."""
+        if sequence.finish_reason is not None:
+            return
+        if token in self._eos and not sequence.request.sampling.ignore_eos:
+            sequence.finish(FinishReason.STOP)
+            return
+        before = len(sequence.tokens)
+        sequence.tokens.append(token)
+        try:
+            self._advance_grammar(sequence, token)
+        except EngineError as error:
+            sequence.finish(FinishReason.ABORTED, error)
+        self._emit(sequence, before)
+
+    def _advance_grammar(self, sequence: Sequence, token: int) -> None:
+        grammar = sequence.request.grammar
+        if grammar is None:
+            return
+        grammar.advance(token)
+        if grammar.finished:
+            sequence.finish(FinishReason.STOP)
+        else:
+            self._extend(sequence)
+
+    def _extend(self, sequence: Sequence) -> None:
+        """Append the tokens a grammar leaves no choice about; they are computed like a prompt's, without sampling.
+
+        While a sampled token is still unread the mask makes it the first forced one, so nothing is appended then.
+        """
+        grammar = sequence.request.grammar
+        if grammar is None or sequence.pending:
+            return
+        room = sequence.max_tokens - sequence.output_tokens
+        forced = grammar.forced()[:room]
+        for token in forced:
+            grammar.advance(token)
+        sequence.tokens += forced
+        if grammar.finished:
+            sequence.finish(FinishReason.STOP)
+
+    def _emit(self, sequence: Sequence, before: int) -> None:
+        gained = tuple(sequence.tokens[before:])
+        self._counters.output_tokens += len(gained)
+        self._events.append(TokenEvent(sequence.request.id, gained))
+        if sequence.output_tokens >= sequence.max_tokens:
+            sequence.finish(FinishReason.LENGTH)
+
+    def _retire_if_done(self, sequence: Sequence) -> None:
+        """A sequence leaves when it has a reason to and no launched step still refers to it."""
+        reason = sequence.finish_reason
+        if reason is None or sequence.in_flight:
+            return
+        del self._sequences[sequence.request.id]
+        self._scheduler.retire(sequence)
+        aborted = reason is FinishReason.ABORTED
+        self._counters.requests_aborted += aborted
+        self._counters.requests_finished += not aborted
+        self._counters.cached_tokens += sequence.cached_tokens
+        self._counters.attributed_seconds += sequence.compute_seconds
+        self._events.append(_finished(sequence, reason, sequence.error))
+        if not self._sequences:
+            self._scheduler.check()
+
+    def _abandon(self) -> None:
+        """Tell every request that is left that the engine is gone."""
+        lost = EngineLostError("the engine stopped with the request in flight")
+        self._events += [_finished(left, FinishReason.ABORTED, lost) for left in self._sequences.values()]
+        self._sequences.clear()
+        self._publish()
+
+    def _publish(self) -> None:
+        self._stats = self._snapshot()
+        if self._events:
+            events, self._events = self._events, []
+            self._on_events(events)
+
+    def _snapshot(self) -> EngineStats:
+        blocks, memory, counters = self._scheduler.pool.counts, self._memory.read(), self._counters
+        return EngineStats(
+            running=self._scheduler.running,
+            waiting=self._scheduler.waiting,
+            preemptions=self._scheduler.preemptions,
+            blocks_total=self._scheduler.pool.total,
+            blocks_used=blocks.used,
+            blocks_cached=blocks.cached,
+            memory_used_bytes=memory.used,
+            memory_total_bytes=memory.total,
+            memory_planned_bytes=memory.planned,
+            **{name: getattr(counters, name) for name in Counters.__slots__},
+        )
+
+
+def _finished(sequence: Sequence, reason: FinishReason, error: EngineError | None) -> FinishedEvent:
+    return FinishedEvent(
+        id=sequence.request.id,
+        reason=reason,
+        prompt_tokens=sequence.prompt_tokens,
+        cached_tokens=sequence.cached_tokens,
+        output_tokens=sequence.output_tokens,
+        compute_seconds=sequence.compute_seconds,
+        preemptions=sequence.preemptions,
+        error=error,
+    )

@@ -1,0 +1,73 @@
+"""What crosses the core's line: token ids in, events out. Text is the frontend's business."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, SamplingParams
+from thothy_ai.engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from thothy_ai.engine.grammar import Grammar
+
+
+@dataclass(frozen=True, slots=True)
+class CoreRequest:
+    """A tokenized request. `grammar` belongs to this request alone and is advanced by the core."""
+
+    id: str
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    grammar: Grammar | None = None
+    profile: str = ""
+    salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """Output tokens a request gained in a step (end-of-text is never among them)."""
+
+    id: str
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedEvent:
+    """A request is over; no further event names it. `error` says why if it failed."""
+
+    id: str
+    reason: FinishReason
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    compute_seconds: float
+    preemptions: int
+    error: EngineError | None = None
+
+
+Event = TokenEvent | FinishedEvent
+OnEvents = Callable[[list[Event]], None]
+
+
+class Core(Protocol):
+    """A running engine core. All methods may be called from any thread."""
+
+    def submit(self, request: CoreRequest) -> None:
+        """Queue a request; PromptTooLongError, InvalidRequestError or EngineDrainingError at once if it can't be served."""
+
+    def abort(self, request_id: str) -> None:
+        """End a request early; its FinishedEvent says ABORTED. Unknown ids are ignored."""
+
+    def stats(self) -> EngineStats:
+        """Gauges and counters as of the last step."""
+
+    def info(self) -> EngineInfo:
+        """What does not change while the engine lives."""
+
+    def drain(self) -> None:
+        """Take nothing new; finish what is there."""
+
+    def stop(self) -> None:
+        """End the core's thread after the step in hand; what is in flight ends with EngineLostError."""

@@ -1,0 +1,40 @@
+"""The core's running totals. One owner, the core's thread; others read frozen snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+from thothy_ai.engine.accounting import Shares
+from thothy_ai.engine.scheduler import Scheduled
+
+
+@dataclass(slots=True)
+class Counters:
+    """Since the start; names as in `EngineStats`."""
+
+    steps: int = 0
+    batch_size: int = 0
+    requests_finished: int = 0
+    requests_aborted: int = 0
+    requests_refused: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    output_tokens: int = 0
+    busy_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    attributed_seconds: float = 0.0
+
+    def count_step(self, members: Seq[Scheduled], seconds: float, shares: Shares) -> None:
+        """Add a step that was read."""
+        prefill = sum(member.count for member in members if member.start < member.sequence.prompt_tokens)
+        self.steps += 1
+        self.batch_size = len(members)
+        self.prefill_tokens += prefill
+        self.decode_tokens += sum(member.count for member in members) - prefill
+        self.busy_seconds += seconds
+        self.prefill_seconds += shares.prefill
+        self.decode_seconds += shares.decode

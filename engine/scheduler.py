@@ -1,0 +1,205 @@
+"""Decides each step: which sequences run, and how many of their tokens.
+
+One rule (vLLM V1's): every sequence's `computed` tokens catch up with its `known` tokens under one token budget. Prefill,
+chunked prefill, decode, forced tokens and recomputation after preemption are all that rule.
+
+Owns the waiting and the running sequences, their blocks and their rows. Works on counts, never on token values that
+the device has not handed over yet, so that a step can be planned before the one ahead of it is read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from thothy_ai.engine.admission import LengthEstimator
+from thothy_ai.engine.blocks import BlockPool
+from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.sequence import NO_ROW, Sequence
+
+
+class Scheduled(NamedTuple):
+    """A member of a step: compute tokens `start` to `start + count`, then sample if that reaches its last token."""
+
+    sequence: Sequence
+    row: int
+    start: int
+    count: int
+    samples: bool
+
+
+class StepPlan(NamedTuple):
+    """One step. Members with a single token come first. `admitted` got their rows in this step."""
+
+    members: tuple[Scheduled, ...]
+    admitted: tuple[Sequence, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens the step computes."""
+        return sum(member.count for member in self.members)
+
+
+class Scheduler:
+    """First come, first served; the youngest is preempted first."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._pool = BlockPool(config.num_blocks, config.block_size, share_prefixes=config.prefix_cache)
+        self._lengths = LengthEstimator()
+        self._waiting: deque[Sequence] = deque()
+        self._running: list[Sequence] = []  # oldest first
+        self._rows = list(reversed(range(config.max_rows)))
+        self.preemptions = 0
+
+    @property
+    def pool(self) -> BlockPool:
+        """For reading; the scheduler alone changes it."""
+        return self._pool
+
+    @property
+    def waiting(self) -> int:
+        """Sequences not running yet, or not any more."""
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """Sequences that hold a row."""
+        return len(self._running)
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence; that it can ever fit was checked at submit."""
+        self._waiting.append(sequence)
+
+    def schedule(self) -> StepPlan | None:
+        """The next step, or None when nothing can run now."""
+        budget = self._config.token_budget
+        members: list[Scheduled] = []
+        for sequence in tuple(self._running):
+            if budget and sequence.row != NO_ROW and (member := self._advance(sequence, budget)):
+                members.append(member)
+                budget -= member.count
+        admitted = self._admit(budget, members)
+        if not members:
+            return None
+        ordered = sorted(members, key=lambda member: member.count > 1)
+        return StepPlan(tuple(ordered), tuple(admitted))
+
+    def retire(self, sequence: Sequence) -> None:
+        """Forget a finished sequence that no launched step refers to."""
+        if sequence.row == NO_ROW:
+            self._waiting.remove(sequence)
+        else:
+            self._running.remove(sequence)
+            self._vacate(sequence)
+        if sequence.error is None:
+            self._lengths.observe(sequence.request.profile, sequence.output_tokens)
+
+    def sequences(self) -> Iterable[Sequence]:
+        """Everything that has not been retired, running first."""
+        return (*self._running, *self._waiting)
+
+    def check(self) -> None:
+        """Raise RuntimeError unless the blocks in use are exactly those that running sequences hold."""
+        held = len({block for sequence in self._running for block in sequence.blocks})
+        self._pool.check(held=held)
+
+    def _advance(self, sequence: Sequence, budget: int) -> Scheduled | None:
+        """Plan the sequence's next tokens, preempting the youngest (itself at last) while blocks are lacking.
+
+        Sequences are planned oldest first, so a victim is never a member of this step already.
+        """
+        count = min(sequence.known - sequence.computed, budget)
+        if sequence.ending or count <= 0:
+            return None
+        while not self._grow(sequence, sequence.computed + count):
+            victim = self._running[-1]
+            self._preempt(victim)
+            if victim is sequence:
+                return None
+        return self._take(sequence, count)
+
+    def _admit(self, budget: int, members: list[Scheduled]) -> list[Sequence]:
+        admitted: list[Sequence] = []
+        while budget and self._rows and self._waiting:
+            sequence = self._waiting[0]
+            if sequence.pending or sequence.ending or not self._start(sequence, budget):
+                break
+            self._waiting.popleft()
+            self._running.append(sequence)
+            count = min(sequence.known - sequence.computed, budget)
+            members.append(self._take(sequence, count))
+            budget -= count
+            admitted.append(sequence)
+        return admitted
+
+    def _start(self, sequence: Sequence, budget: int) -> bool:
+        """Give a waiting sequence its cached prefix, its first blocks and a row, if admission allows."""
+        prefix = self._pool.find(sequence.tokens, sequence.request.salt, limit=sequence.known - 1)
+        self._pool.retain(prefix.blocks)
+        cached = len(prefix.blocks) * self._config.block_size
+        target = cached + min(sequence.known - cached, budget)
+        first = self._pool.blocks_for(target) - len(prefix.blocks)
+        reserve = self._expected_growth(sequence, len(prefix.blocks)) if self._running else first
+        if max(first, reserve) > self._pool.available:
+            self._pool.release(prefix.blocks)
+            return False
+        sequence.blocks = [*prefix.blocks, *self._pool.allocate(first)]
+        sequence.computed, sequence.registered, sequence.chain = cached, len(prefix.blocks), prefix.chain
+        if not sequence.preemptions:
+            sequence.cached_tokens = cached
+        sequence.row = self._rows.pop()
+        return True
+
+    def _expected_growth(self, candidate: Sequence, held: int) -> int:
+        """Blocks that the candidate and all running sequences are expected to take yet."""
+        growth = sum(self._expected_blocks(sequence) - len(sequence.blocks) for sequence in self._running)
+        return growth + self._expected_blocks(candidate) - held
+
+    def _expected_blocks(self, sequence: Sequence) -> int:
+        """Blocks a sequence is expected to hold at its end; at least what it has, plus one to go on."""
+        output = self._lengths.expect(sequence.request.profile, sequence.max_tokens)
+        length = max(sequence.prompt_tokens + output, min(sequence.known + 1, self._config.longest_sequence))
+        return max(self._pool.blocks_for(length), len(sequence.blocks))
+
+    def _grow(self, sequence: Sequence, tokens: int) -> bool:
+        missing = self._pool.blocks_for(tokens) - len(sequence.blocks)
+        if missing > self._pool.available:
+            return False
+        if missing > 0:
+            sequence.blocks += self._pool.allocate(missing)
+        return True
+
+    def _take(self, sequence: Sequence, count: int) -> Scheduled:
+        """Move the sequence's counts on as if the step were done: later plans build on it."""
+        start = sequence.computed
+        sequence.computed += count
+        samples = sequence.computed == sequence.known
+        sequence.pending += samples
+        sequence.in_flight += 1
+        self._register_full_blocks(sequence)
+        return Scheduled(sequence, sequence.row, start, count, samples)
+
+    def _register_full_blocks(self, sequence: Sequence) -> None:
+        """Make full blocks findable as they are allocated: each layer writes its KV before any sequence reads it."""
+        size = self._config.block_size
+        for index in range(sequence.registered, min(sequence.computed, len(sequence.tokens)) // size):
+            tokens = sequence.tokens[index * size : (index + 1) * size]
+            sequence.chain = self._pool.register(sequence.blocks[index], sequence.chain, tokens)
+            sequence.registered += 1
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Take a running sequence's blocks; it waits first in line and computes its tokens again."""
+        self._running.remove(sequence)
+        self._vacate(sequence)
+        sequence.computed, sequence.registered = 0, 0
+        sequence.preemptions += 1
+        self.preemptions += 1
+        self._waiting.appendleft(sequence)
+
+    def _vacate(self, sequence: Sequence) -> None:
+        self._pool.release(sequence.blocks)
+        sequence.blocks = []
+        self._rows.append(sequence.row)
+        sequence.row = NO_ROW

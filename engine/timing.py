@@ -1,0 +1,63 @@
+"""Measures how long the device worked on a step: events in the stream on a GPU, the clock on a CPU."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+import torch
+
+
+class StepTimer(Protocol):
+    """Started and stopped around each part of a step; the parts add up. `seconds` is read once the step is done."""
+
+    def start(self) -> None:
+        """A part of the step begins."""
+
+    def stop(self) -> None:
+        """It ends."""
+
+    def seconds(self) -> float:
+        """Device seconds of all parts so far."""
+
+
+class HostTimer:
+    """On a CPU the call is the work."""
+
+    def __init__(self) -> None:
+        self._total = 0.0
+        self._begin = 0.0
+
+    def start(self) -> None:
+        """Read the clock."""
+        self._begin = time.perf_counter()
+
+    def stop(self) -> None:
+        """Read it again."""
+        self._total += time.perf_counter() - self._begin
+
+    def seconds(self) -> float:
+        """Sum of the parts."""
+        return self._total
+
+
+class CudaTimer:
+    """Events in the current stream; the host does not wait until `seconds`."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    def start(self) -> None:
+        """Record the part's first event."""
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        self._parts.append((begin, end))
+
+    def stop(self) -> None:
+        """Record its last."""
+        self._parts[-1][1].record()
+
+    def seconds(self) -> float:
+        """Sum of the parts; waits for the last of them."""
+        self._parts[-1][1].synchronize()
+        return sum(begin.elapsed_time(end) for begin, end in self._parts) / 1e3

@@ -12,6 +12,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from thothy_ai.engine.model_config import ModelConfig
+
 from thothy_ai.engine.scheduler import Scheduled
 
 _CPU_RATES = (1.0e11, 1.0e10)  # FLOP/s, byte/s
@@ -45,12 +46,7 @@ class StepCost:
         """What the member costs in a step; always positive."""
         context = member.start + member.count
         pairs = member.count * (context - (member.count - 1) / 2)
-        return (
-            member.count * self.token
-            + member.samples * self.sample
-            + pairs * self.attended
-            + context * self.read
-        )
+        return member.count * self.token + member.samples * self.sample + pairs * self.attended + context * self.read
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +64,6 @@ def divide(seconds: float, members: Seq[Scheduled], cost: StepCost) -> Shares:
     scale = seconds / math.fsum(weights)
     shares = tuple(weight * scale for weight in weights)
     prefill = math.fsum(
-        share
-        for share, member in zip(shares, members, strict=True)
-        if member.start < member.sequence.prompt_tokens
+        share for share, member in zip(shares, members, strict=True) if member.start < member.sequence.prompt_tokens
     )
     return Shares(shares, prefill, seconds - prefill)

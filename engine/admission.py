@@ -10,7 +10,7 @@ _MARGIN = 1.0  # standard deviations above the mean
 
 
 class LengthEstimator:
-    """Output length by profile: exponentially weighted mean and variance (Welford's update, as West, 1979, weights it)."""
+    """Output length by profile: exponentially weighted mean and variance (Finch, 2009)."""
 
     def __init__(self) -> None:
         self._mean: dict[str, float] = {}

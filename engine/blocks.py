@@ -2,9 +2,9 @@
 
 Owns reference counts, the free list and the prefix index; holds no tensors. Everything is O(1) a block.
 
-The prefix cache is a chain: a full block is known by (its parent's entry, its tokens), where the first block's parent is the
-salt. Entries are compared by identity and by token ids, never by hash alone, so two prompts can't collide. The idea
-of finding blocks by a hash chain is vLLM's automatic prefix caching; the free list that doubles as eviction order likewise.
+The prefix cache is a chain: a full block is known by (its parent's entry, its tokens), where the first block's
+parent is the salt. Entries are compared by identity and by token ids, never by hash alone, so two prompts can't
+collide. Finding blocks by a chain, and a free list that doubles as eviction order, are vLLM's ideas.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,10 @@ class EngineConfig:
             raise ValueError(f"sizes must be positive: {self}")
         if self.num_blocks < 2:
             raise ValueError("the KV pool needs at least one block beside the dummy")
+
+    def with_blocks(self, num_blocks: int) -> EngineConfig:
+        """The same sizes over another pool."""
+        return replace(self, num_blocks=num_blocks)
 
     @property
     def pool_tokens(self) -> int:

@@ -3,8 +3,8 @@
     overlap off      plan N   forward N   sample N   read N   plan N+1   forward N+1 …
     overlap on       plan N+1   forward N+1   read N   masks N+1   sample N+1   plan N+2 …
 
-With overlap the device always has step N+1's forward queued while the host reads step N, advances grammars and fills N+1's
-masks. Both orders run the same pieces; requests and aborts come in between steps.
+With overlap the device has step N+1's forward queued while the host reads step N, advances grammars and fills
+N+1's masks. Both orders run the same pieces; requests and aborts come in between steps.
 
 Owns the scheduler, the runner and the counters. Other threads talk to it through a queue and read frozen snapshots.
 """
@@ -33,12 +33,21 @@ from thothy_ai.engine.errors import (
 )
 from thothy_ai.engine.memory import MemoryGauge
 from thothy_ai.engine.runner import Runner, StepHandle
-from thothy_ai.engine.scheduler import Scheduler
+from thothy_ai.engine.scheduler import Scheduled, Scheduler
 from thothy_ai.engine.sequence import Sequence
 
 log = logging.getLogger(__name__)
 
 Command = Callable[[], None]
+_BITS = torch.tensor([1 << bit for bit in range(32)], dtype=torch.int64).to(torch.int32)
+
+
+class StepFailedError(RuntimeError):
+    """A step raised: the device's state can't be trusted any more. `members` are the ids of the requests in it."""
+
+    def __init__(self, members: tuple[str, ...], cause: BaseException) -> None:
+        super().__init__(f"step failed with {', '.join(members) or 'no members'}: {cause}")
+        self.members = members
 
 
 class EngineCore:
@@ -61,13 +70,15 @@ class EngineCore:
         self._scheduler = Scheduler(config)
         self._counters = Counters()
         self._sequences: dict[str, Sequence] = {}
+        self._members: list[str] = []  # of the step launched last
         self._events: list[Event] = []
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._draining = False
+        self._gate = threading.Lock()  # no request slips in behind the last look at the queue
+        self._closed = False
         self._stopping = False
         self._stats = self._snapshot()
         self._thread = threading.Thread(target=self._run, name="engine-core", daemon=True)
-        self.failure: BaseException | None = None
+        self.failure: StepFailedError | None = None
 
     def start(self) -> None:
         """Start the core's thread."""
@@ -80,12 +91,13 @@ class EngineCore:
 
     def submit(self, request: CoreRequest) -> None:
         """Refuse at once what can never be served; queue the rest."""
-        try:
-            sequence = self._accept(request)
-        except EngineError:
-            self._commands.put(self._count_refusal)
-            raise
-        self._commands.put(lambda: self._add(sequence))
+        with self._gate:
+            try:
+                sequence = self._accept(request)
+            except EngineError:
+                self._commands.put(self._count_refusal)
+                raise
+            self._commands.put(lambda: self._add(sequence))
 
     def abort(self, request_id: str) -> None:
         """End a request between steps."""
@@ -93,7 +105,7 @@ class EngineCore:
 
     def drain(self) -> None:
         """Refuse new requests from now on."""
-        self._draining = True
+        self._closed = True
 
     def stop(self) -> None:
         """End the thread after the step in hand."""
@@ -110,7 +122,7 @@ class EngineCore:
     # ---- the caller's thread
 
     def _accept(self, request: CoreRequest) -> Sequence:
-        if self._draining or self._stopping:
+        if self._closed:
             raise EngineDrainingError("the engine takes no new requests")
         length, longest = len(request.prompt), self._config.longest_sequence
         if not length:
@@ -132,16 +144,15 @@ class EngineCore:
             while not self._stopping:
                 last = self._turn(last)
         except Exception as error:
-            self.failure = error
-            log.exception("step failed; members: %s", ", ".join(self._sequences) or "none")
+            self.failure = StepFailedError(tuple(self._members), error)
+            log.exception("%s", self.failure)
         finally:
             self._abandon()
 
     def _turn(self, last: StepHandle | None) -> StepHandle | None:
         """Launch the next step, read the last, sample the next; returns the step that is still to be read."""
         self._take_commands(wait=last is None and not self._sequences)
-        plan = self._scheduler.schedule()
-        step = None if plan is None else self._runner.forward(plan)
+        step = self._launch()
         if last is not None:
             self._commit(last)
         if step is not None:
@@ -151,6 +162,13 @@ class EngineCore:
                 step = None
         self._publish()
         return step
+
+    def _launch(self) -> StepHandle | None:
+        plan = self._scheduler.schedule()
+        if plan is None:
+            return None
+        self._members = [member.sequence.request.id for member in plan.members]
+        return self._runner.forward(plan)
 
     def _take_commands(self, *, wait: bool) -> None:
         """Run what other threads asked for; with nothing else to do, wait for it."""
@@ -168,6 +186,8 @@ class EngineCore:
         self._counters.prompt_tokens += sequence.prompt_tokens
         self._scheduler.add(sequence)
         self._extend(sequence)
+        self._emit(sequence, sequence.prompt_tokens)
+        self._retire_if_done(sequence)
 
     def _abort(self, request_id: str) -> None:
         if sequence := self._sequences.get(request_id):
@@ -187,9 +207,7 @@ class EngineCore:
             return None
         mask = torch.full((len(samplers), -(-self._vocab_size // 32)), -1, dtype=torch.int32)
         for row, member in zip(mask, samplers, strict=True):
-            grammar = member.sequence.request.grammar
-            if grammar is not None and member.sequence.finish_reason is None:
-                grammar.fill_mask(row)
+            _fill_mask(row, member)
         return mask
 
     def _commit(self, step: StepHandle) -> None:
@@ -203,9 +221,14 @@ class EngineCore:
             sequence.in_flight -= 1
             sequence.compute_seconds += share
             if member.samples:
-                sequence.pending -= 1
-                self._append(sequence, next(sampled))
+                self._take_sample(member, next(sampled))
             self._retire_if_done(sequence)
+
+    def _take_sample(self, member: Scheduled, token: int) -> None:
+        """A sample whose place was filled by forced tokens meanwhile is the first of them: nothing new."""
+        if member.end == len(member.sequence.tokens):
+            member.sequence.pending -= 1
+            self._append(member.sequence, token)
 
     def _append(self, sequence: Sequence, token: int) -> None:
         """Take a sampled token, and those the grammar forces after it."""
@@ -235,21 +258,25 @@ class EngineCore:
     def _extend(self, sequence: Sequence) -> None:
         """Append the tokens a grammar leaves no choice about; they are computed like a prompt's, without sampling.
 
-        While a sampled token is still unread the mask makes it the first forced one, so nothing is appended then.
+        A sample still unread is the first of them (its mask sees to that), so it is no longer pending.
         """
         grammar = sequence.request.grammar
-        if grammar is None or sequence.pending:
+        if grammar is None:
             return
-        room = sequence.max_tokens - sequence.output_tokens
-        forced = grammar.forced()[:room]
+        forced = grammar.forced()[: sequence.max_tokens - sequence.output_tokens]
+        if not forced:
+            return
         for token in forced:
             grammar.advance(token)
         sequence.tokens += forced
+        sequence.pending = 0
         if grammar.finished:
             sequence.finish(FinishReason.STOP)
 
     def _emit(self, sequence: Sequence, before: int) -> None:
         gained = tuple(sequence.tokens[before:])
+        if not gained:
+            return
         self._counters.output_tokens += len(gained)
         self._events.append(TokenEvent(sequence.request.id, gained))
         if sequence.output_tokens >= sequence.max_tokens:
@@ -273,6 +300,9 @@ class EngineCore:
 
     def _abandon(self) -> None:
         """Tell every request that is left that the engine is gone."""
+        with self._gate:
+            self._closed = True
+        self._take_commands(wait=False)
         lost = EngineLostError("the engine stopped with the request in flight")
         self._events += [_finished(left, FinishReason.ABORTED, lost) for left in self._sequences.values()]
         self._sequences.clear()
@@ -298,6 +328,17 @@ class EngineCore:
             memory_planned_bytes=memory.planned,
             **{name: getattr(counters, name) for name in Counters.__slots__},
         )
+
+
+def _fill_mask(row: Tensor, member: Scheduled) -> None:
+    """Allow what the member's grammar does; where its next token is forced and known already, that one only."""
+    sequence = member.sequence
+    if member.end < len(sequence.tokens):
+        token = sequence.tokens[member.end]
+        row.zero_()
+        row[token // 32] = _BITS[token % 32]
+    elif sequence.request.grammar is not None and sequence.finish_reason is None:
+        sequence.request.grammar.fill_mask(row)
 
 
 def _finished(sequence: Sequence, reason: FinishReason, error: EngineError | None) -> FinishedEvent:

@@ -55,7 +55,7 @@ class Core(Protocol):
     """A running engine core. All methods may be called from any thread."""
 
     def submit(self, request: CoreRequest) -> None:
-        """Queue a request; PromptTooLongError, InvalidRequestError or EngineDrainingError at once if it can't be served."""
+        """Queue it; PromptTooLongError, InvalidRequestError or EngineDrainingError at once if it can't be served."""
 
     def abort(self, request_id: str) -> None:
         """End a request early; its FinishedEvent says ABORTED. Unknown ids are ignored."""

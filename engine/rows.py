@@ -1,7 +1,7 @@
 """Device-resident state of running sequences: a row each of token ids and block ids, fed by differences.
 
-Owns both tensors and the host's knowledge of what the device already has. Sampled tokens are written by the device itself;
-the host sends prompts, forced tokens and new blocks only.
+Owns both tensors and the host's knowledge of what the device already has. Sampled tokens are written by the device
+itself; the host sends prompts, forced tokens and new blocks only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from thothy_ai.engine.sequence import Sequence
 
 
 class Rows:
-    """`token_ids` [rows, longest] int64; `block_tables` [rows, blocks] int32; what lies past a sequence's end is stale."""
+    """`token_ids` [rows, longest + 1] int64; `block_tables` [rows, blocks] int32, stale past a sequence's end."""
 
     def __init__(self, max_rows: int, longest: int, block_size: int, device: torch.device) -> None:
         self.token_ids = torch.zeros(max_rows, longest + 1, dtype=torch.int64, device=device)

@@ -1,7 +1,7 @@
 """Decides each step: which sequences run, and how many of their tokens.
 
-One rule (vLLM V1's): every sequence's `computed` tokens catch up with its `known` tokens under one token budget. Prefill,
-chunked prefill, decode, forced tokens and recomputation after preemption are all that rule.
+One rule (vLLM V1's): every sequence's `computed` tokens catch up with its `known` tokens under one token budget.
+Prefill, chunked prefill, decode, forced tokens and recomputation after preemption are all that rule.
 
 Owns the waiting and the running sequences, their blocks and their rows. Works on counts, never on token values that
 the device has not handed over yet, so that a step can be planned before the one ahead of it is read.
@@ -27,6 +27,11 @@ class Scheduled(NamedTuple):
     start: int
     count: int
     samples: bool
+
+    @property
+    def end(self) -> int:
+        """Position after the last computed token: where a sampled one goes."""
+        return self.start + self.count
 
 
 class StepPlan(NamedTuple):

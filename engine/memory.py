@@ -1,0 +1,48 @@
+"""How much memory the engine uses, of how much, and how much it planned to: read at most once a second."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+_EVERY_SECONDS = 1.0
+
+
+class Memory(NamedTuple):
+    """Bytes. On a GPU those of the device (every process on it counts), else of this process and of the host."""
+
+    used: int
+    total: int
+    planned: int
+
+
+class MemoryGauge:
+    """Reads the device's memory; the reading is cached, since asking the driver at every step would cost time."""
+
+    def __init__(self, device: torch.device, planned: int) -> None:
+        self._device, self._planned = device, planned
+        self._read_at = float("-inf")
+        self._last = Memory(0, 0, planned)
+
+    def read(self) -> Memory:
+        """The newest reading, at most a second old."""
+        now = time.monotonic()
+        if now - self._read_at >= _EVERY_SECONDS:
+            self._read_at = now
+            free, total = _device_memory(self._device)
+            self._last = Memory(total - free, total, self._planned)
+        return self._last
+
+
+def _device_memory(device: torch.device) -> tuple[int, int]:
+    """(free, total) bytes; on a CPU `free` is what this process does not hold."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = os.sysconf("SC_PHYS_PAGES") * page
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * page
+    return total - resident, total

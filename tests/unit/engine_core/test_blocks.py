@@ -1,0 +1,136 @@
+"""The block pool against a model that keeps plain sets: no block lost, none with two owners, none freed twice."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, consumes, invariant, multiple, rule, Bundle
+
+from thothy_ai.engine.blocks import DUMMY_BLOCK, BlockPool, NoFreeBlocksError, Prefix
+
+SIZE = 2
+TOTAL = 7
+TOKENS = st.lists(st.integers(0, 1), max_size=10)
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Sequences come, share prefixes, grow and go, in any order."""
+
+    sequences = Bundle("sequences")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = BlockPool(TOTAL + 1, SIZE)
+        self.held: list[list[int]] = []
+        self.contents: dict[int, tuple[str, tuple[int, ...]]] = {}  # block -> salt and all tokens up to its end
+
+    @rule(target=sequences, tokens=TOKENS, salt=st.sampled_from(["", "other"]))
+    def arrive(self, tokens: list[int], salt: str):
+        prefix = self.pool.find(tokens, salt, limit=len(tokens))
+        self.check_prefix(prefix, tokens, salt)
+        self.pool.retain(prefix.blocks)
+        missing = self.pool.blocks_for(len(tokens)) - len(prefix.blocks)
+        if missing > self.pool.available:
+            with pytest.raises(NoFreeBlocksError):
+                self.pool.allocate(missing)
+            self.pool.release(prefix.blocks)
+            return multiple()
+        fresh = self.pool.allocate(missing)
+        self.take_over(fresh)
+        blocks = [*prefix.blocks, *fresh]
+        self.register(blocks, len(prefix.blocks), prefix, tokens, salt)
+        self.held.append(blocks)
+        return blocks
+
+    @rule(blocks=sequences)
+    def grow(self, blocks: list[int]) -> None:
+        if blocks in self.held and self.pool.available:
+            fresh = self.pool.allocate(1)
+            self.take_over(fresh)
+            blocks += fresh
+
+    @rule(blocks=consumes(sequences))
+    def leave(self, blocks: list[int]) -> None:
+        self.held = [other for other in self.held if other is not blocks]
+        self.pool.release(blocks)
+
+    def take_over(self, fresh: list[int]) -> None:
+        in_use = {block for blocks in self.held for block in blocks}
+        assert not in_use & set(fresh)
+        assert len(set(fresh)) == len(fresh)
+        assert DUMMY_BLOCK not in fresh
+        for block in fresh:
+            self.contents.pop(block, None)
+
+    def check_prefix(self, prefix: Prefix, tokens: list[int], salt: str) -> None:
+        for index, block in enumerate(prefix.blocks):
+            assert self.contents[block] == (salt, tuple(tokens[: (index + 1) * SIZE]))
+
+    def register(self, blocks: list[int], first: int, prefix: Prefix, tokens: list[int], salt: str) -> None:
+        chain = prefix.chain
+        for index in range(first, len(tokens) // SIZE):
+            known = {content: block for block, content in self.contents.items()}
+            content = (salt, tuple(tokens[: (index + 1) * SIZE]))
+            chain = self.pool.register(blocks[index], chain, tokens[index * SIZE : (index + 1) * SIZE])
+            if content not in known:
+                self.contents[blocks[index]] = content
+
+    @invariant()
+    def balanced(self) -> None:
+        self.pool.check(held=len({block for blocks in self.held for block in blocks}))
+        assert self.pool.counts.free + self.pool.counts.cached == self.pool.available
+
+
+PoolMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestPool = PoolMachine.TestCase
+
+
+def test_a_freed_prefix_is_found_until_its_blocks_are_needed():
+    pool = BlockPool(5, SIZE)
+    first = pool.allocate(2)
+    chain = pool.register(first[0], "", (1, 2))
+    pool.register(first[1], chain, (3, 4))
+    pool.release(first)
+    assert pool.find([1, 2, 3, 4, 5], "", limit=4).blocks == tuple(first)
+    pool.allocate(3)  # two free ones, and the tail of the prefix
+    assert pool.find([1, 2, 3, 4, 5], "", limit=4).blocks == (first[0],)
+    pool.allocate(1)
+    assert pool.find([1, 2, 3, 4, 5], "", limit=4).blocks == ()
+
+
+def test_salts_and_positions_keep_prefixes_apart():
+    pool = BlockPool(5, SIZE)
+    blocks = pool.allocate(2)
+    chain = pool.register(blocks[0], "a", (1, 2))
+    pool.register(blocks[1], chain, (1, 2))
+    assert pool.find([1, 2], "b", limit=2).blocks == ()
+    assert pool.find([1, 2, 1, 2, 1, 2], "a", limit=6).blocks == tuple(blocks)
+    assert pool.find([1, 2, 1, 2], "a", limit=3).blocks == (blocks[0],)
+
+
+def test_a_second_equal_block_stays_unregistered_and_the_chain_goes_through_the_first():
+    pool = BlockPool(5, SIZE)
+    one, two = pool.allocate(2)
+    assert pool.register(one, "", (1, 2)) == pool.register(two, "", (1, 2))
+    pool.release([two])
+    assert pool.counts.cached == 0
+    pool.release([one])
+    assert pool.counts.cached == 1
+
+
+def test_without_sharing_nothing_is_found():
+    pool = BlockPool(5, SIZE, share_prefixes=False)
+    (block,) = pool.allocate(1)
+    pool.register(block, "", (1, 2))
+    assert pool.find([1, 2], "", limit=2).blocks == ()
+
+
+def test_a_double_release_and_a_wrong_count_are_errors():
+    pool = BlockPool(5, SIZE)
+    blocks = pool.allocate(1)
+    pool.release(blocks)
+    with pytest.raises(RuntimeError, match="released twice"):
+        pool.release(blocks)
+    with pytest.raises(RuntimeError, match="0 blocks in use, 1 expected"):
+        pool.check(held=1)

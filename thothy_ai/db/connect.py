@@ -1,0 +1,78 @@
+"""Engines to Postgres, sync and async: timeouts everywhere, and one typed error when it cannot be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from thothy_ai.errors import ConfigError, DatabaseError, DatabaseUnreachableError
+from thothy_ai.settings import Settings, endpoint
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+CONNECT_TIMEOUT = 5  # seconds; libpq rounds 1 up to 2
+POOL_TIMEOUT = 30
+
+
+def make_engine(settings: Settings, *, application: str = "thothy", pool_size: int = 5) -> Engine:
+    """A pooled engine; nothing is connected yet. Raises `ConfigError` when no database is set."""
+    with _driver():
+        return create_engine(settings.require_database_url(), **_options(application, pool_size))
+
+
+def make_async_engine(settings: Settings, *, application: str = "thothy", pool_size: int = 5) -> AsyncEngine:
+    """The async twin of `make_engine`."""
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - dear to import, and few need it
+
+    with _driver():
+        return create_async_engine(settings.require_database_url(), **_options(application, pool_size))
+
+
+def _options(application: str, pool_size: int) -> dict[str, Any]:
+    return {
+        "pool_size": pool_size,
+        "pool_timeout": POOL_TIMEOUT,
+        "pool_pre_ping": True,
+        "connect_args": {
+            "connect_timeout": CONNECT_TIMEOUT,
+            "application_name": f"thothy-{application.removeprefix('thothy-')}",
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "options": "-c timezone=UTC",
+        },
+    }
+
+
+@contextmanager
+def _driver() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(f"the Postgres driver cannot be loaded: {error}") from None
+
+
+@contextmanager
+def reaching(settings: Settings) -> Iterator[None]:
+    """Turns the driver's errors into ours. The message names host and port, never user or password.
+
+    Raises `DatabaseUnreachableError` when Postgres cannot be reached or drops the line, `DatabaseError` otherwise.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        raise _translated(error, settings) from error
+
+
+def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
+    where = endpoint(settings.require_database_url())
+    lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
+    state = getattr(error.orig, "sqlstate", None)
+    if isinstance(error, OperationalError) and (state is None or state[:2] in {"08", "28", "3D", "57", "53"}):
+        return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {lines[-1].strip()}")
+    return DatabaseError(f"Postgres at {where} refused a statement: {lines[0].strip()}")

@@ -1,0 +1,233 @@
+"""The schema. ORM rows are for reading; the hot statements are in `db/sql/`.
+
+    job ─┬─ job_request              small, hot: its state machine    (one row a job)
+         │
+         ├┄ attempt                  append-only, partitioned by month of the job's id, without foreign keys,
+         ├┄ artifact                 so that an old month goes by dropping its partition
+         └┄ job_event
+    engine_session · usage_hourly · queue_control
+
+`attempt` on a job counts claims and fences results; `failures` counts what `max_attempts` limits.
+`worker` and `lease_until` are set exactly while a job runs; `started_at` (of the last claim) stays after.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, UniqueConstraint, func
+from sqlalchemy import text as sql
+from sqlalchemy.orm import Mapped, mapped_column
+
+from thothy_ai.db.base import Base, Big, Small, one_of
+from thothy_ai.db.states import TERMINAL, Event, JobState, Outcome, Verdict
+
+ZERO = sql("0")
+NOW = func.now()
+PARTITIONED = {"postgresql_partition_by": "RANGE (job_id)"}
+TERMINAL_SQL = "state IN ({})".format(", ".join(f"'{state}'" for state in JobState if state in TERMINAL))
+
+
+class Job(Base):
+    """One unit of work and where it is."""
+
+    __tablename__ = "job"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)  # UUIDv7, made by the producer
+    tenant: Mapped[str]
+    kind: Mapped[str]
+    state: Mapped[str] = mapped_column(server_default=sql("'queued'"))
+    priority: Mapped[Small] = mapped_column(server_default=ZERO)  # higher goes first
+    deadline: Mapped[datetime | None]
+    not_before: Mapped[datetime] = mapped_column(server_default=NOW)
+    source_key: Mapped[str]  # jobs over the same source share it, and run near each other
+    idempotency_key: Mapped[str | None]
+    request_digest: Mapped[str]
+    parent_id: Mapped[UUID | None]
+
+    attempt: Mapped[int] = mapped_column(server_default=ZERO)
+    failures: Mapped[Small] = mapped_column(server_default=ZERO)
+    max_attempts: Mapped[Small]
+    engine_deaths: Mapped[Small] = mapped_column(server_default=ZERO)
+
+    dispatch_no: Mapped[int] = mapped_column(server_default=ZERO)
+    dispatched_at: Mapped[datetime | None]
+    worker: Mapped[str | None]
+    lease_until: Mapped[datetime | None]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    cancel_requested: Mapped[bool] = mapped_column(server_default=sql("false"))
+    reason: Mapped[str | None]
+    detail: Mapped[str | None]
+    enqueued_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+    __table_args__ = (
+        UniqueConstraint("tenant", "idempotency_key"),
+        one_of("state", JobState),
+        CheckConstraint("priority BETWEEN -100 AND 100", name="priority"),
+        CheckConstraint("max_attempts >= 1", name="max_attempts"),
+        CheckConstraint("attempt >= 0 AND failures >= 0 AND engine_deaths >= 0", name="counters"),
+        CheckConstraint(
+            "CASE WHEN state = 'running' THEN num_nulls(worker, lease_until, started_at) = 0"
+            " ELSE num_nonnulls(worker, lease_until) = 0 END",
+            name="running",
+        ),
+        CheckConstraint("state <> 'dispatched' OR dispatched_at IS NOT NULL", name="dispatched"),
+        CheckConstraint(f"({TERMINAL_SQL}) = (finished_at IS NOT NULL)", name="terminal"),
+        CheckConstraint("state <> 'dead' OR reason IS NOT NULL", name="dead"),
+        Index(
+            "ix_job_queued",
+            sql("priority DESC"),
+            sql("deadline NULLS LAST"),
+            "source_key",
+            "id",
+            postgresql_where=sql("state = 'queued'"),
+        ),
+        # Not over lease_until: each heartbeat changes it, and must not have to write every index again.
+        Index("ix_job_running", "worker", postgresql_where=sql("state = 'running'")),
+        Index("ix_job_dispatched", "dispatched_at", postgresql_where=sql("state = 'dispatched'")),
+        Index("ix_job_terminal", "finished_at", postgresql_where=sql("finished_at IS NOT NULL")),
+        Index("ix_job_parent", "parent_id", postgresql_where=sql("parent_id IS NOT NULL")),
+        {"postgresql_with": {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.02}},
+    )
+
+
+class JobRequest(Base):
+    """A job's request, beside it so that the hot row stays small."""
+
+    __tablename__ = "job_request"
+
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
+    request: Mapped[dict[str, Any]]
+
+
+class Attempt(Base):
+    """One try at a job, and what it cost."""
+
+    __tablename__ = "attempt"
+
+    job_id: Mapped[UUID] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    tenant: Mapped[str]
+    kind: Mapped[str]
+    worker: Mapped[str]
+    engine_session_id: Mapped[UUID | None]
+    started_at: Mapped[datetime]
+    finished_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    outcome: Mapped[str]
+    reason: Mapped[str | None]
+    detail: Mapped[str | None]
+    prompt_tokens: Mapped[int] = mapped_column(server_default=ZERO)
+    cached_tokens: Mapped[int] = mapped_column(server_default=ZERO)
+    output_tokens: Mapped[int] = mapped_column(server_default=ZERO)
+    compute_seconds: Mapped[float] = mapped_column(server_default=ZERO)
+
+    __table_args__ = (
+        one_of("outcome", Outcome),
+        Index("ix_attempt_finished_at", "finished_at"),
+        PARTITIONED,
+    )
+
+
+class Artifact(Base):
+    """An output and what validators said of it; a succeeded job has one accepted row per (kind, locale)."""
+
+    __tablename__ = "artifact"
+
+    job_id: Mapped[UUID] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    locale: Mapped[str] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    tenant: Mapped[str]
+    verdict: Mapped[str]
+    reason: Mapped[str | None]
+    body: Mapped[dict[str, Any] | None]  # the artifact, when the output parsed
+    text: Mapped[str]  # the raw output
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+    __table_args__ = (
+        one_of("verdict", Verdict),
+        CheckConstraint("verdict <> 'accepted' OR (body IS NOT NULL AND reason IS NULL)", name="accepted"),
+        CheckConstraint("verdict <> 'rejected' OR reason IS NOT NULL", name="rejected"),
+        Index(
+            "uq_artifact_accepted",
+            "job_id",
+            "kind",
+            "locale",
+            unique=True,
+            postgresql_where=sql("verdict = 'accepted'"),
+        ),
+        Index("ix_artifact_created_at", "created_at"),
+        PARTITIONED,
+    )
+
+
+class JobEvent(Base):
+    """Something unusual that happened to a job."""
+
+    __tablename__ = "job_event"
+
+    job_id: Mapped[UUID] = mapped_column(primary_key=True)
+    at: Mapped[datetime] = mapped_column(primary_key=True, server_default=NOW)
+    event: Mapped[str] = mapped_column(primary_key=True)
+    detail: Mapped[str | None]
+
+    __table_args__ = (one_of("event", Event), PARTITIONED)
+
+
+class EngineSession(Base):
+    """One life of an engine process: what was resident, from when to when, and its counters."""
+
+    __tablename__ = "engine_session"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    model: Mapped[str]
+    device: Mapped[str]
+    dtype: Mapped[str]
+    gpus: Mapped[int]
+    num_blocks: Mapped[int]
+    block_size: Mapped[int]
+    started_at: Mapped[datetime]
+    heartbeat_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    ended_at: Mapped[datetime | None]
+    busy_seconds: Mapped[float] = mapped_column(server_default=ZERO)
+    prefill_seconds: Mapped[float] = mapped_column(server_default=ZERO)
+    decode_seconds: Mapped[float] = mapped_column(server_default=ZERO)
+    prompt_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+    cached_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+    output_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+
+
+class UsageHourly(Base):
+    """What an hour finished and used, per tenant and kind; outlives the history it was summed from."""
+
+    __tablename__ = "usage_hourly"
+
+    hour: Mapped[datetime] = mapped_column(primary_key=True)
+    tenant: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    succeeded: Mapped[Big] = mapped_column(server_default=ZERO)  # jobs
+    dead: Mapped[Big] = mapped_column(server_default=ZERO)
+    cancelled: Mapped[Big] = mapped_column(server_default=ZERO)
+    expired: Mapped[Big] = mapped_column(server_default=ZERO)
+    accepted: Mapped[Big] = mapped_column(server_default=ZERO)  # artifacts
+    rejected: Mapped[Big] = mapped_column(server_default=ZERO)
+    attempts: Mapped[Big] = mapped_column(server_default=ZERO)
+    lost: Mapped[Big] = mapped_column(server_default=ZERO)  # attempts
+    prompt_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+    cached_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+    output_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+    compute_seconds: Mapped[float] = mapped_column(server_default=ZERO)
+
+
+class QueueControl(Base):
+    """What an operator has said about the queue. One row, `default`."""
+
+    __tablename__ = "queue_control"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    paused: Mapped[bool] = mapped_column(server_default=sql("false"))
+    changed_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    note: Mapped[str | None]

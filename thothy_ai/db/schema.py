@@ -1,0 +1,61 @@
+"""Bringing a database's schema to what this code was written for, and checking that it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
+
+import thothy_ai
+from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.errors import CodeBehindError, MigrationsBehindError
+from thothy_ai.settings import Settings
+
+MIGRATIONS = Path(thothy_ai.__file__).parent / "migrations"
+MONTHS_AHEAD = 3
+
+
+def alembic_config() -> Config:
+    """Alembic's configuration, from the packaged migrations."""
+    return Config(MIGRATIONS / "alembic.ini")
+
+
+def migrate(settings: Settings, revision: str = "head") -> str:
+    """Upgrade to `revision` and make the partitions of the coming months. Returns the revision reached.
+
+    Concurrent callers wait for each other. Raises `DatabaseUnreachableError`, and `DatabaseError` when a lock could
+    not be had.
+    """
+    engine = make_engine(settings, application="migrate")
+    try:
+        with reaching(settings):
+            with engine.begin() as connection:
+                config = alembic_config()
+                config.attributes["connection"] = connection
+                command.upgrade(config, revision)
+            with engine.begin() as connection:
+                connection.execute(text("SELECT thothy_ensure_partitions(:months)"), {"months": MONTHS_AHEAD})
+                return MigrationContext.configure(connection).get_current_revision() or ""
+    finally:
+        engine.dispose()
+
+
+def check_schema(settings: Settings) -> str:
+    """The database's revision, when it is the code's. Raises `MigrationsBehindError` or `CodeBehindError`."""
+    engine = make_engine(settings, application="check")
+    try:
+        with reaching(settings), engine.connect() as connection:
+            found = MigrationContext.configure(connection).get_current_revision()
+    finally:
+        engine.dispose()
+    known = ScriptDirectory.from_config(alembic_config())
+    wanted = known.get_current_head() or ""
+    if found == wanted:
+        return wanted
+    if found is not None and found not in {script.revision for script in known.walk_revisions()}:
+        raise CodeBehindError(found, wanted)
+    raise MigrationsBehindError(found, wanted)

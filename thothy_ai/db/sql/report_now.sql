@@ -1,0 +1,2 @@
+-- The database's clock, which all stamps come from.
+SELECT now()

@@ -1,0 +1,58 @@
+"""The closed vocabularies of the queue's tables. The schema's CHECKs are made from these."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    """Where a job is. The last four are terminal."""
+
+    QUEUED = "queued"
+    DISPATCHED = "dispatched"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether a job in this state is finished for good."""
+        return self in TERMINAL
+
+
+TERMINAL = frozenset({JobState.SUCCEEDED, JobState.DEAD, JobState.CANCELLED, JobState.EXPIRED})
+
+
+class Outcome(StrEnum):
+    """How one attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    REJECTED = "rejected"  # output came, a validator refused it
+    FAILED = "failed"
+    LOST = "lost"  # its lease ran out, or its engine died
+    RELEASED = "released"  # its worker shut down in good order
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+class Verdict(StrEnum):
+    """What validators said of an output."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+
+
+class Event(StrEnum):
+    """What a job's history records: the unusual only."""
+
+    RETRIED = "retried"
+    LOST = "lost"
+    REPUBLISHED = "republished"
+    DEAD = "dead"
+    REJECTED = "rejected"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    RELEASED = "released"
+    REDRIVEN = "redriven"

@@ -1,0 +1,162 @@
+"""`Settings`: everything a process of the service can be told, frozen.
+
+Read from `THOTHY_*` in the environment, then from `$THOTHY_HOME/stack.env`, which a running embedded stack
+writes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from thothy_ai.errors import ConfigError
+
+PREFIX = "THOTHY_"
+STACK_ENV = "stack.env"
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of a URL. The library's own words are not passed on: they may quote a piece of a password."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # reading it is what checks it
+    except ValueError:
+        raise ValueError("is not a URL (special characters in a password must be percent-encoded)") from None
+    return parts
+
+
+def _database_url(value: SecretStr) -> SecretStr:
+    scheme, separator, rest = value.get_secret_value().partition("://")
+    if not separator or scheme not in {"postgres", "postgresql", "postgresql+psycopg"}:
+        raise ValueError("must look like postgresql+psycopg://user:password@host:port/database")
+    url = f"postgresql+psycopg://{rest}"
+    if not _split(url).path.strip("/"):
+        raise ValueError("names no database")
+    return SecretStr(url)
+
+
+def _redis_url(value: SecretStr) -> SecretStr:
+    if _split(value.get_secret_value()).scheme not in {"redis", "rediss"}:
+        raise ValueError("must look like redis://:password@host:port/0")
+    return value
+
+
+def _engine_url(value: str) -> str:
+    parts = _split(value)
+    whole = parts.path if parts.scheme == "unix" else parts.scheme == "tcp" and parts.hostname and parts.port
+    if not whole:
+        raise ValueError("must look like unix:///path/engine.sock or tcp://127.0.0.1:port")
+    return value
+
+
+def _comma_separated(value: object) -> object:
+    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+
+T = TypeVar("T")
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Settings(BaseSettings):
+    """The configuration of one process. URLs with passwords are `SecretStr`; take them by `require_*`."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True)
+
+    home: Path = Path(".thothy")
+    database_url: Annotated[SecretStr, AfterValidator(_database_url)] | None = None
+    redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = None
+    engine_url: Annotated[str, AfterValidator(_engine_url)] | None = None
+    model: Path | None = None
+    tenant: str = Field(default="default", min_length=1)
+    kinds: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_separated)] = ()
+
+    queue_prefix: str = "thothy:"
+    queue_name: str = Field(default="jobs", min_length=1)
+
+    worker_in_flight: int = Field(default=64, ge=1)
+    lease_seconds: Seconds = 60
+    heartbeat_seconds: Seconds = 10
+    drain_deadline_seconds: Seconds = 60
+
+    max_attempts: int = Field(default=3, ge=1, le=32767)
+    retry_base_seconds: float = Field(default=2, ge=0, allow_inf_nan=False)
+    retry_cap_seconds: float = Field(default=300, ge=0, allow_inf_nan=False)
+
+    dispatch_interval_seconds: Seconds = 0.25
+    dispatch_min_depth: int = Field(default=64, ge=1)
+    dispatch_timeout_seconds: Seconds = 15
+    reap_interval_seconds: Seconds = 2
+
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = Field(default=0, ge=0, le=65535)
+    log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR|CRITICAL)$")
+
+    @classmethod
+    def load(cls, **overrides: Any) -> Self:  # noqa: ANN401 - whatever a field accepts, pydantic checks
+        """Settings of this process; `overrides` win over everything. Raises `ConfigError`, one line."""
+        try:
+            return cls(**overrides)
+        except ValidationError as error:
+            raise ConfigError(_first_problem(error)) from None
+        except (SettingsError, OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"settings cannot be read: {error}") from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - its file is known only once home is
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, environment, then the stack's file in whichever home those two name."""
+        home = Path(init_settings().get("home") or env_settings().get("home") or cls.model_fields["home"].default)
+        stack = DotEnvSettingsSource(settings_cls, env_file=home / STACK_ENV)
+        return init_settings, env_settings, stack, file_secret_settings
+
+    def require_database_url(self) -> str:
+        """The SQLAlchemy URL of Postgres, password included. Raises `ConfigError` when not set."""
+        return self._given("database_url", self.database_url).get_secret_value()
+
+    def require_redis_url(self) -> str:
+        """The URL of Redis, password included. Raises `ConfigError` when not set."""
+        return self._given("redis_url", self.redis_url).get_secret_value()
+
+    def require_engine_url(self) -> str:
+        """Where the engine listens. Raises `ConfigError` when not set."""
+        return self._given("engine_url", self.engine_url)
+
+    def require_model(self) -> Path:
+        """The model's folder or file. Raises `ConfigError` when not set."""
+        return self._given("model", self.model)
+
+    def _given(self, name: str, value: T | None) -> T:
+        if value is None:
+            raise ConfigError(f"{PREFIX}{name.upper()} is not set, and no stack runs in {self.home}")
+        return value
+
+
+def _first_problem(error: ValidationError) -> str:
+    """The first problem as `THOTHY_NAME: what is wrong`; never the value, which may hold a password."""
+    problem = error.errors(include_input=False, include_url=False)[0]
+    name = str(problem["loc"][0]).upper() if problem["loc"] else "SETTINGS"
+    return f"{PREFIX}{name.removeprefix(PREFIX)}: {problem['msg'].removeprefix('Value error, ')}"
+
+
+def endpoint(url: str) -> str:
+    """`host:port` (or the socket's path) of a URL, for messages: never its user or password."""
+    parts = urlsplit(url)
+    default = {"redis": 6379, "rediss": 6379}.get(parts.scheme, 5432)
+    return f"{parts.hostname}:{parts.port or default}" if parts.hostname else parts.path

@@ -6,6 +6,9 @@ import time
 import uuid
 
 import torch
+from thothy_ai.engine.kv_cache import KVCache
+from thothy_ai.engine.loader import LoadedModel
+from thothy_ai.engine.model_config import ModelConfig
 
 from thothy_ai.engine.accounting import StepCost
 from thothy_ai.engine.api import EngineInfo
@@ -13,10 +16,7 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core import EngineCore
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.errors import InvalidRequestError, OutOfMemoryError
-from thothy_ai.engine.kv_cache import KVCache
-from thothy_ai.engine.loader import LoadedModel
 from thothy_ai.engine.memory import MemoryGauge
-from thothy_ai.engine.model_config import ModelConfig
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.runner import Runner
 
@@ -97,9 +97,9 @@ def _num_blocks(
     blocks = int(room // per_block)
     if blocks * sizes.block_size < min(sizes.max_context, 1024):
         raise OutOfMemoryError(
-            f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB are free beside the weights; with {workspace / _GIB:.1f} GiB of "
-            f"workspace and a memory utilization of {options.memory_utilization:.2f}, {max(blocks, 0)} KV blocks of "
-            f"{per_block / 2**20:.2f} MiB fit"
+            f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB are free beside the weights; at a memory utilization of "
+            f"{options.memory_utilization:.2f} and {workspace / _GIB:.1f} GiB of workspace, {max(blocks, 0)} KV blocks "
+            f"of {per_block / 2**20:.2f} MiB fit"
         )
     return blocks
 

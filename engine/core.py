@@ -16,9 +16,6 @@ import queue
 import threading
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
 from thothy_ai.engine.accounting import StepCost, divide
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason
 from thothy_ai.engine.config import EngineConfig
@@ -33,13 +30,13 @@ from thothy_ai.engine.errors import (
 )
 from thothy_ai.engine.memory import MemoryGauge
 from thothy_ai.engine.runner import Runner, StepHandle
-from thothy_ai.engine.scheduler import Scheduled, Scheduler
+from thothy_ai.engine.scheduler import Scheduler
 from thothy_ai.engine.sequence import Sequence
+from thothy_ai.engine.tokens import bitmask, take_forced, take_sample
 
 log = logging.getLogger(__name__)
 
 Command = Callable[[], None]
-_BITS = torch.tensor([1 << bit for bit in range(32)], dtype=torch.int64).to(torch.int32)
 
 
 class StepFailedError(RuntimeError):
@@ -70,6 +67,7 @@ class EngineCore:
         self._scheduler = Scheduler(config)
         self._counters = Counters()
         self._sequences: dict[str, Sequence] = {}
+        self._open: set[str] = set()  # ids submitted and not finished; shared, behind the gate
         self._members: list[str] = []  # of the step launched last
         self._events: list[Event] = []
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
@@ -97,6 +95,7 @@ class EngineCore:
             except EngineError:
                 self._commands.put(self._count_refusal)
                 raise
+            self._open.add(request.id)
             self._commands.put(lambda: self._add(sequence))
 
     def abort(self, request_id: str) -> None:
@@ -124,6 +123,8 @@ class EngineCore:
     def _accept(self, request: CoreRequest) -> Sequence:
         if self._closed:
             raise EngineDrainingError("the engine takes no new requests")
+        if request.id in self._open:
+            raise InvalidRequestError(f"a request with id {request.id!r} is in flight")
         length, longest = len(request.prompt), self._config.longest_sequence
         if not length:
             raise InvalidRequestError("the prompt is empty")
@@ -155,8 +156,10 @@ class EngineCore:
         step = self._launch()
         if last is not None:
             self._commit(last)
+        elif step is None and self._sequences:
+            raise RuntimeError("nothing runs and nothing can be admitted, though every request fits the pool")
         if step is not None:
-            self._runner.sample(step, self._bitmask(step))
+            self._runner.sample(step, bitmask(step.samplers, self._vocab_size))
             if not self._config.overlap:
                 self._commit(step)
                 step = None
@@ -168,6 +171,7 @@ class EngineCore:
         if plan is None:
             return None
         self._members = [member.sequence.request.id for member in plan.members]
+        self._counters.count_admitted(plan.admitted)
         return self._runner.forward(plan)
 
     def _take_commands(self, *, wait: bool) -> None:
@@ -178,14 +182,9 @@ class EngineCore:
             self._commands.get()()
 
     def _add(self, sequence: Sequence) -> None:
-        if sequence.request.id in self._sequences:
-            error = InvalidRequestError(f"a request with id {sequence.request.id!r} is in flight")
-            self._events.append(_finished(sequence, FinishReason.ABORTED, error))
-            return
         self._sequences[sequence.request.id] = sequence
-        self._counters.prompt_tokens += sequence.prompt_tokens
         self._scheduler.add(sequence)
-        self._extend(sequence)
+        take_forced(sequence)
         self._emit(sequence, sequence.prompt_tokens)
         self._retire_if_done(sequence)
 
@@ -200,16 +199,6 @@ class EngineCore:
     def _count_refusal(self) -> None:
         self._counters.requests_refused += 1
 
-    def _bitmask(self, step: StepHandle) -> Tensor | None:
-        """Grammar masks of the step's sampling members [R, ceil(vocab/32)] int32, or None where none has a grammar."""
-        samplers = step.samplers
-        if all(member.sequence.request.grammar is None for member in samplers):
-            return None
-        mask = torch.full((len(samplers), -(-self._vocab_size // 32)), -1, dtype=torch.int32)
-        for row, member in zip(mask, samplers, strict=True):
-            _fill_mask(row, member)
-        return mask
-
     def _commit(self, step: StepHandle) -> None:
         """Read a step: hand its tokens and its seconds to its members, and let go of those that are done."""
         sampled = iter(step.read())
@@ -220,67 +209,16 @@ class EngineCore:
             sequence = member.sequence
             sequence.in_flight -= 1
             sequence.compute_seconds += share
+            before = len(sequence.tokens)
             if member.samples:
-                self._take_sample(member, next(sampled))
+                take_sample(member, next(sampled), self._eos)
+            self._emit(sequence, before)
             self._retire_if_done(sequence)
 
-    def _take_sample(self, member: Scheduled, token: int) -> None:
-        """A sample whose place was filled by forced tokens meanwhile is the first of them: nothing new."""
-        if member.end == len(member.sequence.tokens):
-            member.sequence.pending -= 1
-            self._append(member.sequence, token)
-
-    def _append(self, sequence: Sequence, token: int) -> None:
-        """Take a sampled token, and those the grammar forces after it."""
-        if sequence.finish_reason is not None:
-            return
-        if token in self._eos and not sequence.request.sampling.ignore_eos:
-            sequence.finish(FinishReason.STOP)
-            return
-        before = len(sequence.tokens)
-        sequence.tokens.append(token)
-        try:
-            self._advance_grammar(sequence, token)
-        except EngineError as error:
-            sequence.finish(FinishReason.ABORTED, error)
-        self._emit(sequence, before)
-
-    def _advance_grammar(self, sequence: Sequence, token: int) -> None:
-        grammar = sequence.request.grammar
-        if grammar is None:
-            return
-        grammar.advance(token)
-        if grammar.finished:
-            sequence.finish(FinishReason.STOP)
-        else:
-            self._extend(sequence)
-
-    def _extend(self, sequence: Sequence) -> None:
-        """Append the tokens a grammar leaves no choice about; they are computed like a prompt's, without sampling.
-
-        A sample still unread is the first of them (its mask sees to that), so it is no longer pending.
-        """
-        grammar = sequence.request.grammar
-        if grammar is None:
-            return
-        forced = grammar.forced()[: sequence.max_tokens - sequence.output_tokens]
-        if not forced:
-            return
-        for token in forced:
-            grammar.advance(token)
-        sequence.tokens += forced
-        sequence.pending = 0
-        if grammar.finished:
-            sequence.finish(FinishReason.STOP)
-
     def _emit(self, sequence: Sequence, before: int) -> None:
-        gained = tuple(sequence.tokens[before:])
-        if not gained:
-            return
-        self._counters.output_tokens += len(gained)
-        self._events.append(TokenEvent(sequence.request.id, gained))
-        if sequence.output_tokens >= sequence.max_tokens:
-            sequence.finish(FinishReason.LENGTH)
+        if gained := tuple(sequence.tokens[before:]):
+            self._counters.output_tokens += len(gained)
+            self._events.append(TokenEvent(sequence.request.id, gained))
 
     def _retire_if_done(self, sequence: Sequence) -> None:
         """A sequence leaves when it has a reason to and no launched step still refers to it."""
@@ -288,11 +226,12 @@ class EngineCore:
         if reason is None or sequence.in_flight:
             return
         del self._sequences[sequence.request.id]
+        with self._gate:
+            self._open.discard(sequence.request.id)
         self._scheduler.retire(sequence)
         aborted = reason is FinishReason.ABORTED
         self._counters.requests_aborted += aborted
         self._counters.requests_finished += not aborted
-        self._counters.cached_tokens += sequence.cached_tokens
         self._counters.attributed_seconds += sequence.compute_seconds
         self._events.append(_finished(sequence, reason, sequence.error))
         if not self._sequences:
@@ -328,17 +267,6 @@ class EngineCore:
             memory_planned_bytes=memory.planned,
             **{name: getattr(counters, name) for name in Counters.__slots__},
         )
-
-
-def _fill_mask(row: Tensor, member: Scheduled) -> None:
-    """Allow what the member's grammar does; where its next token is forced and known already, that one only."""
-    sequence = member.sequence
-    if member.end < len(sequence.tokens):
-        token = sequence.tokens[member.end]
-        row.zero_()
-        row[token // 32] = _BITS[token % 32]
-    elif sequence.request.grammar is not None and sequence.finish_reason is None:
-        sequence.request.grammar.fill_mask(row)
 
 
 def _finished(sequence: Sequence, reason: FinishReason, error: EngineError | None) -> FinishedEvent:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from thothy_ai.engine.accounting import Shares
 from thothy_ai.engine.scheduler import Scheduled
+from thothy_ai.engine.sequence import Sequence
 
 
 @dataclass(slots=True)
@@ -27,6 +28,13 @@ class Counters:
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
     attributed_seconds: float = 0.0
+
+    def count_admitted(self, admitted: Seq[Sequence]) -> None:
+        """Add prompts that start to run, and what the prefix cache spared of them; resumed ones were counted before."""
+        for sequence in admitted:
+            if not sequence.preemptions:
+                self.prompt_tokens += sequence.prompt_tokens
+                self.cached_tokens += sequence.cached_tokens
 
     def count_step(self, members: Seq[Scheduled], seconds: float, shares: Shares) -> None:
         """Add a step that was read."""

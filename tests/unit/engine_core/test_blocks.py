@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, consumes, invariant, multiple, rule, Bundle
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from thothy_ai.engine.blocks import DUMMY_BLOCK, BlockPool, NoFreeBlocksError, Prefix
 

@@ -1,0 +1,90 @@
+"""A stand-in for a decoder whose KV cache holds token ids, so that a wrong block, slot or order changes the output.
+
+The next token is a fixed function of all tokens before it, as read back through the block table. What the whole engine
+must produce is then a loop of three lines, with no tolerance and no ties.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from thothy_ai.kernels.attention import AttentionBatch
+from torch import Tensor
+
+from thothy_ai.engine.accounting import StepCost
+from thothy_ai.engine.api import EngineInfo
+from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core_api import OnEvents
+from thothy_ai.engine.memory import MemoryGauge
+from thothy_ai.engine.runner import Runner
+
+VOCAB = 50
+CPU = torch.device("cpu")
+
+
+def next_token(tokens: list[int]) -> int:
+    """Depends on every token and on its place; never 0, so that tests can use 0 as end-of-text."""
+    total = 7
+    for token in tokens:
+        total = (total * 31 + token + 1) % 1_000_003
+    return 1 + total % (VOCAB - 1)
+
+
+def continuation(prompt: list[int], count: int) -> list[int]:
+    """The `count` tokens that follow `prompt`."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_token(tokens))
+    return tokens[len(prompt) :]
+
+
+@dataclass
+class TokenCache:
+    """[num_blocks * block_size] token ids; -1 where nothing was written."""
+
+    slots: Tensor
+    block_size: int
+
+
+@dataclass
+class _Shape:
+    vocab_size: int = VOCAB
+
+
+class ArithmeticModel:
+    """Has the forward and the logits of a real model, over a TokenCache."""
+
+    config = _Shape()
+
+    def forward(
+        self, token_ids: Tensor, positions: Tensor, slots: Tensor, batch: AttentionBatch, cache: TokenCache
+    ) -> Tensor:
+        cache.slots[slots] = token_ids
+        hidden: list[int] = []
+        for index, (count, length) in enumerate(zip(batch.query_lens, batch.kv_lens, strict=True)):
+            table = batch.block_tables[index].tolist()
+            size = cache.block_size
+            tokens = [int(cache.slots[table[i // size] * size + i % size]) for i in range(length)]
+            assert -1 not in tokens, "a slot was read that nothing wrote"
+            hidden += [next_token(tokens[: length - count + i + 1]) for i in range(count)]
+        return torch.tensor(hidden)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return torch.nn.functional.one_hot(hidden, VOCAB).to(torch.float32)
+
+
+def arithmetic_core(config: EngineConfig, on_events: OnEvents, *, eos: frozenset[int] = frozenset()) -> EngineCore:
+    """A real core around the stand-in; not started."""
+    cache = TokenCache(torch.full((config.num_blocks * config.block_size,), -1), config.block_size)
+    return EngineCore(
+        Runner(ArithmeticModel(), cache, config, CPU),
+        config,
+        EngineInfo("session", "arithmetic", "cpu", "int64", config.block_size, config.num_blocks, 0, 0.0),
+        StepCost(token=1.0, sample=1.0, attended=0.1, read=0.01),
+        MemoryGauge(CPU, 0),
+        vocab_size=VOCAB,
+        eos=eos,
+        on_events=on_events,
+    )

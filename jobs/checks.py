@@ -1,0 +1,139 @@
+"""Validators: small pure functions from a text to a finding, or None. Kinds compose them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.locales import language_of
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+_WORD = re.compile(r"\w+(?:['’]\w+)?")
+_NUMBER = re.compile(r"\d+(?:[.,' ’]\d{3})*(?:[.,]\d+)?")
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])[\"”’»)]*\s+|(?<=[。！？])")
+_STUTTER = re.compile(r"([^\W\d])\1{4,}|([^\w\s])\2{3,}|\b(\w+)(?:\W+\3\b){3,}", re.IGNORECASE)
+_NUMBER_WORDS = {
+    word: str(value)
+    for value, word in [
+        *enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), start=1),
+        *enumerate(("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen"), start=11),
+        *((17, "seventeen"), (18, "eighteen"), (19, "nineteen"), (20, "twenty"), (30, "thirty"), (40, "forty")),
+        *((50, "fifty"), (60, "sixty"), (70, "seventy"), (80, "eighty"), (90, "ninety"), (100, "hundred")),
+    ]
+}
+_CLOSING = "\"'”’») "
+_ENDINGS = (".", "!", "?", "…", "。", "！", "？")
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(text)]
+
+
+def sentences(text: str) -> list[str]:
+    """Split running text into sentences, roughly: abbreviations split too."""
+    return [part.strip() for part in _SENTENCE_END.split(text) if part and part.strip()]
+
+
+def empty(field: str, text: str) -> Rejection | None:
+    """Find a text without a single letter or digit."""
+    return None if _WORD.search(text) else Rejection(RejectionReason.EMPTY, f"{field} has no words")
+
+
+def words(field: str, text: str, fewest: int, most: int) -> Rejection | None:
+    """Find a text with too few or too many words."""
+    count = len(_words(text))
+    if count < fewest:
+        return Rejection(RejectionReason.TOO_SHORT, f"{field} has {count} words, fewer than {fewest}")
+    if count > most:
+        return Rejection(RejectionReason.TOO_LONG, f"{field} has {count} words, more than {most}")
+    return None
+
+
+def length_ratio(field: str, text: str, original: str, least: float, most: float) -> Rejection | None:
+    """Find a text much shorter or much longer, in characters, than the one it renders."""
+    ratio = len(text) / max(len(original), 1)
+    if ratio < least:
+        return Rejection(RejectionReason.TOO_SHORT, f"{field} has {ratio:.2f} of the original's length")
+    if ratio > most:
+        return Rejection(RejectionReason.TOO_LONG, f"{field} has {ratio:.2f} times the original's length")
+    return None
+
+
+def unfinished(field: str, text: str) -> Rejection | None:
+    """Find a text that stops in mid-sentence."""
+    if text.rstrip(_CLOSING).endswith(_ENDINGS):
+        return None
+    return Rejection(RejectionReason.TRUNCATED, f"{field} stops in mid-sentence: …{text[-30:]!r}")
+
+
+def repetition(text: str) -> Rejection | None:
+    """Find loops: a stutter, a sentence said twice, or a run of four words said three times."""
+    if stutter := _STUTTER.search(text):
+        return Rejection(RejectionReason.REPETITION, f"stutters: {stutter[0][:60]!r}")
+    spoken = [tuple(said) for said in map(_words, sentences(text)) if len(said) >= 4]
+    if repeated := _most_common(spoken, 2):
+        return Rejection(RejectionReason.REPETITION, f"says twice: {' '.join(repeated)!r}")
+    if repeated := _most_common(_runs(_words(text), 4), 3):
+        return Rejection(RejectionReason.REPETITION, f"says three times: {' '.join(repeated)!r}")
+    return None
+
+
+def _most_common(items: list[tuple[str, ...]], least: int) -> tuple[str, ...] | None:
+    item, count = Counter(items).most_common(1)[0] if items else ((), 0)
+    return item if count >= least else None
+
+
+def _runs(said: list[str], length: int) -> list[tuple[str, ...]]:
+    return list(zip(*(said[start:] for start in range(length)), strict=False))
+
+
+def wrong_language(text: str, locale: str) -> Rejection | None:
+    """Find a text in another language than asked for, as a whole or in more than a third of its sentences.
+
+    Text with fewer than fifteen letters could be in any language and passes.
+    """
+    if sum(map(str.isalpha, text)) < 15 or (detect.is_in(text, locale) and _foreign_share(text, locale) <= 1 / 3):
+        return None
+    likeliest, confidence = next(iter(detect.confidences(text).items()))
+    wanted = language_of(locale).name
+    return Rejection(
+        RejectionReason.WRONG_LANGUAGE, f"wanted {wanted}, reads as {likeliest.capitalize()} ({confidence:.2f})"
+    )
+
+
+def _foreign_share(text: str, locale: str) -> float:
+    """Share of the characters that stand in sentences, long enough to tell, of another language."""
+    parts = sentences(text)
+    if len(parts) < 2:
+        return 0.0
+    foreign = [part for part in parts if len(part) >= 40 and not detect.is_in(part, locale, least=0.05)]
+    return sum(map(len, foreign)) / sum(map(len, parts))
+
+
+def copied(field: str, text: str, source: str, run: int) -> Rejection | None:
+    """Find a run of this many words, or the whole text if it is shorter, that stands in the source word for word."""
+    said, known = _words(text), f" {' '.join(_words(source))} "
+    length = min(run, len(said))
+    for start in range(len(said) - length + 1 if length else 0):
+        passage = " ".join(said[start : start + length])
+        if f" {passage} " in known:
+            return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{field} copies: {passage!r}")
+    return None
+
+
+def new_number(text: str, source: str) -> Rejection | None:
+    """Find a number that the source does not have. Separators don't count (1,200 is 1.200); "three" is 3."""
+    known = _numbers(source) | {_NUMBER_WORDS[word] for word in _words(source) if word in _NUMBER_WORDS}
+    for match in _NUMBER.finditer(text):
+        if _digits(match[0]) not in known:
+            return Rejection(RejectionReason.NUMBER_NOT_IN_SOURCE, f"the source does not have {match[0]!r}")
+    return None
+
+
+def _numbers(text: str) -> set[str]:
+    return {_digits(match[0]) for match in _NUMBER.finditer(text)}
+
+
+def _digits(number: str) -> str:
+    return "".join(filter(str.isdigit, number))

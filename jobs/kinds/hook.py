@@ -1,0 +1,61 @@
+"""A hook: one or two sentences that make somebody want to read the piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from thothy_ai.jobs import checks
+from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Sampling
+from thothy_ai.jobs.prompts import about_source, in_language
+from thothy_ai.jobs.requests import ShortText, WritingRequest
+from thothy_ai.jobs.schema import prose
+
+Channel = Literal["newsletter", "social post", "video", "podcast", "landing page"]
+
+
+class Hook(WritingRequest):
+    """Ask for a hook for a channel, in a tone."""
+
+    channel: Channel = "newsletter"
+    tone: ShortText = "curious"
+
+
+class HookArtifact(Artifact):
+    """The hook."""
+
+    hook: Annotated[str, prose(20, 220)]
+
+
+def _prompt(request: Hook) -> tuple[Message, ...]:
+    return about_source(
+        request.source,
+        f"Write an opening line for a {request.channel} about this text, for {request.audience}. The tone is "
+        f"{request.tone}. One short sentence in your own words.{in_language(request.locale)}",
+    )
+
+
+def _sampling(_: Hook) -> Sampling:
+    return Sampling(max_tokens=60, temperature=0.7, top_p=0.9, repetition_penalty=1.05)
+
+
+def _checks(request: Hook, artifact: HookArtifact) -> Iterator[Rejection | None]:
+    hook = artifact.hook
+    yield checks.words("hook", hook, 4, 40)
+    yield checks.unfinished("hook", hook)
+    yield checks.repetition(hook)
+    yield checks.copied("hook", hook, request.source, run=14)
+    yield checks.new_number(hook, request.source)
+    yield checks.wrong_language(hook, request.locale)
+
+
+KIND = JobKind(
+    name="hook",
+    request=Hook,
+    artifact=HookArtifact,
+    prompt=_prompt,
+    sampling=_sampling,
+    locale=lambda request: request.locale,
+    source=lambda request: request.source,
+    checks=_checks,
+)

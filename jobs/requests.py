@@ -1,0 +1,25 @@
+"""What all requests about a source text have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from thothy_ai.jobs.kind import Request
+from thothy_ai.jobs.locales import Locale
+
+ShortText = Annotated[str, Field(max_length=200)]
+
+
+class SourceRequest(Request):
+    """A request about a source text. Requests with the same source are siblings and share its KV."""
+
+    source: str
+
+
+class WritingRequest(SourceRequest):
+    """A request for new text about a source, for an audience, in a language."""
+
+    audience: ShortText = "a general audience"
+    locale: Locale = "en"

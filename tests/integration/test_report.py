@@ -1,0 +1,160 @@
+"""The drain report's figures against rows whose sums were done by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from uuid import UUID, uuid4
+
+import pytest
+from rich.console import Console
+from sqlalchemy import Engine, insert
+
+from thothy_ai.cli.report_view import render
+from thothy_ai.db.connect import make_engine
+from thothy_ai.db.models import Artifact, Attempt, EngineSession, Job
+from thothy_ai.report import AttemptKey, DrainReport, drain_report
+from thothy_ai.settings import Settings
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+ONE = timedelta(minutes=1)
+GPU, CPU = "cuda:0 NVIDIA H200", "cpu"
+
+
+@pytest.fixture
+def engine(settings: Settings) -> Iterator[Engine]:
+    engine = make_engine(settings)
+    yield engine
+    engine.dispose()
+
+
+def session(engine: Engine, *, start: datetime, end: datetime | None, gpus: int = 1, device: str = GPU, beat: datetime | None = None) -> UUID:
+    made = uuid4()
+    values = {"id": made, "model": "smollm2", "device": device, "dtype": "bfloat16", "gpus": gpus, "num_blocks": 100,
+              "block_size": 16, "started_at": start, "heartbeat_at": beat or end or start, "ended_at": end}  # fmt: skip
+    with engine.begin() as connection:
+        connection.execute(insert(EngineSession), values)
+    return made
+
+
+def job(engine: Engine, kind: str, state: str, *, enqueued: datetime, finished: datetime | None = None, reason: str | None = None) -> UUID:
+    made = uuid4()
+    values = {"id": made, "tenant": "t", "kind": kind, "state": state, "source_key": "s", "request_digest": "d",
+              "max_attempts": 3, "enqueued_at": enqueued, "finished_at": finished, "reason": reason}  # fmt: skip
+    with engine.begin() as connection:
+        connection.execute(insert(Job), values)
+    return made
+
+
+def attempt(engine: Engine, job_id: UUID, number: int, kind: str, outcome: str, at: datetime, *, reason: str | None = None,
+            on: UUID | None = None, prompt: int = 0, cached: int = 0, output: int = 0, seconds: float = 0.0) -> None:  # fmt: skip
+    values = {"job_id": job_id, "attempt": number, "tenant": "t", "kind": kind, "worker": "w", "engine_session_id": on,
+              "started_at": at - ONE, "finished_at": at, "outcome": outcome, "reason": reason, "prompt_tokens": prompt,
+              "cached_tokens": cached, "output_tokens": output, "compute_seconds": seconds}  # fmt: skip
+    with engine.begin() as connection:
+        connection.execute(insert(Attempt), values)
+
+
+def artifact(engine: Engine, job_id: UUID, number: int, kind: str, at: datetime, reason: str | None = None) -> None:
+    values = {"job_id": job_id, "kind": kind, "locale": "en", "attempt": number, "tenant": "t",
+              "verdict": "rejected" if reason else "accepted", "reason": reason, "body": {"text": "x"}, "text": "x", "created_at": at}  # fmt: skip
+    with engine.begin() as connection:
+        connection.execute(insert(Artifact), values)
+
+
+@pytest.fixture
+def afternoon(engine: Engine) -> DrainReport:
+    """Two GPUs from 11:00 to 13:00; the window is 12:00 to 14:00. Of hooks, 2 of 3 succeed; of translations, none."""
+    box = session(engine, start=NOON - 60 * ONE, end=NOON + 60 * ONE, gpus=2)
+    first = job(engine, "hook", "succeeded", enqueued=NOON - 5 * ONE, finished=NOON + 10 * ONE)
+    attempt(engine, first, 1, "hook", "rejected", NOON + 9 * ONE, reason="repetition", on=box, prompt=100, cached=64, output=20, seconds=30)
+    artifact(engine, first, 1, "hook", NOON + 9 * ONE, reason="repetition")
+    attempt(engine, first, 2, "hook", "succeeded", NOON + 10 * ONE, on=box, prompt=100, cached=96, output=30, seconds=60)
+    artifact(engine, first, 2, "hook", NOON + 10 * ONE)
+    second = job(engine, "hook", "succeeded", enqueued=NOON + ONE, finished=NOON + 20 * ONE)
+    attempt(engine, second, 1, "hook", "succeeded", NOON + 20 * ONE, on=box, prompt=50, output=40, seconds=90)
+    artifact(engine, second, 1, "hook", NOON + 20 * ONE)
+    job(engine, "hook", "expired", enqueued=NOON + ONE, finished=NOON + 40 * ONE)
+    third = job(engine, "translation", "dead", enqueued=NOON + 2 * ONE, finished=NOON + 30 * ONE, reason="wrong_language")
+    attempt(engine, third, 1, "translation", "rejected", NOON + 30 * ONE, reason="wrong_language", on=box, prompt=150, output=60, seconds=180)
+    artifact(engine, third, 1, "translation", NOON + 30 * ONE, reason="wrong_language")
+    job(engine, "translation", "cancelled", enqueued=NOON + 2 * ONE, finished=NOON + 3 * ONE)
+    job(engine, "translation", "queued", enqueued=NOON + 2 * ONE)
+    before = job(engine, "hook", "succeeded", enqueued=NOON - 50 * ONE, finished=NOON - ONE)
+    attempt(engine, before, 1, "hook", "succeeded", NOON - ONE, on=box, prompt=999, output=999, seconds=999)
+    artifact(engine, before, 1, "hook", NOON - ONE)
+    return drain_report(engine, NOON, NOON + 120 * ONE)
+
+
+def test_headline(afternoon: DrainReport) -> None:
+    total = afternoon.total
+    assert afternoon.unit == "GPU-hour"
+    assert total.resident_seconds == pytest.approx(2 * 3600)  # one hour of the window, on two GPUs
+    assert total.busy_seconds == pytest.approx(2 * (30 + 60 + 90 + 180))
+    assert total.jobs_per_compute_hour == pytest.approx(2 / 2)
+    assert total.jobs_per_busy_hour == pytest.approx(2 / 0.2)
+    assert total.drain_seconds == 40 * 60  # from the window's start: the first job is older than it
+
+
+def test_rates(afternoon: DrainReport) -> None:
+    total, hook, translation = afternoon.total, afternoon.kinds["hook"], afternoon.kinds["translation"]
+    assert dict(total.jobs) == {"succeeded": 2, "expired": 1, "dead": 1, "cancelled": 1, "queued": 1}
+    assert (total.open, total.finished) == (1, 5)
+    assert total.failure_rate == pytest.approx(2 / 5)
+    assert hook.failure_rate == pytest.approx(1 / 3)
+    assert (total.artifact_yield, hook.artifact_yield, translation.artifact_yield) == (pytest.approx(2 / 3), 1.0, 0.0)
+    assert total.prefix_hit_rate == pytest.approx(160 / 400)
+    assert (total.prompt_tokens, total.output_tokens) == (400, 150)
+    assert dict(total.rejections) == {"repetition": 1, "wrong_language": 1}
+    assert total.attempts == {
+        AttemptKey("succeeded", None): 2, AttemptKey("rejected", "repetition"): 1, AttemptKey("rejected", "wrong_language"): 1,
+    }  # fmt: skip
+
+
+def test_residency_is_shared_between_kinds_by_what_they_used(afternoon: DrainReport) -> None:
+    hook, translation = afternoon.kinds["hook"], afternoon.kinds["translation"]
+    assert hook.resident_seconds == pytest.approx(7200 / 2)
+    assert hook.jobs_per_compute_hour == pytest.approx(2.0)
+    assert translation.jobs_per_compute_hour == 0.0
+
+
+def test_json_is_plain_and_renders(afternoon: DrainReport) -> None:
+    document = json.loads(json.dumps(afternoon.to_json()))
+    assert document["since"] == "2026-11-20T12:00:00+00:00"
+    assert document["total"]["jobs_per_gpu_hour"] == 1.0
+    assert document["kinds"]["hook"]["jobs"]["succeeded"] == 2
+    assert {"outcome": "rejected", "reason": "repetition", "count": 1} in document["total"]["attempts"]
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(render(afternoon))
+    shown = console.export_text()
+    for words in ("1.0 jobs per GPU-hour", "drained in 40 m 00 s", "artifact yield 66.7%", "wrong_language"):
+        assert words in shown
+
+
+def test_on_a_cpu_an_hour_is_not_called_a_gpu_hour(engine: Engine) -> None:
+    session(engine, start=NOON, end=NOON + 30 * ONE, device=CPU)
+    job(engine, "hook", "succeeded", enqueued=NOON, finished=NOON + ONE)
+    report = drain_report(engine, NOON, NOON + 60 * ONE)
+    assert report.unit == "compute-hour"
+    assert report.to_json()["total"]["jobs_per_gpu_hour"] is None
+    assert report.to_json()["total"]["jobs_per_compute_hour"] == pytest.approx(2.0)
+
+
+def test_a_living_engine_is_resident_until_now_and_a_silent_one_until_its_last_beat(engine: Engine) -> None:
+    now = datetime.now(UTC)
+    living = session(engine, start=now - 10 * ONE, end=None, beat=now - timedelta(seconds=5))
+    silent = session(engine, start=now - 10 * ONE, end=None, beat=now - 4 * ONE)
+    seconds = {made.id: made.resident_seconds for made in drain_report(engine, now - 60 * ONE).sessions}
+    assert seconds[str(living)] == pytest.approx(600, abs=5)
+    assert seconds[str(silent)] == pytest.approx(360, abs=0.1)
+
+
+def test_an_empty_database_has_no_rates(engine: Engine) -> None:
+    report = drain_report(engine, NOON, NOON + ONE)
+    figures = report.to_json()["total"]
+    assert {figures[key] for key in ("jobs_per_compute_hour", "failure_rate", "artifact_yield", "drain_seconds")} == {None}
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(render(report))
+    assert "no engine was resident" in console.export_text()

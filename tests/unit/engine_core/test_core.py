@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import queue
-from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import pytest
 from arithmetic_model import VOCAB, arithmetic_core, continuation
+from engine_driver import EngineDriver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core import EngineCore, StepFailedError
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, TokenEvent
+from thothy_ai.engine.core import StepFailedError
+from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.errors import (
     EngineDrainingError,
     EngineLostError,
@@ -27,45 +25,9 @@ from thothy_ai.engine.errors import (
 SMALL = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=16, max_context=64)
 
 
-@dataclass
-class Collected:
-    """What a core reported, by request."""
-
-    tokens: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    finished: dict[str, FinishedEvent] = field(default_factory=dict)
-
-
-class Driver:
-    """Runs requests through a core and gathers its events."""
-
-    def __init__(self, config: EngineConfig, *, eos: frozenset[int] = frozenset()) -> None:
-        self._events: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
-        self.core: EngineCore = arithmetic_core(config, self._events.put, eos=eos)
-        self.collected = Collected()
-
-    def __enter__(self) -> Driver:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.core.stop()
-        assert self.core.join(10)
-
-    def run(self, requests: Iterable[CoreRequest]) -> Collected:
-        """Submit everything before the core starts, so that a run is the same each time; wait for all of it."""
-        ids = [request.id for request in requests if self.core.submit(request) is None]
-        self.core.start()
-        while not self.collected.finished.keys() >= set(ids):
-            self.gather()
-        return self.collected
-
-    def gather(self) -> None:
-        for event in self._events.get(timeout=20):
-            if isinstance(event, TokenEvent):
-                assert event.id not in self.collected.finished
-                self.collected.tokens[event.id] += event.tokens
-            else:
-                assert event.id not in self.collected.finished
-                self.collected.finished[event.id] = event
+def drive(config: EngineConfig, *, eos: frozenset[int] = frozenset()) -> EngineDriver:
+    """Over the arithmetic stand-in."""
+    return EngineDriver(lambda on_events: arithmetic_core(config, on_events, eos=eos))
 
 
 def request(name: object, prompt: Iterable[int], max_tokens: int = 5, **kwargs) -> CoreRequest:
@@ -99,7 +61,7 @@ def test_every_request_gets_its_tokens_whatever_the_sizes(
         overlap=overlap,
     )
     requests = [request(i, prompt, count, salt=salt) for i, (prompt, count, salt) in enumerate(prompts)]
-    with Driver(config) as driver:
+    with drive(config) as driver:
         collected = driver.run(requests)
         stats = driver.core.stats()
     for asked, (prompt, count, _) in zip(requests, prompts, strict=True):
@@ -119,7 +81,7 @@ def test_every_request_gets_its_tokens_whatever_the_sizes(
 def test_a_tiny_pool_preempts_and_still_finishes_everything(overlap):
     config = EngineConfig(block_size=2, num_blocks=16, max_rows=4, token_budget=8, max_context=30, overlap=overlap)
     prompts = [[1 + i, 2, 3] for i in range(6)]
-    with Driver(config) as driver:
+    with drive(config) as driver:
         collected = driver.run(request(i, prompt, 20, profile="short") for i, prompt in enumerate(prompts))
         stats = driver.core.stats()
     assert stats.preemptions > 0
@@ -131,7 +93,7 @@ def test_a_tiny_pool_preempts_and_still_finishes_everything(overlap):
 @pytest.mark.parametrize("overlap", [False, True])
 def test_two_requests_of_one_step_share_a_prefix_that_is_new_to_both(overlap):
     config = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=32, max_context=64, overlap=overlap)
-    with Driver(config) as driver:
+    with drive(config) as driver:
         collected = driver.run([request("a", [1, 2, 3, 4, 5]), request("b", [1, 2, 3, 4, 6])])
         stats = driver.core.stats()
     assert collected.finished["a"].cached_tokens == 0
@@ -141,7 +103,7 @@ def test_two_requests_of_one_step_share_a_prefix_that_is_new_to_both(overlap):
 
 
 def test_salts_do_not_share():
-    with Driver(SMALL) as driver:
+    with drive(SMALL) as driver:
         collected = driver.run([request("a", [1, 2, 3]), request("b", [1, 2, 3], salt="other")])
     assert collected.finished["b"].cached_tokens == 0
 
@@ -152,7 +114,7 @@ def test_end_of_text_stops_and_is_not_reported_unless_ignored(overlap):
     expected = continuation(prompt, 10)
     eos = expected[4]
     config = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=8, max_context=64, overlap=overlap)
-    with Driver(config, eos=frozenset([eos])) as driver:
+    with drive(config, eos=frozenset([eos])) as driver:
         collected = driver.run([request("stops", prompt, 10), request("goes on", prompt, 10, ignore_eos=True)])
         stats = driver.core.stats()
     assert collected.tokens["stops"] == expected[: expected.index(eos)]
@@ -199,7 +161,7 @@ def test_forced_tokens_are_taken_without_sampling(overlap, place):
     if free[-1] in free[:-1] or free[-1] in expected[place + 5 :]:
         pytest.fail("choose another prompt: the trigger must occur once")
     config = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=8, max_context=64, overlap=overlap)
-    with Driver(config) as driver:
+    with drive(config) as driver:
         collected = driver.run([request("a", prompt, 12, grammar=Forcing(free[-1], forced))])
         stats = driver.core.stats()
     assert collected.tokens["a"] == expected
@@ -208,7 +170,7 @@ def test_forced_tokens_are_taken_without_sampling(overlap, place):
 
 
 def test_a_broken_grammar_fails_alone():
-    with Driver(SMALL) as driver:
+    with drive(SMALL) as driver:
         collected = driver.run([request("bad", [1], grammar=Forcing(0, [], broken=True)), request("good", [2])])
     assert isinstance(collected.finished["bad"].error, GrammarError)
     assert collected.tokens["good"] == continuation([2], 5)
@@ -217,7 +179,7 @@ def test_a_broken_grammar_fails_alone():
 @pytest.mark.parametrize("overlap", [False, True])
 def test_an_abort_frees_everything_and_leaves_the_others(overlap):
     config = EngineConfig(block_size=2, num_blocks=40, max_rows=2, token_budget=8, max_context=64, overlap=overlap)
-    with Driver(config) as driver:
+    with drive(config) as driver:
         for name in ("running", "waiting"):
             driver.core.submit(request(name, [1, 2, 3], 40))
         driver.core.submit(request("other", [5, 6], 6))
@@ -238,7 +200,7 @@ def test_an_abort_frees_everything_and_leaves_the_others(overlap):
 
 
 def test_what_can_never_be_served_is_refused_at_submit():
-    with Driver(SMALL) as driver:
+    with drive(SMALL) as driver:
         with pytest.raises(PromptTooLongError, match="64 tokens; context is 64, the KV pool holds 78"):
             driver.core.submit(request("long", [1] * 64))
         with pytest.raises(InvalidRequestError, match="empty"):
@@ -253,7 +215,7 @@ def test_what_can_never_be_served_is_refused_at_submit():
 
 def test_a_prompt_larger_than_the_pool_is_refused_too():
     config = EngineConfig(block_size=2, num_blocks=5, max_rows=2, token_budget=8, max_context=64)
-    with Driver(config) as driver:
+    with drive(config) as driver:
         with pytest.raises(PromptTooLongError, match="the KV pool holds 8"):
             driver.core.submit(request("long", [1] * 8))
         driver.run([request("fits", [1] * 7, 9)])
@@ -261,7 +223,7 @@ def test_a_prompt_larger_than_the_pool_is_refused_too():
 
 
 def test_an_id_is_refused_while_it_is_in_flight():
-    with Driver(SMALL) as driver:
+    with drive(SMALL) as driver:
         driver.core.submit(request("a", [1, 2], 3))
         with pytest.raises(InvalidRequestError, match="in flight"):
             driver.core.submit(request("a", [1, 2], 3))
@@ -276,7 +238,7 @@ def test_an_id_is_refused_while_it_is_in_flight():
 
 
 def test_draining_refuses_and_finishes():
-    with Driver(SMALL) as driver:
+    with drive(SMALL) as driver:
         driver.core.submit(request("a", [1, 2], 3))
         driver.core.drain()
         with pytest.raises(EngineDrainingError):
@@ -288,7 +250,7 @@ def test_draining_refuses_and_finishes():
 
 
 def test_stopping_tells_those_in_flight():
-    with Driver(SMALL) as driver:
+    with drive(SMALL) as driver:
         driver.core.submit(request("a", [1, 2], 3))
         driver.core.stop()
         driver.core.submit(request("b", [1, 2], 3))
@@ -299,7 +261,7 @@ def test_stopping_tells_those_in_flight():
 
 
 def test_a_failing_step_names_its_members_and_ends_the_core(monkeypatch):
-    with Driver(SMALL) as driver:
+    with drive(SMALL) as driver:
         driver.core.submit(request("a", [1, 2], 3))
         monkeypatch.setattr("arithmetic_model.next_token", lambda tokens: 1 // 0)
         driver.core.start()

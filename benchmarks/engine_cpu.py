@@ -1,0 +1,159 @@
+"""The engine against `transformers.generate` with static batches: the same model in fp32, the same threads, one run.
+
+Rounds alternate between the two, and the reported ratio is the median of the rounds' ratios, so that a noisy
+neighbour falls on both.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from thothy_ai.demo.sources import load_sources
+from thothy_ai.engine.loader import LoadedModel, load_model
+from transformers import AutoModelForCausalLM, GenerationConfig
+
+from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.build import build_core
+from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent
+from thothy_ai.engine.options import EngineOptions
+
+STATIC_BATCH = 16
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Work:
+    """One job of a benchmark: a prompt, and how many tokens must come out."""
+
+    prompt: tuple[int, ...]
+    output: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Median seconds of both sides, and the median of the rounds' ratios."""
+
+    name: str
+    output_tokens: int
+    engine_seconds: float
+    peer_seconds: float
+    ratio: float
+
+    def row(self) -> tuple[str, ...]:
+        """Cells of the results table."""
+        rates = (self.output_tokens / self.engine_seconds, self.output_tokens / self.peer_seconds)
+        return (self.name, *(f"{rate:.0f}" for rate in rates), f"{self.ratio:.2f} x")
+
+
+class EngineSide:
+    """Our engine, resident; prompts of different rounds share nothing in its prefix cache."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._events: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
+        self._core: EngineCore = build_core(
+            loaded, EngineOptions(url="", dtype="float32", device="cpu"), self._events.put
+        )
+        self._core.start()
+        self._round = 0
+
+    def __call__(self, work: Sequence[Work]) -> None:
+        """Run everything, handed over at once."""
+        self._round += 1
+        for index, job in enumerate(work):
+            sampling = SamplingParams(max_tokens=job.output, ignore_eos=True)
+            self._core.submit(CoreRequest(f"{self._round}-{index}", job.prompt, sampling, salt=str(self._round)))
+        left = len(work)
+        while left:
+            finished = [event for event in self._events.get() if isinstance(event, FinishedEvent)]
+            left -= len(finished)
+
+    def close(self) -> None:
+        """Stop the core."""
+        self._core.stop()
+        self._core.join()
+
+
+class StaticBatches:
+    """transformers: batches in arrival order, padded on the left, each run until its longest output is done."""
+
+    def __init__(self, folder: str) -> None:
+        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    def __call__(self, work: Sequence[Work]) -> None:
+        for start in range(0, len(work), STATIC_BATCH):
+            self._batch(work[start : start + STATIC_BATCH])
+
+    @torch.inference_mode()
+    def _batch(self, batch: Sequence[Work]) -> None:
+        longest = max(len(job.prompt) for job in batch)
+        ids = torch.zeros(len(batch), longest, dtype=torch.int64)
+        mask = torch.zeros_like(ids)
+        for row, job in enumerate(batch):
+            ids[row, longest - len(job.prompt) :] = torch.tensor(job.prompt)
+            mask[row, longest - len(job.prompt) :] = 1
+        count = max(job.output for job in batch)
+        settings = GenerationConfig(max_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=0)
+        output = self._model.generate(ids, attention_mask=mask, generation_config=settings)
+        if output.shape[1] != longest + count:
+            raise RuntimeError("the peer stopped early")
+
+
+def equal_prompts(loaded: LoadedModel) -> list[Work]:
+    """16 equal prompts, 64 tokens each."""
+    tokens = loaded.tokenizer.encode(load_sources()[0].text)[:128]
+    return [Work(tuple(tokens), 64)] * 16
+
+
+def mixed_lengths(loaded: LoadedModel) -> list[Work]:
+    """64 jobs: prompts of 40 to 300 tokens from the bundled texts, outputs of 16 to 200."""
+    draw = random.Random(20)
+    texts = [loaded.tokenizer.encode(source.text) for source in load_sources()]
+    work = []
+    for index in range(64):
+        tokens = texts[index % len(texts)]
+        length = draw.randint(40, min(300, len(tokens)))
+        start = draw.randint(0, len(tokens) - length)
+        work.append(Work(tuple(tokens[start : start + length]), draw.randint(16, 200)))
+    return work
+
+
+def compare(name: str, work: list[Work], engine: EngineSide, peer: StaticBatches) -> Comparison:
+    """Alternate the two over `ROUNDS` rounds."""
+    times = [(_timed(engine, work), _timed(peer, work)) for _ in range(ROUNDS)]
+    return Comparison(
+        name,
+        sum(job.output for job in work),
+        statistics.median(ours for ours, _ in times),
+        statistics.median(theirs for _, theirs in times),
+        statistics.median(theirs / ours for ours, theirs in times),
+    )
+
+
+def _timed(side: Callable[[Sequence[Work]], None], work: list[Work]) -> float:
+    begin = time.perf_counter()
+    side(work)
+    return time.perf_counter() - begin
+
+
+def run(folder: str) -> list[Comparison]:
+    """Both comparisons of the static-batching peer on the Hugging Face folder's model."""
+    torch.set_num_threads(2)
+    loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32, cache_dir=None)
+    engine, peer = EngineSide(loaded), StaticBatches(folder)
+    warm = [Work((1, 2, 3), 4)] * 2
+    engine(warm)
+    peer(warm)
+    try:
+        return [
+            compare("16 equal prompts x 64 tokens", equal_prompts(loaded), engine, peer),
+            compare("64 jobs, outputs 16 to 200", mixed_lengths(loaded), engine, peer),
+        ]
+    finally:
+        engine.close()

@@ -1,0 +1,31 @@
+"""The matrix of tests/unit/engine_core/test_exactness.py on a GPU, in fp32 without TF32."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from oracle import Oracle, options, tiny_oracle
+from tiny_models import FAMILIES
+
+pytestmark = pytest.mark.gpu
+AXES = ("preempted", "chunked", "overlap", "prefix_cache")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return tiny_oracle(request.param, tmp_path_factory.mktemp(request.param), torch.device("cuda", 0))
+
+
+@pytest.mark.parametrize(AXES, list(itertools.product([False, True], repeat=len(AXES))))
+def test_greedy_tokens_equal_transformers(
+    oracle: Oracle, *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool
+) -> None:
+    stats = oracle.check(
+        options(preempted=preempted, chunked=chunked, overlap=overlap, prefix_cache=prefix_cache),
+    )
+    assert (stats.preemptions > 0) == preempted
+    assert (stats.cached_tokens > 0) == prefix_cache
+    assert stats.busy_seconds > 0

@@ -1,0 +1,54 @@
+"""Runs requests through a core on its own thread and gathers what it reports."""
+
+from __future__ import annotations
+
+import queue
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, TokenEvent
+
+PATIENCE = 60
+
+
+@dataclass
+class Collected:
+    """What a core reported, by request."""
+
+    tokens: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    finished: dict[str, FinishedEvent] = field(default_factory=dict)
+
+
+class EngineDriver:
+    """`build` makes a core that reports to the callback it is given; the driver starts it and stops it."""
+
+    def __init__(self, build: Callable[[OnEvents], EngineCore]) -> None:
+        self._events: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
+        self.core = build(self._events.put)
+        self.collected = Collected()
+
+    def __enter__(self) -> EngineDriver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.core.stop()
+        assert self.core.join(PATIENCE)
+
+    def run(self, requests: Iterable[CoreRequest]) -> Collected:
+        """Submit everything before the core starts, so that a run is the same each time; wait for all of it."""
+        ids = [request.id for request in requests if self.core.submit(request) is None]
+        self.core.start()
+        while not self.collected.finished.keys() >= set(ids):
+            self.gather()
+        return self.collected
+
+    def gather(self) -> None:
+        """Take the next step's events; no request may report anything after its end."""
+        for event in self._events.get(timeout=PATIENCE):
+            assert event.id not in self.collected.finished
+            if isinstance(event, TokenEvent):
+                self.collected.tokens[event.id] += event.tokens
+            else:
+                self.collected.finished[event.id] = event

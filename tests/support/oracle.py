@@ -1,0 +1,87 @@
+"""What transformers makes of a model and its prompts, and whether the engine makes the same of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from engine_driver import EngineDriver
+from thothy_ai.engine.loader import LoadedModel, load_model
+from tiny_models import tiny_model
+from transformers import AutoModelForCausalLM, GenerationConfig
+
+from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams
+from thothy_ai.engine.build import build_core
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.options import EngineOptions
+
+Tokens = tuple[int, ...]
+ROOMY = EngineOptions(url="", block_size=4, kv_tokens=1024, token_budget=512, max_context=60, max_rows=8)
+TINY_POOL = 64  # tokens: seven prompts and their outputs don't fit together
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A model, prompts over it, and transformers' greedy continuations."""
+
+    loaded: LoadedModel
+    prompts: tuple[Tokens, ...]
+    expected: tuple[Tokens, ...]
+
+    def check(self, options: EngineOptions) -> EngineStats:
+        """Run all prompts through an engine and compare token for token; returns its counters."""
+        new_tokens = len(self.expected[0])
+        sampling = SamplingParams(max_tokens=new_tokens, ignore_eos=True)
+        requests = [CoreRequest(str(i), prompt, sampling) for i, prompt in enumerate(self.prompts)]
+        with EngineDriver(lambda on_events: build_core(self.loaded, options, on_events)) as driver:
+            outcome = driver.run(requests)
+            stats = driver.core.stats()
+        for request, expected in zip(requests, self.expected, strict=True):
+            assert tuple(outcome.tokens[request.id]) == expected, f"prompt {request.id}"
+            assert outcome.finished[request.id].reason is FinishReason.LENGTH
+        assert abs(stats.attributed_seconds - stats.busy_seconds) <= 1e-6 * stats.busy_seconds
+        return stats
+
+
+def options(*, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool) -> EngineOptions:
+    """One point of the matrix."""
+    return replace(
+        ROOMY,
+        kv_tokens=TINY_POOL if preempted else ROOMY.kv_tokens,
+        token_budget=7 if chunked else ROOMY.token_budget,
+        overlap=overlap,
+        prefix_cache=prefix_cache,
+    )
+
+
+def generate(folder: Path, prompts: tuple[Tokens, ...], new_tokens: int, device: torch.device) -> tuple[Tokens, ...]:
+    """Greedy fp32 continuations by transformers, one prompt at a time, end-of-text ignored."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval().to(device)
+    settings = GenerationConfig(max_new_tokens=new_tokens, do_sample=False, eos_token_id=None, pad_token_id=0)
+    outputs = []
+    for prompt in prompts:
+        ids = torch.tensor([prompt], device=device)
+        with torch.inference_mode():
+            output = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings)
+        outputs.append(tuple(output[0, len(prompt) :].tolist()))
+    return tuple(outputs)
+
+
+def random_prompts(vocab: int) -> tuple[Tokens, ...]:
+    """Odd lengths, and three prompts that share 21 tokens."""
+    generator = torch.Generator().manual_seed(7)
+
+    def draw(count: int) -> Tokens:
+        return tuple(torch.randint(0, vocab, (count,), generator=generator).tolist())
+
+    shared = draw(21)
+    return (draw(1), draw(5), shared + draw(3), shared + draw(9), shared, draw(33), draw(16))
+
+
+def tiny_oracle(family: str, folder: Path, device: torch.device, *, new_tokens: int = 12) -> Oracle:
+    """The oracle of a small random model of this family."""
+    model = tiny_model(family, folder)
+    loaded = load_model(model, device=device, dtype=torch.float32, cache_dir=None)
+    prompts = random_prompts(loaded.config.vocab_size)
+    return Oracle(loaded, prompts, generate(model, prompts, new_tokens, device))

@@ -1,0 +1,105 @@
+"""Imports point one way, nothing uses the bare folder names, and no other library mistakes our folders for its own."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("jobs", "engine", "kernels", "migrations")
+# What the rest of the service may use of the engine: what crosses its line, and the process that it starts.
+ENGINE_DOORS = {
+    "thothy_ai.engine.api",
+    "thothy_ai.engine.bundled",
+    "thothy_ai.engine.client",
+    "thothy_ai.engine.errors",
+    "thothy_ai.engine.main",
+    "thothy_ai.engine.options",
+}
+HEAVY = ["torch", "triton", "transformers", "celery", "lingua"]
+ENGINE_ALONE = ("pydantic", "sqlalchemy", "celery", "kombu", "redis")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that a file names in an import; relative imports are not used in this project."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def files(folder: str) -> list[Path]:
+    found = [path for path in (ROOT / folder).rglob("*.py") if not _through_a_link(path)]
+    assert found, f"{folder} has no modules"
+    return found
+
+
+def _through_a_link(path: Path) -> bool:
+    return any(parent.is_symlink() for parent in path.parents if parent != ROOT and ROOT in parent.parents)
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+@pytest.mark.parametrize(
+    ("folder", "allowed"),
+    [
+        ("jobs", ["thothy_ai.jobs"]),
+        ("kernels", ["thothy_ai.kernels"]),
+        ("engine", ["thothy_ai.engine", "thothy_ai.kernels"]),
+    ],
+)
+def test_imports_point_one_way(folder: str, allowed: list[str]) -> None:
+    for path in files(folder):
+        for name in imports(path):
+            if within(name, "thothy_ai") and name != "thothy_ai":
+                assert any(within(name, package) or within(package, name) for package in allowed), f"{path}: {name}"
+
+
+def test_the_service_uses_the_engine_through_its_doors_only() -> None:
+    for path in files("thothy_ai"):
+        for name in imports(path):
+            assert not within(name, "thothy_ai.kernels"), f"{path}: {name}"
+            if within(name, "thothy_ai.engine") and name != "thothy_ai.engine":
+                assert any(within(name, door) for door in ENGINE_DOORS), f"{path}: {name}"
+
+
+@pytest.mark.parametrize("folder", ["engine", "kernels"])
+def test_the_engine_stands_without_the_service_s_libraries(folder: str) -> None:
+    for path in files(folder):
+        for name in imports(path):
+            assert not any(within(name, library) for library in ENGINE_ALONE), f"{path}: {name}"
+
+
+@pytest.mark.parametrize("folder", ["thothy_ai", "jobs", "engine", "kernels", "migrations", "tests", "benchmarks"])
+def test_nothing_imports_the_bare_names(folder: str) -> None:
+    for path in files(folder):
+        for name in imports(path):
+            assert name.partition(".")[0] not in FOLDERS, f"{path}: {name}"
+
+
+def test_transformers_does_not_take_our_folder_for_the_kernels_library() -> None:
+    """Run from the repository's root, where `import kernels` would find our folder."""
+    code = (
+        "from transformers.utils import import_utils as u;"
+        "print(u.is_kernels_available()); import transformers; print(transformers.AutoConfig.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["False", "AutoConfig"]
+
+
+@pytest.mark.parametrize("module", ["thothy_ai", "thothy_ai.jobs", "thothy_ai.producer", "thothy_ai.engine.client"])
+def test_a_producer_imports_neither_torch_nor_celery(module: str) -> None:
+    code = f"import sys, {module}; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

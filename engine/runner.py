@@ -81,7 +81,15 @@ class Runner:
         step.timer.start()
         mask = None if bitmask is None else bitmask.to(self._device, non_blocking=True)
         tokens = self._rows.token_ids
-        step.sampled = self._sampler.sample(step.logits, step.rows, step.positions, tokens, step.positions, mask)
+        step.sampled = self._sampler.sample(
+            step.logits,
+            step.rows,
+            step.positions,
+            token_ids=tokens,
+            known=step.positions,
+            bitmask=mask,
+            members=[member.row for member in step.samplers],
+        )
         tokens[step.rows, step.positions] = step.sampled
         self._rows.sampled(step.plan)
         step.timer.stop()

@@ -71,6 +71,14 @@ class ResultTimeoutError(ThothyError, TimeoutError):
         super().__init__(f"job {job_id} is still {state} after {timeout:g} s")
 
 
+class UnreadableArtifactError(ThothyError):
+    """An artifact that this code cannot read: its kind is unknown here, or has changed since."""
+
+    def __init__(self, job_id: UUID, message: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"the artifact of job {job_id} cannot be read: {message}")
+
+
 class DatabaseError(ThothyError):
     """Postgres refused or broke off a statement."""
 

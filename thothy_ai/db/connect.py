@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from thothy_ai.errors import ConfigError, DatabaseError, DatabaseUnreachableError
 from thothy_ai.settings import Settings, endpoint
@@ -38,6 +39,7 @@ def _options(application: str, pool_size: int) -> dict[str, Any]:
         "pool_size": pool_size,
         "pool_timeout": POOL_TIMEOUT,
         "pool_pre_ping": True,
+        "hide_parameters": True,  # requests and outputs are nobody's business in a log
         "connect_args": {
             "connect_timeout": CONNECT_TIMEOUT,
             "application_name": f"thothy-{application.removeprefix('thothy-')}",
@@ -67,6 +69,8 @@ def reaching(settings: Settings) -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise _translated(error, settings) from error
+    except PoolTimeoutError as error:
+        raise DatabaseError(f"no database connection came free within {POOL_TIMEOUT} s") from error
 
 
 def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:

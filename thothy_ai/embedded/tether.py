@@ -27,4 +27,5 @@ def main(parent: int, death_signal: int, uid: int, gid: int, program: list[str])
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:5]), program=sys.argv[5:])
+    PARENT, SIGNAL, UID, GID = map(int, sys.argv[1:5])
+    main(PARENT, SIGNAL, UID, GID, sys.argv[5:])

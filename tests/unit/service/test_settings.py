@@ -1,0 +1,124 @@
+"""Settings: where they come from, who wins, what is refused, and that passwords stay inside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from thothy_ai.errors import ConfigError
+from thothy_ai.settings import Settings, endpoint
+
+DATABASE = "postgresql+psycopg://me:hunter2@db.example:6543/thothy"
+REDIS = "redis://:hunter2@cache.example:6390/0"
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+
+def test_the_defaults_need_nothing(tmp_path: Path) -> None:
+    settings = Settings.load(home=tmp_path)
+    assert settings.database_url is None
+    assert (settings.tenant, settings.queue_prefix, settings.queue_name) == ("default", "thothy:", "jobs")
+    assert settings.kinds == ()
+
+
+def test_arguments_win_over_the_environment_and_that_over_the_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stack.env").write_text("THOTHY_TENANT=stack\nTHOTHY_LEASE_SECONDS=7\nTHOTHY_ENGINE_URL=unix:///s\n")
+    monkeypatch.setenv("THOTHY_HOME", str(tmp_path))
+    monkeypatch.setenv("THOTHY_TENANT", "environment")
+    monkeypatch.setenv("THOTHY_LEASE_SECONDS", "8")
+    settings = Settings.load(lease_seconds=9)
+    assert (settings.engine_url, settings.tenant, settings.lease_seconds) == ("unix:///s", "environment", 9)
+
+
+def test_a_home_given_as_argument_is_where_the_stack_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stack.env").write_text(f"THOTHY_DATABASE_URL={DATABASE}\n")
+    monkeypatch.setenv("THOTHY_HOME", "/elsewhere")
+    assert Settings.load(home=tmp_path).require_database_url() == DATABASE
+
+
+def test_an_empty_variable_is_one_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THOTHY_DATABASE_URL", "")
+    with pytest.raises(ConfigError, match="THOTHY_DATABASE_URL is not set"):
+        Settings.load(home=tmp_path).require_database_url()
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_postgres_urls_are_brought_to_one_driver(scheme: str) -> None:
+    url = Settings.load(database_url=f"{scheme}://me@db/thothy").require_database_url()
+    assert url == "postgresql+psycopg://me@db/thothy"
+
+
+def test_kinds_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THOTHY_KINDS", "acme.sonnet, acme.limerick,")
+    assert Settings.load().kinds == ("acme.sonnet", "acme.limerick")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DATABASE_URL", "mysql://me:hunter2@db/thothy"),
+        ("DATABASE_URL", "postgresql://me:hunter2@db"),
+        ("DATABASE_URL", "postgresql://me:hunter2/x@db:5432/thothy"),
+        ("DATABASE_URL", "hunter2"),
+        ("REDIS_URL", "http://:hunter2@cache"),
+        ("REDIS_URL", "redis://:hunter2@cache:port/0"),
+        ("ENGINE_URL", "tcp://127.0.0.1"),
+        ("ENGINE_URL", "unix:"),
+        ("LEASE_SECONDS", "0"),
+        ("LEASE_SECONDS", "inf"),
+        ("LEASE_SECONDS", "soon"),
+        ("MAX_ATTEMPTS", "0"),
+        ("METRICS_PORT", "70000"),
+        ("LOG_LEVEL", "LOUD"),
+    ],
+)
+def test_what_is_malformed_is_named_in_one_line_without_its_value(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"THOTHY_{name}", value)
+    with pytest.raises(ConfigError, match=f"^THOTHY_{name}: ") as caught:
+        Settings.load()
+    assert "\n" not in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_passwords_stay_inside() -> None:
+    settings = Settings.load(database_url=DATABASE, redis_url=REDIS)
+    assert "hunter2" not in f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()}"
+    assert settings.require_redis_url() == REDIS
+    assert (endpoint(DATABASE), endpoint(REDIS)) == ("db.example:6543", "cache.example:6390")
+
+
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [
+        ("redis://:pw@cache/0", "cache:6379"),
+        ("postgresql://me:pw@db/x", "db:5432"),
+        ("tcp://127.0.0.1:9", "127.0.0.1:9"),
+        ("unix:///run/engine.sock", "/run/engine.sock"),
+    ],
+)
+def test_endpoints_for_messages(url: str, where: str) -> None:
+    assert endpoint(url) == where
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        Settings.load().tenant = "other"  # type: ignore[misc]  # that mypy sees it too is the point
+
+
+def test_a_producer_is_imported_in_half_a_second() -> None:
+    code = "import time; t = time.perf_counter(); import thothy_ai.producer; print(time.perf_counter() - t)"
+    seconds = min(
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        for _ in range(3)
+    )
+    assert seconds < 1.0  # half a second, and slack for a machine that does something else too

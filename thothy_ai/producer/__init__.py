@@ -1,0 +1,10 @@
+"""The producer: enqueue jobs, follow them, take their artifacts. `AsyncProducer` and `AsyncJob` are the async twins."""
+
+from __future__ import annotations
+
+from thothy_ai.producer.aio import AsyncJob, AsyncProducer
+from thothy_ai.producer.drafts import EnqueueOptions
+from thothy_ai.producer.snapshot import Snapshot
+from thothy_ai.producer.sync import Job, Producer
+
+__all__ = ["AsyncJob", "AsyncProducer", "EnqueueOptions", "Job", "Producer", "Snapshot"]

@@ -1,0 +1,158 @@
+"""`AsyncProducer` and `AsyncJob`: the async twins of `sync`, over the same statements and the same pure parts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+from uuid import UUID
+
+from thothy_ai.db.connect import make_async_engine, reaching
+from thothy_ai.db.statements import statement
+from thothy_ai.db.states import JobState
+from thothy_ai.jobs import Artifact, Request
+from thothy_ai.producer.drafts import (
+    Draft,
+    EnqueueOptions,
+    Entry,
+    draft_all,
+    load_kinds,
+    parameters,
+    settle,
+    taken_keys,
+)
+from thothy_ai.producer.snapshot import Patience, Snapshot, parse_id, read_artifact
+from thothy_ai.settings import Settings
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+
+class AsyncProducer:
+    """Enqueues jobs and finds them again, on one event loop; close it, or use it in an `async with`.
+
+    Every method raises `DatabaseUnreachableError` when Postgres cannot be reached.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        load_kinds(settings)
+        self.settings = settings
+        self._engine = make_async_engine(settings, application="producer")
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """From `THOTHY_*`, or from the embedded stack that runs in `$THOTHY_HOME`. Raises `ConfigError`."""
+        return cls(Settings.load())
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """From settings. Raises `ConfigError` when they name no database."""
+        return cls(settings)
+
+    async def enqueue(
+        self,
+        request: Request,
+        *,
+        priority: int = 0,
+        deadline: datetime | None = None,
+        not_before: datetime | None = None,
+        idempotency_key: str | None = None,
+        max_attempts: int | None = None,
+    ) -> AsyncJob:
+        """As `Producer.enqueue`."""
+        options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts)
+        return (await self.enqueue_many([(request, options)]))[0]
+
+    async def enqueue_many(self, entries: Iterable[Entry]) -> list[AsyncJob]:
+        """As `Producer.enqueue_many`."""
+        drafts = draft_all(entries, self.settings)
+        if not drafts:
+            return []
+        with reaching(self.settings):
+            async with self._engine.begin() as connection:
+                settled = await self._insert(connection, drafts)
+        return [AsyncJob(self, draft.id, draft.kind) for draft in settled]
+
+    async def job(self, job_id: UUID | str) -> AsyncJob:
+        """As `Producer.job`."""
+        snapshot = await self.snapshot(parse_id(job_id))
+        return AsyncJob(self, snapshot.id, snapshot.kind)
+
+    async def snapshot(self, job_id: UUID) -> Snapshot:
+        """As `Producer.snapshot`."""
+        with reaching(self.settings):
+            async with self._engine.connect() as connection:
+                found = await connection.execute(statement("job_snapshot"), {"id": job_id})
+        return Snapshot.of(found.mappings().one_or_none(), job_id)
+
+    async def cancel(self, job_id: UUID) -> bool:
+        """As `Producer.cancel`."""
+        with reaching(self.settings):
+            async with self._engine.begin() as connection:
+                found = await connection.execute(statement("job_cancel"), {"id": job_id})
+        if found.one_or_none() is not None:
+            return True
+        await self.snapshot(job_id)
+        return False
+
+    async def artifact(self, snapshot: Snapshot) -> Artifact:
+        """As `Producer.artifact`."""
+        wanted = {"id": snapshot.id, "kind": snapshot.kind}
+        with reaching(self.settings):
+            async with self._engine.connect() as connection:
+                found = await connection.execute(statement("job_artifact"), wanted)
+        return read_artifact(snapshot, found.scalar_one_or_none())
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._engine.dispose()
+
+    async def _insert(self, connection: AsyncConnection, drafts: list[Draft]) -> list[Draft]:
+        tenant = self.settings.tenant
+        taken = (await connection.execute(statement("enqueue"), parameters(drafts, tenant))).one().taken
+        if not taken:
+            return drafts
+        wanted = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
+        rows = await connection.execute(statement("jobs_by_key"), wanted)
+        return settle(drafts, {row.idempotency_key: (row.id, row.digest) for row in rows})
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncJob:
+    """A handle on one job: an id and its kind. Everything else is asked of the database."""
+
+    def __init__(self, producer: AsyncProducer, job_id: UUID, kind: str) -> None:
+        self._producer = producer
+        self.id = job_id
+        self.kind = kind
+
+    async def refresh(self) -> Snapshot:
+        """As `Job.refresh`."""
+        return await self._producer.snapshot(self.id)
+
+    async def state(self) -> JobState:
+        """As `Job.state`."""
+        return (await self.refresh()).state
+
+    async def cancel(self) -> bool:
+        """As `Job.cancel`."""
+        return await self._producer.cancel(self.id)
+
+    async def result(self, timeout: float | None = None) -> Artifact:  # noqa: ASYNC109 - one signature for both twins
+        """As `Job.result`."""
+        patience = Patience(self.id, timeout)
+        while not (snapshot := await self.refresh()).succeeded():  # noqa: ASYNC110 - the event is in the database
+            await asyncio.sleep(patience.pause(snapshot.state))
+        return await self._producer.artifact(snapshot)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id}, {self.kind!r})"

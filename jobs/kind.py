@@ -78,7 +78,7 @@ R = TypeVar("R", bound=Request)
 A = TypeVar("A", bound=Artifact)
 
 
-def _no_bounds(_: Request) -> Mapping[str, int]:
+def _no_patterns(_: Request) -> Mapping[str, str]:
     return {}
 
 
@@ -91,7 +91,7 @@ class JobKind(Generic[R, A]):
     """One kind of job.
 
     `source` gives the text that sibling jobs share. `checks` yields findings in order of cost; the first one decides.
-    `bounds` tightens the `maxLength` of top-level strings for one request; `follow_ups` are the jobs that an accepted
+    `patterns` replaces the patterns of top-level strings for one request; `follow_ups` are the jobs that an accepted
     artifact asks for. Raises `SchemaError` when the artifact leaves a string or an array unbounded.
     """
 
@@ -103,7 +103,7 @@ class JobKind(Generic[R, A]):
     locale: Callable[[R], str]
     source: Callable[[R], str]
     checks: Callable[[R, A], Iterable[Rejection | None]]
-    bounds: Callable[[R], Mapping[str, int]] = _no_bounds
+    patterns: Callable[[R], Mapping[str, str]] = _no_patterns
     follow_ups: Callable[[R, A], tuple[Request, ...]] = _no_follow_ups
     _schema: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 
@@ -113,8 +113,8 @@ class JobKind(Generic[R, A]):
     def schema(self, request: R) -> dict[str, Any]:
         """Return the JSON schema that this request's output must match; the caller owns the copy."""
         schema = deepcopy(dict(self._schema))
-        for name, longest in self.bounds(request).items():
-            schema["properties"][name]["maxLength"] = longest
+        for name, pattern in self.patterns(request).items():
+            schema["properties"][name]["pattern"] = pattern
         return schema
 
     def source_key(self, request: R) -> str:

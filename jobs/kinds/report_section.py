@@ -11,7 +11,7 @@ from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
-from thothy_ai.jobs.schema import prose
+from thothy_ai.jobs.schema import prose, title
 
 
 class ReportSection(WritingRequest):
@@ -23,7 +23,7 @@ class ReportSection(WritingRequest):
 class ReportSectionArtifact(Artifact):
     """The section."""
 
-    heading: Annotated[str, prose(5, 80)]
+    heading: Annotated[str, title(5, 80)]
     paragraphs: Annotated[tuple[Annotated[str, prose(80, 420)], ...], Field(min_length=1, max_length=2)]
 
 

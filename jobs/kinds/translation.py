@@ -13,7 +13,7 @@ from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Sampling
 from thothy_ai.jobs.locales import Locale, language_of
 from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.requests import SourceRequest
-from thothy_ai.jobs.schema import prose
+from thothy_ai.jobs.schema import text, text_pattern
 
 MAX_PASSAGE = 6_000  # characters; a longer text is translated passage by passage
 GROWTH = 1.6  # a translation is at most this many times as long as its original, in characters
@@ -48,7 +48,7 @@ class Translation(SourceRequest):
 class TranslationArtifact(Artifact):
     """The translated passage."""
 
-    text: Annotated[str, prose(1, 2 * MAX_PASSAGE)]
+    text: Annotated[str, text(1, 2 * MAX_PASSAGE)]
 
 
 def _prompt(request: Translation) -> tuple[Message, ...]:
@@ -66,17 +66,17 @@ def _sampling(request: Translation) -> Sampling:
     return Sampling(max_tokens=int(_longest(request) / CHARACTERS_PER_TOKEN) + 16, temperature=0.3, top_p=0.9)
 
 
-def _bounds(request: Translation) -> Mapping[str, int]:
-    return {"text": _longest(request)}
+def _patterns(request: Translation) -> Mapping[str, str]:
+    return {"text": text_pattern(1, _longest(request))}
 
 
 def _checks(request: Translation, artifact: TranslationArtifact) -> Iterator[Rejection | None]:
-    original, text = request.original, artifact.text
-    yield checks.empty("text", text)
-    yield checks.wrong_language(text, request.target_locale)
-    yield checks.length_ratio("text", text, original, 0.3, GROWTH)
-    yield checks.repetition(text)
-    yield checks.new_number(text, original)
+    original, translated = request.original, artifact.text
+    yield checks.empty("text", translated)
+    yield checks.wrong_language(translated, request.target_locale)
+    yield checks.length_ratio("text", translated, original, 0.3, GROWTH)
+    yield checks.repetition(translated)
+    yield checks.new_number(translated, original)
 
 
 KIND = JobKind(
@@ -88,5 +88,5 @@ KIND = JobKind(
     locale=lambda request: request.target_locale,
     source=lambda request: request.source,
     checks=_checks,
-    bounds=_bounds,
+    patterns=_patterns,
 )

@@ -13,7 +13,7 @@ from thothy_ai.jobs.kinds.translation import Translation
 from thothy_ai.jobs.locales import Locale
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import WritingRequest
-from thothy_ai.jobs.schema import prose
+from thothy_ai.jobs.schema import prose, title
 
 
 class TrendSummary(WritingRequest):
@@ -25,7 +25,7 @@ class TrendSummary(WritingRequest):
 class TrendSummaryArtifact(Artifact):
     """The trend in short."""
 
-    headline: Annotated[str, prose(10, 90)]
+    headline: Annotated[str, title(10, 90)]
     summary: Annotated[str, prose(60, 360)]
     key_points: Annotated[tuple[Annotated[str, prose(15, 110)], ...], Field(min_length=2, max_length=2)]
 

@@ -1,0 +1,1 @@
+"""The newcomer's first run: bundled source texts and a mixed queue of jobs over them."""

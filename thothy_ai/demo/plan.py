@@ -1,0 +1,1 @@
+"""What the demo asks for: a mixed queue over the bundled sources, always the same."""

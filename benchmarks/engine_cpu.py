@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from thothy_ai.demo.sources import load_sources
-from thothy_ai.engine.loader import LoadedModel, load_model
 from transformers import AutoModelForCausalLM, GenerationConfig
 
+from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.build import build_core
 from thothy_ai.engine.core import EngineCore
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent
+from thothy_ai.engine.loader import LoadedModel, load_model
 from thothy_ai.engine.options import EngineOptions
 
 STATIC_BATCH = 16

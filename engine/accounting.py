@@ -12,7 +12,6 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from thothy_ai.engine.model_config import ModelConfig
-
 from thothy_ai.engine.scheduler import Scheduled
 
 _CPU_RATES = (1.0e11, 1.0e10)  # FLOP/s, byte/s

@@ -6,9 +6,6 @@ import time
 import uuid
 
 import torch
-from thothy_ai.engine.kv_cache import KVCache
-from thothy_ai.engine.loader import LoadedModel
-from thothy_ai.engine.model_config import ModelConfig
 
 from thothy_ai.engine.accounting import StepCost
 from thothy_ai.engine.api import EngineInfo
@@ -16,7 +13,10 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core import EngineCore
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.errors import InvalidRequestError, OutOfMemoryError
+from thothy_ai.engine.kv_cache import KVCache
+from thothy_ai.engine.loader import LoadedModel
 from thothy_ai.engine.memory import MemoryGauge
+from thothy_ai.engine.model_config import ModelConfig
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.runner import Runner
 

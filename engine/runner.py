@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from thothy_ai.engine.kv_cache import KVCache
-from thothy_ai.engine.models.decoder import Model
-from thothy_ai.engine.sampler import Sampler
-from thothy_ai.kernels.attention import AttentionBatch
 from torch import Tensor
 
 from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.kv_cache import KVCache
+from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.rows import Rows
+from thothy_ai.engine.sampler import Sampler
 from thothy_ai.engine.scheduler import Scheduled, StepPlan
 from thothy_ai.engine.timing import CudaTimer, HostTimer, StepTimer
+from thothy_ai.kernels.attention import AttentionBatch
 
 
 @dataclass(slots=True)

@@ -46,7 +46,9 @@ def test_a_broken_rule_would_be_noticed(promtool: str, tmp_path: Path) -> None:
     assert "> 50\n" in text
     (tmp_path / "alerts.yml").write_text(text.replace("> 50\n", "> 5000\n"))
     (tmp_path / "alerts_test.yml").write_text((FOLDER / "alerts_test.yml").read_text())
-    done = subprocess.run([promtool, "test", "rules", "alerts_test.yml"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [promtool, "test", "rules", "alerts_test.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode != 0
     assert "ThothyQueueGrowingOld" in done.stdout + done.stderr
 
@@ -71,7 +73,11 @@ def test_alerts_name_only_commands_that_exist() -> None:
 
     from thothy_ai.cli import app
 
-    quoted = [match for rule in ALERTS.values() for match in re.findall(r"`thothy ([^`]+)`", rule["annotations"]["description"])]
+    quoted = [
+        match
+        for rule in ALERTS.values()
+        for match in re.findall(r"`thothy ([^`]+)`", rule["annotations"]["description"])
+    ]
     assert len(quoted) > 10
     for line in quoted:
         command: Any = get_command(app)

@@ -25,12 +25,13 @@ def program() -> str:
     return done.stdout.strip()
 
 
-def compose(program: str, *arguments: str, environment: dict[str, str] = PASSWORDS, files: tuple[str, ...] = ("compose.yaml",)) -> Any:
+def compose(
+    program: str, *arguments: str, environment: dict[str, str] = PASSWORDS, files: tuple[str, ...] = ("compose.yaml",)
+) -> Any:
     named = [part for file in files for part in ("-f", file)]
-    return subprocess.run(
-        [program, *named, "--env-file", "/dev/null", *arguments], cwd=ROOT, env={"PATH": os.environ["PATH"], **environment},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [program, *named, "--env-file", "/dev/null", *arguments]
+    environment = {"PATH": os.environ["PATH"], **environment}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="session")

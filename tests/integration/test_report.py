@@ -13,6 +13,7 @@ from rich.console import Console
 from sqlalchemy import Engine, insert
 
 from thothy_ai.cli.report_view import render
+from thothy_ai.db.base import Base
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.models import Artifact, Attempt, EngineSession, Job
 from thothy_ai.report import AttemptKey, DrainReport, drain_report
@@ -30,62 +31,85 @@ def engine(settings: Settings) -> Iterator[Engine]:
     engine.dispose()
 
 
-def session(engine: Engine, *, start: datetime, end: datetime | None, gpus: int = 1, device: str = GPU, beat: datetime | None = None) -> UUID:
-    made = uuid4()
-    values = {"id": made, "model": "smollm2", "device": device, "dtype": "bfloat16", "gpus": gpus, "num_blocks": 100,
-              "block_size": 16, "started_at": start, "heartbeat_at": beat or end or start, "ended_at": end}  # fmt: skip
+def at(minutes: float) -> datetime:
+    """A moment, in minutes after noon."""
+    return NOON + minutes * ONE
+
+
+def add(engine: Engine, table: type[Base], **values: object) -> None:
     with engine.begin() as connection:
-        connection.execute(insert(EngineSession), values)
+        connection.execute(insert(table), values)
+
+
+def session(
+    engine: Engine,
+    *,
+    start: datetime,
+    end: datetime | None,
+    gpus: int = 1,
+    device: str = GPU,
+    beat: datetime | None = None,
+) -> UUID:
+    made = uuid4()
+    sizes = {"model": "smollm2", "dtype": "bfloat16", "num_blocks": 100, "block_size": 16}
+    times = {"started_at": start, "heartbeat_at": beat or end or start, "ended_at": end}
+    add(engine, EngineSession, id=made, device=device, gpus=gpus, **sizes, **times)
     return made
 
 
-def job(engine: Engine, kind: str, state: str, *, enqueued: datetime, finished: datetime | None = None, reason: str | None = None) -> UUID:
+def job(
+    engine: Engine,
+    kind: str,
+    state: str,
+    *,
+    enqueued: datetime,
+    finished: datetime | None = None,
+    reason: str | None = None,
+) -> UUID:
     made = uuid4()
-    values = {"id": made, "tenant": "t", "kind": kind, "state": state, "source_key": "s", "request_digest": "d",
-              "max_attempts": 3, "enqueued_at": enqueued, "finished_at": finished, "reason": reason}  # fmt: skip
-    with engine.begin() as connection:
-        connection.execute(insert(Job), values)
+    fixed = {"tenant": "t", "source_key": "s", "request_digest": "d", "max_attempts": 3}
+    times = {"enqueued_at": enqueued, "finished_at": finished}
+    add(engine, Job, id=made, kind=kind, state=state, reason=reason, **fixed, **times)
     return made
 
 
-def attempt(engine: Engine, job_id: UUID, number: int, kind: str, outcome: str, at: datetime, *, reason: str | None = None,
-            on: UUID | None = None, prompt: int = 0, cached: int = 0, output: int = 0, seconds: float = 0.0) -> None:  # fmt: skip
-    values = {"job_id": job_id, "attempt": number, "tenant": "t", "kind": kind, "worker": "w", "engine_session_id": on,
-              "started_at": at - ONE, "finished_at": at, "outcome": outcome, "reason": reason, "prompt_tokens": prompt,
-              "cached_tokens": cached, "output_tokens": output, "compute_seconds": seconds}  # fmt: skip
-    with engine.begin() as connection:
-        connection.execute(insert(Attempt), values)
+def attempt(engine: Engine, job_id: UUID, number: int, kind: str, outcome: str, at: datetime, **values: object) -> None:
+    fixed = {"tenant": "t", "kind": kind, "worker": "w", "started_at": at - ONE, "finished_at": at, "outcome": outcome}
+    add(engine, Attempt, job_id=job_id, attempt=number, **fixed, **values)
+
+
+def used(box: UUID, prompt: int, cached: int, output: int, seconds: float) -> dict[str, object]:
+    tokens = {"prompt_tokens": prompt, "cached_tokens": cached, "output_tokens": output}
+    return {"engine_session_id": box, "compute_seconds": seconds, **tokens}
 
 
 def artifact(engine: Engine, job_id: UUID, number: int, kind: str, at: datetime, reason: str | None = None) -> None:
-    values = {"job_id": job_id, "kind": kind, "locale": "en", "attempt": number, "tenant": "t",
-              "verdict": "rejected" if reason else "accepted", "reason": reason, "body": {"text": "x"}, "text": "x", "created_at": at}  # fmt: skip
-    with engine.begin() as connection:
-        connection.execute(insert(Artifact), values)
+    said = {"verdict": "rejected" if reason else "accepted", "reason": reason, "body": {"text": "x"}, "text": "x"}
+    add(engine, Artifact, job_id=job_id, attempt=number, kind=kind, locale="en", tenant="t", created_at=at, **said)
 
 
 @pytest.fixture
 def afternoon(engine: Engine) -> DrainReport:
     """Two GPUs from 11:00 to 13:00; the window is 12:00 to 14:00. Of hooks, 2 of 3 succeed; of translations, none."""
-    box = session(engine, start=NOON - 60 * ONE, end=NOON + 60 * ONE, gpus=2)
-    first = job(engine, "hook", "succeeded", enqueued=NOON - 5 * ONE, finished=NOON + 10 * ONE)
-    attempt(engine, first, 1, "hook", "rejected", NOON + 9 * ONE, reason="repetition", on=box, prompt=100, cached=64, output=20, seconds=30)
-    artifact(engine, first, 1, "hook", NOON + 9 * ONE, reason="repetition")
-    attempt(engine, first, 2, "hook", "succeeded", NOON + 10 * ONE, on=box, prompt=100, cached=96, output=30, seconds=60)
-    artifact(engine, first, 2, "hook", NOON + 10 * ONE)
-    second = job(engine, "hook", "succeeded", enqueued=NOON + ONE, finished=NOON + 20 * ONE)
-    attempt(engine, second, 1, "hook", "succeeded", NOON + 20 * ONE, on=box, prompt=50, output=40, seconds=90)
-    artifact(engine, second, 1, "hook", NOON + 20 * ONE)
-    job(engine, "hook", "expired", enqueued=NOON + ONE, finished=NOON + 40 * ONE)
-    third = job(engine, "translation", "dead", enqueued=NOON + 2 * ONE, finished=NOON + 30 * ONE, reason="wrong_language")
-    attempt(engine, third, 1, "translation", "rejected", NOON + 30 * ONE, reason="wrong_language", on=box, prompt=150, output=60, seconds=180)
-    artifact(engine, third, 1, "translation", NOON + 30 * ONE, reason="wrong_language")
-    job(engine, "translation", "cancelled", enqueued=NOON + 2 * ONE, finished=NOON + 3 * ONE)
-    job(engine, "translation", "queued", enqueued=NOON + 2 * ONE)
-    before = job(engine, "hook", "succeeded", enqueued=NOON - 50 * ONE, finished=NOON - ONE)
-    attempt(engine, before, 1, "hook", "succeeded", NOON - ONE, on=box, prompt=999, output=999, seconds=999)
-    artifact(engine, before, 1, "hook", NOON - ONE)
-    return drain_report(engine, NOON, NOON + 120 * ONE)
+    box = session(engine, start=at(-60), end=at(60), gpus=2)
+    first = job(engine, "hook", "succeeded", enqueued=at(-5), finished=at(10))
+    attempt(engine, first, 1, "hook", "rejected", at(9), reason="repetition", **used(box, 100, 64, 20, 30))
+    artifact(engine, first, 1, "hook", at(9), reason="repetition")
+    attempt(engine, first, 2, "hook", "succeeded", at(10), **used(box, 100, 96, 30, 60))
+    artifact(engine, first, 2, "hook", at(10))
+    second = job(engine, "hook", "succeeded", enqueued=at(1), finished=at(20))
+    attempt(engine, second, 1, "hook", "succeeded", at(20), **used(box, 50, 0, 40, 90))
+    artifact(engine, second, 1, "hook", at(20))
+    job(engine, "hook", "expired", enqueued=at(1), finished=at(40))
+    third = job(engine, "translation", "dead", enqueued=at(2), finished=at(30), reason="wrong_language")
+    attempt(engine, third, 1, "translation", "rejected", at(30), reason="wrong_language", **used(box, 150, 0, 60, 180))
+    artifact(engine, third, 1, "translation", at(30), reason="wrong_language")
+    job(engine, "translation", "cancelled", enqueued=at(2), finished=at(3))
+    job(engine, "translation", "queued", enqueued=at(2))
+    before = job(engine, "hook", "succeeded", enqueued=at(-50), finished=at(-1))
+    attempt(engine, before, 1, "hook", "succeeded", at(-1), **used(box, 999, 0, 999, 999))
+    artifact(engine, before, 1, "hook", at(-1))
+    return drain_report(engine, NOON, at(120))
 
 
 def test_headline(afternoon: DrainReport) -> None:
@@ -109,8 +133,10 @@ def test_rates(afternoon: DrainReport) -> None:
     assert (total.prompt_tokens, total.output_tokens) == (400, 150)
     assert dict(total.rejections) == {"repetition": 1, "wrong_language": 1}
     assert total.attempts == {
-        AttemptKey("succeeded", None): 2, AttemptKey("rejected", "repetition"): 1, AttemptKey("rejected", "wrong_language"): 1,
-    }  # fmt: skip
+        AttemptKey("succeeded", None): 2,
+        AttemptKey("rejected", "repetition"): 1,
+        AttemptKey("rejected", "wrong_language"): 1,
+    }
 
 
 def test_residency_is_shared_between_kinds_by_what_they_used(afternoon: DrainReport) -> None:
@@ -154,7 +180,9 @@ def test_a_living_engine_is_resident_until_now_and_a_silent_one_until_its_last_b
 def test_an_empty_database_has_no_rates(engine: Engine) -> None:
     report = drain_report(engine, NOON, NOON + ONE)
     figures = report.to_json()["total"]
-    assert {figures[key] for key in ("jobs_per_compute_hour", "failure_rate", "artifact_yield", "drain_seconds")} == {None}
+    assert {figures[key] for key in ("jobs_per_compute_hour", "failure_rate", "artifact_yield", "drain_seconds")} == {
+        None
+    }
     console = Console(width=100, record=True, file=StringIO())
     console.print(render(report))
     assert "no engine was resident" in console.export_text()

@@ -1,0 +1,347 @@
+"""What operators type, against a real Postgres: enqueue, jobs, artifacts, queue, report, drain, migrate."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import Engine, insert, text, update
+from typer.testing import CliRunner, Result
+
+from thothy_ai.cli import app
+from thothy_ai.cli.artifacts import file_name
+from thothy_ai.db.connect import make_engine
+from thothy_ai.db.models import Artifact, Attempt, Job
+from thothy_ai.settings import Settings
+
+SOURCE = "Home fermentation has moved from a hobby to a habit, say three makers of clay crocks in Lyon."
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def engine(settings: Settings) -> Iterator[Engine]:
+    engine = make_engine(settings)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `thothy` in this process, with this test's settings."""
+    monkeypatch.setenv("THOTHY_HOME", str(settings.home))
+    monkeypatch.setenv("THOTHY_DATABASE_URL", settings.require_database_url())
+    monkeypatch.setenv("THOTHY_REDIS_URL", settings.require_redis_url())
+
+    def run(*arguments: object, exit_code: int = 0, stdin: str | bytes | None = None) -> Result:
+        done = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+        assert done.exit_code == exit_code, done.output
+        assert "Traceback" not in done.output
+        return done
+
+    return run
+
+
+def one_line(done: Result) -> str:
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("thothy: ")
+    return lines[0].removeprefix("thothy: ")
+
+
+def enqueue(run: Run, *options: object) -> UUID:
+    return UUID(run("enqueue", "trend_summary", "--source", SOURCE, *options).stdout.strip())
+
+
+def end(engine: Engine, job_id: UUID, state: str, **values: object) -> None:
+    with engine.begin() as connection:
+        done = {"state": state, "finished_at": datetime.now(UTC), **values}
+        connection.execute(update(Job).where(Job.id == job_id).values(**done))
+
+
+def add_artifact(engine: Engine, job_id: UUID, *, locale: str = "en", reason: str | None = None) -> None:
+    verdict = "rejected" if reason else "accepted"
+    with engine.begin() as connection:
+        connection.execute(
+            insert(Artifact),
+            {
+                "job_id": job_id, "kind": "trend_summary", "locale": locale, "attempt": 1, "tenant": "default",
+                "verdict": verdict, "reason": reason, "body": {"headline": "Crocks – à la mode"}, "text": "raw text",
+            },
+        )  # fmt: skip
+
+
+def state_of(run: Run, job_id: UUID) -> str:
+    shown: dict[str, Any] = json.loads(run("jobs", "show", job_id, "--json").stdout)
+    return str(shown["state"])
+
+
+class TestEnqueue:
+    def test_from_flags_and_a_file(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "notes.txt").write_text(SOURCE)
+        done = run(
+            "enqueue", "trend_summary", "--source-file", tmp_path / "notes.txt", "--audience", "indie founders",
+            "--translate-to", "de", "--translate-to", "fr", "--priority", 5, "--deadline", "2h", "--key", "k1", "--json",
+        )  # fmt: skip
+        job_id = json.loads(done.stdout)["id"]
+        shown = json.loads(run("jobs", "show", job_id, "--json").stdout)
+        assert shown["request"]["source"] == SOURCE
+        assert shown["request"]["translate_to"] == ["de", "fr"]
+        assert (shown["priority"], shown["idempotency_key"], shown["state"]) == (5, "k1", "queued")
+        left = datetime.fromisoformat(shown["deadline"]) - datetime.now(UTC)
+        assert timedelta(minutes=119) < left <= timedelta(hours=2)
+        assert shown["deadline"].endswith("+00:00")
+
+    def test_from_standard_input(self, run: Run) -> None:
+        done = run("enqueue", "hook", "--source-file", "-", stdin=SOURCE)
+        assert UUID(done.stdout.strip())
+
+    def test_the_same_key_is_the_same_job_and_another_body_is_an_error(self, run: Run) -> None:
+        assert enqueue(run, "--key", "k") == enqueue(run, "--key", "k")
+        refused = run("enqueue", "hook", "--source", SOURCE, "--key", "k", exit_code=1)
+        assert "'k' already belongs to a different request" in one_line(refused)
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["hook"], "source: Field required"),
+            (["hook", "--source", " "], "source: is empty"),
+            (["hook", "--source", SOURCE, "--channel", "fax"], "channel: Input should be 'newsletter'"),
+            (["translation", "--source", SOURCE, "--target-locale", "tlh"], "target_locale: is no language"),
+            (["hook", "--source", SOURCE, "--deadline", "2001-01-01"], "deadline: 2001-01-01"),
+        ],
+        ids=["missing", "empty", "choice", "locale", "past"],
+    )
+    def test_a_bad_request_names_the_field(self, run: Run, arguments: list[str], words: str) -> None:
+        assert words in one_line(run("enqueue", *arguments, exit_code=1))
+
+    def test_many_from_jsonl(self, run: Run, tmp_path: Path) -> None:
+        lines = [{"kind": "hook", "request": {"source": f"{SOURCE} {n}"}, "priority": n} for n in range(30)]
+        file = tmp_path / "jobs.jsonl"
+        file.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
+        ids = json.loads(run("enqueue", "--jsonl", file, "--json").stdout)["ids"]
+        assert len(set(ids)) == 30
+        assert "30 jobs enqueued" in run("enqueue", "--jsonl", "-", stdin=file.read_text()).stdout
+
+    @pytest.mark.parametrize(
+        ("line", "words"),
+        [
+            ("{nonsense", "is not JSON"),
+            ("[1]", "is not a JSON object"),
+            ('{"kind": "poem", "request": {}}', "unknown kind 'poem'"),
+            ('{"kind": "hook"}', "request: is missing"),
+            ('{"kind": "hook", "request": {"source": 7}}', "source: Input should be a valid string"),
+            ('{"kind": "hook", "request": {"source": "a b"}, "prio": 3}', "prio: is not known here"),
+            ('{"kind": "hook", "request": {"source": "a b"}, "priority": "high"}', "priority: 'high'"),
+            ('{"kind": "hook", "request": {"source": "a b"}, "deadline": "soon"}', "deadline: 'soon' is neither"),
+            ('{"kind": "hook", "request": {"source": "a\\u0000b"}}', "source: contains a NUL"),
+            ('{"kind": "hook", "request": {"source": "\\ud800"}}', "source: contains a lone surrogate"),
+            (b'{"kind": "\xff"}', "is not UTF-8"),
+        ],
+    )  # fmt: skip
+    def test_a_bad_line_is_named_and_nothing_is_enqueued(
+        self, run: Run, tmp_path: Path, line: str | bytes, words: str
+    ) -> None:
+        good = json.dumps({"kind": "hook", "request": {"source": SOURCE}}).encode()
+        bad = line if isinstance(line, bytes) else line.encode()
+        file = tmp_path / "jobs.jsonl"
+        file.write_bytes(b"\n".join([good, bad, good]))
+        said = one_line(run("enqueue", "--jsonl", file, exit_code=1))
+        assert said.startswith(f"{file}:2: ")
+        assert words in said
+        assert run("jobs", "list").stdout == "No jobs.\n"
+
+    def test_a_file_that_is_not_there(self, run: Run) -> None:
+        assert "No such file" in run("enqueue", "--jsonl", "/nowhere.jsonl", exit_code=2).output
+
+
+class TestJobs:
+    def test_list_filters(self, run: Run, engine: Engine) -> None:
+        first, second = enqueue(run), enqueue(run)
+        end(engine, first, "dead", reason="repetition")
+        assert [job["id"] for job in json.loads(run("jobs", "list", "--json").stdout)] == [str(second), str(first)]
+        dead = json.loads(
+            run("jobs", "list", "--state", "dead", "--kind", "trend_summary", "--since", "1h", "--json").stdout
+        )
+        assert [(job["id"], job["reason"]) for job in dead] == [(str(first), "repetition")]
+        assert json.loads(run("jobs", "list", "--kind", "hook", "--json").stdout) == []
+        table = run("jobs", "list").stdout
+        assert str(first) in table
+        assert "repetition" in table
+
+    def test_show_tells_the_whole_story(self, run: Run, engine: Engine) -> None:
+        job_id = enqueue(run)
+        now = datetime.now(UTC)
+        with engine.begin() as connection:
+            tried = {"job_id": job_id, "attempt": 1, "tenant": "default", "kind": "trend_summary", "worker": "w@1",
+                     "started_at": now, "outcome": "rejected", "reason": "repetition", "detail": "'and and'"}  # fmt: skip
+            connection.execute(insert(Attempt), tried)
+        add_artifact(engine, job_id, reason="repetition")
+        run("jobs", "cancel", job_id)
+        shown = run("jobs", "show", job_id).stdout
+        for words in ("w@1", "repetition", "raw text", "cancelled", SOURCE[:30]):
+            assert words in shown
+        document = json.loads(run("jobs", "show", job_id, "--json").stdout)
+        assert [len(document[part]) for part in ("attempts", "artifacts", "events")] == [1, 1, 1]
+
+    def test_show_of_an_unknown_job(self, run: Run) -> None:
+        missing = uuid4()
+        assert one_line(run("jobs", "show", missing, exit_code=1)) == f"no job {missing}"
+
+    def test_retry_keeps_history_and_forgets_failures(self, run: Run, engine: Engine) -> None:
+        job_id = enqueue(run)
+        gone = datetime.now(UTC) - timedelta(hours=1)
+        end(engine, job_id, "expired", attempt=3, failures=3, engine_deaths=2, deadline=gone)
+        assert "1 of 1 jobs queued again" in run("jobs", "retry", job_id).stdout
+        shown = json.loads(run("jobs", "show", job_id, "--json").stdout)
+        kept = {
+            name: shown[name] for name in ("state", "attempt", "failures", "engine_deaths", "deadline", "finished_at")
+        }
+        assert kept == {
+            "state": "queued",
+            "attempt": 3,
+            "failures": 0,
+            "engine_deaths": 0,
+            "deadline": None,
+            "finished_at": None,
+        }
+        assert [event["event"] for event in shown["events"]] == ["redriven"]
+
+    def test_retry_by_state_kind_and_reason(self, run: Run, engine: Engine) -> None:
+        lost, rejected = enqueue(run), enqueue(run)
+        end(engine, lost, "dead", reason="lease_lost")
+        end(engine, rejected, "dead", reason="repetition")
+        run("jobs", "retry", "--state", "dead", "--kind", "trend_summary", "--reason", "lease_lost", "--deadline", "1h")
+        assert (state_of(run, lost), state_of(run, rejected)) == ("queued", "dead")
+
+    def test_what_can_t_be_retried_is_said(self, run: Run, engine: Engine) -> None:
+        done = enqueue(run)
+        end(engine, done, "succeeded")
+        assert "it is succeeded" in one_line(run("jobs", "retry", done, exit_code=1))
+        assert "there is no such job" in one_line(run("jobs", "retry", uuid4(), exit_code=1))
+
+    def test_cancel(self, run: Run) -> None:
+        job_id = enqueue(run)
+        assert "1 of 1 jobs cancelled" in run("jobs", "cancel", job_id).stdout
+        assert state_of(run, job_id) == "cancelled"
+        assert "it is cancelled" in one_line(run("jobs", "cancel", job_id, exit_code=1))
+
+
+class TestArtifacts:
+    def test_list_and_show(self, run: Run, engine: Engine) -> None:
+        job_id = enqueue(run)
+        assert f"no artifact of job {job_id}: it is queued" in one_line(run("artifacts", "show", job_id, exit_code=1))
+        add_artifact(engine, job_id)
+        add_artifact(engine, job_id, locale="de", reason="wrong_language")
+        assert len(json.loads(run("artifacts", "list", "--json").stdout)) == 2
+        rejected = json.loads(run("artifacts", "list", "--verdict", "rejected", "--json").stdout)
+        assert [artifact["reason"] for artifact in rejected] == ["wrong_language"]
+        assert "à la mode" in run("artifacts", "show", job_id).stdout
+
+    def test_export_to_a_folder_and_to_lines(self, run: Run, engine: Engine, tmp_path: Path) -> None:
+        jobs = [enqueue(run) for _ in range(3)]
+        for job_id in jobs:
+            add_artifact(engine, job_id)
+        add_artifact(engine, jobs[0], locale="../../etc/passwd", reason="wrong_language")
+        run("artifacts", "export", tmp_path / "out")
+        files = sorted((tmp_path / "out").iterdir())
+        assert {json.loads(file.read_text())["job_id"] for file in files} == {str(job_id) for job_id in jobs}
+        run("artifacts", "export", tmp_path / "all.jsonl")
+        assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 3
+        run("artifacts", "export", tmp_path / "bad", "--verdict", "rejected")
+        (bad,) = (tmp_path / "bad").iterdir()
+        assert bad.name.startswith("trend_summary._.._etc_passwd.") or "etc_passwd" in bad.name
+        assert not any(part == ".." for part in bad.relative_to(tmp_path).parts)
+
+    def test_export_where_nothing_can_be_written(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        assert "cannot write" in one_line(run("artifacts", "export", tmp_path / "file" / "deeper", exit_code=1))
+
+    @pytest.mark.parametrize("locale", ["..", "/", "a/../../b", "x" * 400, "", "de\x00", "日本"])
+    def test_file_names_stay_in_their_folder(self, locale: str) -> None:
+        name = file_name({"kind": "../k", "locale": locale, "job_id": uuid4(), "attempt": 2})
+        assert "/" not in name
+        assert not name.startswith(".")
+        assert name.isascii()
+        assert len(name) < 255
+
+
+class TestQueue:
+    def test_pause_status_resume(self, run: Run) -> None:
+        assert "The queue is empty" in run("queue", "status").stdout
+        enqueue(run, "--deadline", "30m")
+        enqueue(run, "--not-before", "2h")
+        run("queue", "pause", "--note", "GPU maintenance")
+        status = json.loads(run("queue", "status", "--json").stdout)
+        assert (status["paused"], status["note"], status["open"]) == (True, "GPU maintenance", 2)
+        assert (status["states"]["queued"]["due_1h"], status["states"]["queued"]["delayed"]) == (1, 1)
+        assert "GPU maintenance" in run("queue", "status").stdout
+        run("queue", "resume")
+        assert json.loads(run("queue", "status", "--json").stdout)["paused"] is False
+
+
+class TestDrainAndReport:
+    def test_an_empty_queue_is_drained_at_once(self, run: Run) -> None:
+        assert "jobs per compute-hour" in run("drain").stdout
+
+    def test_drain_gives_up_in_time_and_says_what_is_open(self, run: Run) -> None:
+        enqueue(run)
+        done = run("drain", "--timeout", "1s", "--json", exit_code=1)
+        assert json.loads(done.stdout)["total"]["jobs"]["queued"] == 1
+        assert "1 jobs are still open after 1.0 s" in done.stderr
+
+    def test_report(self, run: Run, engine: Engine) -> None:
+        end(engine, enqueue(run), "succeeded")
+        report = json.loads(run("report", "--since", "2h", "--json").stdout)
+        assert report["kinds"]["trend_summary"]["jobs"]["succeeded"] == 1
+        assert "trend_summary" in run("report").stdout
+        assert "later than --since" in run("report", "--since", "1h", "--until", "2h", exit_code=2).output
+
+
+class TestDatabase:
+    def test_migrate_twice(self, run: Run, empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("THOTHY_DATABASE_URL", empty_database)
+        for command in (["jobs", "list"], ["report"], ["queue", "status"]):
+            assert "run `thothy migrate`" in one_line(run(*command, exit_code=1))
+        assert "is at revision" in run("migrate").stdout
+        assert "is at revision" in run("migrate").stdout
+        assert run("jobs", "list").stdout == "No jobs.\n"
+
+    @pytest.mark.parametrize(
+        "command", [["jobs", "list"], ["enqueue", "hook", "--source", SOURCE], ["migrate"], ["drain"]]
+    )
+    def test_an_unreachable_postgres_is_named(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    ) -> None:
+        monkeypatch.setenv("THOTHY_DATABASE_URL", "postgresql+psycopg://u:sesame@127.0.0.1:9/db")
+        said = one_line(run(*command, exit_code=1))
+        assert said.startswith("Postgres cannot be reached at 127.0.0.1:9")
+        assert "sesame" not in said
+
+    def test_a_database_that_breaks_off_is_one_line_too(self, run: Run, engine: Engine) -> None:
+        with engine.begin() as connection:
+            connection.execute(text("ALTER TABLE artifact RENAME COLUMN text TO words"))
+        assert "refused a statement" in one_line(run("artifacts", "list", exit_code=1))
+
+
+def test_as_a_program(settings: Settings) -> None:
+    environment = {
+        **os.environ,
+        "THOTHY_DATABASE_URL": settings.require_database_url(),
+        "THOTHY_HOME": str(settings.home),
+    }
+    command = [sys.executable, "-m", "thothy_ai.cli"]
+    done = subprocess.run([*command, "queue", "status"], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "The queue is empty.\n", "")
+    broken = {**environment, "THOTHY_DATABASE_URL": "mysql://x:sesame@y/z"}
+    done = subprocess.run([*command, "jobs", "list"], env=broken, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("thothy: THOTHY_DATABASE_URL: must look like postgresql+psycopg://")
+    assert "sesame" not in done.stderr

@@ -1,0 +1,97 @@
+"""Every command has help with an example, help is instant, and usage errors say what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from thothy_ai.cli import app
+from thothy_ai.jobs import registry
+
+EXPECTED = {
+    "up", "demo", "enqueue", "jobs list", "jobs show", "jobs retry", "jobs cancel", "artifacts list", "artifacts show",
+    "artifacts export", "drain", "report", "queue pause", "queue resume", "queue status", "migrate", "doctor", "engine",
+    "worker", "dispatcher", "reaper",
+}  # fmt: skip
+
+
+def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Paths of all commands; a group's too when it does something itself."""
+    names = command.list_commands(None) if hasattr(command, "list_commands") else []
+    if not names or getattr(command, "invoke_without_command", False):
+        yield path
+    for name in names:
+        yield from walk(command.get_command(None, name), (*path, name))
+
+
+COMMANDS = list(walk(get_command(app)))
+
+
+def test_every_promised_command_is_there() -> None:
+    assert {" ".join(path) for path in COMMANDS} >= EXPECTED | {f"enqueue {kind}" for kind in registry.names()}
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_has_an_example_that_names_the_command(path: tuple[str, ...], clean_environment: None) -> None:
+    done = CliRunner().invoke(app, [*path, "--help"])
+    assert done.exit_code == 0, done.output
+    assert f"Example: {' '.join(('thothy', *path))}" in " ".join(done.output.split()).replace(
+        "THOTHY_WORKER_IN_FLIGHT=256 ", ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nonsense"], "nonsense"),
+        (["jobs", "show", "not-an-id"], "valid UUID"),
+        (["jobs", "list", "--state", "finished"], "finished"),
+        (["jobs", "list", "--since", "yesterday"], "2026-11-21T06:00"),
+        (["jobs", "retry"], "name job ids, or --state"),
+        (["jobs", "cancel"], "at least one"),
+        (["enqueue", "poem"], "poem"),
+        (["enqueue", "hook", "--source", "x", "--priority", "101"], "equal to 100"),
+        (["enqueue", "hook", "--source", "x", "--source-file", "y"], "exclude each other"),
+        (["enqueue", "hook", "--source-file", "/nowhere/at/all"], "No such file"),
+        (["doctor", "--only", "teeth"], "teeth"),
+        (["engine", "--null", "--model", "/x"], "without a model"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_usage_errors_exit_2(arguments: list[str], words: str, clean_environment: None) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2, done.output
+    assert words in " ".join(done.output.split())
+    assert "Traceback" not in done.output
+
+
+def test_help_imports_nothing_heavy_and_is_quick() -> None:
+    code = (
+        "import sys\n"
+        "from thothy_ai.cli import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'sqlalchemy', 'pydantic', 'celery', 'rich', 'redis', 'transformers'}\n"
+        "print(sorted(heavy & sys.modules.keys()))"
+    )
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert time.monotonic() - began < 5  # the promise is 0.7 s; a loaded machine gets more
+
+
+def test_without_settings_a_command_says_which_one_is_missing(
+    clean_environment: None, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THOTHY_HOME", str(tmp_path))
+    done = CliRunner().invoke(app, ["jobs", "list"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("thothy: THOTHY_DATABASE_URL is not set")
+    assert len(done.stderr.splitlines()) == 1

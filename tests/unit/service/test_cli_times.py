@@ -1,0 +1,56 @@
+"""Times and durations as people type and read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer import BadParameter
+
+from thothy_ai.cli import times
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("45s", 45), ("30m", 1800), ("1h30m", 5400), ("2d", 172800), ("1.5h", 5400), ("1w", 604800)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert times.duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "2", "h", "-2h", "2 hours", "2h5", "1e3s", "99999999999999w", "٢h"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(BadParameter):
+        times.duration(text)
+
+
+def test_a_duration_counts_from_now_in_its_direction() -> None:
+    now = datetime.now(UTC)
+    assert times.ago("2h") == pytest.approx(now - timedelta(hours=2), abs=timedelta(seconds=5))
+    assert times.ahead("2h") == pytest.approx(now + timedelta(hours=2), abs=timedelta(seconds=5))
+
+
+def test_times_with_a_zone_keep_it_and_others_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert times.ago("2026-11-21T06:00+02:00") == datetime(2026, 11, 21, 4, tzinfo=UTC)
+    naive = datetime(2026, 11, 21, 6).astimezone(UTC)
+    assert times.ago("2026-11-21T06:00") == naive
+
+
+@pytest.mark.parametrize("text", ["yesterday", "25:00", "2026-13-01", "", "99999999w"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(BadParameter, match="neither a duration"):
+        times.ago(text)
+
+
+@given(st.datetimes(min_value=datetime(1975, 1, 1), max_value=datetime(2100, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001
+def test_json_times_read_back(moment: datetime) -> None:
+    assert datetime.fromisoformat(times.utc(moment)) == moment
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (3.21, "3.2 s"), (59.94, "59.9 s"), (250, "4 m 10 s"), (7500, "2 h 05 m"), (273600, "3 d 04 h")],
+)
+def test_spelling(seconds: float | None, text: str) -> None:
+    assert times.spell(seconds) == text

@@ -1,0 +1,38 @@
+"""The `thothy` command: one module a command group. Heavy imports happen inside commands, so that help is instant."""
+
+from __future__ import annotations
+
+import typer
+
+from thothy_ai.cli import artifacts, database, doctor, enqueue, jobs, queue, report, services, stack
+from thothy_ai.cli.shell import Commands
+
+app = typer.Typer(
+    name="thothy",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Thothy AI drains a content team's queue through a resident engine, and counts jobs per GPU-hour.",
+)
+app.add_typer(stack.app)
+app.add_typer(enqueue.app, name="enqueue")
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(report.app)
+app.add_typer(queue.app, name="queue")
+app.add_typer(database.app)
+app.add_typer(doctor.app)
+app.add_typer(services.app)
+
+
+@app.callback()
+def _root() -> None:
+    """Settings come from THOTHY_* in the environment, then from the running embedded stack."""
+
+
+def main() -> None:
+    """Run the command line. Errors are one line on standard error: exit code 1, or 2 for how it was called."""
+    app()

@@ -1,0 +1,151 @@
+"""`thothy jobs`: list, show, retry, cancel."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from thothy_ai.cli import times
+from thothy_ai.cli.shell import AsJson, cell, console, database, fail, print_json, table, usage
+from thothy_ai.db.states import JobState
+
+app = typer.Typer(no_args_is_help=True, help="List, show, retry and cancel jobs.")
+
+
+class Retryable(StrEnum):
+    """States that a job can be retried from."""
+
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+Kind = Annotated[str | None, typer.Option(help="Only jobs of this kind.")]
+JobIds = Annotated[list[UUID] | None, typer.Argument(metavar="[ID]...", help="Job ids.", show_default=False)]
+Since = Annotated[
+    datetime | None,
+    typer.Option(parser=times.ago, metavar="TIME", help="Only what came later: 2h, 3d, 2026-11-21T06:00."),
+]
+
+
+@app.command("list")
+def list_(
+    state: Annotated[list[JobState] | None, typer.Option(help="Only jobs in this state; may be repeated.")] = None,
+    kind: Kind = None,
+    since: Since = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, the newest first.
+
+    Example: thothy jobs list --state dead --kind translation --since 2h
+    """
+    from thothy_ai.operate import list_jobs
+
+    with database() as engine:
+        jobs = list_jobs(engine, states=state, kind=kind, since=since, limit=limit)
+    if as_json:
+        return print_json(jobs)
+    if not jobs:
+        return typer.echo("No jobs.")
+    columns = ["id", "kind", "state", "priority", "attempt", "reason", "enqueued_at", "finished_at"]
+    heads = ["id", "kind", "state", "priority#", "attempt#", "reason", "enqueued", "finished"]
+    return table("", heads, [[job[column] for column in columns] for job in jobs])
+
+
+@app.command()
+def show(job_id: Annotated[UUID, typer.Argument(metavar="ID")], as_json: AsJson = False) -> None:
+    """Show a job in full: its request, attempts, artifacts and events.
+
+    Example: thothy jobs show 019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10
+    """
+    from thothy_ai.operate import show_job
+
+    with database() as engine:
+        job = show_job(engine, job_id)
+    if as_json:
+        return print_json(job)
+    return _print_job(job)
+
+
+@app.command()
+def retry(
+    job_ids: JobIds = None,
+    state: Annotated[Retryable | None, typer.Option(help="Instead of ids: all jobs in this state.")] = None,
+    kind: Kind = None,
+    reason: Annotated[str | None, typer.Option(help="With --state: only jobs that ended for this reason.")] = None,
+    deadline: Annotated[
+        datetime | None,
+        typer.Option(parser=times.ahead, metavar="TIME", help="A new deadline. One that has passed is dropped."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Queue dead, cancelled or expired jobs again. Their history stays, their failures start from nothing.
+
+    Example: thothy jobs retry --state dead --reason lease_lost
+    """
+    from thothy_ai import operate
+
+    if bool(job_ids) == bool(state):
+        usage("name job ids, or --state (with --kind and --reason), not both")
+    if job_ids and (kind or reason):
+        usage("--kind and --reason narrow down --state; they don't go with ids")
+    with database() as engine:
+        ids = job_ids or operate.select_jobs(engine, [state or ""], kind=kind, reason=reason)
+        redriven = operate.redrive(engine, ids, deadline=deadline)
+        states = operate.states_of(engine, ids)
+    _answer("queued again", ids, redriven, states, as_json)
+
+
+@app.command()
+def cancel(job_ids: JobIds = None, as_json: AsJson = False) -> None:
+    """Cancel jobs. One that is running is stopped by its worker, within a heartbeat.
+
+    Example: thothy jobs cancel 019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10
+    """
+    from thothy_ai import operate
+
+    if not job_ids:
+        usage("name at least one job id")
+    with database() as engine:
+        cancelled = operate.cancel(engine, job_ids)
+        states = operate.states_of(engine, job_ids)
+    _answer("cancelled", job_ids, cancelled, states, as_json)
+
+
+def _answer(done: str, ids: list[UUID], changed: set[UUID], states: dict[UUID, str], as_json: bool) -> None:
+    """Say what changed; exit code 1 when something that was named did not."""
+    unchanged = {job_id: states.get(job_id, "unknown") for job_id in ids if job_id not in changed}
+    if as_json:
+        print_json({"changed": sorted(changed), "unchanged": {str(job): state for job, state in unchanged.items()}})
+    else:
+        typer.echo(f"{len(changed)} of {len(ids)} jobs {done}.")
+    if unchanged:
+        job_id, state = next(iter(unchanged.items()))
+        what = "there is no such job" if state == "unknown" else f"it is {state}"
+        fail(f"{len(unchanged)} not {done}; {job_id}: {what}")
+
+
+def _print_job(job: dict[str, Any]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    lists = ("request", "attempts", "artifacts", "events")
+    facts = Table.grid(padding=(0, 2))
+    for name, value in job.items():
+        if name not in lists:
+            facts.add_row(Text(name, style="dim"), Text(cell(value)))
+    console().print(facts)
+    typer.echo("\nrequest\n" + json.dumps(job["request"], ensure_ascii=False, indent=2))
+    for name, columns in {
+        "attempts": ["attempt", "outcome", "reason", "detail", "worker", "started_at", "finished_at", "output_tokens"],
+        "artifacts": ["attempt", "locale", "verdict", "reason", "text"],
+        "events": ["at", "event", "detail"],
+    }.items():
+        if job[name]:
+            table(name, columns, [[row[column] for column in columns] for row in job[name]])

@@ -1,0 +1,83 @@
+"""Jobs from a JSONL file, line by line; an error names its line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from typer import BadParameter
+
+from thothy_ai.cli import times
+from thothy_ai.errors import InvalidJobError
+from thothy_ai.jobs import Request
+from thothy_ai.producer import EnqueueOptions
+from thothy_ai.producer.drafts import parse_request
+
+OPTIONS = ("priority", "deadline", "not_before", "idempotency_key", "max_attempts")
+KEYS = ("kind", "request", *OPTIONS)
+
+
+class JobLines:
+    """What `Producer.enqueue_many` takes, read from a file (`-`: standard input) as it is asked for.
+
+    Blank lines are skipped. Iterating raises `InvalidJobError`, and `BadParameter` when the file can't be read;
+    `where` is the line that was read last.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.where = file
+
+    def __iter__(self) -> Iterator[tuple[Request, EnqueueOptions]]:
+        for number, line in self._lines():
+            self.where = f"{self.file}:{number}"
+            text = _decoded(line)
+            if text.strip():
+                yield _entry(text)
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        try:
+            with nullcontext(sys.stdin.buffer) if self.file == "-" else Path(self.file).open("rb") as opened:
+                yield from enumerate(opened, 1)
+        except OSError as error:
+            raise BadParameter(f"cannot read {self.file}: {error.strerror}") from None
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidJobError("line", f"is not UTF-8: {error.reason}") from None
+
+
+def _entry(line: str) -> tuple[Request, EnqueueOptions]:
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise InvalidJobError("line", f"is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidJobError("line", "is not a JSON object")
+    return parse_request(_kind(document), document["request"]), _options(document)
+
+
+def _kind(document: dict[str, Any]) -> str:
+    if unknown := sorted(document.keys() - set(KEYS)):
+        raise InvalidJobError(unknown[0], f"is not known here; a line has {', '.join(KEYS)}")
+    for name in ("kind", "request"):
+        if name not in document:
+            raise InvalidJobError(name, "is missing")
+    return str(document["kind"])
+
+
+def _options(document: dict[str, Any]) -> EnqueueOptions:
+    options = {name: document[name] for name in OPTIONS if document.get(name) is not None}
+    for name in options.keys() & {"deadline", "not_before"}:
+        try:
+            options[name] = times.ahead(str(options[name]))
+        except BadParameter as error:
+            raise InvalidJobError(name, str(error)) from None
+    return EnqueueOptions(**options)

@@ -1,0 +1,65 @@
+"""`thothy queue`: pause, resume, status."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from thothy_ai.cli import times
+from thothy_ai.cli.shell import AsJson, database, print_json, table
+
+app = typer.Typer(no_args_is_help=True, help="Pause, resume and look at the queue.")
+
+
+@app.command()
+def pause(note: Annotated[str | None, typer.Option(help="Why; shown by `thothy queue status`.")] = None) -> None:
+    """Stop dispatching. Jobs that are dispatched or running finish; enqueueing goes on.
+
+    Example: thothy queue pause --note "GPU maintenance"
+    """
+    from thothy_ai.operate import set_paused
+
+    with database() as engine:
+        set_paused(engine, paused=True, note=note)
+    typer.echo("Paused. `thothy queue resume` lets it run again.")
+
+
+@app.command()
+def resume() -> None:
+    """Let a paused queue run again.
+
+    Example: thothy queue resume
+    """
+    from thothy_ai.operate import set_paused
+
+    with database() as engine:
+        set_paused(engine, paused=False)
+    typer.echo("Resumed.")
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """Show how deep the queue is, how long the oldest job has waited, and what is due soon.
+
+    Example: thothy queue status
+    """
+    from thothy_ai.operate import QueueStatus, queue_status
+
+    with database() as engine:
+        now: QueueStatus = queue_status(engine)
+    if as_json:
+        return print_json({**asdict(now), "open": now.open, "oldest_age_seconds": now.oldest_age})
+    if now.paused:
+        why = f": {now.note}" if now.note else ""
+        typer.echo(f"Paused since {times.local(now.changed_at)}{why}")
+    if not now.open:
+        return typer.echo("The queue is empty.")
+    heads = ["state", "jobs#", "oldest waits", "delayed#", "due in 1 h#", "due in 24 h#", "lease ran out#"]
+    rows = [
+        [name, now[name].jobs, times.spell(now[name].due_age), now[name].delayed, now[name].due_1h,
+         now[name].due_24h, now[name].expired_leases]
+        for name in ("queued", "dispatched", "running")
+    ]  # fmt: skip
+    return table("", heads, rows)

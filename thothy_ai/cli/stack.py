@@ -1,0 +1,7 @@
+"""`thothy up` and `thothy demo`: the embedded stack."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer()

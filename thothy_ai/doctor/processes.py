@@ -1,0 +1,68 @@
+"""Checks of the processes: Celery's settings, the engine, and who is connected and leads."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterator
+
+from thothy_ai.db.statements import statement
+from thothy_ai.doctor.finding import Finding, Level
+from thothy_ai.doctor.stores import postgres_engine
+from thothy_ai.settings import Settings
+
+QUIET_SECONDS = 60  # a process that has not touched Postgres for so long hangs
+CELERY_NEEDS = {
+    "task_acks_late": True,
+    "worker_prefetch_multiplier": 1,
+    "task_ignore_result": True,
+    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    "task_serializer": "json",
+}
+
+
+def celery(settings: Settings) -> Iterator[Finding]:
+    """The versions and settings without which work is lost."""
+    found = {name: importlib.metadata.version(name) for name in ("celery", "kombu")}
+    says = ", ".join(f"{name} {version}" for name, version in found.items())
+    if any(version.split(".")[:2] != ["5", "7"] for version in found.values()):
+        yield Finding(
+            "celery", Level.WRONG, f"{says}; this version needs 5.7", "pip install 'celery==5.7.*' 'kombu==5.7.*'"
+        )
+        return
+    from thothy_ai.worker.app import make_app
+
+    configuration = make_app(settings).conf
+    wrong = [name for name, value in CELERY_NEEDS.items() if getattr(configuration, name) != value]
+    for name in wrong:
+        yield Finding(
+            "celery", Level.WRONG, f"{name} is {getattr(configuration, name)!r}", f"it must be {CELERY_NEEDS[name]!r}"
+        )
+    visible = configuration.broker_transport_options.get("visibility_timeout", 0)
+    if visible <= settings.drain_deadline_seconds:
+        says_too = (
+            f"a worker may drain for {settings.drain_deadline_seconds:g} s, messages come back after {visible:g} s"
+        )
+        yield Finding("celery", Level.WRONG, says_too, f"set THOTHY_DRAIN_DEADLINE_SECONDS below {visible:g}")
+    elif not wrong:
+        yield Finding("celery", Level.OK, f"{says}, settings as they must be")
+
+
+def process(name: str, *, leads: bool) -> Callable[[Settings], Iterator[Finding]]:
+    """A check that a process of that name is connected, and for one that must lead, that one of them does."""
+
+    def check(settings: Settings) -> Iterator[Finding]:
+        with postgres_engine(settings) as engine, engine.connect() as connection:
+            rows = connection.execute(statement("doctor_sessions")).all()
+        found = next((row for row in rows if row.application == f"thothy-{name}"), None)
+        if found is None:
+            yield Finding(name, Level.WRONG, f"no {name} is connected to Postgres", f"start it: `thothy {name}`")
+        elif leads and not found.leads:
+            yield Finding(name, Level.WRONG, f"a {name} is connected and none leads", f"restart the {name}")
+        elif found.quiet > QUIET_SECONDS:
+            yield Finding(
+                name, Level.WRONG, f"the {name} has been silent for {found.quiet:.0f} s", f"restart the {name}"
+            )
+        else:
+            yield Finding(name, Level.OK, f"alive, heard of {found.quiet:.0f} s ago")
+
+    return check

@@ -1,0 +1,266 @@
+"""The drain report: what a window of time finished, what it cost, and how much of it can be published.
+
+Everything is read from Postgres in one snapshot, so the figures agree with each other and survive restarts.
+
+- *compute-hour*: one hour of one device on which an engine is resident, whether it is busy or not (`engine_session`).
+  Where every device is a GPU this is a GPU-hour. A kind's share of the residency is its share of the busy seconds.
+- *drain time*: from the first enqueueing (or the window's start, if that is later) to the last finish in the window.
+- *failure rate*: jobs dead or expired over jobs that finished. *Artifact yield*: jobs with an accepted artifact over
+  jobs that produced output.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Engine, Row
+
+from thothy_ai.db.statements import statement
+from thothy_ai.db.states import TERMINAL, JobState
+
+HOUR = 3600.0
+
+
+class AttemptKey(NamedTuple):
+    """How an attempt ended."""
+
+    outcome: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An engine that was resident in the window."""
+
+    id: str
+    model: str
+    device: str
+    gpus: int
+    resident_seconds: float
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it ran on a GPU."""
+        return self.device.startswith("cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of one kind, or of all. Rates are None where there is nothing to divide by."""
+
+    jobs: Counter[str] = field(default_factory=Counter)  # by state; open states as of now
+    first_enqueued: datetime | None = None
+    last_finished: datetime | None = None
+    attempts: Counter[AttemptKey] = field(default_factory=Counter)
+    rejections: Counter[str] = field(default_factory=Counter)  # outputs by reason
+    with_output: int = 0
+    with_artifact: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    busy_seconds: float = 0.0  # device-seconds handed to attempts
+    resident_seconds: float = 0.0  # device-seconds of residency
+
+    def __add__(self, other: Figures) -> Figures:
+        return Figures(
+            jobs=self.jobs + other.jobs,
+            first_enqueued=_least(self.first_enqueued, other.first_enqueued),
+            last_finished=_greatest(self.last_finished, other.last_finished),
+            attempts=self.attempts + other.attempts,
+            rejections=self.rejections + other.rejections,
+            with_output=self.with_output + other.with_output,
+            with_artifact=self.with_artifact + other.with_artifact,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            busy_seconds=self.busy_seconds + other.busy_seconds,
+            resident_seconds=self.resident_seconds + other.resident_seconds,
+        )
+
+    @property
+    def succeeded(self) -> int:
+        """Jobs that ended with an accepted artifact."""
+        return self.jobs[JobState.SUCCEEDED]
+
+    @property
+    def failed(self) -> int:
+        """Jobs that ended dead or expired."""
+        return self.jobs[JobState.DEAD] + self.jobs[JobState.EXPIRED]
+
+    @property
+    def finished(self) -> int:
+        """Jobs that ended, in whatever way."""
+        return sum(self.jobs[state] for state in TERMINAL)
+
+    @property
+    def open(self) -> int:
+        """Jobs still to do."""
+        return self.jobs.total() - self.finished
+
+    @property
+    def jobs_per_compute_hour(self) -> float | None:
+        """Succeeded jobs over hours of residency: the headline."""
+        return _ratio(self.succeeded, self.resident_seconds / HOUR)
+
+    @property
+    def jobs_per_busy_hour(self) -> float | None:
+        """Succeeded jobs over the hours in which a device really computed."""
+        return _ratio(self.succeeded, self.busy_seconds / HOUR)
+
+    @property
+    def drain_seconds(self) -> float | None:
+        """From the first enqueueing to the last finish."""
+        if self.first_enqueued is None or self.last_finished is None:
+            return None
+        return (self.last_finished - self.first_enqueued).total_seconds()
+
+    @property
+    def failure_rate(self) -> float | None:
+        """Failed jobs over finished ones."""
+        return _ratio(self.failed, self.finished)
+
+    @property
+    def artifact_yield(self) -> float | None:
+        """Jobs with an accepted artifact over jobs that produced output."""
+        return _ratio(self.with_artifact, self.with_output)
+
+    @property
+    def prefix_hit_rate(self) -> float | None:
+        """Prompt tokens found in the prefix cache over all prompt tokens."""
+        return _ratio(self.cached_tokens, self.prompt_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainReport:
+    """A window's figures, per kind and in all, and the engines that were there."""
+
+    since: datetime
+    until: datetime
+    sessions: tuple[Session, ...]
+    total: Figures
+    kinds: Mapping[str, Figures]
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether engines were there and every one ran on GPUs: only then is a compute-hour a GPU-hour."""
+        return bool(self.sessions) and all(session.on_gpu for session in self.sessions)
+
+    @property
+    def unit(self) -> str:
+        """What an hour of residency is called."""
+        return "GPU-hour" if self.on_gpu else "compute-hour"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values under stable keys, described in docs/report.md."""
+        return {
+            "since": _iso(self.since),
+            "until": _iso(self.until),
+            "unit": self.unit,
+            "engines": [asdict(session) for session in self.sessions],
+            "total": self._figures(self.total),
+            "kinds": {kind: self._figures(self.kinds[kind]) for kind in sorted(self.kinds)},
+        }
+
+    def _figures(self, figures: Figures) -> dict[str, Any]:
+        per_hour = figures.jobs_per_compute_hour
+        return {
+            "jobs": {state.value: figures.jobs[state] for state in JobState},
+            "jobs_per_gpu_hour": per_hour if self.on_gpu else None,
+            "jobs_per_compute_hour": per_hour,
+            "jobs_per_busy_hour": figures.jobs_per_busy_hour,
+            "first_enqueued": _iso(figures.first_enqueued),
+            "last_finished": _iso(figures.last_finished),
+            "drain_seconds": figures.drain_seconds,
+            "failure_rate": figures.failure_rate,
+            "artifact_yield": figures.artifact_yield,
+            "jobs_with_output": figures.with_output,
+            "jobs_with_artifact": figures.with_artifact,
+            "attempts": [
+                {"outcome": key.outcome, "reason": key.reason, "count": count}
+                for key, count in sorted(figures.attempts.items(), key=lambda item: (item[0][0], item[0][1] or ""))
+            ],
+            "rejections": dict(sorted(figures.rejections.items())),
+            "prompt_tokens": figures.prompt_tokens,
+            "cached_tokens": figures.cached_tokens,
+            "output_tokens": figures.output_tokens,
+            "prefix_hit_rate": figures.prefix_hit_rate,
+            "busy_seconds": figures.busy_seconds,
+            "resident_seconds": figures.resident_seconds,
+        }
+
+
+def drain_report(engine: Engine, since: datetime, until: datetime | None = None) -> DrainReport:
+    """The report of [since, until); `until` None means this moment by the database's clock."""
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        end = until or connection.execute(statement("report_now")).scalar_one()
+        return _read(connection, since, end)
+
+
+def _read(connection: Connection, since: datetime, until: datetime) -> DrainReport:
+    window = {"since": since, "until": until}
+
+    def rows(name: str, parameters: Mapping[str, Any] = window) -> list[Row[Any]]:
+        return list(connection.execute(statement(name), parameters))
+
+    sessions = tuple(
+        Session(str(row.id), row.model, row.device, max(row.gpus, 1), row.resident_seconds)
+        for row in rows("report_sessions")
+    )
+    parts = [
+        *((row.kind, _finished(row)) for row in rows("report_jobs")),
+        *((row.kind, Figures(jobs=Counter({row.state: row.jobs}))) for row in rows("report_open", {})),
+        *((row.kind, _attempted(row)) for row in rows("report_attempts")),
+        *(
+            (row.kind, Figures(with_output=row.with_output, with_artifact=row.with_artifact))
+            for row in rows("report_yield")
+        ),
+        *((row.kind, Figures(rejections=Counter({row.reason: row.outputs}))) for row in rows("report_rejections")),
+    ]
+    kinds: dict[str, Figures] = {}
+    for kind, figures in parts:
+        kinds[kind] = kinds.get(kind, Figures()) + figures
+    resident = sum(session.resident_seconds * session.gpus for session in sessions)
+    total = replace(sum(kinds.values(), Figures()), resident_seconds=resident)
+    return DrainReport(since, until, sessions, total, {kind: _share(kinds[kind], total) for kind in sorted(kinds)})
+
+
+def _finished(row: Row[Any]) -> Figures:
+    return Figures(
+        jobs=Counter({row.state: row.jobs}), first_enqueued=row.first_enqueued, last_finished=row.last_finished
+    )
+
+
+def _attempted(row: Row[Any]) -> Figures:
+    return Figures(
+        attempts=Counter({AttemptKey(row.outcome, row.reason): row.attempts}),
+        prompt_tokens=row.prompt_tokens,
+        cached_tokens=row.cached_tokens,
+        output_tokens=row.output_tokens,
+        busy_seconds=row.compute_seconds,
+    )
+
+
+def _share(kind: Figures, total: Figures) -> Figures:
+    """Hand a kind its part of the residency: the part of the busy time that it used."""
+    part = _ratio(kind.busy_seconds, total.busy_seconds) or 0.0
+    return replace(kind, resident_seconds=total.resident_seconds * part)
+
+
+def _ratio(above: float, below: float) -> float | None:
+    return above / below if below else None
+
+
+def _least(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min(one, other) if one and other else one or other
+
+
+def _greatest(one: datetime | None, other: datetime | None) -> datetime | None:
+    return max(one, other) if one and other else one or other
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.astimezone(UTC).isoformat() if moment else None

@@ -142,6 +142,11 @@ class Settings(BaseSettings):
         """The model's folder or file. Raises `ConfigError` when not set."""
         return self._given("model", self.model)
 
+    def environment(self) -> dict[str, str]:
+        """The variables that give another process these settings, passwords included."""
+        given = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
+        return {f"{PREFIX}{name.upper()}": _plain(value) for name, value in given.items() if value is not None}
+
     def _given(self, name: str, value: T | None) -> T:
         if value is None:
             raise ConfigError(f"{PREFIX}{name.upper()} is not set, and no stack runs in {self.home}")
@@ -153,6 +158,16 @@ def _first_problem(error: ValidationError) -> str:
     problem = error.errors(include_input=False, include_url=False)[0]
     name = str(problem["loc"][0]).upper() if problem["loc"] else "SETTINGS"
     return f"{PREFIX}{name.removeprefix(PREFIX)}: {problem['msg'].removeprefix('Value error, ')}"
+
+
+def _plain(value: object) -> str:
+    match value:
+        case SecretStr():
+            return value.get_secret_value()
+        case tuple():
+            return ",".join(map(str, value))
+        case _:
+            return str(value)
 
 
 def endpoint(url: str) -> str:

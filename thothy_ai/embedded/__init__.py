@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from thothy_ai.embedded.postgres import Postgres
+from thothy_ai.embedded.stack import EmbeddedStack
 from thothy_ai.embedded.valkey import Valkey
 
 __all__ = ["EmbeddedStack", "Postgres", "Valkey"]

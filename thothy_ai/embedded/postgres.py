@@ -77,6 +77,11 @@ class Postgres:
         with self._connect(database) as connection:
             connection.execute(statement.encode())
 
+    def sessions(self) -> set[str]:
+        """The application names of those connected now."""
+        with self._connect() as connection:
+            return {str(name) for (name,) in connection.execute("SELECT application_name FROM pg_stat_activity")}
+
     def _program(self) -> Program:
         settings = {
             "listen_addresses": "127.0.0.1",
@@ -92,7 +97,7 @@ class Postgres:
             name="postgres",
             argv=(str(self._cluster.binaries / "postgres"), "-D", str(self._cluster.data), *options),
             log=self._log,
-            ready=self._answers,
+            ready=self.answers,
             user=self._cluster.account,
             stop_signal=signal.SIGINT,  # "fast": cut sessions, write a checkpoint
             death_signal=signal.SIGINT,
@@ -109,7 +114,8 @@ class Postgres:
             autocommit=True,
         )
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
+        """Whether it takes connections now."""
         try:
             self._connect().close()
         except psycopg.OperationalError:

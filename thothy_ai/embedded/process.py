@@ -24,7 +24,9 @@ from typing import ClassVar
 from thothy_ai.errors import ServiceStartError
 
 TETHER = Path(__file__).with_name("tether.py")
-POLL = 0.02  # seconds between two looks at a program that is starting
+FIRST_LOOK = 0.02  # seconds between two looks at a program that is starting, and how they grow
+LAST_LOOK = 0.25
+GROWTH = 1.25
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class Process:
     def wait_ready(self) -> None:
         """Wait until it is ready. Raises `ServiceStartError` when it ends first or takes too long."""
         until = time.monotonic() + self.program.ready_seconds
+        pause = FIRST_LOOK
         while not self.program.ready():
             if not self.alive:
                 raise ServiceStartError(self.epitaph())
@@ -91,19 +94,21 @@ class Process:
                 raise ServiceStartError(
                     f"{self.program.name} was not ready within {self.program.ready_seconds:g} s{self._last_words()}"
                 )
-            time.sleep(POLL)
+            time.sleep(pause)
+            pause = min(pause * GROWTH, LAST_LOOK)
 
     def stop(self) -> None:
         """Ask it to end, wait, and end it and its children by force when it does not. Does nothing when it is gone."""
         if self._popen is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            if self.alive:
-                self._popen.send_signal(self.program.stop_signal)
         try:
+            self._popen.send_signal(self.program.stop_signal)
             self._popen.wait(self.program.stop_seconds)
         except subprocess.TimeoutExpired:
             self.kill()
+        except BaseException:  # a second Ctrl-C: whoever asked has no more patience
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """End it and its process group at once."""

@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, death_signal: int, uid: int, gid: int, program: list[str]) -> None:
-    """Become `program`. Raises OSError when it cannot be run."""
+    """Become `program`, or exit with one line on why not."""
     if uid >= 0:
         os.setgroups([])
         os.setgid(gid)
@@ -23,7 +23,10 @@ def main(parent: int, death_signal: int, uid: int, gid: int, program: list[str])
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
     if os.getppid() != parent:  # it died before the line above
         sys.exit("the parent is gone")
-    os.execv(program[0], program)  # noqa: S606 - no shell is meant
+    try:
+        os.execv(program[0], program)  # noqa: S606 - no shell is meant
+    except OSError as error:
+        sys.exit(f"{program[0]}: {error.strerror}")
 
 
 if __name__ == "__main__":

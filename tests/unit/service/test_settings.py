@@ -90,6 +90,13 @@ def test_what_is_malformed_is_named_in_one_line_without_its_value(
     assert "hunter2" not in str(caught.value)
 
 
+def test_another_process_gets_the_same_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings.load(home=tmp_path, database_url=DATABASE, kinds=("a.b", "c"), lease_seconds=5, model="/m")
+    for name, value in settings.environment().items():
+        monkeypatch.setenv(name, value)
+    assert Settings.load() == settings
+
+
 def test_passwords_stay_inside() -> None:
     settings = Settings.load(database_url=DATABASE, redis_url=REDIS)
     assert "hunter2" not in f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()}"
@@ -112,7 +119,7 @@ def test_endpoints_for_messages(url: str, where: str) -> None:
 
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError):
-        Settings.load().tenant = "other"  # type: ignore[misc]  # that mypy sees it too is the point
+        Settings.load().tenant = "other"
 
 
 def test_a_producer_is_imported_in_half_a_second() -> None:

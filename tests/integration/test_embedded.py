@@ -1,0 +1,169 @@
+"""The embedded servers: they start, keep their data, stop, and never outlive whoever started them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from redis import Redis
+from redis.exceptions import AuthenticationError
+
+from thothy_ai.db.schema import check_schema
+from thothy_ai.embedded import EmbeddedStack, Postgres, Valkey
+from thothy_ai.embedded.process import accepts
+from thothy_ai.errors import ConfigError, StackRunningError
+from thothy_ai.jobs import Hook
+from thothy_ai.producer import Producer
+from thothy_ai.settings import Settings
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder that `nobody` can reach, which pytest's own are not."""
+    folder = Path(tempfile.mkdtemp(prefix="thothy-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def runs(pid: int) -> bool:
+    """Whether the process runs; one that has ended and that nobody has collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except FileNotFoundError:
+        return False
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_valkey_wants_its_password_and_keeps_its_data(home: Path) -> None:
+    valkey = Valkey(home)
+    with valkey, Redis.from_url(valkey.url) as client:
+        assert client.set("kept", "yes")
+        with Redis(port=valkey.port) as stranger, pytest.raises(AuthenticationError):
+            stranger.ping()
+    assert not accepts("127.0.0.1", valkey.port)
+    with valkey, Redis.from_url(valkey.url, decode_responses=True) as client:
+        assert client.get("kept") == "yes"
+
+
+def test_secrets_are_for_the_owner_only_and_on_no_command_line(home: Path) -> None:
+    with Valkey(home / "valkey") as valkey, Postgres(home / "postgres", durable=False) as postgres:
+        for file in (home / "valkey" / "valkey.conf", home / "postgres" / "password"):
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        for server, secret in ((valkey, valkey.password), (postgres, (home / "postgres" / "password").read_text())):
+            command = Path(f"/proc/{server.process.pid}/cmdline").read_text()
+            assert secret not in command
+            assert secret not in repr(server.process.program)
+
+
+def test_postgres_wants_its_password_and_keeps_its_data(home: Path) -> None:
+    postgres = Postgres(home)
+    with postgres:
+        postgres.execute("CREATE TABLE kept AS SELECT 'ja' AS answer", database="thothy")
+        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+            psycopg.connect(host="127.0.0.1", port=postgres.port, user="thothy", dbname="thothy", password="x")
+    assert not accepts("127.0.0.1", postgres.port)
+    with postgres, psycopg.connect(postgres.url.replace("+psycopg", "")) as connection:
+        assert connection.execute("SELECT answer FROM kept").fetchone() == ("ja",)
+        assert connection.execute("SELECT datlocale, pg_encoding_to_char(encoding) FROM pg_database").fetchone() == (
+            "C.UTF-8",
+            "UTF8",
+        )
+
+
+def test_postgres_comes_back_over_the_lock_of_a_server_that_was_killed(home: Path) -> None:
+    postgres = Postgres(home)
+    postgres.start()
+    postgres.process.kill()
+    [lock] = home.rglob("postmaster.pid")
+    lock.write_text(lock.read_text().replace(str(postgres.process.pid), "1", 1))  # the id of something that lives
+    with postgres:
+        assert postgres.answers()
+
+
+def test_a_stack_without_services_is_migrated_and_announced(home: Path) -> None:
+    with EmbeddedStack(Settings.load(home=home / "h"), services=()) as stack:
+        file = home / "h" / "stack.env"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        found = Settings.load(home=home / "h")
+        assert found.require_database_url() == stack.settings.require_database_url()
+        assert found.require_redis_url() == stack.settings.require_redis_url()
+        check_schema(found)
+        ports = (stack.postgres.port, stack.valkey.port)
+    assert not file.exists()
+    assert not any(accepts("127.0.0.1", port) for port in ports)
+
+
+def test_a_second_stack_in_the_same_home_is_refused(home: Path) -> None:
+    with EmbeddedStack(Settings.load(home=home), services=()) as stack:
+        with pytest.raises(StackRunningError, match="already runs"), EmbeddedStack(stack.settings, services=()):
+            pass
+        assert Settings.load(home=home).database_url  # the first is untouched
+        assert stack.postgres.process.alive
+
+
+def test_an_engine_needs_a_model(home: Path) -> None:
+    with pytest.raises(ConfigError, match="THOTHY_MODEL"), EmbeddedStack(Settings.load(home=home)):
+        pass
+
+
+def test_servers_that_die_are_started_again_with_their_data(home: Path) -> None:
+    with EmbeddedStack(Settings.load(home=home), services=()) as stack, Producer(stack.settings) as producer:
+        job = producer.enqueue(Hook(source="Crocks sold out in March."))
+        before = stack.postgres.process.pid
+        stack.postgres.process.kill()
+        assert eventually(lambda: stack.postgres.process.pid != before and stack.postgres.answers())
+        assert producer.job(job.id).kind == "hook"
+        assert not stack.wait(0)
+
+
+PARENT = """
+import json, sys, threading
+from thothy_ai.embedded import EmbeddedStack
+from thothy_ai.settings import Settings
+stack = EmbeddedStack(Settings.load(home=sys.argv[1]), services=())
+thread = threading.Thread(target=stack.start)  # ends before we do: what it started must not
+thread.start()
+thread.join()
+print(json.dumps([[s.process.pid, s.port] for s in (stack.postgres, stack.valkey)]), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_killed_parent_leaves_no_server_and_its_home_is_usable(home: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        servers = json.loads(parent.stdout.readline())
+        assert all(runs(pid) and accepts("127.0.0.1", port) for pid, port in servers)
+        parent.send_signal(signal.SIGKILL)
+    for pid, port in servers:
+        assert eventually(lambda pid=pid: not runs(pid))
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) != 0
+    assert (home / "stack.env").exists()  # nobody was left to remove it
+    with EmbeddedStack(Settings.load(home=home), services=()) as stack:
+        check_schema(stack.settings)
+    assert not (home / "stack.env").exists()

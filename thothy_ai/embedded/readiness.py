@@ -1,0 +1,57 @@
+"""`Readiness`: when a process of the service is ready, seen from outside, without its help.
+
+An engine listens once its model is loaded. Dispatcher and reaper are ready when they have their connection to Postgres.
+A worker is ready when it waits for messages, or has already claimed (a full worker waits for none).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import psycopg
+from redis import Redis
+from redis.exceptions import RedisError
+
+from thothy_ai.embedded.postgres import Postgres
+from thothy_ai.embedded.process import accepts
+from thothy_ai.embedded.valkey import Valkey
+from thothy_ai.settings import Settings
+
+
+class Readiness:
+    """Looks at sockets, sessions and blocked clients of one stack."""
+
+    def __init__(self, postgres: Postgres, valkey: Valkey, settings: Settings) -> None:
+        self._postgres = postgres
+        self._valkey = valkey
+        self._settings = settings
+
+    def of(self, service: str) -> Callable[[], bool]:
+        """The question to ask for this service."""
+        return {"engine": self._engine, "worker": self._worker}.get(service, lambda: self._connected(service))
+
+    def _engine(self) -> bool:
+        parts = urlsplit(self._settings.require_engine_url())
+        if parts.hostname and parts.port:
+            return accepts(parts.hostname, parts.port)
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1)
+            return probe.connect_ex(parts.path) == 0
+
+    def _worker(self) -> bool:
+        return self._waits_for_messages() or self._connected("worker")
+
+    def _connected(self, service: str) -> bool:
+        try:
+            return f"thothy-{service}" in self._postgres.sessions()
+        except psycopg.Error:
+            return False
+
+    def _waits_for_messages(self) -> bool:
+        try:
+            with Redis.from_url(self._valkey.url, socket_timeout=2) as client:
+                return any(other["cmd"] == "brpop" for other in client.client_list())
+        except RedisError:
+            return False

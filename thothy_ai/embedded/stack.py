@@ -1,0 +1,195 @@
+"""`EmbeddedStack`: the whole service on one machine, in one home, from nothing to ready and back to nothing.
+
+$THOTHY_HOME/  stack.lock   held while a stack runs        stack.env   its URLs and passwords, 0600, while it runs
+               postgres/    data and password, kept        logs/       one file a process
+               valkey/      data, kept                     engine.sock
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pydantic import SecretStr
+
+from thothy_ai.db.schema import migrate
+from thothy_ai.embedded.postgres import Postgres
+from thothy_ai.embedded.process import Process, Program, free_port
+from thothy_ai.embedded.readiness import Readiness
+from thothy_ai.embedded.supervisor import Patience, Supervisor
+from thothy_ai.embedded.valkey import Valkey
+from thothy_ai.errors import StackRunningError
+from thothy_ai.settings import PREFIX, STACK_ENV, Settings
+
+SERVICES = ("engine", "reaper", "dispatcher", "worker")  # in the order of their start
+LONGEST_SOCKET_PATH = 100
+SHARED_KEYS = ("database_url", "redis_url", "engine_url", "model")
+ENGINE_READY_SECONDS = 900  # a large model is read from a slow disk
+READY_SECONDS = 60
+
+
+class EmbeddedStack:
+    """Valkey, Postgres and the service's processes. Ready once entered; gone, with every port, once left.
+
+    `services` chooses among `SERVICES`. Raises `StackRunningError` when one already runs in this home,
+    `ServiceStartError` when a part does not come up, `ConfigError` when the model or a wheel is missing.
+    """
+
+    def __init__(
+        self, settings: Settings, *, services: Sequence[str] = SERVICES, patience: Patience | None = None
+    ) -> None:
+        self.home = settings.home.absolute()
+        self.settings = settings
+        self.postgres = Postgres(self.home / "postgres", log=self._log("postgres"))
+        self.valkey = Valkey(self.home / "valkey", log=self._log("valkey"))
+        self._services = [name for name in SERVICES if name in services]
+        self._supervisor = Supervisor(patience)
+        self._undo = contextlib.ExitStack()
+
+    def start(self) -> Self:
+        """Start everything and wait until it is ready; on failure, stop what had started."""
+        if "engine" in self._services:
+            self.settings.require_model()
+        with contextlib.ExitStack() as undo:
+            self._start_servers(undo)
+            self._start_services(undo)
+            self._undo = undo.pop_all()
+        return self
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until stopped; False when `timeout` seconds passed first.
+
+        Raises `ServiceStartError` when a process ended too often to be started again.
+        """
+        return self._supervisor.wait(timeout)
+
+    def stop(self) -> None:
+        """Stop worker, dispatcher, reaper, engine, Valkey and Postgres, in this order; the data stays."""
+        self._undo.close()
+
+    def _start_servers(self, undo: contextlib.ExitStack) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        undo.enter_context(_locked(self.home))
+        undo.callback(self.postgres.stop)
+        self.postgres.start()
+        undo.callback(self.valkey.stop)
+        self.valkey.start()
+        self.settings = self._with_urls()
+        migrate(self.settings)
+        undo.enter_context(_announced(self.settings))
+
+    def _start_services(self, undo: contextlib.ExitStack) -> None:
+        undo.callback(self._supervisor.stop)
+        for server in (self.postgres, self.valkey):
+            self._supervisor.add(server.process)
+        early = [name for name in self._services if name != "worker"]  # they load side by side
+        self._start_together(early)
+        self._start_together([name for name in self._services if name == "worker"])
+        self._supervisor.watch()
+
+    def _start_together(self, names: Sequence[str]) -> None:
+        processes = [Process(self._program(name)) for name in names]
+        for process in processes:
+            process.spawn()
+            self._supervisor.add(process)
+        for process in processes:
+            process.wait_ready()
+
+    def _program(self, name: str) -> Program:
+        engine = name == "engine"
+        arguments = ("--model", str(self.settings.model), "--url", self.settings.require_engine_url()) if engine else ()
+        return Program(
+            name=name,
+            argv=(sys.executable, "-m", "thothy_ai.cli", name, *arguments),
+            env=self.settings.environment() | {f"{PREFIX}METRICS_PORT": str(self._metrics_port(name))},
+            log=self._log(name),
+            ready=Readiness(self.postgres, self.valkey, self.settings).of(name),
+            ready_seconds=ENGINE_READY_SECONDS if engine else READY_SECONDS,
+            stop_seconds=self.settings.drain_deadline_seconds + 5 if name == "worker" else 15,
+        )
+
+    def _metrics_port(self, name: str) -> int:
+        """One port a process, counted up from the one that is set."""
+        port = self.settings.metrics_port
+        return port + SERVICES.index(name) if port else 0
+
+    def _with_urls(self) -> Settings:
+        model = self.settings.model
+        return self.settings.model_copy(
+            update={
+                "home": self.home,
+                "database_url": SecretStr(self.postgres.url),
+                "redis_url": SecretStr(self.valkey.url),
+                "engine_url": _engine_url(self.home),
+                "model": model.absolute() if model else None,
+            }
+        )
+
+    def _log(self, name: str) -> Path:
+        return self.home / "logs" / f"{name}.log"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _engine_url(home: Path) -> str:
+    path = home / "engine.sock"
+    fits = len(os.fsencode(path)) <= LONGEST_SOCKET_PATH
+    return f"unix://{path}" if fits else f"tcp://127.0.0.1:{free_port()}"
+
+
+@contextlib.contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Hold the home. The lock goes with the process, so a stack that was killed leaves none; its traces are removed."""
+    with (home / "stack.lock").open("a+", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise StackRunningError(f"a stack already runs in {home} (process {lock.read().strip()})") from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        _remove_traces(home)
+        try:
+            yield
+        finally:
+            _remove_traces(home)
+            lock.truncate(0)
+
+
+def _remove_traces(home: Path) -> None:
+    for name in (STACK_ENV, "engine.sock"):
+        (home / name).unlink(missing_ok=True)
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+@contextlib.contextmanager
+def _announced(settings: Settings) -> Iterator[None]:
+    """Tell other commands in this home where everything is."""
+    wanted = {f"{PREFIX}{name.upper()}" for name in SHARED_KEYS}
+    lines = [f"{name}={_quoted(value)}\n" for name, value in settings.environment().items() if name in wanted]
+    file = settings.home / STACK_ENV
+    fresh = file.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+        opened.writelines(lines)
+    fresh.rename(file)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)

@@ -1,0 +1,108 @@
+"""`Supervisor`: keeps processes running. One that ends is started again, later each time, until that was too often."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from dataclasses import dataclass
+
+from thothy_ai.embedded.process import Process
+from thothy_ai.errors import ServiceStartError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How often and how fast a process may fail. One that ran for `healthy_seconds` starts with a clean record."""
+
+    failures: int = 5
+    first_delay: float = 0.5
+    longest_delay: float = 15.0
+    healthy_seconds: float = 60.0
+    look_every: float = 0.2
+
+    def delay(self, failures: int) -> float:
+        """Seconds to wait before the next start, after so many failures in a row."""
+        return min(self.first_delay * 2.0 ** (failures - 1), self.longest_delay)
+
+
+@dataclass
+class _Watched:
+    process: Process
+    started: float
+    failures: int = 0
+    start_at: float | None = None  # set while it is down
+
+
+class Supervisor:
+    """Watches processes on a thread of its own from `watch` to `stop`; in between they are its, and nobody else's."""
+
+    def __init__(self, patience: Patience | None = None) -> None:
+        self.error: ServiceStartError | None = None
+        self._patience = patience or Patience()
+        self._watched: list[_Watched] = []
+        self._stopping = threading.Event()
+        self._over = threading.Event()  # gave up, or stopped
+        self._thread = threading.Thread(target=self._run, name="thothy-supervisor", daemon=True)
+
+    def add(self, process: Process) -> None:
+        """Take over a started process. Processes are stopped in the reverse of this order."""
+        self._watched.append(_Watched(process, time.monotonic()))
+
+    def watch(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until stopped; False when `timeout` seconds passed first. Raises `ServiceStartError` when it gave up."""
+        over = self._over.wait(timeout)
+        if self.error is not None:
+            raise self.error
+        return over
+
+    def stop(self) -> None:
+        """Stop watching, then every process, the last added first, whatever happens in between."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._over.set)
+            for watched in self._watched:
+                stack.callback(watched.process.stop)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._patience.look_every):
+            for watched in self._watched:
+                self._look_at(watched)
+            if self.error is not None:
+                self._over.set()
+                return
+
+    def _look_at(self, watched: _Watched) -> None:
+        now = time.monotonic()
+        if watched.start_at is not None:
+            if now >= watched.start_at:
+                self._start_again(watched)
+        elif not watched.process.alive:
+            self._note_end(watched, now)
+
+    def _note_end(self, watched: _Watched, now: float) -> None:
+        healthy = now - watched.started >= self._patience.healthy_seconds
+        watched.failures = 1 if healthy else watched.failures + 1
+        if watched.failures >= self._patience.failures:
+            self.error = ServiceStartError(f"{watched.process.epitaph()}; it ended {watched.failures} times in a row")
+            return
+        delay = self._patience.delay(watched.failures)
+        watched.start_at = now + delay
+        log.warning("%s; starting it again in %.1f s", watched.process.epitaph(), delay)
+
+    def _start_again(self, watched: _Watched) -> None:
+        watched.start_at = None
+        watched.started = time.monotonic()
+        try:
+            watched.process.spawn()
+        except ServiceStartError as error:
+            self.error = error

@@ -1,0 +1,108 @@
+"""JSON schemas as token masks, by llguidance: which tokens may come next, and which must.
+
+The separators are fixed (no optional white space), so that most of the punctuation and all keys are forced and cost no
+sampling. llguidance is imported when the first grammar is made; an engine that never makes one does not need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.errors import GrammarError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+    from llguidance._lib import JsonCompileOptions  # named nowhere else
+    from transformers import PreTrainedTokenizerFast
+
+_COMPACT: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
+_ALL = -1  # every bit of an int32
+
+
+class Grammar(Protocol):
+    """One request's place in its grammar. The core owns it once the request is submitted."""
+
+    @property
+    def finished(self) -> bool:
+        """No further token but the end of text is possible."""
+
+    def fill_mask(self, row: Tensor) -> None:
+        """Write the allowed tokens into `row` [ceil(vocab / 32)] int32 on the host, lowest bit first."""
+
+    def forced(self) -> list[int]:
+        """Tokens that must come next, if any; the caller advances over them."""
+
+    def advance(self, token: int) -> None:
+        """Take the next token; GrammarError if it is not allowed here, or if the grammar grew too complex."""
+
+
+class GrammarCompiler:
+    """Makes grammars for one tokenizer. `eos` are the ids that end a text; `vocab_size` is that of the logits."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, vocab_size: int, eos: Collection[int]) -> None:
+        self._tokenizer, self._vocab_size, self._eos = tokenizer, vocab_size, sorted(eos)
+
+    def compile(self, schema: str) -> Grammar:
+        """A grammar of all compact JSON texts that match the schema (JSON text); GrammarError if there is none."""
+        from llguidance import LLMatcher  # noqa: PLC0415  an engine without grammars does not need it
+
+        tokenizer = self._vocabulary
+        try:
+            rules = LLMatcher.grammar_from_json_schema(schema, overrides=_COMPACT)
+        except ValueError as error:
+            raise GrammarError(f"not a JSON schema: {error}") from error
+        matcher = LLMatcher(tokenizer, rules, log_level=0)
+        matcher.compute_ff_tokens()  # builds the first lexer states here, not in a step
+        if matcher.is_error():
+            raise GrammarError(_first_line(matcher))
+        return JsonGrammar(matcher, self._eos)
+
+    @cached_property
+    def _vocabulary(self) -> LLTokenizer:
+        import llguidance.hf  # noqa: PLC0415  as above
+
+        return llguidance.hf.from_tokenizer(self._tokenizer, n_vocab=self._vocab_size, eos_token=self._eos)
+
+
+class JsonGrammar:
+    """Implements `Grammar` over an llguidance matcher, whose errors stick: the next `advance` reports them."""
+
+    def __init__(self, matcher: LLMatcher, eos: list[int]) -> None:
+        self._matcher, self._eos = matcher, eos
+
+    @property
+    def finished(self) -> bool:
+        """The JSON value is complete."""
+        return self._matcher.is_stopped() and not self._matcher.is_error()
+
+    def fill_mask(self, row: Tensor) -> None:
+        """After an error everything but the end of text is allowed: the request must not look finished."""
+        self._matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.numel() * row.element_size())
+        if self._matcher.is_error():
+            row.fill_(_ALL)
+            for token in self._eos:
+                row[token // 32] &= _without(token % 32)
+
+    def forced(self) -> list[int]:
+        """llguidance calls them fast-forward tokens."""
+        return self._matcher.compute_ff_tokens()
+
+    def advance(self, token: int) -> None:
+        """Consume one token."""
+        if not self._matcher.consume_token(token):
+            raise GrammarError(f"token {token} at a place where it can't be: {_first_line(self._matcher)}")
+
+
+def _without(bit: int) -> int:
+    """An int32 with this bit alone cleared."""
+    return int(torch.tensor(~(1 << bit), dtype=torch.int64).to(torch.int32))
+
+
+def _first_line(matcher: LLMatcher) -> str:
+    """The error without the parser's state, which follows it in the same text."""
+    return " ".join(matcher.get_error().partition("<state>")[0].split())

@@ -1,0 +1,100 @@
+"""Choosing tokens from logits: the plain-torch reference that faster kernels are held against.
+
+Order and meaning are those of transformers: repetition penalty, mask, temperature, then top-k, top-p and min-p. A draw
+is a Gumbel-max over what survives, with noise that depends on (seed, position, token) and on nothing else.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from thothy_ai.kernels.philox import token_words, vocabulary_words
+
+_NEVER = float("-inf")
+_BELOW_ONE = 1.0 - 2.0**-24
+
+
+def penalize_repetition(logits: Tensor, token_ids: Tensor, known: Tensor, penalty: Tensor) -> Tensor:
+    """Divide positive logits of tokens seen before by the penalty and multiply negative ones (Keskar et al., 2019).
+
+    Args: logits [R, V], token_ids [R, L] int64, known [R] how many of them count (at least 1), penalty [R].
+    """
+    real = torch.arange(token_ids.shape[1], device=logits.device) < known[:, None]
+    seen = torch.where(real, token_ids, token_ids[:, :1])  # the first token counts already
+    scores = logits.gather(1, seen)
+    factor = penalty[:, None]
+    return logits.scatter(1, seen, torch.where(scores < 0, scores * factor, scores / factor))
+
+
+def apply_bitmask(logits: Tensor, bitmask: Tensor) -> Tensor:
+    """-inf where the token's bit is 0. logits [R, V]; bitmask [R, ceil(V / 32)] int32, lowest bit first."""
+    shifts = torch.arange(32, dtype=torch.int32, device=logits.device)
+    allowed = (bitmask[:, :, None] >> shifts & 1).flatten(1)[:, : logits.shape[1]]
+    return logits.masked_fill(allowed == 0, _NEVER)
+
+
+def gumbel(words: Tensor) -> Tensor:
+    """Standard Gumbel noise, float32, from random words (int64 in [0, 2**32)).
+
+    -log(E) of an exponential E = -log1p(-u): a large value comes from a small u, where floats are densest.
+    """
+    u = (words.to(torch.float32) * 2.0**-32 + 2.0**-33).clamp(max=_BELOW_ONE)
+    return -torch.log(-torch.log1p(-u))
+
+
+def sample_unfiltered(logits: Tensor, temperature: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+    """Draw from softmax(logits / temperature). logits [R, V], the rest [R]; returns [R] int64."""
+    noise = gumbel(vocabulary_words(seeds, positions, logits.shape[1]))
+    return (logits / temperature[:, None] + noise).argmax(dim=-1)
+
+
+def sample_filtered(
+    logits: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    seeds: Tensor,
+    positions: Tensor,
+    width: int,
+) -> tuple[Tensor, Tensor]:
+    """Draw from what top-k, top-p and min-p leave of the `width` likeliest tokens.
+
+    Args: logits [R, V]; temperature, top_p, min_p [R] float32; top_k [R] int64, V for none; seeds, positions [R].
+    Returns tokens [R] int64 and whether all survivors were among those `width` [R] bool; only then is the draw the
+    one that the whole vocabulary would give, and then it is exactly that.
+    """
+    scaled = logits / temperature[:, None]
+    scores, tokens = scaled.topk(width, dim=-1)  # [R, width], likeliest first
+    kept = survivors(scores, scaled.logsumexp(dim=-1), top_k, top_p, min_p)
+    noise = gumbel(token_words(seeds, positions, tokens))
+    choice = torch.where(kept, scores + noise, _NEVER).argmax(dim=-1, keepdim=True)
+    complete = ~kept[:, -1] if width < logits.shape[1] else torch.ones_like(kept[:, -1])
+    return tokens.gather(1, choice).squeeze(1), complete
+
+
+def survivors(scores: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+    """Which of the likeliest tokens pass top-k, then top-p, then min-p; the likeliest always does. [R, W] bool.
+
+    Args: scores [R, W] in falling order; total [R], the log-sum-exp over the whole vocabulary.
+    Equal scores live or die together, so a set never depends on how a sort breaks ties.
+    """
+    width = scores.shape[1]
+    last = scores.gather(1, (top_k.clamp(max=width) - 1)[:, None])
+    in_top_k = (scores >= last) | (top_k[:, None] > width)
+    candidates = scores.masked_fill(~in_top_k, _NEVER)
+    limited = torch.where(top_k < width, candidates.logsumexp(dim=-1), total)
+    probabilities = (candidates - limited[:, None]).exp()
+    above = probabilities.cumsum(dim=-1) - probabilities  # mass of the likelier ones
+    in_top_p = candidates >= _lowest(candidates, above < top_p[:, None])
+    in_min_p = probabilities >= min_p[:, None] * probabilities[:, :1]
+    kept = in_top_k & (in_top_p | (top_p[:, None] >= 1)) & in_min_p & (scores > _NEVER)
+    kept[:, 0] = True
+    return kept
+
+
+def _lowest(scores: Tensor, chosen: Tensor) -> Tensor:
+    """The lowest chosen score of each row [R, 1]; `chosen` is a prefix of the row."""
+    count = chosen.sum(dim=-1, keepdim=True).clamp(min=1)
+    return scores.gather(1, count - 1)

@@ -88,7 +88,8 @@ class TestEnqueue:
         (tmp_path / "notes.txt").write_text(SOURCE)
         done = run(
             "enqueue", "trend_summary", "--source-file", tmp_path / "notes.txt", "--audience", "indie founders",
-            "--translate-to", "de", "--translate-to", "fr", "--priority", 5, "--deadline", "2h", "--key", "k1", "--json",
+            "--translate-to", "de", "--translate-to", "fr", "--priority", 5, "--deadline", "2h", "--key", "k1",
+            "--json",
         )  # fmt: skip
         job_id = json.loads(done.stdout)["id"]
         shown = json.loads(run("jobs", "show", job_id, "--json").stdout)
@@ -180,9 +181,9 @@ class TestJobs:
         job_id = enqueue(run)
         now = datetime.now(UTC)
         with engine.begin() as connection:
-            tried = {"job_id": job_id, "attempt": 1, "tenant": "default", "kind": "trend_summary", "worker": "w@1",
-                     "started_at": now, "outcome": "rejected", "reason": "repetition", "detail": "'and and'"}  # fmt: skip
-            connection.execute(insert(Attempt), tried)
+            fixed = {"tenant": "default", "kind": "trend_summary", "worker": "w@1", "started_at": now}
+            said = {"outcome": "rejected", "reason": "repetition", "detail": "'and and'"}
+            connection.execute(insert(Attempt), {"job_id": job_id, "attempt": 1, **fixed, **said})
         add_artifact(engine, job_id, reason="repetition")
         run("jobs", "cancel", job_id)
         shown = run("jobs", "show", job_id).stdout

@@ -91,7 +91,7 @@ def export(
     with database() as engine:
         artifacts = stream_artifacts(engine, kind=kind, verdict=verdict, since=since)
         try:
-            written = _write_lines(artifacts, to) if _is_lines(to) else _write_folder(artifacts, to)
+            written = _write_lines(artifacts, to) if _is_lines(to) else write_folder(artifacts, to)
         except OSError as error:
             fail(f"cannot write {error.filename or to}: {error.strerror}")
     typer.echo(f"{written} artifacts written to {to}", err=True)
@@ -109,7 +109,8 @@ def _write_lines(artifacts: Iterator[dict[str, Any]], to: Path) -> int:
     return written
 
 
-def _write_folder(artifacts: Iterator[dict[str, Any]], to: Path) -> int:
+def write_folder(artifacts: Iterator[dict[str, Any]], to: Path) -> int:
+    """Write each artifact to a JSON file of its own; returns how many. Raises `OSError`."""
     to.mkdir(parents=True, exist_ok=True)
     written = 0
     for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the count is what is returned

@@ -1,7 +1,81 @@
-"""`thothy up` and `thothy demo`: the embedded stack."""
+"""`thothy up` and `thothy demo`: everything on this machine, with nothing to install beside it."""
 
 from __future__ import annotations
 
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
+from thothy_ai.cli.shell import fail, load_settings
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from thothy_ai.settings import Settings
+
 app = typer.Typer()
+
+Model = Annotated[
+    Path | None,
+    typer.Option(help="A Hugging Face folder or a GGUF file. Default: THOTHY_MODEL, else the bundled model."),
+]
+NEXT = """\
+Ready after {seconds:.1f} s. In another terminal{home}:
+  thothy enqueue trend_summary --source-file notes.txt --audience "indie founders"
+  thothy drain
+  thothy artifacts list
+Logs are in {logs}. Ctrl-C stops everything; what is in the queue stays.
+"""
+
+
+@app.command()
+def up(model: Model = None) -> None:
+    """Run the whole service on this machine until Ctrl-C: Postgres, Valkey, engine, dispatcher, worker, reaper.
+
+    Example: thothy up --model ./SmolLM2-135M-Instruct
+    """
+    from thothy_ai.embedded import EmbeddedStack
+    from thothy_ai.logs import configure
+
+    settings = _with_model(load_settings(), model)
+    configure(settings)
+    began = time.monotonic()
+    signal.signal(signal.SIGTERM, _interrupt)
+    typer.echo("Starting...")
+    try:
+        with EmbeddedStack(settings) as stack:
+            home = "" if settings.home == Path(".thothy") else f" (THOTHY_HOME={stack.home})"
+            logs = stack.home / "logs"
+            typer.echo(NEXT.format(seconds=time.monotonic() - began, home=home, logs=logs), nl=False)
+            stack.wait()
+    except KeyboardInterrupt:
+        typer.echo("Stopped.")
+
+
+@app.command()
+def demo() -> None:
+    """Drain a mixed queue on this machine, end to end, and print the report.
+
+    Example: thothy demo
+    """
+    from thothy_ai.cli.demo import run_demo
+
+    if left := run_demo(load_settings()):
+        fail(f"{left} jobs were left open")
+
+
+def _with_model(settings: Settings, model: Path | None) -> Settings:
+    """The settings with the model that was asked for, else the one they name, else the bundled one."""
+    from thothy_ai.engine.bundled import bundled_model_path
+
+    if model is None and settings.model is not None:
+        return settings
+    return settings.model_copy(update={"model": model or bundled_model_path()})
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """SIGTERM stops the stack in the same good order as Ctrl-C."""
+    raise KeyboardInterrupt

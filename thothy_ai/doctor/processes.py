@@ -25,24 +25,18 @@ def celery(settings: Settings) -> Iterator[Finding]:
     found = {name: importlib.metadata.version(name) for name in ("celery", "kombu")}
     says = ", ".join(f"{name} {version}" for name, version in found.items())
     if any(version.split(".")[:2] != ["5", "7"] for version in found.values()):
-        yield Finding(
-            "celery", Level.WRONG, f"{says}; this version needs 5.7", "pip install 'celery==5.7.*' 'kombu==5.7.*'"
-        )
+        yield Finding("celery", Level.WRONG, f"{says}; 5.7 is needed", "pip install 'celery==5.7.*' 'kombu==5.7.*'")
         return
-    from thothy_ai.worker.app import make_app
+    from thothy_ai.worker.app import VISIBILITY_TIMEOUT, configuration  # noqa: PLC0415 - Celery is dear to import
 
-    configuration = make_app(settings).conf
-    wrong = [name for name, value in CELERY_NEEDS.items() if getattr(configuration, name) != value]
-    for name in wrong:
-        yield Finding(
-            "celery", Level.WRONG, f"{name} is {getattr(configuration, name)!r}", f"it must be {CELERY_NEEDS[name]!r}"
-        )
-    visible = configuration.broker_transport_options.get("visibility_timeout", 0)
-    if visible <= settings.drain_deadline_seconds:
-        says_too = (
-            f"a worker may drain for {settings.drain_deadline_seconds:g} s, messages come back after {visible:g} s"
-        )
-        yield Finding("celery", Level.WRONG, says_too, f"set THOTHY_DRAIN_DEADLINE_SECONDS below {visible:g}")
+    used = configuration(settings)
+    wrong = {name: used.get(name) for name, value in CELERY_NEEDS.items() if used.get(name) != value}
+    for name, value in wrong.items():
+        yield Finding("celery", Level.WRONG, f"{name} is {value!r}", f"it must be {CELERY_NEEDS[name]!r}")
+    drain = settings.drain_deadline_seconds
+    if drain >= VISIBILITY_TIMEOUT:
+        late = f"a worker may drain for {drain:g} s, and messages come back after {VISIBILITY_TIMEOUT} s"
+        yield Finding("celery", Level.WRONG, late, f"set THOTHY_DRAIN_DEADLINE_SECONDS below {VISIBILITY_TIMEOUT}")
     elif not wrong:
         yield Finding("celery", Level.OK, f"{says}, settings as they must be")
 
@@ -58,7 +52,7 @@ def process(name: str, *, leads: bool) -> Callable[[Settings], Iterator[Finding]
             yield Finding(name, Level.WRONG, f"no {name} is connected to Postgres", f"start it: `thothy {name}`")
         elif leads and not found.leads:
             yield Finding(name, Level.WRONG, f"a {name} is connected and none leads", f"restart the {name}")
-        elif found.quiet > QUIET_SECONDS:
+        elif leads and found.quiet > QUIET_SECONDS:
             yield Finding(
                 name, Level.WRONG, f"the {name} has been silent for {found.quiet:.0f} s", f"restart the {name}"
             )

@@ -1,0 +1,12 @@
+"""The gated activation of SwiGLU feed-forward layers (Shazeer, 2020)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """silu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return functional.silu(gate).mul_(up)

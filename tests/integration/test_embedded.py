@@ -161,6 +161,20 @@ def test_servers_that_die_are_started_again_with_their_data(home: Path) -> None:
         assert not stack.wait(0)
 
 
+def test_services_start_with_the_stack_come_back_when_killed_and_end_with_it(home: Path) -> None:
+    with EmbeddedStack(Settings.load(home=home), services=("reaper", "dispatcher")) as stack:
+        assert {"thothy-reaper", "thothy-dispatcher"} <= stack.postgres.sessions()
+        before = stack.pids()["dispatcher"]
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        assert eventually(lambda: stack.pids()["dispatcher"] != before)
+        assert eventually(lambda: "thothy-dispatcher" in stack.postgres.sessions())
+        pids = [pid for pid in stack.pids().values() if pid is not None]
+        assert len(pids) == 4
+    assert not any(runs(pid) for pid in pids)
+    assert {file.name for file in home.glob("logs/*")} >= {"dispatcher.log", "reaper.log"}
+
+
 PARENT = """
 import json, sys, threading
 from thothy_ai.embedded import EmbeddedStack

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -114,6 +115,20 @@ def test_a_key_twice_in_one_batch_is_one_job(producer: Producer, engine: Engine)
     )
     assert first.id == second.id != plain.id
     assert rows(engine, "SELECT count(*) FROM job_request") == [(2,)]
+
+
+def test_many_at_once_with_the_same_keys_make_each_job_once(producer: Producer, engine: Engine) -> None:
+    keys = [f"key-{number}" for number in range(40)]
+
+    def enqueue(order: int) -> dict[str, UUID]:
+        mine = keys if order % 2 else keys[::-1]  # opposite orders must not wait for each other in a ring
+        jobs = producer.enqueue_many((Hook(source=SOURCE), EnqueueOptions(idempotency_key=key)) for key in mine)
+        return dict(zip(mine, (job.id for job in jobs), strict=True))
+
+    with ThreadPoolExecutor(4) as threads:
+        first, *others = threads.map(enqueue, range(8))
+    assert all(other == first for other in others)
+    assert rows(engine, "SELECT count(*) FROM job JOIN job_request ON job_id = id") == [(40,)]
 
 
 def test_tenants_do_not_share_keys(producer: Producer, settings: Settings) -> None:

@@ -51,6 +51,7 @@ class Process:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._popen: subprocess.Popen[bytes] | None = None
+        self._log_start = 0  # what earlier runs wrote is not its words
 
     @property
     def pid(self) -> int | None:
@@ -69,6 +70,8 @@ class Process:
 
     def spawn(self) -> None:
         """Start it, without waiting until it is ready. Raises `ServiceStartError`."""
+        log = self.program.log
+        self._log_start = log.stat().st_size if log.exists() else 0
         try:
             self._popen = _Spawner.shared().spawn(self.program)
         except OSError as error:
@@ -125,7 +128,7 @@ class Process:
         return f"{self.program.name} ended with {how}{self._last_words()}"
 
     def _last_words(self) -> str:
-        said = last_line(self.program.log)
+        said = last_line(self.program.log, self._log_start)
         return f": {said} (log: {self.program.log})" if said else f" (log: {self.program.log})"
 
 
@@ -177,11 +180,11 @@ def _popen(program: Program) -> subprocess.Popen[bytes]:
         )
 
 
-def last_line(log: Path) -> str:
-    """The last line of a log that says something, cut to one screen line; empty when there is none."""
+def last_line(log: Path, start: int = 0) -> str:
+    """The last line after `start` that says something, cut to one screen line; empty when there is none."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 8192))
+            file.seek(max(start, log.stat().st_size - 8192))
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
         return ""

@@ -69,6 +69,10 @@ class EmbeddedStack:
         """
         return self._supervisor.wait(timeout)
 
+    def pids(self) -> dict[str, int | None]:
+        """The process ids at this moment, by name."""
+        return self._supervisor.pids()
+
     def stop(self) -> None:
         """Stop worker, dispatcher, reaper, engine, Valkey and Postgres, in this order; the data stays."""
         self._undo.close()

@@ -52,6 +52,10 @@ class Supervisor:
         """Take over a started process. Processes are stopped in the reverse of this order."""
         self._watched.append(_Watched(process, time.monotonic()))
 
+    def pids(self) -> dict[str, int | None]:
+        """The process ids at this moment, by name."""
+        return {watched.process.program.name: watched.process.pid for watched in self._watched}
+
     def watch(self) -> None:
         """Begin to watch."""
         self._thread.start()

@@ -128,3 +128,4 @@ def test_the_last_line_that_says_something(tmp_path: Path) -> None:
     assert last_line(log) == ""
     log.write_bytes(b"first\nlast \xff word\n\n  \n")
     assert last_line(log) == "last \ufffd word"
+    assert last_line(log, start=log.stat().st_size) == ""

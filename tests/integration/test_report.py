@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
@@ -186,3 +188,10 @@ def test_an_empty_database_has_no_rates(engine: Engine) -> None:
     console = Console(width=100, record=True, file=StringIO())
     console.print(render(report))
     assert "no engine was resident" in console.export_text()
+
+
+def test_every_json_key_is_documented(afternoon: DrainReport) -> None:
+    described = (Path(__file__).parents[2] / "docs/report.md").read_text()
+    document = afternoon.to_json()
+    keys = {*document, *document["total"], *document["engines"][0], *document["total"]["jobs"]}
+    assert {key for key in keys if not re.search(rf"\b{key}\b", described)} == set()

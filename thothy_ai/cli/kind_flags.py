@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -141,7 +142,8 @@ def _is_long(field: FieldInfo) -> bool:
 
 def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
-    return f"Default: {value}." if value not in {None, (), ""} else ""
+    shown = value.value if isinstance(value, Enum) else value
+    return f"Default: {shown}." if value or isinstance(value, int | float) else ""
 
 
 def _limits(field: FieldInfo) -> str:

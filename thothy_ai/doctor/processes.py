@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 from collections.abc import Callable, Iterator
 
 from thothy_ai.db.statements import statement
 from thothy_ai.doctor.finding import Finding, Level
 from thothy_ai.doctor.stores import postgres_engine
+from thothy_ai.engine.api import EngineInfo, EngineStats
+from thothy_ai.engine.client import connect
+from thothy_ai.engine.errors import EngineLostError
 from thothy_ai.settings import Settings
 
+ANSWER_SECONDS = 5
+FULL = 0.95
 QUIET_SECONDS = 60  # a process that has not touched Postgres for so long hangs
 CELERY_NEEDS = {
     "task_acks_late": True,
@@ -39,6 +45,34 @@ def celery(settings: Settings) -> Iterator[Finding]:
         yield Finding("celery", Level.WRONG, late, f"set THOTHY_DRAIN_DEADLINE_SECONDS below {VISIBILITY_TIMEOUT}")
     elif not wrong:
         yield Finding("celery", Level.OK, f"{says}, settings as they must be")
+
+
+def engine(settings: Settings) -> Iterator[Finding]:
+    """It answers, and has room."""
+    url = settings.require_engine_url()
+    info, stats = asyncio.run(_ask(url))
+    room = (
+        f"{stats.running} running, {stats.waiting} waiting, {stats.blocks_used} of {stats.blocks_total} KV blocks used"
+    )
+    yield Finding("engine", Level.OK, f"{info.model} on {info.device} at {url}: {room}")
+    if stats.memory_total_bytes and stats.memory_used_bytes > FULL * stats.memory_total_bytes:
+        says = f"{stats.memory_used_bytes / stats.memory_total_bytes:.0%} of the device's memory is used"
+        yield Finding(
+            "engine", Level.WARNING, says, "move other processes off the device, or give it a smaller KV pool"
+        )
+
+
+async def _ask(url: str) -> tuple[EngineInfo, EngineStats]:
+    """Who the engine is and how it is. Raises `EngineLostError`."""
+    client = connect(url)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await client.start()
+            return await client.info(), await client.stats()
+    except (OSError, TimeoutError) as error:
+        raise EngineLostError(f"no engine answers at {url}: {error or type(error).__name__}") from None
+    finally:
+        await client.close()
 
 
 def process(name: str, *, leads: bool) -> Callable[[Settings], Iterator[Finding]]:

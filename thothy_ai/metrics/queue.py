@@ -11,14 +11,16 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from prometheus_client import Metric
+from prometheus_client import REGISTRY, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from thothy_ai.db.connect import make_engine
 from thothy_ai.db.statements import statement
 from thothy_ai.operate import QueueStatus, queue_status
+from thothy_ai.settings import Settings
 
 CACHE_SECONDS = 5.0  # several Prometheus servers, or an impatient person, cost Postgres one look
 
@@ -68,6 +70,12 @@ class QueueCollector(Collector):
         except SQLAlchemyError:
             return Look(None)
         return Look(status, tuple((row.kind, row.reason, row.jobs) for row in rows))
+
+
+def export_queue(settings: Settings) -> None:
+    """Export the queue from this process, over a connection of its own; nothing where no metrics are served."""
+    if settings.metrics_port:
+        REGISTRY.register(QueueCollector(make_engine(settings, application="metrics", pool_size=1)))
 
 
 def _families(status: QueueStatus) -> Iterator[Metric]:

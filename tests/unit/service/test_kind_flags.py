@@ -1,0 +1,109 @@
+"""A kind's request becomes flags, whatever its fields are."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer
+from pydantic import Field
+from typer import BadParameter
+from typer.testing import CliRunner
+
+from thothy_ai.cli.kind_flags import flags_of, values_of, with_flags
+from thothy_ai.jobs import Request, registry
+
+
+class Mood(StrEnum):
+    CALM = "calm"
+    LOUD = "loud"
+
+
+class Person(Request):
+    name: str
+
+
+class Odd(Request):
+    """Every sort of field that a kind may have."""
+
+    source: str
+    short: Annotated[str, Field(max_length=20)] = "short"
+    count: int = 3
+    exact: bool = False
+    mood: Mood = Mood.CALM
+    tone: Literal["dry", "warm"] | None = None
+    tags: tuple[str, ...] = ()
+    author: Person | None = None
+    readers: list[Person] = []  # noqa: RUF012 - pydantic copies it
+    deadline: str = Field(default="soon", description="When the editor wants it.")
+
+
+def run(*arguments: str, stdin: str | None = None) -> tuple[Odd | None, str]:
+    """What the flags of `Odd` make of a command line: the request, and what was said."""
+    made: list[Odd] = []
+    flags = flags_of(Odd)
+
+    def command(*, deadline: str | None = None, **given: Any) -> None:
+        made.append(Odd.model_validate(values_of(flags, given)))
+
+    app = typer.Typer(rich_markup_mode=None)
+    app.command()(with_flags(command, flags))
+    done = CliRunner().invoke(app, arguments, input=stdin)
+    return (made[0] if made else None), done.output
+
+
+def test_plain_values() -> None:
+    odd, said = run(
+        "--source", "a", "--short", "b", "--count", "7", "--exact", "true", "--mood", "loud", "--tone", "dry",
+        "--tags", "x", "--tags", "y",
+    )  # fmt: skip
+    assert odd == Odd(source="a", short="b", count=7, exact=True, mood=Mood.LOUD, tone="dry", tags=("x", "y")), said
+
+
+def test_nested_values_are_json() -> None:
+    odd, said = run(
+        "--source", "a", "--author", '{"name": "Ada"}', "--readers", '{"name": "B"}', "--readers", '{"name": "C"}'
+    )
+    assert odd == Odd(source="a", author=Person(name="Ada"), readers=[Person(name="B"), Person(name="C")]), said
+    assert "--author takes JSON" in run("--source", "a", "--author", "Ada")[1]
+
+
+def test_a_field_named_like_a_job_s_own_option_keeps_a_flag() -> None:
+    odd, said = run("--source", "a", "--request-deadline", "tomorrow", "--deadline", "2h")
+    assert odd == Odd(source="a", deadline="tomorrow"), said
+
+
+def test_long_text_comes_from_a_file_or_standard_input(tmp_path: Path) -> None:
+    (tmp_path / "bom.txt").write_bytes("\ufeffSmörgåsbord".encode())
+    assert run("--source-file", str(tmp_path / "bom.txt"))[0] == Odd(source="Smörgåsbord")
+    assert run("--source-file", "-", stdin="from a pipe")[0] == Odd(source="from a pipe")
+    (tmp_path / "latin1.txt").write_bytes(b"Sm\xf6rg\xe5s")
+    assert "is not UTF-8" in run("--source-file", str(tmp_path / "latin1.txt"))[1]
+    assert "No such option" in run("--short-file", "x")[1]
+
+
+def test_help_says_what_is_allowed() -> None:
+    said = " ".join(run("--help")[1].split())
+    for words in (
+        "One of calm, loud.",
+        "One of dry, warm.",
+        "Default: 3.",
+        "May be repeated.",
+        "When the editor wants it.",
+    ):
+        assert words in said
+
+
+@pytest.mark.parametrize("kind", registry.names())
+def test_every_field_of_every_kind_has_a_flag(kind: str) -> None:
+    request = registry.find(kind).request
+    assert [flag.field for flag in flags_of(request)] == list(request.model_fields)
+    assert all(flag.parameters() for flag in flags_of(request))
+
+
+def test_values_exclude_their_file() -> None:
+    (flag, *_) = flags_of(Odd)
+    with pytest.raises(BadParameter, match="exclude each other"):
+        flag.value({"source": "a", "source_file": "b"})

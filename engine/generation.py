@@ -1,0 +1,90 @@
+"""Requests in flight, as a client sees them: a handle each, and the registry that outputs are delivered to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+from thothy_ai.engine.api import Delta, GenerationRequest, GenerationResult
+from thothy_ai.engine.backend import Failure, Output
+from thothy_ai.engine.errors import EngineError, InvalidRequestError
+
+
+class Generation:
+    """One request in flight. Iterate over it for its deltas (if it streams), await `result()` for the whole."""
+
+    def __init__(self, request_id: str, abort: Callable[[str], Awaitable[None]]) -> None:
+        self.id = request_id
+        self._abort = abort
+        self._deltas: asyncio.Queue[Delta | None] = asyncio.Queue()
+        self._done: asyncio.Future[GenerationResult] = asyncio.get_running_loop().create_future()
+        self._done.add_done_callback(_look_at)
+
+    async def result(self) -> GenerationResult:
+        """Wait for the end; raises the EngineError it failed with, EngineLostError if the connection died."""
+        return await asyncio.shield(self._done)
+
+    async def abort(self) -> None:
+        """Ask the engine to end it early; `result()` then says ABORTED, with the text so far. Ending twice is fine."""
+        if not self._done.done():
+            await self._abort(self.id)
+
+    def __aiter__(self) -> AsyncIterator[Delta]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Delta]:
+        while (delta := await self._deltas.get()) is not None:
+            yield delta
+        self._deltas.put_nowait(None)  # a second look ends at once, too
+        await self.result()  # a failed one does not look like a short one
+
+    def deliver(self, output: Output) -> None:
+        """Take what the engine sent; called by the client that owns this."""
+        if self._done.done():
+            return
+        match output:
+            case Delta():
+                self._deltas.put_nowait(output)
+                return
+            case GenerationResult():
+                self._done.set_result(output)
+            case Failure():
+                self._done.set_exception(output.error)
+        self._deltas.put_nowait(None)
+
+
+class Generations:
+    """Owns the generations of one client, by id."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Generation] = {}
+
+    def add(self, request: GenerationRequest, abort: Callable[[str], Awaitable[None]]) -> Generation:
+        """A handle for a new request; InvalidRequestError if one with its id is in flight."""
+        if request.id in self._open:
+            raise InvalidRequestError(f"a request with id {request.id!r} is in flight")
+        generation = self._open[request.id] = Generation(request.id, abort)
+        return generation
+
+    def deliver(self, outputs: Iterable[Output]) -> None:
+        """Hand outputs to their generations; those of unknown ones are late and dropped."""
+        for output in outputs:
+            ends = not isinstance(output, Delta)
+            generation = self._open.pop(output.id, None) if ends else self._open.get(output.id)
+            if generation is not None:
+                generation.deliver(output)
+
+    def fail_all(self, error: EngineError) -> None:
+        """End everything in flight."""
+        self.deliver([Failure(request_id, error) for request_id in self._open])
+
+    @property
+    def open_ids(self) -> tuple[str, ...]:
+        """Ids of what is in flight."""
+        return tuple(self._open)
+
+
+def _look_at(done: asyncio.Future[GenerationResult]) -> None:
+    """A failure that nobody waits for any more is no news."""
+    if not done.cancelled():
+        done.exception()

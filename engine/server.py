@@ -1,0 +1,117 @@
+"""The engine's socket: a Unix socket for its owner only, or a loopback TCP port, shared by any number of clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import socket
+import stat
+from pathlib import Path
+
+from thothy_ai.engine.address import Address, TcpAddress, UnixAddress, parse_address
+from thothy_ai.engine.backend import Backend
+from thothy_ai.engine.connection import Connection
+from thothy_ai.engine.errors import InvalidRequestError
+
+_OWNER_ONLY = 0o177  # the umask that leaves 0600
+_BACKLOG = 128
+
+
+class EngineServer:
+    """Owns the listening socket and the connections; the backend belongs to whoever made it."""
+
+    def __init__(self, backend: Backend, url: str) -> None:
+        self._backend = backend
+        self._address = parse_address(url)
+        self._numbers = itertools.count(1)
+        self._connections: dict[Connection, asyncio.Task[None]] = {}
+        self._settled = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._inode: int | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens; the real port, once started."""
+        return str(self._address)
+
+    async def start(self) -> None:
+        """Listen; InvalidRequestError if the address is taken or can't be had."""
+        try:
+            self._server = await self._listen(self._address)
+        except OSError as error:
+            raise InvalidRequestError(f"can't listen at {self.url}: {error.strerror or error}") from error
+
+    async def wait_settled(self) -> None:
+        """Wait until no client has anything in flight or unsent."""
+        while not all(connection.settled for connection in self._connections):
+            self._settled.clear()
+            await self._settled.wait()
+
+    async def close(self) -> None:
+        """Hang up on everybody and remove the socket."""
+        if self._server is not None:
+            self._server.close()
+        self._unlink()
+        tasks = list(self._connections.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _listen(self, address: Address) -> asyncio.Server:
+        if isinstance(address, TcpAddress):
+            server = await asyncio.start_server(self._accept, address.host, address.port, backlog=_BACKLOG)
+            self._address = TcpAddress(address.host, server.sockets[0].getsockname()[1])
+            return server
+        listener = _bind(address)
+        self._inode = Path(address.path).stat().st_ino
+        return await asyncio.start_unix_server(self._accept, sock=listener, backlog=_BACKLOG)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(next(self._numbers), self._backend, reader, writer, self._settled.set)
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("asyncio runs this in a task")
+        self._connections[connection] = task
+        try:
+            with contextlib.suppress(asyncio.CancelledError):  # by close(); asyncio would report it as an error
+                await connection.serve()
+        finally:
+            del self._connections[connection]
+            self._settled.set()
+
+    def _unlink(self) -> None:
+        """Remove the socket file, unless another engine has put its own there."""
+        if self._inode is None or not isinstance(self._address, UnixAddress):
+            return
+        path = Path(self._address.path)
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == self._inode:
+                path.unlink()
+
+
+def _bind(address: UnixAddress) -> socket.socket:
+    """A listening-to-be socket with mode 0600 from its first moment; a dead engine's leftover is replaced."""
+    path = Path(address.path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and _is_dead(path):
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX)
+    before = os.umask(_OWNER_ONLY)
+    try:
+        listener.bind(address.path)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+    return listener
+
+
+def _is_dead(path: Path) -> bool:
+    """Whether the path is a socket that nobody listens on."""
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) != 0

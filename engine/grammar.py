@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _COMPACT: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
+# Plain prose, as slices of the vocabulary: where a pattern allows whole runs of it, a mask takes their tokens in one go
+# and costs 50 us instead of 500. A pattern gains by saying [...]{20,200} itself; beside `maxLength` nothing is gained.
+_PROSE = "[A-Za-z0-9 ,;:'()%-]"
+_PROSE_SLICES = [f"{_PROSE}{{1,10}}", f"{_PROSE}{{1,30}}"]
 _ALL = -1  # every bit of an int32
 
 
@@ -66,7 +70,8 @@ class GrammarCompiler:
     def _vocabulary(self) -> LLTokenizer:
         import llguidance.hf  # noqa: PLC0415  as above
 
-        return llguidance.hf.from_tokenizer(self._tokenizer, n_vocab=self._vocab_size, eos_token=self._eos)
+        tokenizer = llguidance.hf.from_tokenizer(self._tokenizer, n_vocab=self._vocab_size, eos_token=self._eos)
+        return tokenizer.with_slices([*tokenizer.json_slices(), *_PROSE_SLICES])
 
 
 class JsonGrammar:

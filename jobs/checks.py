@@ -60,9 +60,10 @@ def length_ratio(field: str, text: str, original: str, least: float, most: float
     return None
 
 
-def unfinished(field: str, text: str) -> Rejection | None:
-    """Find a text that stops in mid-sentence."""
-    if text.rstrip(_CLOSING).endswith(_ENDINGS):
+def unfinished(field: str, text: str, longest: int) -> Rejection | None:
+    """Find a text that stops in mid-sentence, or that was stopped: a sentence as long as its grammar lets it be."""
+    parts = sentences(text)
+    if text.rstrip(_CLOSING).endswith(_ENDINGS) and all(len(part) < longest - 8 for part in parts):
         return None
     return Rejection(RejectionReason.TRUNCATED, f"{field} stops in mid-sentence: …{text[-30:]!r}")
 
@@ -120,6 +121,18 @@ def copied(field: str, text: str, source: str, run: int) -> Rejection | None:
         if f" {passage} " in known:
             return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{field} copies: {passage!r}")
     return None
+
+
+def off_topic(text: str, source: str, locale: str, least: float) -> Rejection | None:
+    """Find a text few of whose longer words (at least this share is wanted) stand in a source of the same language."""
+    if not detect.is_in(source[:400], locale):
+        return None
+    said = {word[:5] for word in _words(text) if len(word) >= 5}
+    known = {word[:5] for word in _words(source)}
+    share = len(said & known) / max(len(said), 1)
+    if not said or share >= least:
+        return None
+    return Rejection(RejectionReason.OFF_TOPIC, f"only {share:.0%} of its longer words are in the source")
 
 
 def new_number(text: str, source: str) -> Rejection | None:

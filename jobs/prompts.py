@@ -12,7 +12,7 @@ from thothy_ai.jobs.locales import language_of
 
 def about_source(source: str, instruction: str) -> tuple[Message, ...]:
     """One user message: the source, then the instruction."""
-    return (Message("user", f"Read this text.\n\n{source.strip()}\n\n---\n{instruction}"),)
+    return (Message("user", f"{source.strip()}\n\n{instruction}"),)
 
 
 def in_language(locale: str) -> str:

@@ -25,11 +25,13 @@ _NOT_TEXT = (
     r"\u2190-\u2bff\ue000-\uf8ff\ufe00-\ufe0f\ufff0-\uffff\U00010000-\U0010ffff"
 )
 TEXT = f"[^{_NOT_TEXT}]"
-# A sentence begins with a capital, a digit or an opening mark, or in a script beyond Latin-1, and has an end mark, perhaps
-# inside a quotation. Ranges, not \p{Lu}: Unicode classes make a grammar ten times slower to compile.
+# A sentence begins with a capital, a digit, an opening mark, or beyond Latin-1. Ranges, not \p{Lu}: Unicode classes
+# make a grammar ten times slower to compile. A full stop inside it is a decimal point.
 _START = r"[A-Z0-9À-ÖØ-Þ“„«‘¿¡\u0100-\u1fff\u3000-\ud7ff]"
+_INSIDE = f"(?:[^{_NOT_TEXT}.!?…。！？]|[.][0-9])"
 _END = r"[.!?…。！？][”“»’」]?"
 _TITLE_END = rf"[^{_NOT_TEXT} ,;:(–—-]"
+SHORTEST_SENTENCE = 15
 _UNBOUNDED = re.compile(r"[*+]|\{\d+,\}")
 _CLASS_OR_ESCAPE = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.")
 _DROPPED = frozenset({"title", "description", "default", "examples"})
@@ -39,39 +41,45 @@ class SchemaError(Exception):
     """An artifact whose schema leaves the model free to run on."""
 
 
-def text_pattern(shortest: int, longest: int) -> str:
+def prose_pattern(shortest: int, longest: int) -> str:
     """Pattern of any text on one line, in characters."""
     return f"^{TEXT}{{{shortest},{longest}}}$"
 
 
-def text(shortest: int, longest: int) -> FieldInfo:
-    """Field of any text on one line; use as `Annotated[str, text(1, 80)]`."""
-    return _field(shortest, longest)
+def prose(shortest: int, longest: int) -> FieldInfo:
+    """Field of any text on one line, in characters; use as `Annotated[str, prose(1, 80)]`."""
+    return _field(shortest, longest, f"^{TEXT}+$", prose_pattern(shortest, longest))
 
 
 def title(shortest: int, longest: int) -> FieldInfo:
-    """Field of a heading: begins like a sentence and does not end in a comma."""
-    return _field(shortest, longest, start=_START, end=_TITLE_END)
+    """Field of a heading, in characters: begins like a sentence and does not end in a comma."""
+    counted = f"^{_START}{TEXT}{{{shortest - 2},{longest - 2}}}{_TITLE_END}$"
+    return _field(shortest, longest, f"^{_START}{TEXT}+{_TITLE_END}$", counted)
 
 
-def prose(shortest: int, longest: int) -> FieldInfo:
-    """Field of whole sentences on one line; use as `Annotated[str, prose(20, 200)]`."""
-    return _field(shortest, longest, start=_START, end=_END)
+def sentences(fewest: int, most: int, longest: int) -> FieldInfo:
+    """Field of `fewest` to `most` whole sentences of up to `longest` characters each.
+
+    A small model seldom finds an end by itself; where the grammar ends a text is so the end of a sentence.
+    """
+    free = _sentences(fewest, most, "+")
+    counted = _sentences(fewest, most, f"{{{SHORTEST_SENTENCE - 2},{longest - 3}}}")
+    return _field(fewest * SHORTEST_SENTENCE, most * (longest + 1), free, counted)
 
 
-def _field(shortest: int, longest: int, start: str = "", end: str = "") -> FieldInfo:
-    """Field of a text with this shape. The grammar counts in the pattern; pydantic counts beside it."""
-    around = bool(start) + bool(end)
-    counted = f"{{{shortest - around},{longest - around - 1}}}"  # 1: an end may have two characters
+def _sentences(fewest: int, most: int, length: str) -> str:
+    sentence = f"{_START}{_INSIDE}{length}{_END}"
+    return f"^{sentence}(?: {sentence}){{{fewest - 1},{most - 1}}}$"
+
+
+def _field(shortest: int, longest: int, free: str, counted: str) -> FieldInfo:
+    """Field whose length pydantic counts beside the pattern (`free`), and the grammar inside it (`counted`)."""
 
     def count_in_pattern(schema: dict[str, Any]) -> None:
         del schema["minLength"], schema["maxLength"]
-        schema["pattern"] = f"^{start}{TEXT}{counted}{end}$"
+        schema["pattern"] = counted
 
-    pattern = f"^{start}{TEXT}+{end}$"
-    field: FieldInfo = Field(
-        min_length=shortest, max_length=longest, pattern=pattern, json_schema_extra=count_in_pattern
-    )
+    field: FieldInfo = Field(min_length=shortest, max_length=longest, pattern=free, json_schema_extra=count_in_pattern)
     return field
 
 

@@ -9,8 +9,9 @@ from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
-from thothy_ai.jobs.schema import prose
+from thothy_ai.jobs.schema import sentences
 
+LONGEST = 200  # characters in a sentence
 Channel = Literal["newsletter", "social post", "video", "podcast", "landing page"]
 
 
@@ -24,29 +25,30 @@ class Hook(WritingRequest):
 class HookArtifact(Artifact):
     """The hook."""
 
-    hook: Annotated[str, prose(20, 220)]
+    hook: Annotated[str, sentences(1, 1, LONGEST)]
 
 
 def _prompt(request: Hook) -> tuple[Message, ...]:
     return about_source(
         request.source,
-        f"Write an opening line for a {request.channel} about this text, for {request.audience}. The tone is "
-        f"{request.tone}. One short sentence in your own words.{in_language(request.locale)}",
+        f"Write a hook for a {request.channel}: the main point of the input text in one very short, {request.tone} "
+        f"sentence that makes {request.audience} want to read on.{in_language(request.locale)}",
     )
 
 
 def _sampling(_: Hook) -> Sampling:
-    return Sampling(max_tokens=60, temperature=0.7, top_p=0.9, repetition_penalty=1.05)
+    return Sampling(max_tokens=60, temperature=0.5, top_p=0.9)
 
 
 def _checks(request: Hook, artifact: HookArtifact) -> Iterator[Rejection | None]:
     hook = artifact.hook
     yield checks.words("hook", hook, 4, 40)
-    yield checks.unfinished("hook", hook)
+    yield checks.unfinished("hook", hook, LONGEST)
     yield checks.repetition(hook)
     yield checks.copied("hook", hook, request.source, run=14)
     yield checks.new_number(hook, request.source)
     yield checks.wrong_language(hook, request.locale)
+    yield checks.off_topic(hook, request.source, request.locale, 0.2)
 
 
 KIND = JobKind(

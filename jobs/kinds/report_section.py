@@ -11,7 +11,9 @@ from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
-from thothy_ai.jobs.schema import prose, title
+from thothy_ai.jobs.schema import sentences, title
+
+LONGEST = 240  # characters in a sentence
 
 
 class ReportSection(WritingRequest):
@@ -24,29 +26,30 @@ class ReportSectionArtifact(Artifact):
     """The section."""
 
     heading: Annotated[str, title(5, 80)]
-    paragraphs: Annotated[tuple[Annotated[str, prose(80, 420)], ...], Field(min_length=1, max_length=2)]
+    paragraphs: Annotated[tuple[Annotated[str, sentences(1, 3, LONGEST)], ...], Field(min_length=1, max_length=2)]
 
 
 def _prompt(request: ReportSection) -> tuple[Message, ...]:
     return about_source(
         request.source,
-        f"Write one section of a report for {request.audience} about {request.topic}: a short heading, then a "
-        f"paragraph of three sentences that uses facts of this text.{in_language(request.locale)}",
+        f"Write a section of a report about {request.topic}, for {request.audience}: a short heading, and the facts of "
+        f"the input text in up to three sentences.{in_language(request.locale)}",
     )
 
 
 def _sampling(_: ReportSection) -> Sampling:
-    return Sampling(max_tokens=180, temperature=0.4, top_p=0.9, repetition_penalty=1.05)
+    return Sampling(max_tokens=180, temperature=0.25, top_p=0.9)
 
 
 def _checks(request: ReportSection, artifact: ReportSectionArtifact) -> Iterator[Rejection | None]:
     body = "\n".join(artifact.paragraphs)
     yield checks.words("heading", artifact.heading, 1, 14)
     yield checks.words("paragraphs", body, 20, 180)
-    yield checks.unfinished("paragraphs", body)
+    yield checks.unfinished("paragraphs", body, LONGEST)
     yield checks.repetition(body)
     yield checks.new_number(f"{artifact.heading}\n{body}", request.source)
     yield checks.wrong_language(body, request.locale)
+    yield checks.off_topic(body, request.source, request.locale, 0.35)
 
 
 KIND = JobKind(

@@ -13,10 +13,10 @@ from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Sampling
 from thothy_ai.jobs.locales import Locale, language_of
 from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.requests import SourceRequest
-from thothy_ai.jobs.schema import text, text_pattern
+from thothy_ai.jobs.schema import prose, prose_pattern
 
 MAX_PASSAGE = 6_000  # characters; a longer text is translated passage by passage
-GROWTH = 1.6  # a translation is at most this many times as long as its original, in characters
+GROWTH = 1.5  # a translation is at most this many times as long as its original, in characters
 CHARACTERS_PER_TOKEN = 3.2  # of a small vocabulary, in a language it was not trained for
 
 
@@ -48,7 +48,7 @@ class Translation(SourceRequest):
 class TranslationArtifact(Artifact):
     """The translated passage."""
 
-    text: Annotated[str, text(1, 2 * MAX_PASSAGE)]
+    text: Annotated[str, prose(1, 2 * MAX_PASSAGE)]
 
 
 def _prompt(request: Translation) -> tuple[Message, ...]:
@@ -67,7 +67,7 @@ def _sampling(request: Translation) -> Sampling:
 
 
 def _patterns(request: Translation) -> Mapping[str, str]:
-    return {"text": text_pattern(1, _longest(request))}
+    return {"text": prose_pattern(1, _longest(request))}
 
 
 def _checks(request: Translation, artifact: TranslationArtifact) -> Iterator[Rejection | None]:

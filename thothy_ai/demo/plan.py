@@ -1,1 +1,36 @@
-"""What the demo asks for: a mixed queue over the bundled sources, always the same."""
+"""What the demo asks for: for every bundled source the same handful of jobs, siblings that share its KV."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from thothy_ai.demo.sources import Source, load_sources
+from thothy_ai.jobs import Hook, ReportSection, Request, Translation, TrendSummary
+from thothy_ai.jobs.kinds.hook import Channel
+
+_AUDIENCES = ("indie founders", "city planners", "newsletter readers")
+_CHANNELS: tuple[Channel, ...] = get_args(Channel)
+_LOCALES = ("de", "fr", "es")
+
+
+def demo_jobs() -> list[Request]:
+    """Five jobs for each source, the same at every call: a summary, two hooks, a translation, a report section."""
+    return [job for number, source in enumerate(load_sources()) for job in _jobs_about(source, number)]
+
+
+def _jobs_about(source: Source, number: int) -> list[Request]:
+    audience = _AUDIENCES[number % len(_AUDIENCES)]
+    first, second = (_CHANNELS[(number + step) % len(_CHANNELS)] for step in (0, 1))
+    return [
+        TrendSummary(source=source.text, audience=audience),
+        Hook(source=source.text, audience=audience, channel=first),
+        Hook(source=source.text, audience=audience, channel=second, tone="playful"),
+        Translation(
+            source=source.text, passage=_shortest(source.paragraphs), target_locale=_LOCALES[number % len(_LOCALES)]
+        ),
+        ReportSection(source=source.text, audience=audience),
+    ]
+
+
+def _shortest(paragraphs: tuple[str, ...]) -> str:
+    return min(paragraphs, key=len)

@@ -1,0 +1,58 @@
+"""From a path to a model ready to run: a Hugging Face folder, or a GGUF file that is converted to one and cached."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.model_config import ModelConfig
+from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.weights.assemble import assemble
+from thothy_ai.engine.weights.convert import converted_folder
+from thothy_ai.engine.weights.huggingface import SafetensorsFolder
+from thothy_ai.engine.weights.tokenizer import load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model on its device. `tokenizer` is None when the folder has none; `name` is the folder's or file's."""
+
+    config: ModelConfig
+    model: Model
+    tokenizer: PreTrainedTokenizerBase | None
+    name: str
+
+
+def load_model(path: Path, *, device: torch.device, dtype: torch.dtype, cache_dir: Path | None = None) -> LoadedModel:
+    """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
+
+    `cache_dir` keeps converted GGUF files; None: the user's cache folder.
+    """
+    folder = _as_folder(path, dtype, cache_dir or default_cache_dir())
+    config = ModelConfig.from_folder(folder)
+    with SafetensorsFolder(folder, device, dtype) as source:
+        model = assemble(config, source)
+    return LoadedModel(config, model, load_tokenizer(folder), path.stem if path.is_file() else path.resolve().name)
+
+
+def default_cache_dir() -> Path:
+    """`$XDG_CACHE_HOME/thothy-ai`, or `~/.cache/thothy-ai`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "thothy-ai"
+
+
+def _as_folder(path: Path, dtype: torch.dtype, cache_dir: Path) -> Path:
+    if not path.exists():
+        raise ModelLoadError(f"{path}: no such file or folder")
+    if path.is_dir():
+        return path
+    if path.suffix.lower() != ".gguf":
+        raise ModelLoadError(f"{path}: neither a Hugging Face folder nor a .gguf file")
+    return converted_folder(path, dtype, cache_dir)

@@ -1,0 +1,112 @@
+"""Turns a GGUF file into a Hugging Face folder, once: the folder is kept in a cache and found again.
+
+A folder's name holds a digest of the file's path, size and modification time, of the type its weights are kept in, and
+of the version of this conversion. Folders appear whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.weights import gguf_config
+from thothy_ai.engine.weights.gguf import GGUFFile
+from thothy_ai.engine.weights.gguf_tokenizer import build_tokenizer
+from thothy_ai.engine.weights.huggingface import INDEX, SINGLE
+
+_VERSION = 1
+_SHARD_BYTES = 2 << 30
+
+
+def converted_folder(path: Path, dtype: torch.dtype, cache_dir: Path) -> Path:
+    """The folder that GGUF file `path` was or is now converted to, its weights in `dtype`; ModelLoadError."""
+    try:
+        folder = cache_dir / "gguf" / f"{path.stem}-{_digest(path, dtype)}"
+        if not folder.is_dir():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            _convert_into(folder, path, dtype)
+    except OSError as error:
+        raise ModelLoadError(f"{path}: can't be converted into {cache_dir}: {error}") from error
+    return folder
+
+
+def _digest(path: Path, dtype: torch.dtype) -> str:
+    status = path.stat()
+    identity = (str(path.resolve()), status.st_size, status.st_mtime_ns, str(dtype), _VERSION)
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+
+
+def _convert_into(folder: Path, path: Path, dtype: torch.dtype) -> None:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-", ignore_cleanup_errors=True) as partial:
+        built = Path(partial) / folder.name
+        built.mkdir()
+        convert(path, built, dtype)
+        try:
+            os.replace(built, folder)  # noqa: PTH105  pathlib's replace is the same call; this names the intent
+        except OSError:
+            if not folder.is_dir():
+                raise  # else another process converted the same file meanwhile
+
+
+def convert(path: Path, folder: Path, dtype: torch.dtype) -> None:
+    """Write the model of GGUF file `path` into the empty `folder`."""
+    file = GGUFFile(path)
+    config = gguf_config.configuration(file)
+    tokenizer = build_tokenizer(file)
+    config.dtype = dtype
+    config.save_pretrained(folder)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+    _save_weights(((name, tensor.to(dtype)) for name, tensor in gguf_config.tensors(file)), folder)
+
+
+def _save_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
+    """One safetensors file, or shards behind an index; at most a shard is in memory at a time."""
+    writer = _ShardWriter(folder)
+    for name, tensor in tensors:
+        writer.add(name, tensor)
+    writer.close()
+
+
+class _ShardWriter:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._shard: dict[str, Tensor] = {}
+        self._weight_map: dict[str, str] = {}
+        self._bytes = self._total = self._shards = 0
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        if self._shard and self._bytes + tensor.nbytes > _SHARD_BYTES:
+            self._flush()
+        self._shard[name] = tensor.contiguous()
+        self._bytes += tensor.nbytes
+
+    def close(self) -> None:
+        self._flush()
+        if self._shards == 1:
+            shutil.move(self._folder / self._name(1), self._folder / SINGLE)
+            return
+        index = {"metadata": {"total_size": self._total}, "weight_map": self._weight_map}
+        (self._folder / INDEX).write_text(json.dumps(index), encoding="utf-8")
+
+    def _flush(self) -> None:
+        self._shards += 1
+        name = self._name(self._shards)
+        save_file(self._shard, self._folder / name, metadata={"format": "pt"})
+        self._weight_map |= dict.fromkeys(self._shard, name)
+        self._total += self._bytes
+        self._shard, self._bytes = {}, 0
+
+    @staticmethod
+    def _name(number: int) -> str:
+        return f"model-{number:05d}.safetensors"

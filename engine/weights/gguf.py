@@ -1,0 +1,101 @@
+"""A GGUF file as metadata and float32 tensors; the `gguf` package reads the container and dequantizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar, overload
+
+import gguf
+import numpy as np
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+
+T = TypeVar("T")
+
+QUANTIZATIONS = frozenset(
+    gguf.GGMLQuantizationType[name]
+    for name in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
+)
+
+
+class GGUFFile:
+    """An opened file. A metadata key that starts with a dot is one of its architecture: ".block_count".
+
+    ModelLoadError when it is truncated or no GGUF file, or when metadata is missing or of another type;
+    UnsupportedModelError for a tensor type not in QUANTIZATIONS.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            reader = gguf.GGUFReader(path)
+        except (OSError, ValueError, IndexError, KeyError, OverflowError, TypeError) as error:
+            raise ModelLoadError(f"{path}: truncated or not a GGUF file: {error}") from error
+        self._fields = reader.fields
+        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
+        self.architecture = self.required("general.architecture", str)
+        self._refuse_unsupported()
+
+    @overload
+    def get(self, key: str, kind: type[T]) -> T | None: ...
+    @overload
+    def get(self, key: str, kind: type[T], default: T) -> T: ...
+    def get(self, key: str, kind: type[T], default: T | None = None) -> T | None:
+        """A metadata value, or `default`."""
+        value = self._value(key)
+        return default if value is None else self._checked(key, kind, value)
+
+    def required(self, key: str, kind: type[T]) -> T:
+        """A metadata value that must be there."""
+        value = self.get(key, kind)
+        if value is None:
+            raise ModelLoadError(f"{self.path}: metadata {self._full(key)!r} is missing")
+        return value
+
+    def items(self, key: str, kind: type[T]) -> list[T]:
+        """A metadata array; empty when it is missing."""
+        return [self._checked(key, kind, item) for item in self.get(key, list, [])]
+
+    def _full(self, key: str) -> str:
+        return self.architecture + key if key.startswith(".") else key
+
+    def _value(self, key: str) -> object:
+        field = self._fields.get(self._full(key))
+        return None if field is None else field.contents()
+
+    def _checked(self, key: str, kind: type[T], value: object) -> T:
+        if not isinstance(value, kind):
+            raise ModelLoadError(
+                f"{self.path}: metadata {self._full(key)!r} is a {type(value).__name__}, not a {kind.__name__}"
+            )
+        return value
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all tensors, in file order."""
+        return tuple(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape, outermost axis first; ModelLoadError when the tensor is missing."""
+        if name not in self._tensors:
+            raise ModelLoadError(f"{self.path}: tensor {name!r} is missing")
+        return tuple(int(size) for size in reversed(self._tensors[name].shape))
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor, dequantized to float32."""
+        shape, stored = self.shape(name), self._tensors[name]
+        values = gguf.quants.dequantize(stored.data, stored.tensor_type)
+        return torch.from_numpy(np.array(values, dtype=np.float32)).view(shape)
+
+    def _refuse_unsupported(self) -> None:
+        if self.get("split.count", int, 1) > 1:
+            raise UnsupportedModelError(f"{self.path}: a GGUF split over several files is not implemented")
+        for name, tensor in self._tensors.items():
+            if tensor.tensor_type not in QUANTIZATIONS:
+                kinds = ", ".join(sorted(kind.name for kind in QUANTIZATIONS))
+                raise UnsupportedModelError(
+                    f"{self.path}: tensor {name!r} is {tensor.tensor_type.name}, which is not implemented "
+                    f"(implemented: {kinds})"
+                )

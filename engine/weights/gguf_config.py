@@ -1,0 +1,168 @@
+"""What a GGUF file says about its architecture, in transformers' terms: configuration, tensor names, layouts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.weights.gguf import GGUFFile
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3")  # llama holds Mistral's weights too
+
+_ROPE_FACTORS = "rope_freqs.weight"
+_UNIMPLEMENTED = (".expert_count", ".attention.scale", ".rope.scale_linear", ".logit_scale", ".embedding_scale")
+_TOP = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def configuration(file: GGUFFile) -> PreTrainedConfig:
+    """The transformers configuration of the file's model; UnsupportedModelError names what is not implemented."""
+    from transformers import AutoConfig  # noqa: PLC0415  slow to import
+
+    _refuse_unimplemented(file)
+    heads = file.required(".attention.head_count", int)
+    hidden = file.required(".embedding_length", int)
+    head_dim = file.get(".attention.key_length", int, hidden // heads)
+    window = file.get(".attention.sliding_window", int)
+    fields: dict[str, Any] = {
+        "architectures": [_class_name(file.architecture, window)],
+        "vocab_size": file.shape("token_embd.weight")[0],
+        "hidden_size": hidden,
+        "intermediate_size": file.required(".feed_forward_length", int),
+        "num_hidden_layers": file.required(".block_count", int),
+        "num_attention_heads": heads,
+        "num_key_value_heads": file.get(".attention.head_count_kv", int, heads),
+        "head_dim": head_dim,
+        "max_position_embeddings": file.required(".context_length", int),
+        "rms_norm_eps": _shortest(file.required(".attention.layer_norm_rms_epsilon", float)),
+        "rope_parameters": _rope_parameters(file, head_dim),
+        "tie_word_embeddings": "output.weight" not in file.names,
+        "bos_token_id": file.get("tokenizer.ggml.bos_token_id", int),
+        "eos_token_id": _end_tokens(file),
+        "pad_token_id": file.get("tokenizer.ggml.padding_token_id", int),
+    }
+    if window is not None:
+        return AutoConfig.for_model("mistral", sliding_window=window, **fields)
+    if file.architecture != "qwen2":  # whose biases are part of the architecture
+        fields["attention_bias"] = "blk.0.attn_q.bias" in file.names
+    return AutoConfig.for_model(file.architecture, **fields)
+
+
+def tensors(file: GGUFFile) -> Iterator[tuple[str, Tensor]]:
+    """All tensors under transformers' names and in its layout, float32."""
+    heads = file.required(".attention.head_count", int)
+    rows = {"attn_q": heads, "attn_k": file.get(".attention.head_count_kv", int, heads)}
+    for name in file.names:
+        if name == _ROPE_FACTORS:
+            continue  # part of the configuration
+        renamed = _transformers_name(file, name)
+        tensor = file.tensor(name)
+        part = name.split(".")[-2]
+        if file.architecture == "llama" and part in rows:
+            tensor = _half_split(tensor, rows[part])
+        yield renamed, tensor
+
+
+def _half_split(tensor: Tensor, heads: int) -> Tensor:
+    """Undo the interleaving of rotary pairs that a llama GGUF stores its query and key rows in."""
+    rotated = tensor.view(heads, tensor.shape[0] // heads // 2, 2, *tensor.shape[1:])
+    return rotated.transpose(1, 2).reshape(tensor.shape)
+
+
+def _transformers_name(file: GGUFFile, name: str) -> str:
+    layer = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
+    if layer and layer[2] in _LAYER:
+        return f"model.layers.{layer[1]}.{_LAYER[layer[2]]}.{layer[3]}"
+    stem, _, kind = name.rpartition(".")
+    if stem in _TOP and kind == "weight":
+        return f"{_TOP[stem]}.weight"
+    raise UnsupportedModelError(f"{file.path}: tensor {name!r} has no place in architecture {file.architecture!r}")
+
+
+def _refuse_unimplemented(file: GGUFFile) -> None:
+    if file.architecture not in ARCHITECTURES:
+        raise UnsupportedModelError(
+            f"{file.path}: architecture {file.architecture!r} is not implemented (known: {', '.join(ARCHITECTURES)})"
+        )
+    for key in _UNIMPLEMENTED:
+        if file.get(key, object):
+            raise UnsupportedModelError(f"{file.path}: {file.architecture}{key} is not implemented")
+    if file.get(".attention.sliding_window", int) is not None and file.architecture != "llama":
+        raise UnsupportedModelError(f"{file.path}: a sliding window in {file.architecture} is not implemented")
+
+
+def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
+    if file.get(".rope.dimension_count", int, head_dim) != head_dim:
+        raise UnsupportedModelError(f"{file.path}: partial rotary embedding is not implemented")
+    parameters: dict[str, Any] = {"rope_theta": _shortest(file.get(".rope.freq_base", float, 10000.0))}
+    if _ROPE_FACTORS in file.names:
+        return parameters | _llama3_parameters(file, parameters["rope_theta"], head_dim)
+    kind = file.get(".rope.scaling.type", str, "none")
+    if kind == "none":
+        return parameters | {"rope_type": "default"}
+    if kind not in {"linear", "yarn"}:
+        raise UnsupportedModelError(f"{file.path}: rope scaling {kind!r} is not implemented")
+    parameters |= {"rope_type": kind, "factor": _shortest(file.required(".rope.scaling.factor", float))}
+    if kind == "yarn":
+        parameters["original_max_position_embeddings"] = file.required(".rope.scaling.original_context_length", int)
+    return parameters
+
+
+def _llama3_parameters(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:
+    """Llama 3.1's scaling. A GGUF holds only its result, a divisor for each frequency, which must come out again."""
+    found = file.tensor(_ROPE_FACTORS)
+    parameters = {
+        "rope_type": "llama3",
+        "factor": _shortest(found.max().item()),
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    turns = parameters["original_max_position_embeddings"] / (2 * torch.pi * theta**exponents)
+    low, high, factor = (parameters[key] for key in ("low_freq_factor", "high_freq_factor", "factor"))
+    smooth = ((turns - low) / (high - low)).clamp(0, 1)
+    if found.shape != smooth.shape or not torch.allclose(1 / ((1 - smooth) / factor + smooth), found, rtol=1e-3):
+        raise UnsupportedModelError(f"{file.path}: rope_freqs is not the scaling of Llama 3.1")
+    return parameters
+
+
+def _end_tokens(file: GGUFFile) -> list[int] | int | None:
+    keys = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
+    ids = list(dict.fromkeys(value for key in keys if (value := file.get(key, int)) is not None))
+    return ids if len(ids) > 1 else next(iter(ids), None)
+
+
+def _class_name(architecture: str, window: int | None) -> str:
+    name = "mistral" if window is not None else architecture
+    return f"{name.capitalize()}ForCausalLM"
+
+
+def _shortest(value: float) -> float:
+    """The shortest decimal that is the same float32: 1e-05 rather than 9.999999747378752e-06."""
+    return float(str(np.float32(value)))

@@ -1,0 +1,223 @@
+"""Builds a tokenizer from a GGUF file's metadata: byte-level BPE, or SentencePiece's BPE with byte fallback.
+
+How text is cut before BPE is named by `tokenizer.ggml.pre`; the rules behind a name are those of llama.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import BPE
+from tokenizers.normalizers import Normalizer
+from tokenizers.pre_tokenizers import PreTokenizer
+
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.weights.gguf import GGUFFile
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_LLAMA3 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_SPACE = "\u2581"
+
+
+class TokenType(IntEnum):
+    """`tokenizer.ggml.token_type`."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """How text is cut before BPE. `whole_words`: a word in the vocabulary is one token, whatever the merges say."""
+
+    pre_tokenizer: Callable[[], PreTokenizer]
+    normalizer: Callable[[], Normalizer] | None = None
+    whole_words: bool = False
+    adds_bos: bool = False
+
+
+def _gpt2() -> PreTokenizer:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+
+
+def _digit_by_digit() -> PreTokenizer:
+    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
+
+
+def _split(pattern: str) -> PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+_GPT2 = _Cut(_gpt2)
+_SMOLLM = _Cut(_digit_by_digit)
+_LLAMA_BPE = _Cut(lambda: _split(_LLAMA3), whole_words=True, adds_bos=True)
+_QWEN = _Cut(lambda: _split(_QWEN2), normalizer=normalizers.NFC)
+
+_CUTS = {
+    "default": _GPT2,
+    "gpt-2": _GPT2,
+    "smollm": _SMOLLM,
+    "starcoder": _SMOLLM,
+    "refact": _SMOLLM,
+    "llama3": _LLAMA_BPE,
+    "llama-v3": _LLAMA_BPE,
+    "llama-bpe": _LLAMA_BPE,
+    "qwen2": _QWEN,
+    "deepseek-r1-qwen": _QWEN,
+}
+
+
+def build_tokenizer(file: GGUFFile) -> PreTrainedTokenizerFast | None:
+    """The file's tokenizer with its special tokens and chat template; None when the file has no vocabulary.
+
+    UnsupportedModelError names a kind of tokenizer, or of cutting text, that is not implemented.
+    """
+    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415  slow to import
+
+    kind = file.get("tokenizer.ggml.model", str)
+    if kind is None:
+        return None
+    builders = {"gpt2": _byte_level, "llama": _sentencepiece}
+    if kind not in builders:
+        raise UnsupportedModelError(
+            f"{file.path}: tokenizer {kind!r} is not implemented (known: {', '.join(builders)})"
+        )
+    vocabulary = _Vocabulary.read(file)
+    tokenizer = builders[kind](file, vocabulary)
+    vocabulary.mark_added(tokenizer)
+    names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+    special = {name: vocabulary.special(file, key) for name, key in names.items()}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        chat_template=file.get("tokenizer.chat_template", str),
+        clean_up_tokenization_spaces=False,
+        model_max_length=file.required(".context_length", int),
+        **{name: token for name, token in special.items() if token is not None},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Vocabulary:
+    tokens: tuple[str, ...]
+    types: tuple[int, ...]
+
+    @classmethod
+    def read(cls, file: GGUFFile) -> _Vocabulary:
+        tokens = tuple(file.items("tokenizer.ggml.tokens", str))
+        types = tuple(file.items("tokenizer.ggml.token_type", int)) or (TokenType.NORMAL,) * len(tokens)
+        if len(types) != len(tokens):
+            raise ModelLoadError(f"{file.path}: {len(tokens)} tokens but {len(types)} token types")
+        return cls(tokens, types)
+
+    @property
+    def ids(self) -> dict[str, int]:
+        return {token: index for index, token in enumerate(self.tokens)}
+
+    def special(self, file: GGUFFile, key: str) -> str | None:
+        """The token that metadata names as "bos", "eos", …."""
+        index = file.get(f"tokenizer.ggml.{key}_token_id", int)
+        if index is None:
+            return None
+        if not 0 <= index < len(self.tokens):
+            raise ModelLoadError(f"{file.path}: tokenizer.ggml.{key}_token_id {index} is not in the vocabulary")
+        return self.tokens[index]
+
+    def mark_added(self, tokenizer: Tokenizer) -> None:
+        """Tokens that text is searched for before anything else: control tokens and those a user defined."""
+        typed = list(zip(self.tokens, self.types, strict=True))
+        control = {TokenType.CONTROL, TokenType.UNKNOWN}
+        tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t, k in typed if k in control])
+        tokenizer.add_tokens([AddedToken(t, normalized=False) for t, k in typed if k == TokenType.USER_DEFINED])
+
+
+def _byte_level(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
+    name = file.get("tokenizer.ggml.pre", str, "default")
+    cut = _CUTS.get(name)
+    if cut is None:
+        raise UnsupportedModelError(
+            f"{file.path}: pre-tokenizer {name!r} is not implemented (known: {', '.join(_CUTS)})"
+        )
+    merges = [_pair(merge) for merge in file.items("tokenizer.ggml.merges", str)]
+    tokenizer = Tokenizer(BPE(vocab=vocabulary.ids, merges=merges, ignore_merges=cut.whole_words))
+    if cut.normalizer is not None:
+        tokenizer.normalizer = cut.normalizer()
+    tokenizer.pre_tokenizer = cut.pre_tokenizer()
+    tokenizer.decoder = decoders.ByteLevel()
+    _add_bounds(file, vocabulary, tokenizer, bos=cut.adds_bos)
+    return tokenizer
+
+
+def _pair(merge: str) -> tuple[str, str]:
+    left, _, right = merge.partition(" ")
+    return left, right
+
+
+def _sentencepiece(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
+    scores = file.items("tokenizer.ggml.scores", float)
+    model = BPE(
+        vocab=vocabulary.ids,
+        merges=_merges_by_score(vocabulary, scores),
+        unk_token=vocabulary.special(file, "unknown"),
+        fuse_unk=True,
+        byte_fallback=True,
+    )
+    tokenizer = Tokenizer(model)
+    prefix = file.get("tokenizer.ggml.add_space_prefix", bool, True)
+    replace = normalizers.Replace(" ", _SPACE)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), replace]) if prefix else replace
+    tail = [decoders.Strip(" ", 1, 0)] if prefix else []
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *tail]
+    )
+    _add_bounds(file, vocabulary, tokenizer, bos=True)
+    return tokenizer
+
+
+def _merges_by_score(vocabulary: _Vocabulary, scores: list[float]) -> list[tuple[str, str]]:
+    """Every way to join two tokens into a third, best score first: the order in which SentencePiece merges."""
+    ids = vocabulary.ids
+    pieces = sorted(
+        (-score, index)
+        for index, (score, kind) in enumerate(zip(scores, vocabulary.types, strict=True))
+        if kind == TokenType.NORMAL
+    )
+    return [
+        (token[:cut], token[cut:])
+        for token in (vocabulary.tokens[index] for _, index in pieces)
+        for cut in range(1, len(token))
+        if token[:cut] in ids and token[cut:] in ids
+    ]
+
+
+def _add_bounds(file: GGUFFile, vocabulary: _Vocabulary, tokenizer: Tokenizer, *, bos: bool) -> None:
+    """Begin- and end-of-text tokens around a text, where the file wants them."""
+    wanted = {
+        "bos": file.get("tokenizer.ggml.add_bos_token", bool, bos),
+        "eos": file.get("tokenizer.ggml.add_eos_token", bool, False),
+    }
+    tokens = {key: token for key, add in wanted.items() if add and (token := vocabulary.special(file, key))}
+    if not tokens:
+        return
+    before, after = tokens.get("bos"), tokens.get("eos")
+    single = [piece for piece in (before, "$A", after) if piece]
+    pair = [*single, *(piece for piece in (before, "$B:1", after) if piece)]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=[(token, vocabulary.ids[token]) for token in set(tokens.values())]
+    )

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import text
 from typer.testing import CliRunner
 
 from thothy_ai.cli import app
 from thothy_ai.db.connect import make_engine
 from thothy_ai.doctor import CHECKS, Finding, Level, examine
 from thothy_ai.errors import ConfigError
-from thothy_ai.leader import Leader
 from thothy_ai.operate import set_paused
 from thothy_ai.settings import Settings
 
@@ -46,18 +46,17 @@ def test_processes_that_are_not_there(look: Look, name: str) -> None:
     assert only_wrong(look(name)).mend == f"start it: `thothy {name}`"
 
 
-def test_a_leader_is_seen(look: Look, settings: Settings) -> None:
-    seen: list[list[Finding]] = []
-    leader = Leader(settings, "reaper")
-
-    def work() -> float:
-        seen.append(look("reaper"))
-        leader.stop()
-        return 0.0
-
-    leader.lead(work)
-    assert [finding.level for finding in seen[0]] == [Level.OK]
-    assert look("reaper")[0].level is Level.WRONG
+def test_a_leader_is_told_from_one_that_stands_by(look: Look, settings: Settings) -> None:
+    """Whoever leads holds an advisory lock on the connection that it works on."""
+    engine = make_engine(settings, application="reaper", pool_size=1)
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+        assert "none leads" in only_wrong(look("reaper")).says
+        connection.execute(text("SELECT pg_advisory_lock(hashtext('reaper'))"))
+        assert [finding.level for finding in look("reaper")] == [Level.OK]
+        assert only_wrong(look("dispatcher")).says == "no dispatcher is connected to Postgres"
+    engine.dispose()
+    assert only_wrong(look("reaper")).says == "no reaper is connected to Postgres"
 
 
 @pytest.mark.parametrize("check", ["postgres", "schema", "dispatcher", "queue"])

@@ -10,11 +10,12 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, BinaryIO, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -22,7 +23,7 @@ from pydantic.fields import FieldInfo
 
 RESERVED = frozenset({"priority", "deadline", "not_before", "key", "as_json"})  # parameters of every job
 LONG = 1000  # characters; longer texts are kept in files
-MAX_FILE_BYTES = 4_000_000  # longer than any request may be; the request's own limit words the error
+MAX_FILE_BYTES = 4_000_000  # no request may be longer than a tenth of this
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +102,19 @@ def with_flags(run: Callable[..., None], flags: list[Flag]) -> Callable[..., Non
 def read_text(file: str) -> str:
     """A file's text, or standard input's for `-`. Raises `BadParameter`."""
     try:
-        raw = sys.stdin.buffer.read(MAX_FILE_BYTES) if file == "-" else _head(Path(file))
-        return raw.decode("utf-8-sig")
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
+            return _text(opened, file)
     except OSError as error:
         raise typer.BadParameter(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise typer.BadParameter(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(MAX_FILE_BYTES)
+def _text(opened: BinaryIO, file: str) -> str:
+    raw = opened.read(MAX_FILE_BYTES + 1)
+    if len(raw) > MAX_FILE_BYTES:
+        raise typer.BadParameter(f"{file} is longer than {MAX_FILE_BYTES:,} bytes")
+    return raw.decode("utf-8-sig")
 
 
 def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
@@ -154,8 +157,6 @@ def _limits(field: FieldInfo) -> str:
 
 
 def _literal(annotation: Any) -> tuple[Any, ...]:
-    from typing import Literal
-
     plain = _without_none(annotation)
     return get_args(plain) if get_origin(plain) is Literal else ()
 

@@ -16,10 +16,11 @@ MEND = {
     "schema": "run `thothy migrate`",
     "redis": "start Redis (`thothy up`, or `docker compose up -d redis`), or correct THOTHY_REDIS_URL",
     "engine": "start it: `thothy engine --model PATH`, or correct THOTHY_ENGINE_URL",
-    "dispatcher": "mend Postgres first",
-    "reaper": "mend Postgres first",
-    "worker": "mend Postgres first",
-    "queue": "mend Postgres and the schema first",
+    "celery": "Redis first",
+    "dispatcher": "Postgres first",
+    "reaper": "Postgres first",
+    "worker": "Postgres first",
+    "queue": "Postgres and the schema first",
 }
 
 

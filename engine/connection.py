@@ -8,7 +8,8 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from thothy_ai.engine.backend import Backend, Delta, Failure, Output
+from thothy_ai.engine.api import Delta
+from thothy_ai.engine.backend import Backend, Failure, Output
 from thothy_ai.engine.errors import EngineError, ProtocolError
 from thothy_ai.engine.outbox import Outbox
 from thothy_ai.engine.protocol import (

@@ -8,7 +8,7 @@ from itertools import islice
 from thothy_ai.engine.api import Delta
 from thothy_ai.engine.backend import Output
 
-_FRAME_OUTPUTS = 64  # a result holds up to a whole context of tokens, and a frame has a limit
+_FRAME_OUTPUTS = 32  # a result holds up to a whole context of tokens, and a frame has a limit
 
 
 class Outbox:

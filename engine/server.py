@@ -64,8 +64,7 @@ class EngineServer:
             server = await asyncio.start_server(self._accept, address.host, address.port, backlog=_BACKLOG)
             self._address = TcpAddress(address.host, server.sockets[0].getsockname()[1])
             return server
-        listener = _bind(address)
-        self._inode = Path(address.path).stat().st_ino
+        listener, self._inode = _bind(address)
         return await asyncio.start_unix_server(self._accept, sock=listener, backlog=_BACKLOG)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -91,8 +90,8 @@ class EngineServer:
                 path.unlink()
 
 
-def _bind(address: UnixAddress) -> socket.socket:
-    """A listening-to-be socket with mode 0600 from its first moment; a dead engine's leftover is replaced."""
+def _bind(address: UnixAddress) -> tuple[socket.socket, int]:
+    """A bound socket with mode 0600 from its first moment, and its inode; a dead engine's leftover is replaced."""
     path = Path(address.path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and _is_dead(path):
@@ -106,7 +105,7 @@ def _bind(address: UnixAddress) -> socket.socket:
         raise
     finally:
         os.umask(before)
-    return listener
+    return listener, path.stat().st_ino
 
 
 def _is_dead(path: Path) -> bool:

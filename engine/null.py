@@ -1,0 +1,164 @@
+"""An engine that answers at once, without a model: for measuring what stands around an engine.
+
+It keeps the contract of a backend: answers are valid instances of the request's schema, deltas come before results,
+aborts and drains work, and the counters add up.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import uuid
+from dataclasses import dataclass, replace
+
+from thothy_ai.engine.api import Delta, EngineInfo, EngineStats, FinishReason, GenerationRequest, GenerationResult
+from thothy_ai.engine.backend import Failure, Output, Sink
+from thothy_ai.engine.errors import EngineDrainingError, EngineError, EngineLostError, InvalidRequestError
+from thothy_ai.engine.instances import instance_text, prose
+
+_WORDS = 60
+_CONTEXT = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    request: GenerationRequest
+    sink: Sink
+    due: float  # monotonic seconds
+
+
+class NullEngine:
+    """Implements `Backend`. With a latency each request takes that long, any number of them side by side."""
+
+    def __init__(self, latency: float = 0.0) -> None:
+        self._latency = latency
+        self._lock = threading.Lock()  # guards what follows
+        self._open: dict[str, _Job] = {}
+        self._stats = EngineStats()
+        self._draining = self._stopped = False
+        self._due: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()  # in order: all wait equally long
+        self._info = EngineInfo(str(uuid.uuid4()), "null", "none", "none", 16, 0, _CONTEXT, time.time())
+        if latency:
+            threading.Thread(target=self._run, name="null-engine", daemon=True).start()
+
+    def submit(self, request: GenerationRequest, sink: Sink) -> None:
+        """Answer now, or after the latency."""
+        job = _Job(request, sink, time.monotonic() + self._latency)
+        if (refusal := self._refusal(request)) is not None:
+            self._count(requests_refused=1)
+            sink([Failure(request.id, refusal)])
+            return
+        with self._lock:
+            self._open[request.id] = job
+        if self._latency:
+            self._due.put(job)
+        else:
+            self._answer(job)
+
+    def abort(self, request_id: str) -> None:
+        """End a request that still waits."""
+        if (job := self._take(request_id)) is not None:
+            self._count(requests_aborted=1)
+            job.sink([_result(job.request, "", FinishReason.ABORTED, 0.0)])
+
+    def stats(self) -> EngineStats:
+        """The counters; what waits counts as running."""
+        with self._lock:
+            return replace(self._stats, running=len(self._open), batch_size=len(self._open))
+
+    def info(self) -> EngineInfo:
+        """Fixed at start."""
+        return self._info
+
+    def drain(self) -> None:
+        """Refuse new requests from now on."""
+        self._draining = True
+
+    def stop(self) -> None:
+        """Fail what still waits."""
+        self._draining = self._stopped = True
+        self._due.put(None)
+        for request_id in list(self._open):
+            if (job := self._take(request_id)) is not None:
+                job.sink([Failure(request_id, EngineLostError("the engine stopped with the request in flight"))])
+
+    def _refusal(self, request: GenerationRequest) -> EngineError | None:
+        if self._draining:
+            return EngineDrainingError("the engine takes no new requests")
+        if sum(map(bool, (request.messages, request.text, request.token_ids))) != 1:
+            return InvalidRequestError("give exactly one of messages, text and token_ids, and not an empty one")
+        if request.id in self._open:
+            return InvalidRequestError(f"a request with id {request.id!r} is in flight")
+        return None
+
+    def _run(self) -> None:
+        while (job := self._due.get()) is not None:
+            time.sleep(max(0.0, job.due - time.monotonic()))
+            if not self._stopped:
+                self._answer(job)
+
+    def _answer(self, job: _Job) -> None:
+        request = job.request
+        try:
+            text = (
+                prose(min(_WORDS, request.sampling.max_tokens))
+                if request.schema is None
+                else instance_text(request.schema)
+            )
+        except EngineError as error:
+            outputs: list[Output] = [Failure(request.id, error)]
+        else:
+            result = _result(request, text, FinishReason.STOP, self._latency)
+            delta = Delta(request.id, text, result.token_ids)
+            outputs = [delta, result] if request.stream else [result]
+        if self._take(request.id) is not None:
+            self._record(outputs[-1])
+            job.sink(outputs)
+
+    def _take(self, request_id: str) -> _Job | None:
+        with self._lock:
+            return self._open.pop(request_id, None)
+
+    def _record(self, end: Output) -> None:
+        if isinstance(end, GenerationResult):
+            self._count(
+                requests_finished=1,
+                steps=1,
+                prompt_tokens=end.prompt_tokens,
+                prefill_tokens=end.prompt_tokens,
+                output_tokens=end.output_tokens,
+                decode_tokens=end.output_tokens,
+                busy_seconds=end.compute_seconds,
+                decode_seconds=end.compute_seconds,
+                attributed_seconds=end.compute_seconds,
+            )
+        else:
+            self._count(requests_refused=1)
+
+    def _count(self, **gained: float) -> None:
+        with self._lock:
+            grown = {name: getattr(self._stats, name) + amount for name, amount in gained.items()}
+            self._stats = replace(self._stats, **grown)
+
+
+def _text(request: GenerationRequest) -> str:
+    if request.schema is None:
+        return prose(min(_WORDS, request.sampling.max_tokens))
+    return instance_text(request.schema)
+
+
+def _result(request: GenerationRequest, text: str, reason: FinishReason, seconds: float) -> GenerationResult:
+    """A token is a word."""
+    words = len(text.split())
+    prompt = " ".join((request.text or "", *(message.content for message in request.messages)))
+    return GenerationResult(
+        id=request.id,
+        text=text,
+        token_ids=tuple(range(words)),
+        finish_reason=reason,
+        prompt_tokens=len(request.token_ids) or prompt.count(" ") + 1,
+        cached_tokens=0,
+        output_tokens=words,
+        compute_seconds=seconds,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +119,21 @@ def test_settings_in_compose_are_settings_that_exist(services: dict[str, Any]) -
     known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
     for name in OURS:
         assert set(services[name]["environment"]) <= known
+
+
+def test_what_the_engine_caches_is_on_a_volume(services: dict[str, Any]) -> None:
+    """The root file system is read-only; a converted model or a compiled kernel must have its place."""
+    image = (ROOT / "deploy/Dockerfile").read_text()
+    home = re.search(r"THOTHY_HOME=(\S+)", image)
+    assert home
+    assert services["engine"]["read_only"] is True
+    assert home[1] in {mount["target"] for mount in services["engine"]["volumes"]}
+    assert f"mkdir -p /run/thothy {home[1]}" in image
+
+
+def test_the_image_is_built_from_what_is_there() -> None:
+    kept = [
+        line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
+    ]
+    assert {"pyproject.toml", "thothy_ai", "engine", "jobs", "kernels", "migrations"} <= set(kept)
+    assert not [name for name in kept if not (ROOT / name).exists()]

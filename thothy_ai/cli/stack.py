@@ -71,9 +71,10 @@ def _with_model(settings: Settings, model: Path | None) -> Settings:
     """The settings with the model that was asked for, else the one they name, else the bundled one."""
     from thothy_ai.engine.bundled import bundled_model_path
 
-    if model is None and settings.model is not None:
-        return settings
-    return settings.model_copy(update={"model": model or bundled_model_path()})
+    path = model or settings.model or bundled_model_path()
+    if not path.exists():
+        fail(f"there is no model at {path}")  # now, not when everything else has been started
+    return settings.model_copy(update={"model": path})
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -17,13 +17,11 @@ Line = tuple[str, Callable[[Figures], str]]
 
 
 def render(report: DrainReport) -> RenderableType:
-    """The headline, the figures of each kind and of all, and why outputs were refused and attempts failed."""
+    """The headline, the figures of each kind and of all, and why attempts brought no artifact."""
     parts: list[RenderableType] = [_headline(report), _figures(report)]
-    reasons = {
-        "Outputs refused": {kind: figures.rejections for kind, figures in report.kinds.items()},
-        "Attempts without an artifact": {kind: _unsuccessful(figures) for kind, figures in report.kinds.items()},
-    }
-    parts += [_counts(title, by_kind) for title, by_kind in reasons.items() if any(by_kind.values())]
+    reasons = {kind: _unsuccessful(figures) for kind, figures in report.kinds.items()}
+    if any(reasons.values()):
+        parts.append(_counts("Attempts without an artifact", reasons))
     return Group(*parts)
 
 
@@ -58,7 +56,7 @@ def _lines(unit: str) -> list[Line]:
         ("jobs cancelled", lambda f: f"{f.jobs['cancelled']:,}"),
         ("jobs still open", lambda f: f"{f.open:,}"),
         (f"jobs per {unit}", lambda f: _rate(f.jobs_per_compute_hour)),
-        (f"jobs per busy {unit}", lambda f: _rate(f.jobs_per_busy_hour)),
+        ("jobs per busy hour", lambda f: _rate(f.jobs_per_busy_hour)),
         ("drain time", lambda f: spell(f.drain_seconds)),
         ("failure rate", lambda f: _percent(f.failure_rate)),
         ("artifact yield", lambda f: _percent(f.artifact_yield)),

@@ -98,9 +98,9 @@ class EngineCore:
             self._open.add(request.id)
             self._commands.put(lambda: self._add(sequence))
 
-    def abort(self, request_id: str) -> None:
+    def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
         """End a request between steps."""
-        self._commands.put(lambda: self._abort(request_id))
+        self._commands.put(lambda: self._abort(request_id, reason))
 
     def drain(self) -> None:
         """Refuse new requests from now on."""
@@ -188,9 +188,9 @@ class EngineCore:
         self._emit(sequence, sequence.prompt_tokens)
         self._retire_if_done(sequence)
 
-    def _abort(self, request_id: str) -> None:
+    def _abort(self, request_id: str, reason: FinishReason) -> None:
         if sequence := self._sequences.get(request_id):
-            sequence.finish(FinishReason.ABORTED)
+            sequence.finish(reason)
             self._retire_if_done(sequence)
 
     def _stop(self) -> None:

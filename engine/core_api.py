@@ -57,8 +57,8 @@ class Core(Protocol):
     def submit(self, request: CoreRequest) -> None:
         """Queue it; PromptTooLongError, InvalidRequestError or EngineDrainingError at once if it can't be served."""
 
-    def abort(self, request_id: str) -> None:
-        """End a request early; its FinishedEvent says ABORTED. Unknown ids are ignored."""
+    def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
+        """End a request early, for this reason (STOP once its text reached a stop string). Unknown ids are ignored."""
 
     def stats(self) -> EngineStats:
         """Gauges and counters as of the last step."""

@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PASSWORDS = {"POSTGRES_PASSWORD": "pg-word", "REDIS_PASSWORD": "redis-word", "THOTHY_MODEL": "/models/some-model"}
+PASSWORDS = {
+    "POSTGRES_PASSWORD": "pg-word",
+    "REDIS_PASSWORD": "redis-word",
+    "THOTHY_MODELS": "/srv/models",
+    "THOTHY_MODEL": "some-model",
+}
 OURS = {"migrate", "engine", "worker", "dispatcher", "reaper"}
 
 

@@ -57,7 +57,6 @@ def engine(
         max_rows=max_rows,
         max_context=max_context,
         threads=threads,
-        cache_dir=settings.home / "cache",
         metrics_host=settings.metrics_host,
         metrics_port=settings.metrics_port,
         null=null,

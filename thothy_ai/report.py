@@ -39,13 +39,13 @@ class Session:
     id: str
     model: str
     device: str
-    gpus: int
+    gpus: int  # 0 on a CPU
     resident_seconds: float
 
     @property
-    def on_gpu(self) -> bool:
-        """Whether it ran on a GPU."""
-        return self.device.startswith("cuda")
+    def device_seconds(self) -> float:
+        """Seconds of residency, times the devices that it held."""
+        return self.resident_seconds * max(self.gpus, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class DrainReport:
     @property
     def on_gpu(self) -> bool:
         """Whether engines were there and every one ran on GPUs: only then is a compute-hour a GPU-hour."""
-        return bool(self.sessions) and all(session.on_gpu for session in self.sessions)
+        return bool(self.sessions) and all(session.gpus for session in self.sessions)
 
     @property
     def unit(self) -> str:
@@ -207,7 +207,7 @@ def _read(connection: Connection, since: datetime, until: datetime) -> DrainRepo
         return list(connection.execute(statement(name), parameters))
 
     sessions = tuple(
-        Session(str(row.id), row.model, row.device, max(row.gpus, 1), row.resident_seconds)
+        Session(str(row.id), row.model, row.device, row.gpus, row.resident_seconds)
         for row in rows("report_sessions")
     )
     parts = [
@@ -223,7 +223,7 @@ def _read(connection: Connection, since: datetime, until: datetime) -> DrainRepo
     kinds: dict[str, Figures] = {}
     for kind, figures in parts:
         kinds[kind] = kinds.get(kind, Figures()) + figures
-    resident = sum(session.resident_seconds * session.gpus for session in sessions)
+    resident = sum(session.device_seconds for session in sessions)
     total = replace(sum(kinds.values(), Figures()), resident_seconds=resident)
     return DrainReport(since, until, sessions, total, {kind: _share(kinds[kind], total) for kind in sorted(kinds)})
 

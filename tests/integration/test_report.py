@@ -162,12 +162,14 @@ def test_json_is_plain_and_renders(afternoon: DrainReport) -> None:
 
 
 def test_on_a_cpu_an_hour_is_not_called_a_gpu_hour(engine: Engine) -> None:
-    session(engine, start=NOON, end=NOON + 30 * ONE, device=CPU)
-    job(engine, "hook", "succeeded", enqueued=NOON, finished=NOON + ONE)
+    box = session(engine, start=NOON, end=NOON + 30 * ONE, device=CPU, gpus=0)
+    done = job(engine, "hook", "succeeded", enqueued=NOON, finished=at(1))
+    attempt(engine, done, 1, "hook", "succeeded", at(1), **used(box, 10, 0, 10, 90))
     report = drain_report(engine, NOON, NOON + 60 * ONE)
     assert report.unit == "compute-hour"
     assert report.to_json()["total"]["jobs_per_gpu_hour"] is None
     assert report.to_json()["total"]["jobs_per_compute_hour"] == pytest.approx(2.0)
+    assert report.total.busy_seconds == pytest.approx(90)
 
 
 def test_a_living_engine_is_resident_until_now_and_a_silent_one_until_its_last_beat(engine: Engine) -> None:

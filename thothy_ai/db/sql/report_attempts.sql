@@ -1,5 +1,5 @@
 -- Attempts that ended in the window, by kind, outcome and reason, with what they used.
--- An engine that spans several GPUs holds all of them for each of its seconds.
+-- An engine that spans several GPUs holds all of them for each of its seconds; one without a GPU counts as one device.
 SELECT
     a.kind,
     a.outcome,
@@ -8,7 +8,7 @@ SELECT
     sum(a.prompt_tokens) AS prompt_tokens,
     sum(a.cached_tokens) AS cached_tokens,
     sum(a.output_tokens) AS output_tokens,
-    sum(a.compute_seconds * coalesce(s.gpus, 1)) AS compute_seconds
+    sum(a.compute_seconds * greatest(s.gpus, 1)) AS compute_seconds
 FROM attempt AS a
 LEFT JOIN engine_session AS s ON s.id = a.engine_session_id
 WHERE a.finished_at >= :since AND a.finished_at < :until

@@ -1,0 +1,95 @@
+"""An engine's client that needs no engine: what it answers to a prompt is the prompt's first word.
+
+ok       an artifact            retry    refused by the validator, until `answers` says otherwise
+hang     nothing, until aborted long     PromptTooLongError          bad      GrammarError
+broken   EngineError            lost     EngineLostError             draining EngineDrainingError at submit
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+from thothy_ai.engine.api import Delta, EngineInfo, EngineStats, FinishReason, GenerationRequest, GenerationResult
+from thothy_ai.engine.errors import (
+    EngineDrainingError,
+    EngineError,
+    EngineLostError,
+    GrammarError,
+    PromptTooLongError,
+)
+
+ERRORS = {"long": PromptTooLongError, "bad": GrammarError, "broken": EngineError, "lost": EngineLostError}
+
+
+class FakeGeneration:
+    def __init__(self, request: GenerationRequest, delay: float) -> None:
+        self.id = request.id
+        self._aborted = asyncio.Event()
+        self._delay = delay
+        self.request = request
+
+    async def result(self) -> GenerationResult:
+        word = self.request.messages[0].content.split()[0]
+        if error := ERRORS.get(word):
+            raise error(f"{word} it is")
+        if word == "hang" or self._delay:
+            try:
+                async with asyncio.timeout(None if word == "hang" else self._delay):
+                    await self._aborted.wait()
+                return self._finished("", FinishReason.ABORTED)
+            except TimeoutError:
+                pass
+        return self._finished(json.dumps({"echo": self.request.messages[0].content[:100]}), FinishReason.STOP)
+
+    def _finished(self, text: str, reason: FinishReason) -> GenerationResult:
+        return GenerationResult(self.id, text, (), reason, 10, 4, 5, 0.25)
+
+    async def abort(self) -> None:
+        self._aborted.set()
+
+    async def __aiter__(self) -> AsyncIterator[Delta]:
+        return
+        yield
+
+
+class FakeClient:
+    """`up` says whether the engine can be reached. `submitted` are the requests it saw."""
+
+    def __init__(self, delay: float = 0.0) -> None:
+        self.up = True
+        self.draining = False
+        self.delay = delay
+        self.submitted: list[GenerationRequest] = []
+        self.running = 0
+        self.most_running = 0
+        self.session_id = str(uuid4())
+        self.started_at = time.time()
+
+    async def start(self) -> None:
+        self._reach()
+
+    async def info(self) -> EngineInfo:
+        self._reach()
+        return EngineInfo(self.session_id, "fake", "cpu", "float32", 16, 100, 1024, self.started_at)
+
+    async def stats(self) -> EngineStats:
+        self._reach()
+        return EngineStats(busy_seconds=0.25 * len(self.submitted), output_tokens=5 * len(self.submitted))
+
+    async def submit(self, request: GenerationRequest) -> FakeGeneration:
+        self._reach()
+        if self.draining:
+            raise EngineDrainingError("draining")
+        self.submitted.append(request)
+        return FakeGeneration(request, self.delay)
+
+    async def close(self) -> None:
+        pass
+
+    def _reach(self) -> None:
+        if not self.up:
+            raise EngineLostError("away")

@@ -1,0 +1,94 @@
+"""`Dispatcher`: moves due jobs from Postgres to Redis, in planned order, and keeps Redis shallow.
+
+One dispatcher leads, others stand by. A job goes to `dispatched` first and is published after the commit; should the
+process die in between, the reaper queues the job again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from thothy_ai.broker import Broker
+from thothy_ai.errors import BrokerUnreachableError
+from thothy_ai.leader import Leader
+from thothy_ai.logs import configure
+from thothy_ai.metrics import dispatcher as metrics
+from thothy_ai.metrics.queue import export_queue
+from thothy_ai.metrics.serve import serve
+from thothy_ai.settings import Settings
+from thothy_ai.worker.hints import Hint
+
+logger = logging.getLogger(__name__)
+
+BUSY_PART = 0.2  # of the interval, while there is more to dispatch
+IDLE_TIMES = 4  # the interval, while there is nothing; a NOTIFY comes earlier
+SAMPLE_SECONDS = 5.0
+
+
+class Dispatcher:
+    """The move queued -> dispatched, and what is in Redis."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._broker = Broker(settings)
+        self._leader = Leader(settings, "dispatcher", channels=("thothy_queued",))
+        self._sampled_at = float("-inf")
+
+    def run(self) -> None:
+        """Dispatch until `stop`."""
+        try:
+            self._leader.lead(self._round)
+        finally:
+            self._broker.close()
+
+    def stop(self) -> None:
+        """Stop at once; from any thread."""
+        self._leader.stop()
+
+    def stop_on_signals(self) -> None:
+        """Stop on SIGTERM and SIGINT."""
+        self._leader.stop_on_signals()
+
+    def _round(self) -> float:
+        self._sample()
+        depth = self._broker.depth()
+        metrics.LIST_LENGTH.set(depth)
+        hints = self._dispatch(depth)
+        interval = self._settings.dispatch_interval_seconds
+        if hints:
+            return interval * BUSY_PART
+        return interval if depth >= self._settings.dispatch_min_depth else interval * IDLE_TIMES
+
+    def _dispatch(self, depth: int) -> list[Hint]:
+        rows = self._leader.ask("dispatch", min_depth=self._settings.dispatch_min_depth, depth=depth)
+        hints = [Hint(*row) for row in rows]
+        if not hints:
+            return hints
+        try:
+            self._broker.publish(hints)
+        except BrokerUnreachableError:
+            self._leader.ask(
+                "dispatch_undo",
+                ids=[hint.job_id for hint in hints],
+                dispatch_nos=[hint.dispatch_no for hint in hints],
+            )
+            raise
+        metrics.DISPATCHED.inc(len(hints))
+        return hints
+
+    def _sample(self) -> None:
+        """The queue's depth, for Prometheus; before Redis is asked, so that it is known while Redis is away."""
+        if time.monotonic() - self._sampled_at >= SAMPLE_SECONDS:
+            metrics.show(self._leader.ask("operate_queue"))
+            self._sampled_at = time.monotonic()
+
+
+def main(settings: Settings) -> None:
+    """Run a dispatcher in this process until SIGTERM."""
+    configure(settings)
+    dispatcher = Dispatcher(settings)
+    dispatcher.stop_on_signals()
+    export_queue(settings)
+    serve(settings)
+    dispatcher.run()

@@ -1,0 +1,136 @@
+"""`Leader`: the one process of its role. One Postgres connection carries the lock, the wake-ups and the work, so that
+whoever loses the lock can no longer do the work.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import psycopg
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.statements import statement
+from thothy_ai.errors import DatabaseError, DatabaseUnreachableError, ThothyError
+from thothy_ai.settings import Settings, endpoint
+
+logger = logging.getLogger(__name__)
+
+STANDBY_SECONDS = 1.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtext(:role))")
+
+
+class Leader:
+    """Calls work again and again while this process leads `role`; stands by while another does."""
+
+    def __init__(self, settings: Settings, role: str, channels: Sequence[str] = ()) -> None:
+        self._settings = settings
+        self._role = role
+        self._channels = channels
+        self._engine = make_engine(settings, application=role, pool_size=1)
+        self._connection: Connection | None = None
+        self._leads = False
+        self._stopping = False
+        self._bell, self._ringer = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ringer.setblocking(False)
+
+    def lead(self, work: Callable[[], float]) -> None:
+        """Work until `stop`. `work` returns the seconds until it wants to be called again; a NOTIFY calls it earlier.
+
+        Postgres and Redis may go away meanwhile: one line in the log, and another try after a pause.
+        """
+        pause = FIRST_PAUSE
+        try:
+            while not self._stopping:
+                try:
+                    self._sleep(work() if self._take_lead() else STANDBY_SECONDS)
+                    pause = FIRST_PAUSE
+                except ThothyError as error:
+                    logger.warning("%s: %s", self._role, error)
+                    if isinstance(error, DatabaseError):
+                        self._disconnect()
+                    self._nap(pause)
+                    pause = min(pause * 2, LONGEST_PAUSE)
+        finally:
+            self._disconnect()
+            self._engine.dispose()
+
+    def ask(self, name: str, **parameters: Any) -> Sequence[Any]:
+        """The rows of the statement of this name, in a transaction of its own. Raises `DatabaseError`."""
+        with reaching(self._settings):
+            done = self._connected().execute(statement(name), parameters)
+            return done.all() if done.returns_rows else ()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process holds the lead."""
+        return self._leads
+
+    def stop(self) -> None:
+        """Stop at once; from any thread, or from a signal's handler."""
+        self._stopping = True
+        with suppress(OSError):
+            self._ringer.send(b"\0")
+
+    def stop_on_signals(self) -> None:
+        """Stop on SIGTERM and SIGINT."""
+
+        def handle(_: int, __: FrameType | None) -> None:
+            self.stop()
+
+        signal.signal(signal.SIGTERM, handle)
+        signal.signal(signal.SIGINT, handle)
+
+    def _take_lead(self) -> bool:
+        if not self._leads:
+            with reaching(self._settings):
+                self._leads = bool(self._connected().scalar(TRY_LOCK, {"role": f"thothy_{self._role}"}))
+            if self._leads:
+                logger.info("%s: leads", self._role)
+        return self._leads
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            for channel in self._channels:
+                connection.execute(text(f"LISTEN {channel}"))
+            self._connection = connection
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection, self._leads = self._connection, None, False
+        if connection is not None:
+            with suppress(SQLAlchemyError):
+                connection.invalidate()  # it carries a lock and subscriptions: not for anybody else
+                connection.close()
+
+    def _sleep(self, seconds: float) -> None:
+        """Until then, until a NOTIFY, or until `stop`. Raises `DatabaseUnreachableError` when the line is dropped."""
+        driver = self._connected().connection.driver_connection
+        if not isinstance(driver, psycopg.Connection):
+            raise DatabaseUnreachableError("the connection is gone")
+        try:
+            if not self._rung(driver):
+                select.select([driver.fileno(), self._bell], [], [], seconds)
+                self._rung(driver)
+        except psycopg.Error as error:
+            where = endpoint(self._settings.require_database_url())
+            raise DatabaseUnreachableError(f"Postgres at {where} dropped the line: {error}") from error
+
+    def _nap(self, seconds: float) -> None:
+        if not self._stopping:
+            select.select([self._bell], [], [], seconds)
+
+    @staticmethod
+    def _rung(driver: psycopg.Connection[Any]) -> bool:
+        return any([True for _ in driver.notifies(timeout=0)])

@@ -1,0 +1,31 @@
+"""What a worker counts. The reaper ends jobs too, and counts them here under its own process."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge
+
+from thothy_ai.db.states import JobState
+from thothy_ai.worker.outcomes import Finish
+
+JOBS = Counter("thothy_jobs", "Jobs that ended, by kind and outcome.", ["kind", "outcome"])
+ATTEMPTS = Counter("thothy_attempts", "Attempts that ended, by kind and outcome.", ["kind", "outcome"])
+ARTIFACTS = Counter("thothy_artifacts", "Outputs that were judged.", ["kind", "verdict", "reason"])
+GPU_SECONDS = Counter("thothy_gpu_seconds", "Device seconds that attempts used: of a GPU, on a CPU of it.", ["kind"])
+IN_FLIGHT = Gauge("thothy_worker_in_flight", "Jobs that this worker runs.")
+STALE_CLAIMS = Counter("thothy_worker_claims_stale", "Messages whose job was taken, ended or dispatched anew.")
+FENCED = Counter("thothy_results_fenced", "Results that came after the job was given to another attempt.")
+DROPPED = Counter("thothy_messages_dropped", "Messages that were dropped unread.", ["reason"])
+
+
+def count(kind: str, finish: Finish, state: JobState | None) -> None:
+    """Count an attempt whose outcome is committed; `state` is its job's, None when the attempt was fenced off."""
+    if state is None:
+        FENCED.inc()
+        return
+    ATTEMPTS.labels(kind, finish.outcome).inc()
+    GPU_SECONDS.labels(kind).inc(finish.usage.compute_seconds)
+    if state.terminal:
+        JOBS.labels(kind, state).inc()
+    if finish.judged is not None:
+        accepted = finish.outcome == "succeeded"
+        ARTIFACTS.labels(kind, finish.judged.verdict, "" if accepted else finish.reason).inc()

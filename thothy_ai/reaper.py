@@ -1,0 +1,128 @@
+"""`Reaper`: takes back what died, ends what expired, and keeps the books.
+
+leases that ran out             queued again, or dead when failures are used up
+dispatches lost in Redis        queued again
+deadlines that passed           expired
+engines that fell silent        their session ends
+partitions, usage_hourly        made, summed
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from thothy_ai.broker import Broker
+from thothy_ai.db.schema import MONTHS_AHEAD
+from thothy_ai.db.states import JobState
+from thothy_ai.leader import Leader
+from thothy_ai.logs import configure
+from thothy_ai.metrics.serve import serve
+from thothy_ai.metrics.worker import JOBS
+from thothy_ai.settings import Settings
+from thothy_ai.worker.hints import Hint
+
+logger = logging.getLogger(__name__)
+
+MINUTE, HOUR = 60.0, 3600.0
+ENGINE_SILENCE_SECONDS = 60.0
+USAGE_HOURS = 1  # before the current one
+
+
+class Reaper:
+    """Every rule is one statement; the leader runs them every `reap_interval_seconds`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._broker = Broker(settings)
+        self._leader = Leader(settings, "reaper")
+        self._rules: tuple[tuple[float, Callable[[], None]], ...] = (
+            (0.0, self._leases),
+            (0.0, self._expired),
+            (0.0, self._dispatches),
+            (MINUTE, self._cancelled),
+            (MINUTE, self._usage),
+            (MINUTE, self._sessions),
+            (HOUR, self._partitions),
+        )
+        self._last = dict.fromkeys(range(len(self._rules)), float("-inf"))
+
+    def run(self) -> None:
+        """Reap until `stop`."""
+        try:
+            self._leader.lead(self._round)
+        finally:
+            self._broker.close()
+
+    def stop(self) -> None:
+        """Stop at once; from any thread."""
+        self._leader.stop()
+
+    def stop_on_signals(self) -> None:
+        """Stop on SIGTERM and SIGINT."""
+        self._leader.stop_on_signals()
+
+    def _round(self) -> float:
+        for number, (every, rule) in enumerate(self._rules):
+            if time.monotonic() - self._last[number] >= every:
+                rule()
+                self._last[number] = time.monotonic()
+        return self._settings.reap_interval_seconds
+
+    def _leases(self) -> None:
+        rows = self._leader.ask(
+            "reap_leases",
+            retry_base_seconds=self._settings.retry_base_seconds,
+            retry_cap_seconds=self._settings.retry_cap_seconds,
+        )
+        _report("their lease ran out", rows)
+
+    def _expired(self) -> None:
+        _report("their deadline passed", self._leader.ask("reap_expired"))
+
+    def _cancelled(self) -> None:
+        _report("cancelled", self._leader.ask("reap_cancelled"))
+
+    def _dispatches(self) -> None:
+        """A dispatch that nobody claimed in time and whose message is not in Redis is lost."""
+        timeout = self._settings.dispatch_timeout_seconds
+        silent = {Hint(*row) for row in self._leader.ask("reap_silent", timeout_seconds=timeout)}
+        lost = sorted(silent - self._broker.waiting()) if silent else []
+        if lost:
+            rows = self._leader.ask(
+                "reap_dispatches",
+                ids=[hint.job_id for hint in lost],
+                dispatch_nos=[hint.dispatch_no for hint in lost],
+                timeout_seconds=timeout,
+            )
+            logger.warning("%d jobs are queued again: their messages were lost", len(rows))
+
+    def _sessions(self) -> None:
+        for row in self._leader.ask("reap_sessions", silence_seconds=ENGINE_SILENCE_SECONDS):
+            logger.warning("engine session %s ended: nobody has heard of it", row.id)
+
+    def _usage(self) -> None:
+        self._leader.ask("reap_usage", hours=USAGE_HOURS)
+
+    def _partitions(self) -> None:
+        self._leader.ask("reap_partitions", months_ahead=MONTHS_AHEAD)
+
+
+def _report(why: str, rows: Sequence[Any]) -> None:
+    for row in rows:
+        if JobState(row.state).terminal:
+            JOBS.labels(row.kind, row.state).inc()
+    for state, jobs in Counter(row.state for row in rows).items():
+        logger.warning("%d jobs are %s: %s", jobs, state, why)
+
+
+def main(settings: Settings) -> None:
+    """Run a reaper in this process until SIGTERM."""
+    configure(settings)
+    reaper = Reaper(settings)
+    reaper.stop_on_signals()
+    serve(settings)
+    reaper.run()

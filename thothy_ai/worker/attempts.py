@@ -1,0 +1,181 @@
+"""`Attempts`: takes one claimed job through its kind and the engine, and says how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Message, SamplingParams
+from thothy_ai.engine.errors import (
+    EngineDrainingError,
+    EngineError,
+    EngineLostError,
+    GrammarError,
+    InvalidRequestError,
+    PromptTooLongError,
+)
+from thothy_ai.jobs import Request, Sampling, registry
+from thothy_ai.jobs.registry import AnyKind, UnknownKindError
+from thothy_ai.settings import Settings
+from thothy_ai.worker import follow_ups, outcomes
+from thothy_ai.worker.claims import Claim
+from thothy_ai.worker.lane import Lane
+from thothy_ai.worker.outcomes import NOTHING, Finish, Retry, Usage
+from thothy_ai.worker.residency import Residency
+
+if TYPE_CHECKING:  # the client's module is only needed where a client is made
+    from thothy_ai.engine.client import EngineClient, Generation
+
+logger = logging.getLogger(__name__)
+
+ABORT_SECONDS = 2.0  # for an aborted generation to say what it cost
+SUSPECT_DEATHS = 2  # a job in flight at so many engine deaths runs alone
+REFUSALS = (PromptTooLongError, GrammarError, InvalidRequestError)
+
+
+class StoppedError(Exception):
+    """The attempt was stopped by whoever runs it. `usage` is what it cost until then."""
+
+    def __init__(self, usage: Usage) -> None:
+        self.usage = usage
+        super().__init__("stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A claim whose kind and request are known."""
+
+    kind: AnyKind
+    request: Request
+    generation: GenerationRequest
+
+
+class Attempts:
+    """Runs attempts; keeps nothing of them. Judging is work for a processor, and runs in `judges`."""
+
+    def __init__(self, settings: Settings, client: EngineClient, residency: Residency, judges: Executor) -> None:
+        self._settings = settings
+        self._client = client
+        self._residency = residency
+        self._judges = judges
+        self._lane = Lane()
+        self._retry = Retry(settings.retry_base_seconds, settings.retry_cap_seconds)
+
+    async def run(self, claim: Claim) -> Finish:
+        """How this attempt ended. Raises `StoppedError` when its task is cancelled."""
+        try:
+            prepared = prepare(claim)
+        except UnknownKindError as error:
+            return outcomes.hopeless(claim, "unknown_kind", str(error))
+        except (ValidationError, InvalidRequestError) as error:
+            return outcomes.hopeless(claim, "invalid_job", _first_line(error))
+        try:
+            async with self._lane.alone() if claim.engine_deaths >= SUSPECT_DEATHS else self._lane.shared():
+                return await self._generate(claim, prepared)
+        except asyncio.CancelledError:
+            raise StoppedError(NOTHING) from None
+
+    def failed(self, claim: Claim, reason: str, detail: str, usage: Usage = NOTHING) -> Finish:
+        """It failed, and is tried again later while it may be."""
+        return outcomes.failed(claim, reason, detail, self._retry, random.random(), usage)  # noqa: S311 - jitter
+
+    async def _generate(self, claim: Claim, prepared: Prepared) -> Finish:
+        try:
+            generation = await self._client.submit(prepared.generation)
+        except EngineLostError:
+            self._residency.doubt()
+            return outcomes.released(claim, "engine_away")
+        except EngineError as error:
+            return self._refused(claim, error)
+        session_id = self._residency.session_id
+        try:
+            result = await self._result(generation)
+        except EngineLostError as error:
+            self._residency.doubt()
+            return outcomes.engine_died(claim, str(error), Usage(session_id))
+        except EngineError as error:
+            return self._refused(claim, error)
+        usage = Usage.of(result, session_id)
+        if result.finish_reason is FinishReason.ABORTED:
+            return outcomes.released(claim, "engine_aborted", usage=usage)
+        return await self._judged(claim, prepared, result, usage)
+
+    def _refused(self, claim: Claim, error: EngineError) -> Finish:
+        if isinstance(error, REFUSALS):
+            return outcomes.hopeless(claim, error.code, str(error))
+        if isinstance(error, EngineDrainingError):
+            self._residency.refuse()
+            return outcomes.released(claim, error.code)
+        return self.failed(claim, error.code, str(error), Usage(self._residency.session_id))
+
+    async def _result(self, generation: Generation) -> GenerationResult:
+        try:
+            return await generation.result()
+        except asyncio.CancelledError:
+            usage = Usage(self._residency.session_id)
+            with suppress(EngineError, TimeoutError):
+                async with asyncio.timeout(ABORT_SECONDS):
+                    await generation.abort()
+                    usage = Usage.of(await generation.result(), self._residency.session_id)
+            raise StoppedError(usage) from None
+
+    async def _judged(self, claim: Claim, prepared: Prepared, result: GenerationResult, usage: Usage) -> Finish:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._judges, self._judge, claim, prepared, result, usage)
+        except asyncio.CancelledError:
+            raise StoppedError(usage) from None
+
+    def _judge(self, claim: Claim, prepared: Prepared, result: GenerationResult, usage: Usage) -> Finish:
+        kind, request = prepared.kind, prepared.request
+        truncated = result.finish_reason is FinishReason.LENGTH
+        try:
+            verdict = kind.judge(request, result.text, truncated)
+            wanted = kind.follow_ups(request, verdict.artifact) if verdict.accepted else ()
+            more = follow_ups.drafted(claim, wanted, self._settings)
+            return outcomes.judged(claim, verdict, result.text, kind.locale(request), usage, more)
+        except Exception as error:  # noqa: BLE001 - a kind is anybody's code; its fault is this job's alone
+            logger.exception("kind %s cannot judge job %s", claim.kind, claim.key)
+            return self.failed(claim, "kind_error", repr(error), usage)
+
+
+def prepare(claim: Claim) -> Prepared:
+    """What to ask the engine. Raises `UnknownKindError`, `ValidationError`, `InvalidRequestError`."""
+    kind = registry.find(claim.kind)
+    request = kind.request.model_validate(claim.request)
+    generation = GenerationRequest(
+        id=claim.key,
+        messages=tuple(Message(message.role, message.content) for message in kind.prompt(request)),
+        sampling=_sampling(kind.sampling(request), claim),
+        schema=json.dumps(kind.schema(request)),
+        profile=kind.name,
+        salt=claim.tenant,
+    )
+    return Prepared(kind, request, generation)
+
+
+def _sampling(wanted: Sampling, claim: Claim) -> SamplingParams:
+    return SamplingParams(
+        max_tokens=wanted.max_tokens,
+        temperature=wanted.temperature,
+        top_k=wanted.top_k,
+        top_p=wanted.top_p,
+        min_p=wanted.min_p,
+        repetition_penalty=wanted.repetition_penalty,
+        seed=claim.seed,
+    )
+
+
+def _first_line(error: Any) -> str:
+    if isinstance(error, ValidationError):
+        problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        return f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']}"
+    return str(error)

@@ -1,0 +1,44 @@
+"""What Celery's consumer lacks: messages held for long stay invisible to other workers."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from celery import bootsteps
+
+REFRESHES_PER_TIMEOUT = 4
+
+
+class VisibilityRefresh(bootsteps.StartStopStep):
+    """Renews the time stamps of this worker's unacknowledged messages, which kombu never does.
+
+    Without it a job longer than the visibility timeout would be redelivered while it runs.
+    """
+
+    requires = {"celery.worker.consumer.tasks:Tasks"}  # noqa: RUF012 - as bootsteps declare it
+
+    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+        self._timer: Any = None
+        super().__init__(consumer, **kwargs)
+
+    def start(self, consumer: Any) -> None:
+        """Refresh a few times within each visibility timeout, from Celery's event loop."""
+        pause = consumer.app.conf.broker_transport_options["visibility_timeout"] / REFRESHES_PER_TIMEOUT
+        self._timer = consumer.timer.call_repeatedly(pause, refresh, (consumer,))
+
+    def stop(self, consumer: Any) -> None:  # noqa: ARG002 - Celery's signature
+        """Stop refreshing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def refresh(consumer: Any) -> None:
+    """Set the time stamps of all unacknowledged messages of this consumer to now."""
+    channel = consumer.task_consumer.channel
+    qos = channel.qos
+    held = qos._delivered.keys() - qos._dirty  # noqa: SLF001 - kombu has no other way to ask
+    if held:
+        with channel.conn_or_acquire() as client:
+            client.zadd(channel.unacked_index_key, dict.fromkeys(held, time.time()), xx=True)

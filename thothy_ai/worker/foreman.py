@@ -1,0 +1,262 @@
+"""`Foreman`: one thread with one asyncio loop; owns every job in flight.
+
+    hints ──gather──▶ claim ──▶ a flight each: lane ▸ engine ▸ judge ──gather──▶ finish, commit ──▶ done
+                                    ▲ one heartbeat for all: cancelled, expired and fenced flights are stopped
+
+Other threads call `hand_over`, `drain` and `join`; completions leave through `on_done`, on the foreman's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from thothy_ai.errors import DatabaseError, DatabaseUnreachableError
+from thothy_ai.metrics import worker as metrics
+from thothy_ai.settings import Settings
+from thothy_ai.worker import outcomes
+from thothy_ai.worker.attempts import Attempts, StoppedError
+from thothy_ai.worker.claims import Claim
+from thothy_ai.worker.flights import Fate, Flight
+from thothy_ai.worker.gather import Gather
+from thothy_ai.worker.hints import Hint
+from thothy_ai.worker.ledger import Ledger
+from thothy_ai.worker.outcomes import Finish
+from thothy_ai.worker.residency import Residency
+
+if TYPE_CHECKING:  # the client's module is only needed where a client is made
+    from thothy_ai.engine.client import EngineClient
+
+logger = logging.getLogger(__name__)
+
+LINGER_SECONDS = 0.02  # a claim or a finish waits so long for companions
+MOST_AT_ONCE = 500
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # before Postgres is asked again
+LAST_WORDS_SECONDS = 10.0  # for what is released at the end of a drain to be written
+
+T = TypeVar("T")
+
+
+class Foreman:
+    """Runs the jobs that hints name. Start it once; `drain`, then `join`, end it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        worker: str,
+        connect: Callable[[str], EngineClient],
+        on_done: Callable[[Sequence[Hint]], None],
+        on_death: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._worker = worker
+        self._connect = connect
+        self._on_done = on_done
+        self._on_death = on_death
+        self._loop = asyncio.new_event_loop()
+        self._hints: Gather[Hint] = Gather(self._loop, LINGER_SECONDS, MOST_AT_ONCE)
+        self._landed: Gather[tuple[Flight, Finish]] = Gather(self._loop, LINGER_SECONDS, MOST_AT_ONCE)
+        self._waiting: set[Hint] = set()  # taken from the box, not claimed yet
+        self._flights: set[Flight] = set()
+        self._deadline: asyncio.Future[float] = self._loop.create_future()  # how long a drain may take
+        self._hurry = asyncio.Event()
+        self._claiming: asyncio.Task[None] | None = None
+        self._claim_lock = asyncio.Lock()  # a claim is not to be cut off between its commit and its answer
+        self._thread = threading.Thread(target=self._run, name="foreman", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def hand_over(self, hint: Hint) -> None:
+        """Take a job that is dispatched."""
+        self._hints.put([hint])
+
+    def drain(self, seconds: float) -> None:
+        """Claim nothing more, finish what runs within `seconds`, release the rest. A second call can only hurry it."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._begin_drain, seconds)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the end; whether it has come."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._main())
+        except BaseException:
+            logger.critical("the foreman died", exc_info=True)
+            self._on_death()
+        finally:
+            self._loop.close()
+
+    async def _main(self) -> None:
+        ledger = Ledger(self._settings, self._worker)
+        client = self._connect(self._settings.require_engine_url())
+        residency = Residency(client, ledger, self._settings.heartbeat_seconds)
+        judges = ThreadPoolExecutor(1, thread_name_prefix="judge")
+        attempts = Attempts(self._settings, client, residency, judges)
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._claiming = group.create_task(self._claim_forever(ledger, residency, attempts))
+                others = [
+                    group.create_task(self._finish_forever(ledger)),
+                    group.create_task(self._beat_forever(ledger)),
+                    group.create_task(residency.run()),
+                ]
+                await self._drained()
+                for task in others:
+                    task.cancel()
+        finally:
+            await client.close()
+            await ledger.close()
+            judges.shutdown(wait=False, cancel_futures=True)
+
+    # Claims.
+
+    async def _claim_forever(self, ledger: Ledger, residency: Residency, attempts: Attempts) -> None:
+        while True:
+            hints = await self._hints.take()
+            self._waiting.update(hints)
+            await residency.ready()
+            async with self._claim_lock:
+                await self._claim(hints, ledger, attempts)
+
+    async def _claim(self, hints: list[Hint], ledger: Ledger, attempts: Attempts) -> None:
+        claims = await self._insist("claim", lambda: ledger.claim(hints), DatabaseError)
+        self._waiting.difference_update(hints)
+        self._drop_stale(set(hints) - {claim.hint for claim in claims})
+        for claim in claims:
+            self._take_off(claim, attempts)
+
+    def _drop_stale(self, stale: set[Hint]) -> None:
+        if stale:
+            metrics.STALE_CLAIMS.inc(len(stale))
+            self._on_done(list(stale))
+
+    def _take_off(self, claim: Claim, attempts: Attempts) -> None:
+        flight = Flight(claim)
+        self._flights.add(flight)
+        metrics.IN_FLIGHT.set(len(self._flights))
+        flight.task = self._loop.create_task(self._fly(flight, attempts))
+
+    async def _fly(self, flight: Flight, attempts: Attempts) -> None:
+        try:
+            finish = await attempts.run(flight.claim)
+        except StoppedError as stopped:
+            finish = flight.stopped(stopped.usage)
+        except Exception as error:
+            logger.exception("job %s failed in the worker", flight.claim.key)
+            finish = attempts.failed(flight.claim, "worker_error", repr(error))
+        flight.landing = True
+        if flight.fate is Fate.FENCED:
+            metrics.FENCED.inc()
+            self._land([flight])
+        else:
+            self._landed.put([(flight, finish)])
+
+    # Finishes.
+
+    async def _finish_forever(self, ledger: Ledger) -> None:
+        while True:
+            landed = await self._landed.take()
+            try:
+                await self._finish(ledger, landed)
+            except DatabaseError as error:
+                logger.warning("a batch of outcomes is refused, trying them one by one: %s", error)
+                for one in landed:
+                    await self._finish_alone(ledger, one)
+
+    async def _finish(self, ledger: Ledger, landed: list[tuple[Flight, Finish]]) -> None:
+        finishes = [finish for _, finish in landed]
+        states = await self._insist("finish", lambda: ledger.finish(finishes), DatabaseUnreachableError)
+        for flight, finish in landed:
+            metrics.count(flight.claim.kind, finish, states.get((finish.id, finish.attempt)))
+        self._land([flight for flight, _ in landed])
+
+    async def _finish_alone(self, ledger: Ledger, one: tuple[Flight, Finish]) -> None:
+        flight, finish = one
+        for attempt in (finish, finish, outcomes.unstorable(finish, "Postgres refuses its outcome")):
+            try:
+                return await self._finish(ledger, [(flight, attempt)])
+            except DatabaseError as error:
+                logger.error("the outcome of job %s is refused: %s", flight.claim.key, error)
+        self._land([flight])  # its lease runs out, and the reaper takes it back
+        return None
+
+    def _land(self, flights: list[Flight]) -> None:
+        self._flights.difference_update(flights)
+        metrics.IN_FLIGHT.set(len(self._flights))
+        self._on_done([flight.claim.hint for flight in flights])
+
+    # Heartbeats.
+
+    async def _beat_forever(self, ledger: Ledger) -> None:
+        pause = min(self._settings.heartbeat_seconds, self._settings.dispatch_timeout_seconds / 3)
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                if self._waiting:
+                    await ledger.hold(list(self._waiting))
+                if self._flights:
+                    await self._beat(ledger)
+            except DatabaseError as error:
+                logger.warning("no heartbeat: %s", error)
+
+    async def _beat(self, ledger: Ledger) -> None:
+        flights = list(self._flights)
+        beats = await ledger.heartbeat([flight.claim for flight in flights])
+        for flight in flights:
+            beat = beats.get((flight.claim.id, flight.claim.attempt))
+            if beat is None:
+                flight.stop(Fate.FENCED)
+            elif beat.cancel_requested:
+                flight.stop(Fate.CANCELLED)
+            elif beat.expired:
+                flight.stop(Fate.EXPIRED)
+
+    # The end.
+
+    def _begin_drain(self, seconds: float) -> None:
+        if not self._deadline.done():
+            self._deadline.set_result(seconds)
+        elif seconds <= 0:
+            self._hurry.set()
+
+    async def _drained(self) -> None:
+        seconds = await self._deadline
+        await self._stop_claiming()
+        await self._until_empty(seconds)
+        for flight in self._flights:
+            flight.stop(Fate.RELEASED)
+        self._hurry.clear()
+        await self._until_empty(LAST_WORDS_SECONDS)
+
+    async def _stop_claiming(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self._claim_lock.acquire()
+        if self._claiming is not None:
+            self._claiming.cancel()
+
+    async def _until_empty(self, seconds: float) -> None:
+        end = self._loop.time() + seconds
+        while self._flights and self._loop.time() < end and not self._hurry.is_set():
+            await asyncio.sleep(LINGER_SECONDS)
+
+    async def _insist(self, what: str, ask: Callable[[], Awaitable[T]], through: type[DatabaseError]) -> T:
+        """Ask Postgres again until it answers, through errors of this type."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return await ask()
+            except through as error:
+                logger.warning("%s waits: %s", what, error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)

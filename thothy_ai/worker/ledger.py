@@ -1,0 +1,124 @@
+"""`Ledger`: what the worker reads from Postgres and writes to it, one statement for many jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from thothy_ai.db.connect import make_async_engine, reaching
+from thothy_ai.db.statements import statement
+from thothy_ai.db.states import JobState
+from thothy_ai.engine.api import EngineInfo, EngineStats
+from thothy_ai.settings import Settings
+from thothy_ai.worker.claims import Claim
+from thothy_ai.worker.hints import Hint
+from thothy_ai.worker.outcomes import Finish
+
+COUNTERS = ("busy_seconds", "prefill_seconds", "decode_seconds", "prompt_tokens", "cached_tokens", "output_tokens")
+
+
+class Beat(NamedTuple):
+    """A running job that is still ours, and whether it should go on."""
+
+    cancel_requested: bool
+    expired: bool
+
+
+class Ledger:
+    """One worker's hand in the record. Every method is one transaction.
+
+    Raises `DatabaseUnreachableError`, or `DatabaseError` when a statement is refused.
+    """
+
+    def __init__(self, settings: Settings, worker: str) -> None:
+        self._settings = settings
+        self._worker = worker
+        self._engine = make_async_engine(settings, application="worker")
+
+    async def claim(self, hints: Sequence[Hint]) -> list[Claim]:
+        """Take these dispatches, in planned order; those that do not come back are stale."""
+        rows = await self._execute(
+            "claim", worker=self._worker, lease_seconds=self._settings.lease_seconds, **_parallel(hints)
+        )
+        return [Claim(*row) for row in rows]
+
+    async def heartbeat(self, claims: Sequence[Claim]) -> dict[tuple[UUID, int], Beat]:
+        """Extend the leases of these claims; those that do not come back are no longer ours."""
+        rows = await self._execute(
+            "heartbeat",
+            worker=self._worker,
+            lease_seconds=self._settings.lease_seconds,
+            ids=[claim.id for claim in claims],
+            attempts=[claim.attempt for claim in claims],
+        )
+        return {(row.id, row.attempt): Beat(row.cancel_requested, row.expired) for row in rows}
+
+    async def hold(self, hints: Sequence[Hint]) -> None:
+        """Say that these messages wait here."""
+        await self._execute("hold", **_parallel(hints))
+
+    async def finish(self, finishes: Sequence[Finish]) -> dict[tuple[UUID, int], JobState]:
+        """End these attempts; those that do not come back were no longer ours, and nothing of them is kept."""
+        rows = json.dumps([_row(finish) for finish in finishes])
+        with reaching(self._settings):
+            async with self._engine.begin() as connection:
+                ended = await connection.execute(statement("finish"), {"rows": rows, "worker": self._worker})
+                states = {(row.id, row.attempt): JobState(row.state) for row in ended}
+                follow_ups = [
+                    follow_up.row()
+                    for finish in finishes
+                    if (finish.id, finish.attempt) in states
+                    for follow_up in finish.follow_ups
+                ]
+                if follow_ups:
+                    await connection.execute(statement("follow_ups"), {"rows": json.dumps(follow_ups)})
+        return states
+
+    async def record_session(self, info: EngineInfo, stats: EngineStats) -> None:
+        """Note that this engine lives, and its counters."""
+        row = asdict(info) | {"id": info.session_id} | {name: getattr(stats, name) for name in COUNTERS}
+        gpus = 1 if info.device.startswith("cuda") else 0
+        await self._execute("engine_session", gpus=gpus, **row)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    async def _execute(self, name: str, **parameters: Any) -> Sequence[Any]:
+        with reaching(self._settings):
+            async with self._engine.begin() as connection:
+                done = await connection.execute(statement(name), parameters)
+                return done.all() if done.returns_rows else ()
+
+
+def _parallel(hints: Sequence[Hint]) -> dict[str, list[Any]]:
+    return {"ids": [hint.job_id for hint in hints], "dispatch_nos": [hint.dispatch_no for hint in hints]}
+
+
+def _row(finish: Finish) -> dict[str, Any]:
+    """What the statement `finish` reads. Plain attribute reads: this runs for every job."""
+    usage, output = finish.usage, finish.judged
+    return {
+        "id": str(finish.id),
+        "attempt": finish.attempt,
+        "state": finish.state,
+        "outcome": finish.outcome,
+        "event": finish.event,
+        "reason": finish.reason,
+        "detail": finish.detail,
+        "delay_seconds": finish.delay_seconds,
+        "failures": finish.failures,
+        "engine_deaths": finish.engine_deaths,
+        "engine_session_id": str(usage.engine_session_id) if usage.engine_session_id else None,
+        "prompt_tokens": usage.prompt_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "output_tokens": usage.output_tokens,
+        "compute_seconds": usage.compute_seconds,
+        "verdict": output.verdict if output else None,
+        "locale": output.locale if output else None,
+        "body": output.body if output else None,
+        "text": output.text if output else None,
+    }

@@ -1,0 +1,183 @@
+"""`EnginePool`: Celery's pool whose jobs are run by the `Foreman`, many in flight from one process.
+
+All of it lives on Celery's main thread; other threads reach it through `hub.call_soon` only. It keeps the one strong
+reference to each handle. A cancelled handle calls no callback at all: its message stays unacknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from billiard.einfo import ExceptionInfo
+from celery.concurrency.base import BasePool
+from celery.worker import state
+from kombu.asynchronous import Hub
+
+from thothy_ai.metrics import worker as metrics
+from thothy_ai.worker.foreman import Foreman
+from thothy_ai.worker.hints import TASK, Hint, MalformedHintError, parse
+
+logger = logging.getLogger(__name__)
+
+ORDINARY_THREADS = 2  # for tasks that are not jobs
+PUMP_SECONDS = 0.02
+
+Callback = Callable[[Any], None]
+
+
+class Handle:
+    """What Celery gets for a task it handed over; it keeps a weak reference, the pool the strong one."""
+
+    def __init__(self, callback: Callback, error_callback: Callback | None) -> None:
+        self._callback = callback
+        self._error_callback = error_callback
+        self._cancelled = False
+
+    def terminate(self, signal: object = None) -> None:  # noqa: ARG002 - Celery's signature
+        """Call nothing from now on."""
+        self._cancelled = True
+
+    def succeed(self, outcome: tuple[int, Any, float] = (0, None, 0.0)) -> None:
+        """Tell Celery that the task is done: it acknowledges the message."""
+        if not self._cancelled:
+            self._callback(outcome)
+
+    def fail(self, error: ExceptionInfo) -> None:
+        """Tell Celery that the task broke."""
+        if not self._cancelled and self._error_callback is not None:
+            self._error_callback(error)
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A job's message in this process: its delivery, and the handle of its newest copy."""
+
+    delivery_tag: object
+    handle: Handle
+
+
+class EnginePool(BasePool):
+    """Hands jobs to the foreman and returns; runs ordinary tasks in a few threads."""
+
+    signal_safe = True
+    task_join_will_block = False
+    body_can_be_buffer = True
+
+    def on_start(self) -> None:
+        """Start the foreman."""
+        self._hub: Hub | None = None
+        self._tickets: dict[Hint, Ticket] = {}
+        self._ordinary: set[Handle] = set()
+        self._threads = ThreadPoolExecutor(ORDINARY_THREADS, thread_name_prefix="task")
+        self._foreman: Foreman = self.app.make_foreman(on_done=self._jobs_done, on_death=self._foreman_died)
+        self._foreman.start()
+
+    def register_with_event_loop(self, loop: Hub) -> None:
+        """Learn the hub through which completions come back."""
+        self._hub = loop
+
+    def on_apply(
+        self,
+        target: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        callback: Callback | None = None,
+        accept_callback: Callable[[int, float], None] | None = None,
+        error_callback: Callback | None = None,
+        **_: object,
+    ) -> Handle:
+        """Hand a task over. `args` are Celery's: task name, task id, request, body, content type, encoding."""
+        handle = Handle(callback or _ignore, error_callback)
+        if accept_callback is not None:
+            accept_callback(os.getpid(), time.monotonic())
+        if args and args[0] == TASK:
+            self._hand_over(args[2], handle)
+        else:
+            self._ordinary.add(handle)
+            self._threads.submit(self._run_ordinary, handle, target, args, kwargs or {})
+        return handle
+
+    def terminate_job(self, pid: int, signal: object = None) -> None:
+        """Do nothing: jobs have no process of their own; their handles are told to be silent."""
+
+    def on_stop(self) -> None:
+        """Drain: claim nothing more, finish or release what runs, acknowledge it; leave the rest unacknowledged."""
+        self._foreman.drain(0.0 if state.should_terminate else self.app.settings.drain_deadline_seconds)
+        while not self._foreman.join(PUMP_SECONDS):
+            self._pump()
+        self._pump()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def on_terminate(self) -> None:
+        """Release what runs at once."""
+        self.on_stop()
+
+    def _hand_over(self, request: dict[str, Any], handle: Handle) -> None:
+        try:
+            hint = parse(request.get("args"), request.get("kwargs"))
+        except MalformedHintError as error:
+            self._drop(handle, "malformed", str(error))
+            return
+        tag = request.get("properties", {}).get("delivery_tag")
+        ticket = self._tickets.get(hint)
+        if ticket is None:
+            self._tickets[hint] = Ticket(tag, handle)
+            self._foreman.hand_over(hint)
+        elif ticket.delivery_tag == tag:
+            ticket.handle = handle  # the same message again, after the broker was lost: adopted
+        else:
+            self._drop(handle, "duplicate", f"job {hint.job_id} is here already")
+
+    def _drop(self, handle: Handle, reason: str, detail: str) -> None:
+        metrics.DROPPED.labels(reason).inc()
+        logger.warning("a message is dropped, %s: %s", reason, detail)
+        self._soon(handle.succeed)
+
+    def _run_ordinary(
+        self, handle: Handle, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> None:
+        try:
+            outcome = target(*args, **kwargs)
+        except BaseException:  # noqa: BLE001 - whatever a task raises is its outcome, and not this thread's end
+            error = ExceptionInfo()
+            self._soon(lambda: self._ordinary_done(handle, lambda: handle.fail(error)))
+        else:
+            self._soon(lambda: self._ordinary_done(handle, lambda: handle.succeed(outcome)))
+
+    def _ordinary_done(self, handle: Handle, report: Callable[[], None]) -> None:
+        self._ordinary.discard(handle)
+        report()
+
+    def _jobs_done(self, hints: Sequence[Hint]) -> None:
+        """The foreman's word that these are committed, from its thread."""
+        self._soon(lambda: self._acknowledge(hints))
+
+    def _acknowledge(self, hints: Sequence[Hint]) -> None:
+        for hint in hints:
+            ticket = self._tickets.pop(hint, None)
+            if ticket is not None:
+                ticket.handle.succeed()
+
+    def _foreman_died(self) -> None:
+        """Without a foreman the process is of no use: end it, and let whoever started it start another."""
+        state.should_terminate = os.EX_SOFTWARE
+
+    def _soon(self, call: Callable[[], None]) -> None:
+        if self._hub is not None:
+            self._hub.call_soon(call)
+
+    def _pump(self) -> None:
+        """Run what waits for the hub: while the pool stops, the hub itself does not turn."""
+        while self._hub is not None and (ready := self._hub._pop_ready()):  # noqa: SLF001 - Celery's own pools do the same
+            for call in ready:
+                call()
+
+
+def _ignore(_: Any) -> None:
+    pass

@@ -1,0 +1,103 @@
+"""`Residency`: whether the engine can be asked, which of its lives this is, and its row in `engine_session`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from thothy_ai.engine.api import EngineInfo, EngineStats
+from thothy_ai.engine.errors import EngineError
+from thothy_ai.errors import DatabaseError
+from thothy_ai.worker.ledger import Ledger
+
+if TYPE_CHECKING:  # the client's module is only needed where a client is made
+    from thothy_ai.engine.client import EngineClient
+
+logger = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 5.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+
+
+class EngineAwayError(Exception):
+    """The engine answers, but takes nothing new in this life."""
+
+
+class Residency:
+    """Owns the connection's state. Jobs are claimed only while it is `ready`."""
+
+    def __init__(self, client: EngineClient, ledger: Ledger, interval_seconds: float) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._interval_seconds = interval_seconds
+        self._ready = asyncio.Event()
+        self._doubted = asyncio.Event()
+        self._refused: str | None = None
+        self._pause = FIRST_PAUSE
+        self.session_id: UUID | None = None
+
+    async def ready(self) -> None:
+        """Wait until the engine can be asked."""
+        await self._ready.wait()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the engine answered when it was last asked."""
+        return self._ready.is_set()
+
+    def doubt(self) -> None:
+        """The engine was lost under a request: stop claiming and look."""
+        self._ready.clear()
+        self._doubted.set()
+
+    def refuse(self) -> None:
+        """The engine takes nothing new: wait for its next life."""
+        self._refused = str(self.session_id) if self.session_id else None
+        self.doubt()
+
+    async def run(self) -> None:
+        """Look at the engine until cancelled: every interval while it answers, with backoff while it does not."""
+        while True:
+            try:
+                info, stats = await self._look()
+            except (EngineError, EngineAwayError, OSError, TimeoutError) as error:
+                pause = self._away(error)
+            else:
+                pause = self._here(info)
+                await self._record(info, stats)
+            self._doubted.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._doubted.wait(), pause)
+
+    async def _look(self) -> tuple[EngineInfo, EngineStats]:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await self._client.start()
+            info = await self._client.info()
+            stats = await self._client.stats()
+        if info.session_id == self._refused:
+            raise EngineAwayError("it is draining")
+        return info, stats
+
+    def _here(self, info: EngineInfo) -> float:
+        if not self._ready.is_set():
+            logger.info("the engine is there: %s on %s", info.model, info.device)
+        self.session_id = UUID(info.session_id)
+        self._pause = FIRST_PAUSE
+        self._ready.set()
+        return self._interval_seconds
+
+    def _away(self, error: Exception) -> float:
+        if self._pause == FIRST_PAUSE:
+            logger.warning("the engine is away, nothing is claimed until it is back: %s", error or type(error).__name__)
+        self._ready.clear()
+        pause, self._pause = self._pause, min(self._pause * 2, LONGEST_PAUSE)
+        return pause
+
+    async def _record(self, info: EngineInfo, stats: EngineStats) -> None:
+        try:
+            await self._ledger.record_session(info, stats)
+        except DatabaseError as error:
+            logger.warning("the engine's session cannot be recorded: %s", error)

@@ -1,0 +1,52 @@
+"""Starts Celery's worker in this process."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from celery import signals
+
+from thothy_ai.logs import configure
+from thothy_ai.metrics.serve import serve
+from thothy_ai.producer.drafts import load_kinds
+from thothy_ai.settings import Settings
+from thothy_ai.worker.app import make_app
+from thothy_ai.worker.bootsteps import VisibilityRefresh
+
+if TYPE_CHECKING:  # the client's module is only needed where a client is made
+    from thothy_ai.engine.client import EngineClient
+
+SWITCH_SECONDS = 0.001  # Celery's thread and the foreman's share the interpreter in slices of 1 ms, not 5
+
+
+def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None) -> None:
+    """Work until SIGTERM (drain) or SIGQUIT (release at once)."""
+    settings.require_database_url()
+    settings.require_engine_url()
+    if connect is None:
+        from thothy_ai.engine.client import connect  # noqa: PLC0415
+
+    app = make_app(settings, connect)
+    load_kinds(settings)
+    configure(settings)
+    serve(settings)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    app.steps["consumer"].add(VisibilityRefresh)
+    signals.setup_logging.connect(_keep_logging)
+    worker = app.Worker(
+        loglevel=logging.getLogger("celery").getEffectiveLevel(),
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+        quiet=True,
+    )
+    worker.start()
+    if worker.exitcode:
+        sys.exit(worker.exitcode)
+
+
+def _keep_logging(**_: object) -> None:
+    """Celery leaves logging alone when somebody has taken it on."""

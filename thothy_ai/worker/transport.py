@@ -1,0 +1,33 @@
+"""Kombu's Redis transport, with a channel that an unreadable list element cannot break."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kombu.transport import redis
+
+from thothy_ai.metrics import worker as metrics
+
+logger = logging.getLogger(__name__)
+
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+
+
+class Channel(redis.Channel):
+    """Drops what is not a message of kombu's: the original would let it end the consumer."""
+
+    def _brpop_read(self, **options: Any) -> bool | None:
+        try:
+            read: bool | None = super()._brpop_read(**options)
+        except UNREADABLE as error:
+            metrics.DROPPED.labels("unreadable").inc()
+            logger.warning("a list element is dropped, unreadable: %r", error)
+            return None
+        return read
+
+
+class Transport(redis.Transport):
+    """The Redis transport with our channel."""
+
+    Channel = Channel

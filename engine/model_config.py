@@ -52,6 +52,7 @@ class ModelConfig:
     @classmethod
     def from_folder(cls, folder: Path) -> ModelConfig:
         """Read `folder`/config.json; ModelLoadError, or UnsupportedModelError naming what is not implemented."""
+        from huggingface_hub.errors import StrictDataclassError  # noqa: PLC0415  as below
         from transformers import AutoConfig, GenerationConfig  # noqa: PLC0415  slow to import
 
         model_type = _model_type(folder)
@@ -66,8 +67,8 @@ class ModelConfig:
                 if (folder / "generation_config.json").is_file()
                 else None
             )
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise ModelLoadError(f"{folder}: config.json can't be used: {error}") from error
+        except (OSError, ValueError, TypeError, KeyError, StrictDataclassError) as error:
+            raise ModelLoadError(f"{folder}: config.json can't be used: {' '.join(str(error).split())}") from error
         eos = _token_ids(config.eos_token_id) + _token_ids(generation.eos_token_id if generation else None)
         return cls._from_config(folder, config, tuple(dict.fromkeys(eos)))
 

@@ -27,5 +27,5 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
         if any((folder / name).is_file() for name in _OTHER_FILES):
             return AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # tokenizers raises bare Exception for a malformed file
-        raise ModelLoadError(f"{folder}: the tokenizer can't be read: {error}") from error
+        raise ModelLoadError(f"{folder}: the tokenizer can't be read: {' '.join(str(error).split())}") from error
     return None

@@ -1,0 +1,122 @@
+"""The reference attention against the textbook formula in float64, over caches full of NaN between what was written."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from thothy_ai.kernels.attention import AttentionBatch, paged_attention
+
+
+@dataclass(frozen=True)
+class Case:
+    q: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    batch: AttentionBatch
+
+
+def make_case(
+    lengths: list[tuple[int, int]], *, heads: int, kv_heads: int, dim: int, block_size: int, seed: int, spare: int = 0
+) -> Case:
+    """Sequences of (queries, context) tokens over shuffled blocks; `spare` more rows of q than tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    counts = [-(-context // block_size) for _, context in lengths]
+    blocks = (1 + torch.randperm(sum(counts) + 3, generator=generator))[: sum(counts)].split(counts)
+    tables = torch.zeros(len(lengths), max(counts) + 1, dtype=torch.int32)
+    shape = (sum(counts) + 4, block_size, kv_heads, dim)
+    k_cache, v_cache = torch.full(shape, torch.nan), torch.full(shape, torch.nan)
+    for row, (owned, (_, context)) in enumerate(zip(blocks, lengths, strict=True)):
+        tables[row, : len(owned)] = owned
+        slots = (owned[:, None] * block_size + torch.arange(block_size)).flatten()[:context]
+        for cache in (k_cache, v_cache):
+            cache.view(-1, kv_heads, dim)[slots] = torch.randn(context, kv_heads, dim, generator=generator)
+    queries = [query for query, _ in lengths]
+    decodes = next((i for i, query in enumerate(queries) if query > 1), len(queries))
+    batch = AttentionBatch(
+        block_tables=tables,
+        context_lens=torch.tensor([context for _, context in lengths], dtype=torch.int32),
+        query_starts=torch.tensor([0, *queries]).cumsum(0).to(torch.int32),
+        num_decode=decodes,
+        query_lens=tuple(queries),
+        kv_lens=tuple(context for _, context in lengths),
+    )
+    return Case(torch.randn(sum(queries) + spare, heads, dim, generator=generator), k_cache, v_cache, batch)
+
+
+def textbook(case: Case, scale: float) -> Tensor:
+    """One query and one head at a time, in float64."""
+    size, kv_heads = case.k_cache.shape[1:3]
+    heads, token, out = case.q.shape[1], 0, torch.zeros_like(case.q, dtype=torch.float64)
+    for row, (queries, context) in enumerate(zip(case.batch.query_lens, case.batch.kv_lens, strict=True)):
+        for offset in range(queries):
+            seen = range(context - queries + offset + 1)
+            places = [(int(case.batch.block_tables[row, i // size]), i % size) for i in seen]
+            for head in range(heads):
+                kv_head = head // (heads // kv_heads)
+                keys = torch.stack([case.k_cache[block, slot, kv_head] for block, slot in places]).double()
+                values = torch.stack([case.v_cache[block, slot, kv_head] for block, slot in places]).double()
+                weights = (keys @ case.q[token, head].double() * scale).softmax(0)
+                out[token, head] = weights @ values
+            token += 1
+    return out
+
+
+def check(case: Case, scale: float = 0.21) -> None:
+    out = paged_attention(case.q, case.k_cache, case.v_cache, case.batch, scale)
+    assert out.dtype == case.q.dtype
+    torch.testing.assert_close(out.double(), textbook(case, scale), atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 4, 8), (9, 3, 16), (5, 1, 6), (8, 2, 33)])
+@pytest.mark.parametrize("block_size", [1, 3, 16])
+def test_mixed_steps(heads: int, kv_heads: int, dim: int, block_size: int) -> None:
+    lengths = [(1, 17), (1, 1), (1, 5), (1, 33), (7, 7), (3, 20), (16, 31), (2, 2)]
+    check(make_case(lengths, heads=heads, kv_heads=kv_heads, dim=dim, block_size=block_size, seed=block_size))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_decode_batches(seed: int) -> None:
+    rng = random.Random(seed)
+    lengths = [(1, rng.choice([1, 2, 15, 16, 17, rng.randint(1, 90)])) for _ in range(rng.randint(1, 25))]
+    check(make_case(lengths, heads=6, kv_heads=2, dim=8, block_size=rng.choice([2, 4, 16]), seed=seed))
+
+
+def test_one_query_rows_may_stand_among_the_prefills() -> None:
+    case = make_case([(1, 9), (5, 9), (1, 14)], heads=4, kv_heads=2, dim=8, block_size=4, seed=3)
+    assert case.batch.num_decode == 1
+    check(case)
+
+
+def test_sequences_share_blocks() -> None:
+    case = make_case([(1, 12), (4, 12)], heads=4, kv_heads=2, dim=8, block_size=4, seed=5)
+    case.batch.block_tables[1, :2] = case.batch.block_tables[0, :2]
+    check(case)
+
+
+def test_padded_rows_come_back_as_zeros() -> None:
+    case = make_case([(1, 12), (4, 12)], heads=4, kv_heads=2, dim=8, block_size=4, seed=6, spare=3)
+    out = paged_attention(case.q, case.k_cache, case.v_cache, case.batch, 0.3)
+    assert torch.equal(out[5:], torch.zeros(3, 4, 8))
+    check(case)
+
+
+def test_bfloat16() -> None:
+    case = make_case([(1, 40), (1, 3), (9, 30)], heads=6, kv_heads=2, dim=16, block_size=16, seed=7)
+    half = Case(case.q.bfloat16(), case.k_cache.bfloat16(), case.v_cache.bfloat16(), case.batch)
+    out = paged_attention(half.q, half.k_cache, half.v_cache, half.batch, 0.25)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.double(), textbook(half, 0.25), atol=1.5e-2, rtol=1e-2)
+
+
+def test_a_batch_of_no_sequences() -> None:
+    batch = AttentionBatch(
+        torch.zeros(0, 1, dtype=torch.int32), torch.zeros(0, dtype=torch.int32), torch.zeros(1, dtype=torch.int32),
+        0, (), (),
+    )  # fmt: skip
+    cache = torch.zeros(2, 4, 2, 8)
+    assert paged_attention(torch.zeros(0, 4, 8), cache, cache, batch, 1.0).shape == (0, 4, 8)

@@ -1,0 +1,72 @@
+"""From tokens to text as they come: whole characters only, and nothing that may yet be part of a stop string."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+
+from thothy_ai.engine.token_bytes import TokenBytes
+
+
+class Detokenizer:
+    """One request's text so far. Bytes that begin a character wait for its end, and are dropped if it never comes."""
+
+    def __init__(self, vocabulary: TokenBytes) -> None:
+        self._vocabulary = vocabulary
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._at_start = vocabulary.drops_first_space
+
+    def push(self, tokens: Sequence[int]) -> str:
+        """The text that these tokens complete."""
+        text = self._decoder.decode(self._vocabulary.of(tokens))
+        if self._at_start and text:
+            self._at_start = False
+            text = text.removeprefix(" ")
+        return text
+
+
+class StopStrings:
+    """Finds the stop string that is complete first, and cuts the text before it.
+
+    What comes out depends on the characters that went in, not on how they were cut into pieces.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = tuple(stops)
+        self._longest = max(map(len, stops), default=0)
+        self._held = ""
+        self.hit = False
+
+    def push(self, text: str) -> str:
+        """The text that is decided now: it holds no stop string and no beginning of one at its end."""
+        if not self._stops or self.hit:
+            return "" if self.hit else text
+        self._held += text
+        start = self._first_stop()
+        if start is None:
+            return self._release(len(self._held) - self._undecided())
+        self.hit = True
+        decided, self._held = self._held[:start], ""
+        return decided
+
+    def flush(self) -> str:
+        """What was held back, now that no more text comes."""
+        return self._release(len(self._held))
+
+    def _release(self, count: int) -> str:
+        decided, self._held = self._held[:count], self._held[count:]
+        return decided
+
+    def _first_stop(self) -> int | None:
+        """Where the stop string begins that ends first; of those that end together, the longest."""
+        found = ((self._held.find(stop), stop) for stop in self._stops)
+        ends = [(start + len(stop), start) for start, stop in found if start >= 0]
+        return min(ends)[1] if ends else None
+
+    def _undecided(self) -> int:
+        """Length of the longest end of the text that a stop string begins with."""
+        longest = min(self._longest - 1, len(self._held))
+        return next((n for n in range(longest, 0, -1) if self._begins_a_stop(self._held[-n:])), 0)
+
+    def _begins_a_stop(self, text: str) -> bool:
+        return any(stop.startswith(text) for stop in self._stops)

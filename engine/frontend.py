@@ -1,0 +1,193 @@
+"""The engine's text edge: requests in, token ids to the core; tokens out, text to whoever asked.
+
+    submit ──▶ input thread: template, tokenizer, grammar ──▶ core
+    sink   ◀── output thread: detokenizer, stop strings   ◀── core's events, once a step
+
+Neither thread is the core's: its events are only queued there. The input thread says what it opens through the same
+queue as the core's events come, so the output thread alone owns the streams, and knows each before its first token.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, GenerationRequest
+from thothy_ai.engine.backend import Failure, Output, Sink
+from thothy_ai.engine.core_api import Core, CoreRequest, Event, FinishedEvent, OnEvents
+from thothy_ai.engine.errors import EngineError, EngineLostError, InvalidRequestError
+from thothy_ai.engine.grammar import GrammarCompiler
+from thothy_ai.engine.prompts import PromptEncoder
+from thothy_ai.engine.stream import Stream
+from thothy_ai.engine.token_bytes import TokenBytes
+
+log = logging.getLogger(__name__)
+
+Work = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TextTools:
+    """What a model's tokenizer is needed for."""
+
+    prompts: PromptEncoder
+    grammars: GrammarCompiler
+    vocabulary: TokenBytes
+
+
+class Frontend:
+    """Implements `Backend` over a core, which `make_core` builds around the frontend's event queue."""
+
+    def __init__(self, tools: TextTools, make_core: Callable[[OnEvents], Core]) -> None:
+        self._tools = tools
+        self._inputs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._outputs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._gate = threading.Lock()  # guards what follows
+        self._open: set[str] = set()
+        self._refused = 0
+        self._stopped = False
+        self._streams: dict[str, Stream] = {}  # this and the next are the output thread's own
+        self._closing = False
+        self._core = make_core(lambda events: self._outputs.put(partial(self._take, events)))
+        for name, work in (("engine-input", self._inputs), ("engine-output", self._outputs)):
+            threading.Thread(target=_work_off, args=(work,), name=name, daemon=True).start()
+
+    def submit(self, request: GenerationRequest, sink: Sink) -> None:
+        """Queue a request for the input thread."""
+        stream = Stream(request, sink, self._tools.vocabulary)
+        with self._gate:
+            refusal = self._refusal(request.id)
+            if refusal is None:
+                self._open.add(request.id)
+                self._inputs.put(partial(self._prepare, stream))
+                return
+        sink([Failure(request.id, refusal)])
+
+    def abort(self, request_id: str) -> None:
+        """End a request early, behind its own submission."""
+        self._inputs.put(partial(self._core.abort, request_id))
+
+    def stats(self) -> EngineStats:
+        """The core's, and what was refused before it got there."""
+        stats = self._core.stats()
+        return replace(stats, requests_refused=stats.requests_refused + self._refused)
+
+    def info(self) -> EngineInfo:
+        """The core's."""
+        return self._core.info()
+
+    def drain(self) -> None:
+        """Take nothing new."""
+        self._core.drain()
+
+    def stop(self) -> None:
+        """End the core and both threads; what is in flight ends with EngineLostError."""
+        with self._gate:
+            if self._stopped:
+                return
+            self._stopped = True
+        self._inputs.put(self._core.stop)
+        self._inputs.put(partial(self._outputs.put, self._close))
+        self._inputs.put(None)
+
+    def _refusal(self, request_id: str) -> EngineError | None:
+        if self._stopped:
+            return EngineLostError("the engine has stopped")
+        if request_id in self._open:
+            return InvalidRequestError(f"a request with id {request_id!r} is in flight")
+        return None
+
+    # ---- the input thread
+
+    def _prepare(self, stream: Stream) -> None:
+        """Open the stream, then hand its request to the core; what goes wrong ends this request only."""
+        request = stream.request
+        self._outputs.put(partial(self._streams.__setitem__, request.id, stream))
+        try:
+            prepared = self._core_request(request)
+        except Exception as error:  # noqa: BLE001  tokenizers come with the model and raise what they like
+            with self._gate:
+                self._refused += 1
+            self._outputs.put(partial(self._fail, request.id, _typed(error)))
+            return
+        try:
+            self._core.submit(prepared)
+        except EngineError as error:
+            self._outputs.put(partial(self._fail, request.id, error))
+
+    def _core_request(self, request: GenerationRequest) -> CoreRequest:
+        prompt = self._tools.prompts.encode(request)
+        grammar = None if request.schema is None else self._tools.grammars.compile(request.schema)
+        return CoreRequest(request.id, prompt, request.sampling, grammar, request.profile, request.salt)
+
+    # ---- the output thread
+
+    def _take(self, events: list[Event]) -> None:
+        """Turn a step's events into text; each sink is called once, with all that is its own."""
+        outputs: dict[Sink, list[Output]] = defaultdict(list)
+        for event in events:
+            if (stream := self._streams.get(event.id)) is not None:
+                outputs[stream.sink] += self._advanced(stream, event)
+        for sink, gained in outputs.items():
+            if gained:
+                _call(sink, gained)
+        self._end_if_closed()
+
+    def _advanced(self, stream: Stream, event: Event) -> list[Output]:
+        if isinstance(event, FinishedEvent):
+            self._forget(event.id)
+            return stream.finish(event)
+        was_stopped = stream.stopped
+        gained = stream.take(event.tokens)
+        if stream.stopped and not was_stopped:
+            self._core.abort(event.id, FinishReason.STOP)
+        return gained
+
+    def _fail(self, request_id: str, error: EngineError) -> None:
+        stream = self._streams[request_id]
+        self._forget(request_id)
+        _call(stream.sink, [Failure(request_id, error)])
+        self._end_if_closed()
+
+    def _forget(self, request_id: str) -> None:
+        del self._streams[request_id]
+        with self._gate:
+            self._open.discard(request_id)
+
+    def _close(self) -> None:
+        self._closing = True
+        self._end_if_closed()
+
+    def _end_if_closed(self) -> None:
+        """The thread ends once the stopped core has accounted for everything that was in flight."""
+        if self._closing and not self._streams:
+            self._outputs.put(None)
+
+
+def _work_off(work: queue.SimpleQueue[Work | None]) -> None:
+    """Run what comes, until None; nothing that goes wrong ends the thread."""
+    while (item := work.get()) is not None:
+        try:
+            item()
+        except Exception:
+            log.exception("the engine's text edge failed at %r", item)
+
+
+def _call(sink: Sink, outputs: list[Output]) -> None:
+    try:
+        sink(outputs)
+    except Exception:
+        log.exception("whoever asked for %s could not be told", ", ".join(output.id for output in outputs))
+
+
+def _typed(error: Exception) -> EngineError:
+    """The error itself, or one that says which request it belongs to instead of which line."""
+    if isinstance(error, EngineError):
+        return error
+    log.error("a request could not be prepared", exc_info=error)
+    return InvalidRequestError(f"the request could not be prepared: {error!r}")

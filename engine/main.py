@@ -1,0 +1,168 @@
+"""The engine's process: loads a model, serves it at a URL, and ends in an orderly way.
+
+Exit codes: 0 after SIGTERM or SIGINT, 2 if it can't start, 70 if a step failed (the device's state can't be trusted
+after that; whoever supervises the process starts a new one).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from thothy_ai.engine.address import parse_address
+from thothy_ai.engine.backend import Backend
+from thothy_ai.engine.errors import EngineError, InvalidRequestError
+from thothy_ai.engine.null import NullEngine
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.server import EngineServer
+
+if TYPE_CHECKING:
+    from thothy_ai.engine.core import EngineCore
+
+log = logging.getLogger(__name__)
+
+CANNOT_START = 2
+STEP_FAILED = 70
+_GOODBYE_SECONDS = 10.0  # for the last step to end and the last frames to leave
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A backend that is ready for requests; a null engine has no core."""
+
+    backend: Backend
+    core: EngineCore | None
+
+
+def run_engine(options: EngineOptions) -> None:
+    """Serve until SIGTERM or SIGINT; raises SystemExit with the codes above."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        parse_address(options.url)
+        engine = _load(options)
+        code = asyncio.run(_serve(engine, options))
+    except (EngineError, ModuleNotFoundError, OSError) as error:
+        sys.stderr.write(f"thothy engine: {error}\n")
+        raise SystemExit(CANNOT_START) from error
+    if code:
+        raise SystemExit(code)
+
+
+def _load(options: EngineOptions) -> Engine:
+    if options.null:
+        return Engine(NullEngine(options.null_latency), None)
+    if options.model is None:
+        raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
+    from thothy_ai.engine.resident import load_engine  # noqa: PLC0415  brings torch along; a null engine has none
+
+    frontend, core = load_engine(options.model, options)
+    return Engine(frontend, core)
+
+
+async def _serve(engine: Engine, options: EngineOptions) -> int:
+    server = EngineServer(engine.backend, options.url)
+    await server.start()
+    ending = _Ending()
+    ending.watch_signals()
+    if engine.core is not None:
+        ending.watch_core(engine.core)
+    with _metrics(engine.backend, options):
+        sys.stdout.write(_ready_line(engine.backend, server.url))
+        sys.stdout.flush()
+        await ending.asked.wait()
+        await _drain(engine.backend, server, ending, options.drain_seconds)
+        await _shut_down(engine.backend, server, ending)
+    failure = engine.core.failure if engine.core else None
+    if failure is not None:
+        log.critical("%s", failure)
+    return STEP_FAILED if failure else 0
+
+
+class _Ending:
+    """What makes the engine end: `asked` by a signal, `hurried` by a second one; both by the end of its core."""
+
+    def __init__(self) -> None:
+        self.asked, self.hurried, self.core_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def watch_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._signalled)
+
+    def watch_core(self, core: EngineCore) -> None:
+        """In a daemon thread: a step that hangs must not keep the process from ending."""
+
+        def wait() -> None:
+            core.join()
+            with contextlib.suppress(RuntimeError):  # the loop has gone first
+                self._loop.call_soon_threadsafe(self._core_has_ended)
+
+        threading.Thread(target=wait, name="engine-watch", daemon=True).start()
+
+    def _signalled(self) -> None:
+        (self.hurried if self.asked.is_set() else self.asked).set()
+
+    def _core_has_ended(self) -> None:
+        for event in (self.core_ended, self.asked, self.hurried):
+            event.set()
+
+
+async def _drain(backend: Backend, server: EngineServer, ending: _Ending, seconds: float) -> None:
+    """Finish what is in flight, as long as nobody hurries."""
+    if ending.hurried.is_set():
+        return
+    backend.drain()
+    log.info("draining, for at most %g s", seconds)
+    await _first_of(seconds, server.wait_settled(), ending.hurried.wait())
+
+
+async def _shut_down(backend: Backend, server: EngineServer, ending: _Ending) -> None:
+    """Stop the backend and let clients hear how it ended."""
+    backend.stop()
+    if not isinstance(backend, NullEngine):
+        await _first_of(_GOODBYE_SECONDS, ending.core_ended.wait())
+    await _first_of(_GOODBYE_SECONDS, server.wait_settled())
+    await server.close()
+
+
+async def _first_of(seconds: float, *waits: Awaitable[object]) -> None:
+    """Return when one of them is done or the time is up."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _metrics(backend: Backend, options: EngineOptions) -> Iterator[None]:
+    """Serve metrics if a port is set."""
+    if not options.metrics_port:
+        yield
+        return
+    from prometheus_client import start_http_server  # noqa: PLC0415  an engine without metrics does not need it
+
+    from thothy_ai.engine.metrics import registry_of  # noqa: PLC0415  as above
+
+    server, thread = start_http_server(options.metrics_port, options.metrics_host, registry_of(backend))
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _ready_line(backend: Backend, url: str) -> str:
+    info = backend.info()
+    return (
+        f"thothy engine: ready at {url} model={info.model} device={info.device} dtype={info.dtype} "
+        f"context={info.max_context} kv_blocks={info.num_blocks}x{info.block_size}\n"
+    )

@@ -1,0 +1,117 @@
+"""From a request to prompt tokens: the model's chat template and tokenizer.
+
+Only the template may write special tokens. A message that spells one out (`<|im_end|>` in a source text) is encoded by
+a copy of the tokenizer that knows no special tokens, so that it stays text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer
+
+from thothy_ai.engine.api import GenerationRequest, Message
+from thothy_ai.engine.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+class PromptEncoder:
+    """Turns requests into token ids. Used by one thread."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        self._tokenizer = tokenizer
+        self._backend: Tokenizer = tokenizer.backend_tokenizer
+        self._backend.no_padding()
+        self._backend.no_truncation()
+        self._literals = _literals(self._backend)
+
+    def encode(self, request: GenerationRequest) -> tuple[int, ...]:
+        """Prompt tokens; InvalidRequestError for a request without a prompt, or one that can't be one.
+
+        `text` is taken as a whole prompt: special tokens in it count, and the tokenizer adds its own.
+        """
+        if sum((bool(request.messages), request.text is not None, bool(request.token_ids))) != 1:
+            raise InvalidRequestError("give exactly one of messages, text and token_ids")
+        if request.token_ids:
+            return request.token_ids
+        if request.text is not None:
+            _check_unicode(request.text)
+            return tuple(self._backend.encode(request.text).ids)
+        for message in request.messages:
+            _check_unicode(message.role)
+            _check_unicode(message.content)
+        return self._encode_chat(request)
+
+    def _encode_chat(self, request: GenerationRequest) -> tuple[int, ...]:
+        neutral = _Neutral()
+        messages = [self._defused(message, neutral) for message in request.messages]
+        rendered = self._render(messages, thinks=request.schema is None)
+        tokens: list[int] = []
+        for text, is_content in neutral.pieces(rendered):
+            encoder = self._text_only if is_content else self._backend
+            tokens += encoder.encode(text, add_special_tokens=False).ids
+        return tuple(tokens)
+
+    def _defused(self, message: Message, neutral: _Neutral) -> Message:
+        if self._literals.search(message.role):
+            raise InvalidRequestError("a message's role spells out a special token")
+        if not self._literals.search(message.content):
+            return message
+        return Message(message.role, neutral.hide(message.content))
+
+    def _render(self, messages: Sequence[Message], *, thinks: bool) -> str:
+        """Apply the chat template. Under a grammar a model has no room to think aloud, and is told so if it can be."""
+        if not self._tokenizer.chat_template:
+            raise InvalidRequestError("the model has no chat template: send text instead of messages")
+        plain = [{"role": message.role, "content": message.content} for message in messages]
+        options: dict[str, Any] = {} if thinks else {"enable_thinking": False}
+        try:
+            rendered = self._tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True, **options)
+        except Exception as error:  # a template is a program that came with the model, and raises what it likes
+            raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
+        return str(rendered)
+
+    @cached_property
+    def _text_only(self) -> Tokenizer:
+        """The tokenizer without its added tokens."""
+        state = json.loads(self._backend.to_str())
+        return Tokenizer.from_str(json.dumps(state | {"added_tokens": []}))
+
+
+class _Neutral:
+    """Contents that are kept out of the template's sight; a name nobody can guess stands in for each."""
+
+    def __init__(self) -> None:
+        self._nonce = secrets.token_hex(8)
+        self._contents: list[str] = []
+
+    def hide(self, content: str) -> str:
+        self._contents.append(content)
+        return f"[{self._nonce}:{len(self._contents) - 1}]"
+
+    def pieces(self, rendered: str) -> list[tuple[str, bool]]:
+        """Cut a rendered chat into (text, whether it is a hidden content)."""
+        parts = re.split(rf"\[{self._nonce}:(\d+)\]", rendered)
+        hidden = ((self._contents[int(part)], True) if at % 2 else (part, False) for at, part in enumerate(parts))
+        return [piece for piece in hidden if piece[0]]
+
+
+def _literals(tokenizer: Tokenizer) -> re.Pattern[str]:
+    """Matches every added token's text; those of white space only are no control tokens."""
+    added = (token.content for token in tokenizer.get_added_tokens_decoder().values())
+    texts = sorted((text for text in added if text.strip()), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, texts)) or r"(?!)")
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"the prompt is not valid Unicode: a lone surrogate at {error.start}") from error

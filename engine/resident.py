@@ -1,0 +1,59 @@
+"""A model made resident: loaded, wrapped in a core, with its text edge in front, and started."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from thothy_ai.engine.build import build_core, resolve_device, resolve_dtype
+from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core_api import OnEvents
+from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError
+from thothy_ai.engine.frontend import Frontend, TextTools
+from thothy_ai.engine.grammar import GrammarCompiler
+from thothy_ai.engine.loader import LoadedModel, load_model
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.prompts import PromptEncoder
+from thothy_ai.engine.token_bytes import token_bytes
+
+
+def load_engine(model: Path, options: EngineOptions) -> tuple[Frontend, EngineCore]:
+    """Load and start; ModelLoadError or one of its kind says in one line why it can't be."""
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    device = resolve_device(options.device)
+    dtype = resolve_dtype(options.dtype, device)
+    try:
+        loaded = load_model(model, device=device, dtype=dtype, cache_dir=options.cache_dir)
+        return _start(loaded, options)
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemoryError(f"{model} does not fit {device}: {error}") from error
+
+
+def text_tools(loaded: LoadedModel) -> TextTools:
+    """What the frontend needs of a model; ModelLoadError without a tokenizer."""
+    tokenizer = loaded.tokenizer
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise ModelLoadError(f"{loaded.name} has no tokenizer.json, nor anything that one can be made of")
+    return TextTools(
+        PromptEncoder(tokenizer),
+        GrammarCompiler(tokenizer, loaded.config.vocab_size, loaded.config.eos_token_ids),
+        token_bytes(tokenizer.backend_tokenizer),
+    )
+
+
+def _start(loaded: LoadedModel, options: EngineOptions) -> tuple[Frontend, EngineCore]:
+    cores: list[EngineCore] = []
+
+    def make_core(on_events: OnEvents) -> EngineCore:
+        cores.append(build_core(loaded, options, on_events))
+        return cores[0]
+
+    frontend = Frontend(text_tools(loaded), make_core)
+    gc.collect()
+    gc.freeze()  # what was loaded stays: the collector need not walk it again
+    cores[0].start()
+    return frontend, cores[0]

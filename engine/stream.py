@@ -1,0 +1,78 @@
+"""One request on its way out: its tokens become text, deltas and in the end a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult
+from thothy_ai.engine.backend import Failure, Output, Sink
+from thothy_ai.engine.core_api import FinishedEvent
+from thothy_ai.engine.detokenizer import Detokenizer, StopStrings
+from thothy_ai.engine.token_bytes import TokenBytes
+
+
+class Stream:
+    """Owned by the frontend's output thread. Tokens behind a stop string are cut, its own included."""
+
+    def __init__(self, request: GenerationRequest, sink: Sink, vocabulary: TokenBytes) -> None:
+        self.request, self.sink = request, sink
+        self._detokenizer = Detokenizer(vocabulary)
+        self._stops = StopStrings(request.sampling.stop)
+        self._texts: list[str] = []
+        self._tokens: list[int] = []
+        self._sent = 0  # tokens that went out in deltas
+
+    @property
+    def stopped(self) -> bool:
+        """A stop string was found: nothing more belongs to the text."""
+        return self._stops.hit
+
+    def take(self, tokens: Sequence[int]) -> list[Output]:
+        """Add tokens; a delta if the request streams and they decided some text."""
+        if self.stopped:
+            return []
+        text = self._add_one_by_one(tokens) if self.request.sampling.stop else self._add(tokens)
+        return self._delta(text)
+
+    def finish(self, event: FinishedEvent) -> list[Output]:
+        """The last of the text, and the result; or the error it ended with."""
+        if event.error is not None and not self.stopped:
+            return [Failure(self.request.id, event.error)]
+        text = self._stops.flush()
+        self._texts.append(text)
+        return [*self._delta(text, last=True), self._result(event)]
+
+    def _add(self, tokens: Sequence[int]) -> str:
+        self._tokens += tokens
+        text = self._stops.push(self._detokenizer.push(tokens))
+        self._texts.append(text)
+        return text
+
+    def _add_one_by_one(self, tokens: Sequence[int]) -> str:
+        """Up to the token that completes a stop string."""
+        texts: list[str] = []
+        for token in tokens:
+            texts.append(self._add((token,)))
+            if self.stopped:
+                break
+        return "".join(texts)
+
+    def _delta(self, text: str, *, last: bool = False) -> list[Output]:
+        unsent = self._tokens[self._sent :]
+        if not self.request.stream or not (text or (last and unsent)):
+            return []
+        self._sent = len(self._tokens)
+        return [Delta(self.request.id, text, tuple(unsent))]
+
+    def _result(self, event: FinishedEvent) -> GenerationResult:
+        return GenerationResult(
+            id=self.request.id,
+            text="".join(self._texts),
+            token_ids=tuple(self._tokens),
+            finish_reason=FinishReason.STOP if self.stopped else event.reason,
+            prompt_tokens=event.prompt_tokens,
+            cached_tokens=event.cached_tokens,
+            output_tokens=len(self._tokens),
+            compute_seconds=event.compute_seconds,
+            preemptions=event.preemptions,
+        )

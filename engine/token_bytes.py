@@ -1,0 +1,83 @@
+"""What bytes each token stands for, so that text can be put together without a tokenizer's help.
+
+Two families write tokens as text: byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM) maps each byte to a printable
+character; SentencePiece (Llama 2, Mistral) writes a space as U+2581 and a lone byte as <0x0A>.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from thothy_ai.engine.errors import UnsupportedModelError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+_SPACE_MARK = "\u2581"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBytes:
+    """`table[token]`; special tokens and holes in the vocabulary stand for nothing.
+
+    `drops_first_space`: the tokenizer puts a space before a text, which decoding takes away again.
+    """
+
+    table: tuple[bytes, ...]
+    drops_first_space: bool
+
+    def of(self, tokens: Iterable[int]) -> bytes:
+        """The bytes of tokens in a row; ids beyond the vocabulary stand for nothing."""
+        table = self.table
+        return b"".join(table[token] for token in tokens if token < len(table))
+
+
+def token_bytes(tokenizer: Tokenizer) -> TokenBytes:
+    """Read a tokenizer's vocabulary; UnsupportedModelError for a family that is neither of the two."""
+    steps = _steps(json.loads(tokenizer.decoder.__getstate__())) if tokenizer.decoder else []
+    kinds = {step["type"] for step in steps}
+    if "ByteLevel" in kinds:
+        read, drops = _byte_level, False
+    elif kinds & {"Metaspace", "ByteFallback"}:
+        read, drops = _sentence_piece, any(_drops_space(step) for step in steps)
+    else:
+        raise UnsupportedModelError(f"a tokenizer that decodes by {', '.join(sorted(kinds)) or 'nothing'}")
+    table = {id_: read(token) for token, id_ in tokenizer.get_vocab(with_added_tokens=False).items()}
+    for id_, added in tokenizer.get_added_tokens_decoder().items():
+        table[id_] = b"" if added.special else added.content.encode()
+    return TokenBytes(tuple(table.get(id_, b"") for id_ in range(max(table, default=-1) + 1)), drops)
+
+
+def _steps(decoder: dict[str, Any]) -> list[dict[str, Any]]:
+    return decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+
+
+def _drops_space(step: dict[str, Any]) -> bool:
+    if step["type"] == "Metaspace":
+        return bool(step["prepend_scheme"] != "never")
+    return bool(step["type"] == "Strip" and step["content"] == " " and step["start"] > 0)
+
+
+def _byte_level(token: str) -> bytes:
+    return b"".join(_BYTE_OF.get(character, character.encode()) for character in token)
+
+
+def _sentence_piece(token: str) -> bytes:
+    byte = _BYTE_TOKEN.fullmatch(token)
+    return bytes.fromhex(byte[1]) if byte else token.replace(_SPACE_MARK, " ").encode()
+
+
+def _byte_alphabet() -> dict[str, bytes]:
+    """GPT-2's map: printable Latin-1 characters stand for themselves, the other bytes for U+0100 and up, in order."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = [byte for byte in range(256) if byte not in printable]
+    alphabet = {chr(byte): bytes([byte]) for byte in printable}
+    return alphabet | {chr(256 + index): bytes([byte]) for index, byte in enumerate(others)}
+
+
+_BYTE_OF = _byte_alphabet()

@@ -64,10 +64,13 @@ class FakeClient:
         self.draining = False
         self.delay = delay
         self.submitted: list[GenerationRequest] = []
-        self.running = 0
-        self.most_running = 0
         self.session_id = str(uuid4())
         self.started_at = time.time()
+
+    def renew(self) -> None:
+        """The engine was started anew."""
+        self.draining = False
+        self.session_id = str(uuid4())
 
     async def start(self) -> None:
         self._reach()

@@ -38,8 +38,11 @@ class Lane:
             async with self._changed:
                 await self._changed.wait_for(lambda: not self._alone and not self._sharing)
                 self._alone = True
-        finally:
+        except asyncio.CancelledError:
             self._waiting_alone -= 1
+            await self._wake()
+            raise
+        self._waiting_alone -= 1
         try:
             yield
         finally:

@@ -1,0 +1,127 @@
+"""A queue under test: quick settings, a producer of echo jobs, and what Postgres holds of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+from echo_kind import Echo
+from fake_engine import FakeClient
+from sqlalchemy import Engine, text
+
+from thothy_ai.db.statements import statement
+from thothy_ai.producer import Producer
+from thothy_ai.settings import Settings
+from thothy_ai.worker.foreman import Foreman
+from thothy_ai.worker.hints import Hint
+
+QUICK = {
+    "kinds": ("echo_kind",),
+    "engine_url": "unix:///nowhere/engine.sock",
+    "worker_in_flight": 16,
+    "lease_seconds": 2,
+    "heartbeat_seconds": 0.1,
+    "drain_deadline_seconds": 5,
+    "retry_base_seconds": 0.05,
+    "dispatch_interval_seconds": 0.05,
+    "dispatch_timeout_seconds": 1,
+    "reap_interval_seconds": 0.1,
+}
+
+
+def eventually(holds: Callable[[], object], seconds: float = 20) -> None:
+    """Wait until it holds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"still not so after {seconds} s"
+        time.sleep(0.02)
+
+
+class Queue:
+    """Echo jobs, and every table about them."""
+
+    def __init__(self, settings: Settings, engine: Engine, producer: Producer) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.producer = producer
+
+    def enqueue(self, *texts: str, **options: Any) -> list[UUID]:
+        return [self.producer.enqueue(Echo(text=text), **options).id for text in texts]
+
+    def rows(self, query: str, **parameters: Any) -> list[Any]:
+        with self.engine.begin() as connection:
+            done = connection.execute(text(query), parameters)
+            return list(done) if done.returns_rows else []
+
+    def ask(self, name: str, **parameters: Any) -> Sequence[Any]:
+        with self.engine.begin() as connection:
+            done = connection.execute(statement(name), parameters)
+            return done.all() if done.returns_rows else ()
+
+    def dispatch(self, depth: int = 0) -> list[Hint]:
+        return [Hint(*row) for row in self.ask("dispatch", min_depth=64, depth=depth)]
+
+    def job(self, job_id: UUID) -> Any:
+        return self.rows("SELECT * FROM job WHERE id = :id", id=job_id)[0]
+
+    def outcomes(self, job_id: UUID) -> list[str]:
+        return [row[0] for row in self.rows("SELECT outcome FROM attempt WHERE job_id = :id ORDER BY attempt", id=job_id)]
+
+    def events(self, job_id: UUID) -> list[str]:
+        return [row[0] for row in self.rows("SELECT event FROM job_event WHERE job_id = :id ORDER BY at", id=job_id)]
+
+    def verdicts(self, job_id: UUID) -> list[str]:
+        query = "SELECT verdict FROM artifact WHERE job_id = :id ORDER BY attempt"
+        return [row[0] for row in self.rows(query, id=job_id)]
+
+    def count(self, state: str) -> int:
+        return int(self.rows("SELECT count(*) FROM job WHERE state = :state", state=state)[0][0])
+
+    def open(self) -> int:
+        return int(self.rows("SELECT count(*) FROM job WHERE finished_at IS NULL")[0][0])
+
+
+class Crew:
+    """A foreman without Celery: the test hands it hints itself."""
+
+    def __init__(self, queue: Queue, client: FakeClient, settings: Settings) -> None:
+        self.queue = queue
+        self.client = client
+        self.done: list[Hint] = []
+        self.died = threading.Event()
+        self.foreman = Foreman(settings, f"worker-{id(self)}", lambda _: client, self.done.extend, self.died.set)
+
+    def work(self, *texts: str, **options: Any) -> list[UUID]:
+        """Enqueue, dispatch and hand over."""
+        ids = self.queue.enqueue(*texts, **options)
+        self.hand_over()
+        return ids
+
+    def hand_over(self) -> None:
+        for hint in self.queue.dispatch():
+            self.foreman.hand_over(hint)
+
+    def settle(self, seconds: float = 20) -> None:
+        """Dispatch and hand over until nothing is open."""
+
+        def settled() -> bool:
+            self.hand_over()
+            return not self.queue.open()
+
+        eventually(settled, seconds)
+
+
+@contextmanager
+def crew(queue: Queue, client: FakeClient | None = None, **changes: Any) -> Iterator[Crew]:
+    made = Crew(queue, client or FakeClient(), queue.settings.model_copy(update=changes))
+    made.foreman.start()
+    try:
+        yield made
+    finally:
+        made.foreman.drain(0)
+        assert made.foreman.join(15), "the foreman does not end"
+    assert not made.died.is_set()

@@ -207,8 +207,7 @@ def _read(connection: Connection, since: datetime, until: datetime) -> DrainRepo
         return list(connection.execute(statement(name), parameters))
 
     sessions = tuple(
-        Session(str(row.id), row.model, row.device, row.gpus, row.resident_seconds)
-        for row in rows("report_sessions")
+        Session(str(row.id), row.model, row.device, row.gpus, row.resident_seconds) for row in rows("report_sessions")
     )
     parts = [
         *((row.kind, _finished(row)) for row in rows("report_jobs")),

@@ -6,6 +6,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from thothy_ai.engine.token_bytes import TokenBytes, token_bytes
+
 TEXTS = (
     'The kettle sings while the garden waits for rain; numbers 12, 34 and 567 stay. {"title":"one","points":["two"]}',
     "Die Bäume rauschen im Wind, und das Café öffnet früh. Ça va bien? 你好，世界。 Emoji: 🙂🚀 done.",
@@ -39,3 +41,8 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
+
+
+@pytest.fixture(scope="session")
+def vocabulary(tokenizer: PreTrainedTokenizerFast) -> TokenBytes:
+    return token_bytes(tokenizer.backend_tokenizer)

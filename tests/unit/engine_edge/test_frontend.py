@@ -1,0 +1,302 @@
+"""The frontend over a core that follows a script: text, deltas, stop strings, refusals, and nothing that kills it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from thothy_ai.engine.api import (
+    Delta,
+    EngineInfo,
+    EngineStats,
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    Message,
+    SamplingParams,
+)
+from thothy_ai.engine.backend import Failure, Output
+from thothy_ai.engine.core_api import CoreRequest, FinishedEvent, OnEvents, TokenEvent
+from thothy_ai.engine.errors import (
+    EngineDrainingError,
+    EngineError,
+    EngineLostError,
+    GrammarError,
+    InvalidRequestError,
+    PromptTooLongError,
+)
+from thothy_ai.engine.frontend import Frontend, TextTools
+from thothy_ai.engine.grammar import GrammarCompiler
+from thothy_ai.engine.prompts import PromptEncoder
+from thothy_ai.engine.token_bytes import TokenBytes
+
+PATIENCE = 30
+
+
+@dataclass
+class ScriptedCore:
+    """Notes what it is told; the test says what it answers."""
+
+    on_events: OnEvents
+    refusal: EngineError | None = None
+    submitted: queue.SimpleQueue[CoreRequest] = field(default_factory=queue.SimpleQueue)
+    aborted: queue.SimpleQueue[tuple[str, FinishReason]] = field(default_factory=queue.SimpleQueue)
+    draining: bool = False
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def submit(self, request: CoreRequest) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.submitted.put(request)
+
+    def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
+        self.aborted.put((request_id, reason))
+
+    def stats(self) -> EngineStats:
+        return EngineStats(running=3, requests_refused=1)
+
+    def info(self) -> EngineInfo:
+        return EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 0.0)
+
+    def drain(self) -> None:
+        self.draining = True
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+    def tokens(self, id_: str, *tokens: int) -> None:
+        self.on_events([TokenEvent(id_, tokens)])
+
+    def finish(self, id_: str, reason: FinishReason = FinishReason.STOP, error: EngineError | None = None) -> None:
+        self.on_events([FinishedEvent(id_, reason, 7, 2, 99, 0.5, 1, error)])
+
+
+class Ears:
+    """A sink that a test can wait on."""
+
+    def __init__(self) -> None:
+        self._heard: queue.SimpleQueue[Output] = queue.SimpleQueue()
+
+    def __call__(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            self._heard.put(output)
+
+    def next(self) -> Output:
+        return self._heard.get(timeout=PATIENCE)
+
+    def until_end(self) -> list[Output]:
+        heard = [self.next()]
+        while isinstance(heard[-1], Delta):
+            heard.append(self.next())
+        return heard
+
+    def silent(self) -> bool:
+        return self._heard.empty()
+
+
+@dataclass
+class Stage:
+    frontend: Frontend
+    core: ScriptedCore
+    encode: Callable[[str], list[int]]
+
+    def submit(self, id_: str = "a", *, ears: Ears | None = None, **fields: object) -> Ears:
+        ears = ears or Ears()
+        fields = fields if fields.keys() & {"messages", "token_ids", "text"} else {"text": "hello", **fields}
+        self.frontend.submit(GenerationRequest(id_, **fields), ears)
+        return ears
+
+    def accepted(self) -> CoreRequest:
+        return self.core.submitted.get(timeout=PATIENCE)
+
+
+@pytest.fixture
+def stage(tokenizer: PreTrainedTokenizerFast, vocabulary: TokenBytes) -> Iterator[Stage]:
+    cores: list[ScriptedCore] = []
+
+    def make_core(on_events: OnEvents) -> ScriptedCore:
+        cores.append(ScriptedCore(on_events))
+        return cores[0]
+
+    tools = TextTools(PromptEncoder(tokenizer), GrammarCompiler(tokenizer, 700, (0, 2)), vocabulary)
+    frontend = Frontend(tools, make_core)
+    yield Stage(frontend, cores[0], lambda text: tokenizer.encode(text, add_special_tokens=False))
+    frontend.stop()
+
+
+def test_a_request_becomes_tokens_and_tokens_become_a_result(stage: Stage) -> None:
+    sampling = SamplingParams(max_tokens=9, temperature=0.5)
+    ears = stage.submit(messages=(Message("user", "hello"),), sampling=sampling, profile="hook", salt="tenant")
+    request = stage.accepted()
+    assert (request.id, request.sampling, request.profile, request.salt) == ("a", sampling, "hook", "tenant")
+    assert request.grammar is None
+    tokens = stage.encode("The garden 🙂 waits")
+    for token in tokens:
+        stage.core.tokens("a", token)
+    stage.core.finish("a", FinishReason.LENGTH)
+    assert ears.next() == GenerationResult(
+        "a", "The garden 🙂 waits", tuple(tokens), FinishReason.LENGTH, 7, 2, len(tokens), 0.5, 1
+    )
+
+
+def test_deltas_concatenate_to_the_result(stage: Stage) -> None:
+    ears = stage.submit(stream=True)
+    stage.accepted()
+    tokens = stage.encode("Ça va? 你好，世界。 🚀🚀 done")
+    for token in tokens:
+        stage.core.tokens("a", token)
+    stage.core.tokens("a", *stage.encode("🚀")[:1])
+    stage.core.finish("a")
+    *deltas, result = ears.until_end()
+    assert len(deltas) > 5
+    assert "".join(delta.text for delta in deltas) == result.text == "Ça va? 你好，世界。 🚀🚀 done"
+    assert tuple(token for delta in deltas for token in delta.token_ids) == result.token_ids
+    assert all("\ufffd" not in delta.text for delta in deltas)
+
+
+def test_one_call_a_step_for_all_requests_of_a_sink(stage: Stage) -> None:
+    calls: queue.SimpleQueue[list[Output]] = queue.SimpleQueue()
+    for id_ in ("a", "b"):
+        stage.frontend.submit(GenerationRequest(id_, text="x", stream=True), calls.put)
+        stage.accepted()
+    word = tuple(stage.encode("one"))
+    stage.core.on_events([TokenEvent("a", word), TokenEvent("b", word), TokenEvent("nobody", word)])
+    assert [output.id for output in calls.get(timeout=PATIENCE)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_string_ends_the_text_and_cuts_what_came_meanwhile(stage: Stage, *, stream: bool) -> None:
+    ears = stage.submit(stream=stream, sampling=SamplingParams(stop=("waits for", "zzz")))
+    stage.accepted()
+    tokens = stage.encode("the garden waits for rain")
+    stage.core.tokens("a", *tokens)
+    assert stage.core.aborted.get(timeout=PATIENCE) == ("a", FinishReason.STOP)
+    stage.core.tokens("a", *stage.encode("more"))
+    stage.core.finish("a", FinishReason.LENGTH)
+    *deltas, result = ears.until_end()
+    assert result.text == "the garden "
+    assert result.finish_reason is FinishReason.STOP
+    assert result.output_tokens == len(result.token_ids) < len(tokens)
+    assert result.compute_seconds == 0.5
+    assert "".join(delta.text for delta in deltas) == ("the garden " if stream else "")
+    assert stage.core.aborted.empty()
+
+
+def test_what_a_stop_string_held_back_comes_out_at_the_end(stage: Stage) -> None:
+    ears = stage.submit(stream=True, sampling=SamplingParams(stop=("rain!",)))
+    stage.accepted()
+    stage.core.tokens("a", *stage.encode("for rain"))
+    stage.core.finish("a")
+    *deltas, result = ears.until_end()
+    assert result.text == "for rain" == "".join(delta.text for delta in deltas)
+    assert tuple(token for delta in deltas for token in delta.token_ids) == result.token_ids
+
+
+def test_a_schema_becomes_a_grammar(stage: Stage) -> None:
+    stage.submit(schema='{"type":"object","properties":{"title":{"type":"string"}},"required":["title"]}')
+    grammar = stage.accepted().grammar
+    assert grammar is not None
+    assert grammar.forced()
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"schema": "{"}, GrammarError),
+        ({"text": "\ud800"}, InvalidRequestError),
+        ({"messages": (Message("narrator", "x"),)}, InvalidRequestError),
+        ({"messages": (Message("user", None),)}, InvalidRequestError),
+    ],
+)
+def test_a_bad_request_fails_alone_and_is_counted(
+    stage: Stage, fields: dict[str, object], error: type[EngineError]
+) -> None:
+    ears = stage.submit("bad", **fields)
+    failure = ears.next()
+    assert isinstance(failure, Failure)
+    assert isinstance(failure.error, error)
+    assert stage.frontend.stats().requests_refused == 2
+    stage.submit("good")
+    assert stage.accepted().id == "good"
+
+
+@pytest.mark.parametrize("refusal", [PromptTooLongError("long"), EngineDrainingError("no")])
+def test_the_cores_refusals_come_through_the_sink(stage: Stage, refusal: EngineError) -> None:
+    stage.core.refusal = refusal
+    assert stage.submit().next() == Failure("a", refusal)
+    assert stage.frontend.stats().requests_refused == 1, "the core counts its own"
+
+
+def test_an_error_of_a_running_request_is_its_end(stage: Stage) -> None:
+    ears = stage.submit()
+    stage.accepted()
+    stage.core.tokens("a", *stage.encode("one"))
+    error = GrammarError("grew too complex")
+    stage.core.finish("a", FinishReason.ABORTED, error)
+    assert ears.next() == Failure("a", error)
+
+
+def test_an_id_is_taken_until_its_request_ends(stage: Stage) -> None:
+    first = stage.submit()
+    second = stage.submit().next()
+    assert isinstance(second, Failure)
+    assert "in flight" in str(second.error)
+    stage.accepted()
+    stage.core.finish("a")
+    assert isinstance(first.next(), GenerationResult)
+    stage.submit()
+    assert stage.accepted().id == "a"
+
+
+def test_an_abort_follows_its_submission(stage: Stage) -> None:
+    stage.submit()
+    stage.frontend.abort("a")
+    assert stage.core.aborted.get(timeout=PATIENCE) == ("a", FinishReason.ABORTED)
+    assert stage.accepted().id == "a"
+
+
+def test_a_sink_that_raises_harms_nobody(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(outputs: list[Output]) -> None:
+        raise ValueError("deaf")
+
+    stage.frontend.submit(GenerationRequest("broken", text="x"), broken)
+    ears = stage.submit("fine")
+    for _ in range(2):
+        stage.accepted()
+    stage.core.on_events([FinishedEvent(id_, FinishReason.STOP, 1, 0, 0, 0.0, 0) for id_ in ("broken", "fine")])
+    assert isinstance(ears.next(), GenerationResult)
+    assert "broken" in caplog.text
+
+
+def test_events_of_unknown_requests_are_ignored(stage: Stage) -> None:
+    stage.core.tokens("ghost", 5)
+    stage.core.finish("ghost")
+    ears = stage.submit()
+    stage.accepted()
+    stage.core.finish("a")
+    assert isinstance(ears.next(), GenerationResult)
+
+
+def test_stop_ends_the_core_and_refuses_what_comes_later(stage: Stage) -> None:
+    ears = stage.submit()
+    stage.accepted()
+    stage.frontend.stop()
+    late = stage.submit("late").next()
+    assert isinstance(late, Failure)
+    assert isinstance(late.error, EngineLostError)
+    lost = EngineLostError("stopped")
+    stage.core.finish("a", FinishReason.ABORTED, lost)
+    assert ears.next() == Failure("a", lost)
+    assert stage.core.stopped.wait(PATIENCE)
+
+
+def test_the_rest_is_the_cores(stage: Stage) -> None:
+    stage.frontend.drain()
+    assert stage.core.draining
+    assert stage.frontend.info().model == "m"
+    assert stage.frontend.stats().running == 3

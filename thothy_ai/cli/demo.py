@@ -1,6 +1,6 @@
 """`thothy demo`: the whole path on this machine, from an empty home to a drained queue and a report.
 
-A home of its own keeps the demo's jobs away from a stack that runs here. Data and artifacts stay; processes and ports don't.
+A home of its own keeps the demo away from a stack that runs here. Data and artifacts stay; processes and ports do not.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    shown = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
         number = column.endswith("#")
         shown.add_column(column.rstrip("#"), justify="right" if number else "left", overflow="fold")

@@ -108,7 +108,6 @@ def build_tokenizer(file: GGUFFile) -> PreTrainedTokenizerFast | None:
         tokenizer_object=tokenizer,
         chat_template=file.get("tokenizer.chat_template", str),
         clean_up_tokenization_spaces=False,
-        model_max_length=file.required(".context_length", int),
         **{name: token for name, token in special.items() if token is not None},
     )
 

@@ -17,15 +17,19 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
     """The tokenizer of a Hugging Face folder; None when there is none, ModelLoadError when it can't be read.
 
     A tokenizer.json is taken as it stands: the class that AutoTokenizer picks by model type may rebuild it from the
-    vocabulary alone, and loses what is special about it (SmolLM2's digits, for one).
+    vocabulary alone, and loses what is special about it (SmolLM2's digits, for one). Its length limit is dropped: how
+    long a prompt may be is the engine's to say.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415  slow to import
+    from transformers.tokenization_utils_base import VERY_LARGE_INTEGER  # noqa: PLC0415  as above
 
     try:
         if (folder / "tokenizer.json").is_file():
-            return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+            return PreTrainedTokenizerFast.from_pretrained(
+                folder, local_files_only=True, model_max_length=VERY_LARGE_INTEGER
+            )
         if any((folder / name).is_file() for name in _OTHER_FILES):
-            return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            return AutoTokenizer.from_pretrained(folder, local_files_only=True, model_max_length=VERY_LARGE_INTEGER)
     except Exception as error:  # tokenizers raises bare Exception for a malformed file
         raise ModelLoadError(f"{folder}: the tokenizer can't be read: {' '.join(str(error).split())}") from error
     return None

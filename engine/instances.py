@@ -41,7 +41,7 @@ def instance_text(schema: str) -> str:
         if not isinstance(parsed, dict):
             raise GrammarError("not a JSON schema: an object is wanted")
         value = _Maker(parsed).make(parsed)
-    except (ValueError, KeyError, TypeError, AttributeError, re.error) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise GrammarError(f"not a usable JSON schema: {error}") from error
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
@@ -68,7 +68,8 @@ class _Maker:
             return schema["enum"][0]
         for choice in ("anyOf", "oneOf"):
             if choice in schema:
-                return self.make({**schema, choice: [], **self._resolved(schema[choice][0])}, depth + 1)
+                others = {key: schema[key] for key in schema if key != choice}
+                return self.make(others | dict(self._resolved(schema[choice][0])), depth + 1)
         return self._typed(schema, depth)
 
     def _typed(self, schema: Schema, depth: int) -> object:
@@ -126,7 +127,8 @@ class _Maker:
 def _texts(start: int) -> Iterator[str]:
     """Candidates: whole sentences from `start` on, beginnings of them without a full stop, words of other shapes."""
     rotated = [*_SENTENCES[start:], *_SENTENCES[:start]]
-    for count in range(1, len(rotated) + 1):
+    yield from rotated
+    for count in range(2, len(rotated) + 1):
         yield " ".join(rotated[:count])
     words = list(itertools.islice(itertools.cycle(" ".join(rotated).split()), _MOST_WORDS))
     for count in range(6, _MOST_WORDS):

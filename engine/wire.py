@@ -114,7 +114,9 @@ def _checked(name: str, value: object) -> object:
     raise InvalidRequestError(f"{name}={value!r:.80} has the wrong type")
 
 
-def _sampling(fields: Fields) -> SamplingParams:
+def _sampling(fields: object) -> SamplingParams:
+    if not isinstance(fields, dict):
+        raise TypeError("sampling is not a map")
     known = _known(SamplingParams, fields)
     known["stop"] = tuple(_text(stop) for stop in known.get("stop", ()))
     return SamplingParams(**known)

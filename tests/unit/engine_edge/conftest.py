@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -20,6 +21,12 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 END, START, STOP = 0, 1, 2  # <|endoftext|>, <|im_start|>, <|im_end|>
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """Small tensors: threads would only wait for each other."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-_TITLE = "# Results\n\nEvery figure was measured by the command above its table. Compare ratios within a table, not times between machines.\n"
+_TITLE = """# Results
+
+Every figure was measured by the command above its table. Compare ratios within a table, not times between machines.
+"""
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

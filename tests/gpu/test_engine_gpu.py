@@ -1,4 +1,4 @@
-"""What only a GPU shows: bf16 close to transformers, draws that don't depend on batch-mates, memory planned and kept."""
+"""What only a GPU shows: bf16 near transformers, draws that ignore batch-mates, memory planned and kept."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ _NUMBER_WORDS = {
     ]
 }
 _CLOSING = "\"'”’») "
-_ENDINGS = (".", "!", "?", "…", "。", "！", "？")
+_ENDINGS = (".", "!", "?", "。", "！", "？")
+_ABBREVIATED = re.compile(r"\b(?:Dr|Mrs?|Ms|Prof|St|No|Nr|vs|e\.g|i\.e|ca|approx|z\. ?B|bzw|d\. ?h)\.$")
 
 
 def _words(text: str) -> list[str]:
@@ -63,7 +64,8 @@ def length_ratio(field: str, text: str, original: str, least: float, most: float
 def unfinished(field: str, text: str, longest: int) -> Rejection | None:
     """Find a text that stops in mid-sentence, or that was stopped: a sentence as long as its grammar lets it be."""
     parts = sentences(text)
-    if text.rstrip(_CLOSING).endswith(_ENDINGS) and all(len(part) < longest - 8 for part in parts):
+    ended = text.rstrip(_CLOSING).endswith(_ENDINGS) and not _ABBREVIATED.search(text)
+    if ended and all(len(part) < longest - 8 for part in parts):
         return None
     return Rejection(RejectionReason.TRUNCATED, f"{field} stops in mid-sentence: …{text[-30:]!r}")
 

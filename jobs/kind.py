@@ -78,7 +78,7 @@ R = TypeVar("R", bound=Request)
 A = TypeVar("A", bound=Artifact)
 
 
-def _no_patterns(_: Request) -> Mapping[str, str]:
+def _nothing_narrower(_: Request) -> Mapping[str, Any]:
     return {}
 
 
@@ -91,7 +91,7 @@ class JobKind(Generic[R, A]):
     """One kind of job.
 
     `source` gives the text that sibling jobs share. `checks` yields findings in order of cost; the first one decides.
-    `patterns` replaces the patterns of top-level strings for one request; `follow_ups` are the jobs that an accepted
+    `narrower` replaces top-level properties of the schema for one request; `follow_ups` are the jobs that an accepted
     artifact asks for. Raises `SchemaError` when the artifact leaves a string or an array unbounded.
     """
 
@@ -103,7 +103,7 @@ class JobKind(Generic[R, A]):
     locale: Callable[[R], str]
     source: Callable[[R], str]
     checks: Callable[[R, A], Iterable[Rejection | None]]
-    patterns: Callable[[R], Mapping[str, str]] = _no_patterns
+    narrower: Callable[[R], Mapping[str, Any]] = _nothing_narrower
     follow_ups: Callable[[R, A], tuple[Request, ...]] = _no_follow_ups
     _schema: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 
@@ -113,8 +113,7 @@ class JobKind(Generic[R, A]):
     def schema(self, request: R) -> dict[str, Any]:
         """Return the JSON schema that this request's output must match; the caller owns the copy."""
         schema = deepcopy(dict(self._schema))
-        for name, pattern in self.patterns(request).items():
-            schema["properties"][name]["pattern"] = pattern
+        schema["properties"] |= self.narrower(request)
         return schema
 
     def source_key(self, request: R) -> str:
@@ -144,4 +143,5 @@ def _rejection(error: ValidationError, truncated: bool) -> Rejection:
         return Rejection(RejectionReason.TRUNCATED, "the output budget ran out before the end")
     where = ".".join(str(part) for part in first["loc"]) or "output"
     reason = _REASONS.get(first["type"], RejectionReason.OFF_SCHEMA)
-    return Rejection(reason, f"{where}: {first['msg']}")
+    what = "has not the shape of its field" if first["type"] == "string_pattern_mismatch" else first["msg"]
+    return Rejection(reason, f"{where}: {what}")

@@ -31,13 +31,13 @@ class HookArtifact(Artifact):
 def _prompt(request: Hook) -> tuple[Message, ...]:
     return about_source(
         request.source,
-        f"Write a hook for a {request.channel}: the main point of the input text in one very short, {request.tone} "
-        f"sentence that makes {request.audience} want to read on.{in_language(request.locale)}",
+        f"Write one short, {request.tone} sentence for a {request.channel} that makes {request.audience} want to read "
+        f"the text above.{in_language(request.locale)}",
     )
 
 
 def _sampling(_: Hook) -> Sampling:
-    return Sampling(max_tokens=60, temperature=0.5, top_p=0.9)
+    return Sampling(max_tokens=60, temperature=0.5, top_p=0.9, repetition_penalty=1.02)
 
 
 def _checks(request: Hook, artifact: HookArtifact) -> Iterator[Rejection | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -66,8 +66,8 @@ def _sampling(request: Translation) -> Sampling:
     return Sampling(max_tokens=int(_longest(request) / CHARACTERS_PER_TOKEN) + 16, temperature=0.3, top_p=0.9)
 
 
-def _patterns(request: Translation) -> Mapping[str, str]:
-    return {"text": prose_pattern(1, _longest(request))}
+def _narrower(request: Translation) -> Mapping[str, Any]:
+    return {"text": {"type": "string", "pattern": prose_pattern(1, _longest(request))}}
 
 
 def _checks(request: Translation, artifact: TranslationArtifact) -> Iterator[Rejection | None]:
@@ -88,5 +88,5 @@ KIND = JobKind(
     locale=lambda request: request.target_locale,
     source=lambda request: request.source,
     checks=_checks,
-    patterns=_patterns,
+    narrower=_narrower,
 )

@@ -1,4 +1,4 @@
-"""A trend summary: what is happening, in a headline, a short summary and two points to remember."""
+"""A trend summary: what is happening, in one to three sentences."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from thothy_ai.jobs.kinds.translation import Translation
 from thothy_ai.jobs.locales import Locale
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import WritingRequest
-from thothy_ai.jobs.schema import sentences, title
+from thothy_ai.jobs.schema import sentences
 
-LONGEST = 200  # characters in a sentence
+LONGEST = 260  # characters in a sentence
 
 
 class TrendSummary(WritingRequest):
@@ -27,34 +27,28 @@ class TrendSummary(WritingRequest):
 class TrendSummaryArtifact(Artifact):
     """The trend in short."""
 
-    headline: Annotated[str, title(10, 80)]
-    summary: Annotated[str, sentences(1, 2, LONGEST)]
-    key_points: Annotated[tuple[Annotated[str, sentences(1, 1, LONGEST)], ...], Field(min_length=1, max_length=2)]
+    summary: Annotated[str, sentences(1, 3, LONGEST)]
 
 
 def _prompt(request: TrendSummary) -> tuple[Message, ...]:
     return about_source(
         request.source,
-        f"Provide a concise, objective summary of the input text for {request.audience}: a headline, a summary in up "
-        f"to two sentences, and two key points in one very short sentence each.{in_language(request.locale)}",
+        f"Summarize the text above for {request.audience} in two sentences.{in_language(request.locale)}",
     )
 
 
 def _sampling(_: TrendSummary) -> Sampling:
-    return Sampling(max_tokens=160, temperature=0.25, top_p=0.9)
+    return Sampling(max_tokens=140, temperature=0.4, top_p=0.9, repetition_penalty=1.02)
 
 
 def _checks(request: TrendSummary, artifact: TrendSummaryArtifact) -> Iterator[Rejection | None]:
-    whole = "\n".join((artifact.headline, artifact.summary, *artifact.key_points))
-    yield checks.words("headline", artifact.headline, 2, 16)
-    yield checks.words("summary", artifact.summary, 10, 70)
-    yield checks.unfinished("summary", artifact.summary, LONGEST)
-    for point in artifact.key_points:
-        yield checks.unfinished("key_points", point, LONGEST)
-    yield checks.repetition("\n".join((artifact.summary, *artifact.key_points)))
-    yield checks.new_number(whole, request.source)
-    yield checks.wrong_language(whole, request.locale)
-    yield checks.off_topic(whole, request.source, request.locale, 0.35)
+    summary = artifact.summary
+    yield checks.words("summary", summary, 10, 110)
+    yield checks.unfinished("summary", summary, LONGEST)
+    yield checks.repetition(summary)
+    yield checks.new_number(summary, request.source)
+    yield checks.wrong_language(summary, request.locale)
+    yield checks.off_topic(summary, request.source, request.locale, 0.35)
 
 
 def _follow_ups(request: TrendSummary, artifact: TrendSummaryArtifact) -> tuple[Request, ...]:

@@ -1,0 +1,79 @@
+"""What a producer may ask for: every refusal names the field and says why."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from thothy_ai.jobs import Hook, ReportSection, Request, Translation, TrendSummary
+from thothy_ai.jobs.text import MAX_CHARACTERS
+
+
+def refusal(kind: type[Request], **fields: object) -> tuple[str, str]:
+    with pytest.raises(ValidationError) as caught:
+        kind(**fields)
+    (error,) = caught.value.errors()
+    return str(error["loc"][0]), error["msg"]
+
+
+@pytest.mark.parametrize("kind", [Hook, ReportSection, Translation, TrendSummary])
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("", "is empty"),
+        (" \n\t ", "is empty"),
+        ("a\x00b", "contains a NUL character"),
+        ("a\ud800b", "contains a lone surrogate (U+D800)"),
+        ("a" * (MAX_CHARACTERS + 1), "has 400,001 characters; the limit is 400,000"),
+        (None, "valid string"),
+    ],
+)
+def test_a_bad_source_is_named(kind: type[Request], source: object, says: str) -> None:
+    field, message = refusal(kind, source=source)
+    assert field == "source"
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "field"),
+    [
+        (Hook, {"audience": "x" * 201}, "audience"),
+        (Hook, {"audience": " "}, "audience"),
+        (Hook, {"channel": "billboard"}, "channel"),
+        (Hook, {"locale": "tlh"}, "locale"),
+        (ReportSection, {"topic": "\x00"}, "topic"),
+        (TrendSummary, {"translate_to": ["de", "tlh"]}, "translate_to"),
+        (TrendSummary, {"mood": "bright"}, "mood"),
+        (Translation, {"target_locale": "german"}, "target_locale"),
+        (Translation, {"passage": "b " * 4000}, "passage"),
+    ],
+)
+def test_a_bad_field_is_named(kind: type[Request], fields: dict[str, object], field: str) -> None:
+    assert refusal(kind, source="A text.", **fields)[0] == field
+
+
+def test_a_long_source_needs_a_passage_to_translate() -> None:
+    source = "Cabbage waits. " * 1000
+    assert refusal(Translation, source=source) == (
+        "passage",
+        "give a passage of at most 6,000 characters: 15,000 can't be translated in one go",
+    )
+    assert Translation(source=source, passage=" Cabbage waits. ").original == "Cabbage waits."
+
+
+def test_the_longest_source_is_taken() -> None:
+    assert Hook(source="a" * MAX_CHARACTERS)
+
+
+def test_a_refusal_does_not_print_the_text() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Hook(source="secret plans\x00")
+    assert "secret" not in str(caught.value)
+
+
+def test_requests_are_values() -> None:
+    one, other = (TrendSummary(source="A text.", translate_to=("de",)) for _ in range(2))
+    assert one == other
+    assert TrendSummary.model_validate_json(one.model_dump_json()) == one
+    with pytest.raises(ValidationError, match="frozen"):
+        one.audience = "others"

@@ -1,0 +1,191 @@
+"""The engine's process as a supervisor sees it: its ready line, its exit codes, and how it takes its leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from thothy_ai.engine.api import GenerationRequest
+from thothy_ai.engine.client import EngineClient, connect
+from thothy_ai.engine.errors import EngineDrainingError, EngineLostError
+
+PATIENCE = 60
+START = "import sys; from thothy_ai.engine.main import run_engine; from thothy_ai.engine.options import EngineOptions; "
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"unix://{tmp_path}/e.sock"
+
+
+async def ask_until_refused(client: EngineClient) -> None:
+    while True:
+        await (await client.submit(GenerationRequest("b", text="x"))).result()
+
+
+@contextlib.contextmanager
+def started(code: str, stdin: int | None = None) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", START + code],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def null(url: str, **options: object) -> str:
+    return f"run_engine(EngineOptions(url={url!r}, null=True, **{options!r}))"
+
+
+def ready(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, errors = process.communicate(timeout=PATIENCE)
+    return process.returncode, errors
+
+
+def test_it_says_when_it_is_ready_and_leaves_nothing_behind(url: str) -> None:
+    with started(null(url)) as process:
+        assert ready(process).startswith(f"thothy engine: ready at {url} model=null")
+        process.send_signal(signal.SIGTERM)
+        code, errors = ended(process)
+    assert code == 0
+    assert "Traceback" not in errors
+    assert not Path(url.removeprefix("unix://")).exists()
+
+
+def test_on_a_free_port_it_says_which() -> None:
+    with started(null("tcp://127.0.0.1:0")) as process:
+        url = ready(process).split()[4]
+        assert not url.endswith(":0")
+
+        async def scene() -> None:
+            client = connect(url)
+            await client.start()
+            assert (await client.info()).model == "null"
+            await client.close()
+
+        asyncio.run(scene())
+        process.send_signal(signal.SIGINT)
+        assert ended(process)[0] == 0
+
+
+def test_sigterm_finishes_what_is_there_and_refuses_what_is_new(url: str) -> None:
+    with started(null(url, null_latency=1.0)) as process:
+        ready(process)
+
+        async def scene() -> None:
+            client = connect(url)
+            await client.start()
+            running = await client.submit(GenerationRequest("a", text="x"))
+            await client.stats()
+            process.send_signal(signal.SIGTERM)
+            with pytest.raises(EngineDrainingError):
+                await ask_until_refused(client)
+            assert (await running.result()).text
+            await client.close()
+
+        asyncio.run(scene())
+        assert ended(process)[0] == 0
+
+
+@pytest.mark.parametrize("hurry", ["a second signal", "the deadline"])
+def test_a_drain_ends(url: str, hurry: str) -> None:
+    seconds = 3600.0 if hurry == "a second signal" else 0.1
+    with started(null(url, null_latency=3600.0, drain_seconds=seconds)) as process:
+        ready(process)
+
+        async def scene() -> None:
+            client = connect(url)
+            await client.start()
+            lost = await client.submit(GenerationRequest("a", text="x"))
+            await client.stats()
+            process.send_signal(signal.SIGTERM)
+            if hurry == "a second signal":
+                await client.drain()  # answered behind the first signal
+                process.send_signal(signal.SIGTERM)
+            with pytest.raises(EngineLostError):
+                await lost.result()
+            await client.close()
+
+        asyncio.run(scene())
+        assert ended(process)[0] == 0
+
+
+def test_metrics_are_served(url: str) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with started(null(url, metrics_port=port)) as process:
+        ready(process)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as response:
+            assert b"thothy_engine_running 0.0" in response.read()
+        process.send_signal(signal.SIGTERM)
+        assert ended(process)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "complaint"),
+    [
+        ("run_engine(EngineOptions(url='tcp://0.0.0.0:1', null=True))", "own machine only"),
+        ("run_engine(EngineOptions(url='nonsense', null=True))", "unix:///path"),
+        ("run_engine(EngineOptions(url='unix:///proc/no/engine.sock', null=True))", "/proc/no"),
+        ("run_engine(EngineOptions(url='tcp://127.0.0.1:0'))", "no model"),
+    ],
+)
+def test_what_keeps_it_from_starting_is_one_line_and_code_2(code: str, complaint: str) -> None:
+    with started(code) as process:
+        returned, errors = ended(process)
+    assert returned == 2
+    assert complaint in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_a_failed_step_ends_the_process_and_names_its_members(url: str) -> None:
+    """The core is a stand-in that fails when its standard input closes; the process around it is the real one."""
+    code = f"""
+from thothy_ai.engine import main
+from thothy_ai.engine.null import NullEngine
+class Core:
+    failure = None
+    def join(self):
+        sys.stdin.read()
+        self.failure = RuntimeError("step failed with job-1, job-2: CUDA error")
+main._load = lambda options: main.Engine(NullEngine(3600.0), Core())
+run_engine(EngineOptions(url={url!r}))
+"""
+    with started(code, stdin=subprocess.PIPE) as process:
+        ready(process)
+
+        async def scene() -> None:
+            client = connect(url)
+            await client.start()
+            lost = await client.submit(GenerationRequest("a", text="x"))
+            await client.stats()
+            assert process.stdin is not None
+            process.stdin.close()
+            with pytest.raises(EngineLostError):
+                await lost.result()
+            await client.close()
+
+        asyncio.run(scene())
+        assert process.wait(PATIENCE) == 70
+        assert process.stderr is not None
+        assert "job-1, job-2" in process.stderr.read()

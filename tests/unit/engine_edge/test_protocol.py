@@ -1,0 +1,242 @@
+"""Frames survive the wire, in any pieces; what is no frame is a typed error."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thothy_ai.engine.address import TcpAddress, UnixAddress, parse_address
+from thothy_ai.engine.api import (
+    Delta,
+    EngineInfo,
+    EngineStats,
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    Message,
+    SamplingParams,
+)
+from thothy_ai.engine.backend import Failure
+from thothy_ai.engine.errors import (
+    EngineError,
+    GrammarError,
+    InvalidRequestError,
+    PromptTooLongError,
+    ProtocolError,
+)
+from thothy_ai.engine.protocol import (
+    MAX_FRAME,
+    Abort,
+    Answer,
+    Ask,
+    Fault,
+    Frame,
+    FrameBuffer,
+    Hello,
+    Outputs,
+    Question,
+    Submit,
+    decode,
+    encode,
+)
+from thothy_ai.engine.wire import fields_of, read_fields, read_request, request_fields
+
+RESULT = GenerationResult("a", "text 🙂", (1, 2, 3), FinishReason.LENGTH, 4, 2, 3, 0.25, 1)
+REQUEST = GenerationRequest(
+    id="job/1",
+    messages=(Message("system", "be brief"), Message("user", "lone \ud800 and NUL \0")),
+    sampling=SamplingParams(max_tokens=7, temperature=0.5, top_k=3, seed=2**62, stop=("a", "b")),
+    schema="{}",
+    profile="hook",
+    salt="tenant",
+    stream=True,
+)
+INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
+
+
+def travelled(frame: Frame) -> Frame:
+    (payload,) = FrameBuffer().feed(encode(frame))
+    return decode(payload)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Hello(3),
+        Abort("a"),
+        Ask(5, Question.STATS),
+        Answer(5, fields_of(INFO)),
+        Outputs((Delta("a", "é", (1, 2)), RESULT)),
+        Submit("a", {"id": "a"}),
+    ],
+)
+def test_frames_come_back_as_they_were(frame: Frame) -> None:
+    assert travelled(frame) == frame
+
+
+def test_requests_infos_and_stats_come_back_as_they_were() -> None:
+    submit = travelled(Submit(REQUEST.id, request_fields(REQUEST)))
+    assert isinstance(submit, Submit)
+    assert read_request(submit.fields) == REQUEST
+    assert read_fields(EngineInfo, fields_of(INFO)) == INFO
+    stats = EngineStats(running=3, busy_seconds=1.25)
+    assert read_fields(EngineStats, fields_of(stats)) == stats
+
+
+@pytest.mark.parametrize("error", [PromptTooLongError("long"), GrammarError("odd"), EngineError("plain")])
+def test_errors_keep_their_type(error: EngineError) -> None:
+    outputs = travelled(Outputs((Failure("a", error),)))
+    fault = travelled(Fault(error))
+    assert isinstance(outputs, Outputs)
+    assert isinstance(fault, Fault)
+    for received in (outputs.outputs[0].error, fault.error):
+        assert (type(received), str(received)) == (type(error), str(error))
+
+
+def test_a_newer_peer_may_send_more_and_an_older_one_less() -> None:
+    newer = request_fields(REQUEST) | {"novelty": 1}
+    newer["sampling"] |= {"novelty": 2}
+    assert read_request(newer) == REQUEST
+    assert read_request({"id": "a", "text": "t"}) == GenerationRequest("a", text="t")
+    assert read_fields(EngineStats, {"running": 2, "novelty": 3}) == EngineStats(running=2)
+    with pytest.raises(ProtocolError):
+        read_fields(EngineInfo, {"session_id": "only"})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", "hot"),
+        ("temperature", float("nan")),
+        ("top_k", 1.5),
+        ("max_tokens", 0),
+        ("max_tokens", True),
+        ("seed", -1),
+        ("stop", [""]),
+        ("stop", [5]),
+        ("stop", 5),
+    ],
+)
+def test_a_bad_parameter_is_named(field: str, value: object) -> None:
+    fields = request_fields(REQUEST)
+    fields["sampling"] |= {field: value}
+    with pytest.raises(InvalidRequestError):
+        read_request(fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"id": 5},
+        {"id": "a", "text": b"bytes"},
+        {"id": "a", "token_ids": ["x"]},
+        {"id": "a", "token_ids": 5},
+        {"id": "a", "messages": [["user"]]},
+        {"id": "a", "messages": [["user", None]]},
+        {"id": "a", "messages": "hello"},
+        {"id": "a", "sampling": []},
+        {"id": "a", "schema": {}},
+        {"id": "a", "stream": 1},
+    ],
+)
+def test_a_malformed_request_is_an_invalid_one(fields: dict[str, object]) -> None:
+    with pytest.raises(InvalidRequestError):
+        read_request(fields)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        None,
+        5,
+        "hello",
+        [],
+        ["hello"],
+        ["hello", "1"],
+        ["nonsense", 1],
+        ["submit", 5, {}],
+        ["submit", "a", []],
+        ["ask", 1, "weather"],
+        ["outputs", [["delta", "a"]]],
+        ["outputs", [["result", {}]]],
+        ["outputs", [["result", fields_of(RESULT) | {"finish_reason": "bored"}]]],
+        {"hello": 1},
+    ],
+)
+def test_what_is_no_frame_is_a_protocol_error(parts: object) -> None:
+    with pytest.raises(ProtocolError):
+        decode(msgpack.packb(parts))
+
+
+@given(st.binary(max_size=60))
+def test_noise_is_a_frame_or_a_protocol_error(noise: bytes) -> None:
+    try:
+        decode(noise)
+    except ProtocolError:
+        return
+    assert msgpack.unpackb(noise)[0] in {"hello", "submit", "abort", "ask", "outputs", "answer", "fault"}
+
+
+@given(st.lists(st.text(max_size=20), max_size=6), st.lists(st.integers(0, 300), max_size=10))
+def test_frames_are_found_however_the_bytes_come(ids: list[str], cuts: list[int]) -> None:
+    data = b"".join(encode(Abort(id_)) for id_ in ids)
+    places = sorted({cut % (len(data) + 1) for cut in cuts})
+    buffer = FrameBuffer()
+    found: list[Frame] = []
+    for start, end in zip([0, *places], [*places, len(data)], strict=True):
+        found += [decode(payload) for payload in buffer.feed(data[start:end])]
+    assert found == [Abort(id_) for id_ in ids]
+
+
+def test_frames_over_the_limit_are_refused_on_both_sides() -> None:
+    with pytest.raises(ProtocolError, match="limit"):
+        encode(Submit("a", {"id": "a", "text": "x" * MAX_FRAME}))
+    with pytest.raises(ProtocolError, match="limit"):
+        FrameBuffer().feed((MAX_FRAME + 1).to_bytes(4, "big"))
+    with pytest.raises(ProtocolError, match="limit"):
+        FrameBuffer().feed(b"GET / HTTP/1.1\r\n")
+
+
+def test_what_msgpack_can_not_carry_is_a_protocol_error() -> None:
+    with pytest.raises(ProtocolError, match="packed"):
+        encode(Submit("a", {"id": "a", "token_ids": [2**70]}))
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("unix:///run/engine.sock", UnixAddress("/run/engine.sock")),
+        ("unix://relative/engine.sock", UnixAddress("relative/engine.sock")),
+        ("tcp://127.0.0.1:7878", TcpAddress("127.0.0.1", 7878)),
+        ("tcp://localhost:0", TcpAddress("localhost", 0)),
+        ("tcp://[::1]:5", TcpAddress("::1", 5)),
+    ],
+)
+def test_addresses(url: str, address: object) -> None:
+    assert parse_address(url) == address
+    assert str(address) == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "/run/engine.sock",
+        "http://127.0.0.1:80",
+        "tcp://0.0.0.0:7878",
+        "tcp://10.0.0.7:7878",
+        "tcp://example.com:7878",
+        "tcp://127.0.0.1",
+        "tcp://127.0.0.1:port",
+        "tcp://127.0.0.1:99999",
+        "unix://",
+        "unix:///" + "x" * 120,
+        "tcp://[::1",
+    ],
+)
+def test_other_addresses_are_refused(url: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        parse_address(url)

@@ -5,8 +5,8 @@ Pure: no database, no torch. Importing it is light; the language detector loads 
 
 from __future__ import annotations
 
-from thothy_ai.jobs import registry
-from thothy_ai.jobs.kind import Artifact, JobKind, Message, RejectionReason, Request, Sampling, Verdict
+from thothy_ai.jobs import checks, registry
+from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, RejectionReason, Request, Sampling, Verdict
 from thothy_ai.jobs.kinds.hook import Hook, HookArtifact
 from thothy_ai.jobs.kinds.report_section import ReportSection, ReportSectionArtifact
 from thothy_ai.jobs.kinds.translation import Translation, TranslationArtifact
@@ -18,6 +18,7 @@ __all__ = [
     "HookArtifact",
     "JobKind",
     "Message",
+    "Rejection",
     "RejectionReason",
     "ReportSection",
     "ReportSectionArtifact",
@@ -28,5 +29,6 @@ __all__ = [
     "TrendSummary",
     "TrendSummaryArtifact",
     "Verdict",
+    "checks",
     "registry",
 ]

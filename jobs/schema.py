@@ -29,10 +29,10 @@ TEXT = f"[^{NOT_TEXT}]"
 # make a grammar ten times slower to compile. A full stop inside it is a decimal point or ends a quotation: were it
 # free, a model that wants one more sentence than it may have would go on behind the last.
 _START = r"[A-Z0-9À-ÖØ-Þ“„«‘¿¡\u0100-\u1fff\u3000-\ud7ff]"
-_INSIDE = f"(?:[^{NOT_TEXT}.!?…。！？]|[0-9][.][0-9]|[.!?][”“»],? [a-zß-ÿ])"
+_INSIDE = f"(?:[^{NOT_TEXT}.!?…。！？]|[0-9][.][0-9]|[!?][”“»],? [a-zß-ÿ])"
 _END = r"[.!?。！？][”“»」]?"
 _TITLE_END = rf"[^{NOT_TEXT} ,;:(–—-]"
-SHORTEST_SENTENCE = 15
+SHORTEST_SENTENCE = 8
 _UNBOUNDED = re.compile(r"[*+]|\{\d+,\}")
 _CLASS_OR_ESCAPE = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.")
 _DROPPED = frozenset({"title", "description", "default", "examples"})

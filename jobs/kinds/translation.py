@@ -75,6 +75,8 @@ def _checks(request: Translation, artifact: TranslationArtifact) -> Iterator[Rej
     yield checks.empty("text", translated)
     yield checks.wrong_language(translated, request.target_locale)
     yield checks.length_ratio("text", translated, original, 0.3, GROWTH)
+    if not checks.unfinished("passage", original, MAX_PASSAGE + 10):
+        yield checks.unfinished("text", translated, _longest(request))
     yield checks.repetition(translated)
     yield checks.new_number(translated, original)
 

@@ -1,0 +1,105 @@
+"""Kinds are found by themselves, by name and by request; extra modules add to them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from thothy_ai.jobs import Hook, Request, registry
+from thothy_ai.jobs.registry import KindError, UnknownKindError
+
+BUILT_IN = ("hook", "report_section", "translation", "trend_summary")
+NOTE = """
+from typing import Annotated
+from thothy_ai.jobs import Artifact, JobKind, Message, Request, Sampling
+from thothy_ai.jobs.schema import prose
+
+class {request}(Request):
+    source: str
+
+class NoteArtifact(Artifact):
+    note: Annotated[str, prose(1, 80)]
+
+KIND = JobKind(
+    name="{name}",
+    request={request},
+    artifact=NoteArtifact,
+    prompt=lambda request: (Message("user", request.source),),
+    sampling=lambda _: Sampling(max_tokens=20),
+    locale=lambda _: "en",
+    source=lambda request: request.source,
+    checks=lambda request, artifact: (),
+)
+"""
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to import extra kinds from; the registry forgets them afterwards."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_extra", {})
+    return tmp_path
+
+
+def test_the_built_in_kinds_are_found() -> None:
+    assert set(BUILT_IN) <= set(registry.names())
+    for name in BUILT_IN:
+        kind = registry.find(name)
+        assert kind.name == name
+        assert registry.kind_of(kind.request(source="A text.")) is kind
+
+
+def test_an_unknown_kind_names_those_there_are() -> None:
+    with pytest.raises(UnknownKindError, match=r"unknown kind 'sonnet'; there are hook, report_section, ") as caught:
+        registry.find("sonnet")
+    assert caught.value.kind == "sonnet"
+
+
+def test_a_request_of_no_kind_is_refused() -> None:
+    class Wilder(Hook):
+        """A subclass is another request: its fields are not the kind's."""
+
+    for request in (Request(), Wilder(source="A text.")):
+        with pytest.raises(UnknownKindError):
+            registry.kind_of(request)
+
+
+def test_an_extra_module_adds_its_kind(modules: Path) -> None:
+    (modules / "extra_note.py").write_text(NOTE.format(name="note", request="Note"))
+    registry.load_extra(["extra_note"])
+    registry.load_extra(["extra_note"])
+    kind = registry.find("note")
+    assert registry.kind_of(kind.request(source="A text.")) is kind
+    assert kind.judge(kind.request(source="A text."), '{"note":"Noted"}', truncated=False).accepted
+
+
+def test_extra_modules_come_all_or_none(modules: Path) -> None:
+    (modules / "extra_first.py").write_text(NOTE.format(name="first", request="First"))
+    with pytest.raises(KindError, match="extra_missing: cannot be imported"):
+        registry.load_extra(["extra_first", "extra_missing"])
+    assert "first" not in registry.names()
+
+
+def test_a_name_is_given_once(modules: Path) -> None:
+    (modules / "extra_hook.py").write_text(NOTE.format(name="hook", request="OtherHook"))
+    with pytest.raises(KindError, match="extra_hook: the name 'hook' is taken"):
+        registry.load_extra(["extra_hook"])
+    assert registry.find("hook").request is Hook
+
+
+def test_a_module_without_a_kind_is_refused(modules: Path) -> None:
+    (modules / "extra_nothing.py").write_text("KIND = 'note'\n")
+    with pytest.raises(KindError, match="extra_nothing: has no KIND"):
+        registry.load_extra(["extra_nothing"])
+
+
+def test_importing_kinds_and_finding_one_is_light() -> None:
+    code = (
+        "import sys; from thothy_ai.jobs import registry; registry.find('hook');"
+        "print([name for name in ('torch', 'lingua', 'sqlalchemy', 'celery', 'redis') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

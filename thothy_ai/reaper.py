@@ -49,6 +49,7 @@ class Reaper:
             (HOUR, self._partitions),
         )
         self._last = dict.fromkeys(range(len(self._rules)), float("-inf"))
+        self._missing: set[Hint] = set()  # dispatches that the last round did not find anywhere
 
     def run(self) -> None:
         """Reap until `stop`."""
@@ -87,10 +88,14 @@ class Reaper:
         _report("cancelled", self._leader.ask("reap_cancelled"))
 
     def _dispatches(self) -> None:
-        """A dispatch that nobody claimed in time and whose message is not in Redis is lost."""
+        """A dispatch that nobody claimed in time and whose message is not in Redis is lost.
+
+        Not at first sight: a worker may have taken the message from Redis a moment ago.
+        """
         timeout = self._settings.dispatch_timeout_seconds
         silent = {Hint(*row) for row in self._leader.ask("reap_silent", timeout_seconds=timeout)}
-        lost = sorted(silent - self._broker.waiting()) if silent else []
+        missing = silent - self._broker.waiting() if silent else silent
+        lost, self._missing = sorted(missing & self._missing), missing
         if lost:
             rows = self._leader.ask(
                 "reap_dispatches",

@@ -29,7 +29,7 @@ QUICK = {
     "retry_base_seconds": 0.05,
     "dispatch_interval_seconds": 0.05,
     "dispatch_timeout_seconds": 1,
-    "reap_interval_seconds": 0.1,
+    "reap_interval_seconds": 0.3,
 }
 
 

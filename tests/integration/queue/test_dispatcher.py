@@ -1,0 +1,154 @@
+"""The dispatcher: planned order, a shallow list, wake-ups, and servers that go away."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from echo_kind import Echo
+from pydantic import SecretStr
+from queue_bench import Queue, eventually
+from redis import Redis
+
+from thothy_ai.broker import Broker
+from thothy_ai.dispatcher import Dispatcher
+from thothy_ai.errors import BrokerUnreachableError
+from thothy_ai.operate import set_paused
+from thothy_ai.producer.drafts import EnqueueOptions
+from thothy_ai.worker.hints import Hint, parse_task_id
+
+KEY = "thothy:jobs"
+
+
+@contextmanager
+def dispatching(queue: Queue, **changes: object) -> Iterator[Dispatcher]:
+    dispatcher = Dispatcher(queue.settings.model_copy(update=changes))
+    thread = threading.Thread(target=dispatcher.run)
+    thread.start()
+    try:
+        yield dispatcher
+    finally:
+        dispatcher.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with Redis.from_url(redis_url) as client:
+        yield client
+
+
+def listed(redis: Redis) -> list[UUID]:
+    """Jobs in the order in which workers get them."""
+    hints = (parse_task_id(json.loads(element)["headers"]["id"]) for element in reversed(redis.lrange(KEY, 0, -1)))
+    return [hint.job_id for hint in hints if hint is not None]
+
+
+def test_jobs_go_out_by_priority_then_deadline_then_source(queue: Queue, redis: Redis) -> None:
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    wanted = [
+        (Echo(text="ok b"), EnqueueOptions()),
+        (Echo(text="ok a"), EnqueueOptions()),
+        (Echo(text="ok b"), EnqueueOptions()),
+        (Echo(text="ok c"), EnqueueOptions(deadline=soon)),
+        (Echo(text="ok d"), EnqueueOptions(priority=3)),
+        (Echo(text="ok e"), EnqueueOptions(not_before=soon)),
+    ]
+    jobs = [job.id for job in queue.producer.enqueue_many(wanted)]
+    with dispatching(queue):
+        eventually(lambda: redis.llen(KEY) == 5)
+    order = [jobs.index(job_id) for job_id in listed(redis)]
+    assert order[:2] == [4, 3]
+    assert order[2:] in ([1, 0, 2], [0, 2, 1])  # siblings stay together
+    assert queue.job(jobs[5]).state == "queued"
+
+
+def test_redis_stays_shallow(queue: Queue, redis: Redis) -> None:
+    queue.producer.enqueue_many([Echo(text=f"ok {number}") for number in range(100)])
+    with dispatching(queue, dispatch_min_depth=10):
+        eventually(lambda: redis.llen(KEY) == 10)
+        redis.rpop(KEY, 4)
+        eventually(lambda: queue.count("dispatched") == 14)
+        assert redis.llen(KEY) == 10
+    assert queue.count("queued") == 86
+
+
+def test_a_paused_queue_dispatches_nothing_until_it_is_resumed(queue: Queue, redis: Redis) -> None:
+    set_paused(queue.engine, paused=True)
+    queue.enqueue("ok")
+    assert queue.dispatch() == []
+    with dispatching(queue):
+        set_paused(queue.engine, paused=False)
+        eventually(lambda: redis.llen(KEY) == 1)
+
+
+def test_a_notify_wakes_it(queue: Queue, redis: Redis) -> None:
+    with dispatching(queue, dispatch_interval_seconds=600):
+        eventually(lambda: queue.rows("SELECT 1 FROM pg_stat_activity WHERE query LIKE '%queue_control%' AND state = 'idle'"))
+        queue.enqueue("ok")
+        eventually(lambda: redis.llen(KEY) == 1, seconds=5)
+
+
+def test_a_second_dispatcher_stands_by_and_takes_over(queue: Queue, redis: Redis) -> None:
+    with dispatching(queue) as first:
+        eventually(lambda: first.leads)
+        with dispatching(queue) as second:
+            queue.enqueue("ok 1")
+            eventually(lambda: redis.llen(KEY) == 1)
+            assert not second.leads
+            first.stop()
+            eventually(lambda: second.leads)
+            queue.enqueue("ok 2")
+            eventually(lambda: redis.llen(KEY) == 2)
+
+
+def test_it_outlives_its_connection_to_postgres(queue: Queue, redis: Redis) -> None:
+    with dispatching(queue) as dispatcher:
+        eventually(lambda: dispatcher.leads)
+        queue.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'thothy-dispatcher'")
+        queue.enqueue("ok")
+        eventually(lambda: redis.llen(KEY) == 1)
+
+
+def test_what_cannot_be_published_goes_back(
+    queue: Queue, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([BrokerUnreachableError("away"), BrokerUnreachableError("away")])
+    publish = Broker.publish
+
+    def flaky(broker: Broker, hints: list[Hint]) -> None:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        publish(broker, hints)
+
+    monkeypatch.setattr(Broker, "publish", flaky)
+    [job_id] = queue.enqueue("ok")
+    with dispatching(queue):
+        eventually(lambda: redis.llen(KEY) == 1)
+    assert (queue.job(job_id).state, queue.job(job_id).dispatch_no) == ("dispatched", 3)
+
+
+def test_the_broker_reads_back_what_it_published_and_nothing_else(queue: Queue, redis: Redis) -> None:
+    ids = queue.enqueue("ok 1", "ok 2")
+    broker = Broker(queue.settings)
+    broker.publish([Hint(ids[0], 1), Hint(ids[1], 4)])
+    redis.lpush(KEY, b"\xff\x00 no json", b"[]", b'{"headers": {"id": "x"}}', b'{"headers": null}')
+    assert broker.depth() == 6
+    assert broker.waiting() == {Hint(ids[0], 1), Hint(ids[1], 4)}
+    broker.close()
+
+
+def test_an_unreachable_redis_has_a_name(queue: Queue) -> None:
+    broker = Broker(queue.settings.model_copy(update={"redis_url": SecretStr("redis://:secret@127.0.0.1:1/0")}))
+    with pytest.raises(BrokerUnreachableError, match="127.0.0.1:1") as caught:
+        broker.publish([Hint(queue.enqueue("ok")[0], 1)])
+    assert "secret" not in str(caught.value)
+    with pytest.raises(BrokerUnreachableError):
+        broker.depth()
+    broker.close()

@@ -1,0 +1,138 @@
+"""The reaper: every rule, and what it leaves alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+from queue_bench import Queue, crew, eventually
+
+from thothy_ai.broker import Broker
+from thothy_ai.reaper import Reaper
+from thothy_ai.worker.hints import Hint
+
+
+@contextmanager
+def reaping(queue: Queue, **changes: object) -> Iterator[Reaper]:
+    reaper = Reaper(queue.settings.model_copy(update=changes))
+    thread = threading.Thread(target=reaper.run)
+    thread.start()
+    try:
+        yield reaper
+    finally:
+        reaper.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def run_away(queue: Queue, job_id: UUID, lease_seconds: float = 0) -> None:
+    """A worker claims it and is never heard of again."""
+    hints = queue.dispatch()
+    assert [hint.job_id for hint in hints] == [job_id]
+    queue.ask("claim", ids=[job_id], dispatch_nos=[hints[0].dispatch_no], worker="gone", lease_seconds=lease_seconds)
+
+
+def test_a_lease_that_ran_out_is_a_failure_and_the_job_runs_again(queue: Queue) -> None:
+    [job_id] = queue.enqueue("ok")
+    run_away(queue, job_id)
+    with reaping(queue):
+        eventually(lambda: queue.job(job_id).state == "queued")
+    job = queue.job(job_id)
+    assert (job.failures, job.attempt, job.worker, job.reason) == (1, 1, None, "lease_lost")
+    assert queue.outcomes(job_id) == ["lost"]
+    assert queue.events(job_id) == ["lost"]
+
+
+def test_a_job_whose_failures_are_used_up_is_dead(queue: Queue) -> None:
+    [job_id] = queue.enqueue("ok", max_attempts=2)
+    with reaping(queue):
+        run_away(queue, job_id)
+        eventually(lambda: queue.job(job_id).state == "queued" and queue.job(job_id).not_before < datetime.now(UTC))
+        run_away(queue, job_id)
+        eventually(lambda: queue.job(job_id).state == "dead")
+    assert (queue.job(job_id).reason, queue.outcomes(job_id)) == ("lease_lost", ["lost", "lost"])
+
+
+def test_a_lease_that_holds_is_left_alone(queue: Queue) -> None:
+    [held] = queue.enqueue("ok")
+    run_away(queue, held, lease_seconds=60)
+    [lost] = queue.enqueue("ok")
+    run_away(queue, lost)
+    with reaping(queue):
+        eventually(lambda: queue.job(lost).state == "queued")
+    assert queue.job(held).state == "running"
+
+
+def test_a_lost_job_that_is_to_be_cancelled_is_cancelled(queue: Queue) -> None:
+    [job_id] = queue.enqueue("ok")
+    run_away(queue, job_id)
+    assert queue.producer.cancel(job_id)
+    with reaping(queue):
+        eventually(lambda: queue.job(job_id).state == "cancelled")
+
+
+def test_a_lost_dispatch_is_queued_again_and_one_that_waits_in_redis_is_not(queue: Queue) -> None:
+    lost, waiting = queue.enqueue("ok 1", "ok 2")
+    assert {hint.job_id for hint in queue.dispatch()} == {lost, waiting}
+    broker = Broker(queue.settings)
+    broker.publish([Hint(waiting, 1)])
+    with reaping(queue, dispatch_timeout_seconds=0.1):
+        eventually(lambda: queue.job(lost).state == "queued")
+    broker.close()
+    assert queue.events(lost) == ["republished"]
+    assert queue.job(waiting).state == "dispatched"
+    [hint] = queue.dispatch()
+    assert hint == Hint(lost, 2)
+    with crew(queue) as team:
+        team.foreman.hand_over(Hint(lost, 1))  # the lost message turns up all the same
+        eventually(lambda: team.done)
+        assert queue.job(lost).state == "dispatched"
+        team.foreman.hand_over(hint)
+        eventually(lambda: queue.job(lost).state == "succeeded")
+
+
+def test_deadlines_that_passed_end_jobs_that_nobody_claimed(queue: Queue) -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=0.5)
+    [dispatched] = queue.enqueue("ok 1", deadline=soon)
+    queue.dispatch()
+    [queued] = queue.enqueue("ok 2", deadline=soon)
+    [later] = queue.enqueue("ok 3", deadline=soon + timedelta(hours=1))
+    with reaping(queue):
+        eventually(lambda: queue.count("expired") == 2)
+    assert [queue.job(job_id).state for job_id in (queued, dispatched, later)] == ["expired", "expired", "queued"]
+    assert queue.events(queued) == ["expired"]
+
+
+def test_an_engine_that_fell_silent_ended_with_its_last_heartbeat(queue: Queue) -> None:
+    silent, lively = uuid4(), uuid4()
+    for session, age in ((silent, 90), (lively, 5)):
+        queue.rows(
+            "INSERT INTO engine_session (id, model, device, dtype, gpus, num_blocks, block_size, started_at, heartbeat_at)"
+            " VALUES (:id, 'm', 'cpu', 'f32', 0, 1, 16, now() - interval '1 hour', now() - make_interval(secs => :age))",
+            id=session,
+            age=age,
+        )
+    with reaping(queue):
+        eventually(lambda: queue.rows("SELECT 1 FROM engine_session WHERE ended_at = heartbeat_at AND id = :id", id=silent))
+    assert queue.rows("SELECT ended_at FROM engine_session WHERE id = :id", id=lively) == [(None,)]
+
+
+def test_usage_is_summed_by_the_hour(queue: Queue) -> None:
+    with crew(queue) as team:
+        team.work("ok 1", "ok 2", "hopeless")
+        team.settle()
+    with reaping(queue):
+        eventually(lambda: queue.rows("SELECT 1 FROM usage_hourly"))
+    [usage] = queue.rows(
+        "SELECT kind, sum(succeeded) AS succeeded, sum(dead) AS dead, sum(accepted) AS accepted, sum(rejected) AS rejected,"
+        " sum(attempts) AS attempts, sum(output_tokens) AS tokens, sum(compute_seconds) AS seconds"
+        " FROM usage_hourly GROUP BY kind"
+    )
+    assert (usage.kind, usage.succeeded, usage.dead, usage.accepted, usage.rejected) == ("echo", 2, 1, 2, 1)
+    assert (usage.attempts, usage.tokens, usage.seconds) == (3, 15, 0.75)
+    again = queue.rows("SELECT * FROM usage_hourly")
+    queue.ask("reap_usage", hours=1)
+    assert queue.rows("SELECT * FROM usage_hourly") == again

@@ -52,25 +52,13 @@ class ModelConfig:
     @classmethod
     def from_folder(cls, folder: Path) -> ModelConfig:
         """Read `folder`/config.json; ModelLoadError, or UnsupportedModelError naming what is not implemented."""
-        from huggingface_hub.errors import StrictDataclassError  # noqa: PLC0415  as below
-        from transformers import AutoConfig, GenerationConfig  # noqa: PLC0415  slow to import
-
         model_type = _model_type(folder)
         if model_type not in FAMILIES:
             raise UnsupportedModelError(
                 f"{folder}: architecture {model_type!r} is not implemented (known: {', '.join(FAMILIES)})"
             )
-        try:
-            config = AutoConfig.from_pretrained(folder, local_files_only=True)
-            generation = (
-                GenerationConfig.from_pretrained(folder, local_files_only=True)
-                if (folder / "generation_config.json").is_file()
-                else None
-            )
-        except (OSError, ValueError, TypeError, KeyError, StrictDataclassError) as error:
-            raise ModelLoadError(f"{folder}: config.json can't be used: {' '.join(str(error).split())}") from error
-        eos = _token_ids(config.eos_token_id) + _token_ids(generation.eos_token_id if generation else None)
-        return cls._from_config(folder, config, tuple(dict.fromkeys(eos)))
+        config, eos_token_ids = _read(folder)
+        return cls._from_config(folder, config, eos_token_ids)
 
     @classmethod
     def _from_config(cls, folder: Path, config: PreTrainedConfig, eos_token_ids: tuple[int, ...]) -> ModelConfig:
@@ -109,6 +97,21 @@ def _model_type(folder: Path) -> str:
         return str(json.loads(path.read_text(encoding="utf-8"))["model_type"])
     except (ValueError, KeyError, TypeError) as error:
         raise ModelLoadError(f"{path}: not a model configuration: {error!r}") from error
+
+
+def _read(folder: Path) -> tuple[PreTrainedConfig, tuple[int, ...]]:
+    """The configuration, and the end-of-text tokens that it and generation_config.json name."""
+    from huggingface_hub.errors import StrictDataclassError  # noqa: PLC0415  as below
+    from transformers import AutoConfig, GenerationConfig  # noqa: PLC0415  slow to import
+
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        ends = _token_ids(config.eos_token_id)
+        if (folder / "generation_config.json").is_file():
+            ends += _token_ids(GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id)
+    except (OSError, ValueError, TypeError, KeyError, StrictDataclassError) as error:
+        raise ModelLoadError(f"{folder}: config.json can't be used: {' '.join(str(error).split())}") from error
+    return config, tuple(dict.fromkeys(ends))
 
 
 def _refuse_unimplemented(folder: Path, config: PreTrainedConfig) -> None:

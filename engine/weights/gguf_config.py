@@ -135,21 +135,20 @@ def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
 
 def _llama3_parameters(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:
     """Llama 3.1's scaling. A GGUF holds only its result, a divisor for each frequency, which must come out again."""
-    found = file.tensor(_ROPE_FACTORS)
-    parameters = {
-        "rope_type": "llama3",
-        "factor": _shortest(found.max().item()),
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    }
+    divisors = file.tensor(_ROPE_FACTORS)
+    factor, low, high, context = _shortest(divisors.max().item()), 1.0, 4.0, 8192
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    turns = parameters["original_max_position_embeddings"] / (2 * torch.pi * theta**exponents)
-    low, high, factor = (parameters[key] for key in ("low_freq_factor", "high_freq_factor", "factor"))
+    turns = context / (2 * torch.pi * theta**exponents)
     smooth = ((turns - low) / (high - low)).clamp(0, 1)
-    if found.shape != smooth.shape or not torch.allclose(1 / ((1 - smooth) / factor + smooth), found, rtol=1e-3):
+    if divisors.shape != smooth.shape or not torch.allclose(1 / ((1 - smooth) / factor + smooth), divisors, rtol=1e-3):
         raise UnsupportedModelError(f"{file.path}: rope_freqs is not the scaling of Llama 3.1")
-    return parameters
+    return {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": low,
+        "high_freq_factor": high,
+        "original_max_position_embeddings": context,
+    }
 
 
 def _end_tokens(file: GGUFFile) -> list[int] | int | None:

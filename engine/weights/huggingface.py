@@ -45,7 +45,7 @@ class SafetensorsFolder:
         if found != shape:
             raise ModelLoadError(f"{self._folder}: tensor {name!r} has shape {found}, the configuration wants {shape}")
         try:
-            stored = handle.get_tensor(name)
+            stored: Tensor = handle.get_tensor(name)
             if not stored.is_floating_point():
                 raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {stored.dtype}: quantized weights")
             return stored.to(self._dtype, copy=True)  # the file's pages may not outlive the file

@@ -23,13 +23,17 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415  slow to import
     from transformers.tokenization_utils_base import VERY_LARGE_INTEGER  # noqa: PLC0415  as above
 
+    kind: type[PreTrainedTokenizerFast | AutoTokenizer]
+    if (folder / "tokenizer.json").is_file():
+        kind = PreTrainedTokenizerFast
+    elif any((folder / name).is_file() for name in _OTHER_FILES):
+        kind = AutoTokenizer
+    else:
+        return None
     try:
-        if (folder / "tokenizer.json").is_file():
-            return PreTrainedTokenizerFast.from_pretrained(
-                folder, local_files_only=True, model_max_length=VERY_LARGE_INTEGER
-            )
-        if any((folder / name).is_file() for name in _OTHER_FILES):
-            return AutoTokenizer.from_pretrained(folder, local_files_only=True, model_max_length=VERY_LARGE_INTEGER)
+        tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(
+            folder, local_files_only=True, model_max_length=VERY_LARGE_INTEGER
+        )
     except Exception as error:  # tokenizers raises bare Exception for a malformed file
         raise ModelLoadError(f"{folder}: the tokenizer can't be read: {' '.join(str(error).split())}") from error
-    return None
+    return tokenizer

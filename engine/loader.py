@@ -13,7 +13,6 @@ from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.model_config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.weights.assemble import assemble
-from thothy_ai.engine.weights.convert import converted_folder
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
 
@@ -55,4 +54,6 @@ def _as_folder(path: Path, dtype: torch.dtype, cache_dir: Path) -> Path:
         return path
     if path.suffix.lower() != ".gguf":
         raise ModelLoadError(f"{path}: neither a Hugging Face folder nor a .gguf file")
+    from thothy_ai.engine.weights.convert import converted_folder  # noqa: PLC0415  gguf is there where GGUF files are
+
     return converted_folder(path, dtype, cache_dir)

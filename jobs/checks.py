@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 
 from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.kind import Message
 from thothy_ai.jobs.locales import language_of
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
@@ -116,13 +118,21 @@ def _foreign_share(text: str, locale: str) -> float:
 
 def copied(field: str, text: str, source: str, run: int) -> Rejection | None:
     """Find a run of this many words, or the whole text if it is shorter, that stands in the source word for word."""
-    said, known = _words(text), f" {' '.join(_words(source))} "
-    length = min(run, len(said))
-    for start in range(len(said) - length + 1 if length else 0):
-        passage = " ".join(said[start : start + length])
-        if f" {passage} " in known:
-            return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{field} copies: {passage!r}")
-    return None
+    passage = _shared_run(text, source, min(run, len(_words(text))))
+    return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{field} copies: {passage!r}") if passage else None
+
+
+def echo(text: str, messages: Iterable[Message], source: str) -> Rejection | None:
+    """Find four words in a row of what the prompt says beside the source."""
+    instruction = " ".join(message.content for message in messages).replace(source, "")
+    passage = _shared_run(text, instruction, 4)
+    return Rejection(RejectionReason.PROMPT_ECHO, f"repeats its instruction: {passage!r}") if passage else None
+
+
+def _shared_run(text: str, other: str, length: int) -> str | None:
+    known = f" {' '.join(_words(other))} "
+    runs = map(" ".join, _runs(_words(text), length))
+    return next((passage for passage in runs if f" {passage} " in known), None)
 
 
 def off_topic(text: str, source: str, locale: str, least: float) -> Rejection | None:

@@ -23,6 +23,7 @@ class RejectionReason(StrEnum):
     REPETITION = "repetition"
     WRONG_LANGUAGE = "wrong_language"
     COPIED_FROM_SOURCE = "copied_from_source"
+    PROMPT_ECHO = "prompt_echo"  # it repeats its instruction
     OFF_TOPIC = "off_topic"  # next to nothing of the source is in it
     NUMBER_NOT_IN_SOURCE = "number_not_in_source"
 

@@ -1,4 +1,4 @@
-"""A hook: one or two sentences that make somebody want to read the piece."""
+"""A hook: one sentence that makes somebody want to read the piece."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import sentences
 
-LONGEST = 200  # characters in a sentence
+LONGEST = 220  # characters in a sentence
 Channel = Literal["newsletter", "social post", "video", "podcast", "landing page"]
 
 
@@ -31,13 +31,13 @@ class HookArtifact(Artifact):
 def _prompt(request: Hook) -> tuple[Message, ...]:
     return about_source(
         request.source,
-        f"Write one short, {request.tone} sentence for a {request.channel} that makes {request.audience} want to read "
-        f"the text above.{in_language(request.locale)}",
+        f"Summarize the text above in one short, {request.tone} sentence for a {request.channel}, so that "
+        f"{request.audience} want to read it.{in_language(request.locale)}",
     )
 
 
 def _sampling(_: Hook) -> Sampling:
-    return Sampling(max_tokens=60, temperature=0.5, top_p=0.9, repetition_penalty=1.02)
+    return Sampling(max_tokens=60, temperature=0.4, top_p=0.9, repetition_penalty=1.02)
 
 
 def _checks(request: Hook, artifact: HookArtifact) -> Iterator[Rejection | None]:
@@ -45,6 +45,7 @@ def _checks(request: Hook, artifact: HookArtifact) -> Iterator[Rejection | None]
     yield checks.words("hook", hook, 4, 40)
     yield checks.unfinished("hook", hook, LONGEST)
     yield checks.repetition(hook)
+    yield checks.echo(hook, _prompt(request), request.source.strip())
     yield checks.copied("hook", hook, request.source, run=14)
     yield checks.new_number(hook, request.source)
     yield checks.wrong_language(hook, request.locale)

@@ -49,6 +49,7 @@ def _checks(request: ReportSection, artifact: ReportSectionArtifact) -> Iterator
     yield checks.words("body", body, 15, 180)
     yield checks.unfinished("body", body, LONGEST)
     yield checks.repetition(body)
+    yield checks.echo(body, _prompt(request), request.source.strip())
     yield checks.new_number(body, request.source)
     yield checks.wrong_language(body, request.locale)
     yield checks.off_topic(body, request.source, request.locale, 0.35)

@@ -46,6 +46,7 @@ def _checks(request: TrendSummary, artifact: TrendSummaryArtifact) -> Iterator[R
     yield checks.words("summary", summary, 10, 110)
     yield checks.unfinished("summary", summary, LONGEST)
     yield checks.repetition(summary)
+    yield checks.echo(summary, _prompt(request), request.source.strip())
     yield checks.new_number(summary, request.source)
     yield checks.wrong_language(summary, request.locale)
     yield checks.off_topic(summary, request.source, request.locale, 0.35)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thothy_ai.jobs import RejectionReason, checks
+from thothy_ai.jobs import Message, RejectionReason, checks
 from thothy_ai.jobs.verdict import Rejection
 
 ENGLISH = "Cargo bikes are replacing the second car. Most families ask whether two children and a crate of water fit."
@@ -145,6 +145,19 @@ def test_length_ratio(length: int, found: RejectionReason | None) -> None:
 )
 def test_copied(text: str, found: RejectionReason | None) -> None:
     assert reason(checks.copied("text", text, ENGLISH, run=5)) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("A hook about the text above, for readers.", RejectionReason.PROMPT_ECHO),
+        ("Cargo bikes are replacing the second car.", None),
+        ("About bikes.", None),
+    ],
+)
+def test_echo(text: str, found: RejectionReason | None) -> None:
+    prompt = [Message("user", f"{ENGLISH}\n\nWrite about the text above.")]
+    assert reason(checks.echo(text, prompt, ENGLISH)) is found
 
 
 NUMBERS = (

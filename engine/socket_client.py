@@ -125,7 +125,7 @@ class SocketEngineClient:
         while True:
             try:
                 await self._connection()
-            except (OSError, EngineError, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001  whatever ended this connection, the next one is tried
                 self._note(error)
             pause = _FIRST_PAUSE if self.connected else min(pause * 2, _LONGEST_PAUSE)
             self._disconnected()

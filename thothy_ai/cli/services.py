@@ -36,6 +36,7 @@ def engine(
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU.")] = None,
     null: Annotated[bool, typer.Option("--null", help="No model: answer at once. For measuring the queue.")] = False,
+    null_latency: Annotated[float, typer.Option(min=0.0, help="Seconds that each of its answers takes.")] = 0.0,
 ) -> None:
     """Run the engine: the resident process with weights and KV cache. Jobs come from a worker.
 
@@ -60,6 +61,7 @@ def engine(
         metrics_host=settings.metrics_host,
         metrics_port=settings.metrics_port,
         null=null,
+        null_latency=null_latency,
     )
     run_engine(options)
 

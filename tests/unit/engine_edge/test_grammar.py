@@ -103,6 +103,28 @@ def test_grammars_of_one_schema_are_apart(compiler: GrammarCompiler) -> None:
     assert second.forced()
 
 
+def test_a_schema_may_come_as_often_as_it_likes(compiler: GrammarCompiler) -> None:
+    schema = '{"type":"object","properties":{"only":{"type":"boolean"}},"required":["only"]}'
+    expected = walk(compiler.compile(schema), random.Random(1))
+    assert all(walk(compiler.compile(schema), random.Random(1)) == expected for _ in range(1100))
+
+
+def test_many_schemas_do_not_push_each_other_out_of_shape(compiler: GrammarCompiler) -> None:
+    schemas = [json.dumps({"const": f"word {number}"}) for number in range(150)]
+    for schema in [*schemas, *schemas]:
+        tokens, _ = walk(compiler.compile(schema), random.Random(0))
+        assert tokens == walk(compiler.compile(schema), random.Random(5))[0]
+
+
+def test_a_broken_grammar_leaves_its_siblings_whole(compiler: GrammarCompiler) -> None:
+    schema = json.dumps(SCHEMA)
+    broken, whole = compiler.compile(schema), compiler.compile(schema)
+    with pytest.raises(GrammarError):
+        broken.advance(next(token for token in range(3, 300) if token not in allowed(broken)))
+    walk(whole, random.Random(3))
+    walk(compiler.compile(schema), random.Random(3))
+
+
 def test_a_wrong_token_is_an_error_of_this_grammar(compiler: GrammarCompiler) -> None:
     grammar = compiler.compile(json.dumps(SCHEMA))
     wrong = next(token for token in range(3, 300) if token not in allowed(grammar))

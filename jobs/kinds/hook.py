@@ -31,8 +31,8 @@ class HookArtifact(Artifact):
 def _prompt(request: Hook) -> tuple[Message, ...]:
     return about_source(
         request.source,
-        f"Summarize the text above in one short, {request.tone} sentence for a {request.channel}, so that "
-        f"{request.audience} want to read it.{in_language(request.locale)}",
+        f"Summarize the text above for {request.audience} in one {request.tone} sentence for a {request.channel}."
+        f"{in_language(request.locale)}",
     )
 
 

@@ -153,7 +153,7 @@ class Scheduler:
         sequence.blocks = [*prefix.blocks, *self._pool.allocate(first)]
         sequence.computed, sequence.registered, sequence.chain = cached, len(prefix.blocks), prefix.chain
         if not sequence.preemptions:
-            sequence.cached_tokens = cached
+            sequence.cached_tokens = min(cached, sequence.prompt_tokens)  # forced tokens may be cached too
         sequence.row = self._rows.pop()
         return True
 

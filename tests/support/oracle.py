@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from engine_driver import EngineDriver
-from thothy_ai.engine.loader import LoadedModel, load_model
 from tiny_models import tiny_model
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams
 from thothy_ai.engine.build import build_core
 from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.loader import LoadedModel, load_model
 from thothy_ai.engine.options import EngineOptions
 
 Tokens = tuple[int, ...]
@@ -68,15 +69,16 @@ def generate(folder: Path, prompts: tuple[Tokens, ...], new_tokens: int, device:
     return tuple(outputs)
 
 
-def random_prompts(vocab: int) -> tuple[Tokens, ...]:
+def prompts_from(draw: Callable[[int], Tokens]) -> tuple[Tokens, ...]:
     """Odd lengths, and three prompts that share 21 tokens; the first two outgrow a tiny pool together."""
-    generator = torch.Generator().manual_seed(7)
-
-    def draw(count: int) -> Tokens:
-        return tuple(torch.randint(0, vocab, (count,), generator=generator).tolist())
-
     shared = draw(21)
     return (draw(9), draw(16), draw(1), draw(5), shared + draw(3), shared + draw(9), shared, draw(33))
+
+
+def random_prompts(vocab: int) -> tuple[Tokens, ...]:
+    """Prompts of random tokens, the same at every call."""
+    generator = torch.Generator().manual_seed(7)
+    return prompts_from(lambda count: tuple(torch.randint(0, vocab, (count,), generator=generator).tolist()))
 
 
 def tiny_oracle(family: str, folder: Path, device: torch.device, *, new_tokens: int = 24) -> Oracle:

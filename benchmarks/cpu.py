@@ -1,0 +1,50 @@
+"""`make bench-cpu`: engine and queue on this machine's CPU; prints its table and writes it to RESULTS.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import transformers
+
+from benchmarks import engine_cpu, queue_cpu
+from benchmarks.results import table, write_section
+from thothy_ai.engine.bundled import bundled_model_path
+from thothy_ai.engine.loader import default_cache_dir
+from thothy_ai.engine.weights.convert import converted_folder
+
+COMMAND = "make bench-cpu"
+
+
+def main() -> None:
+    """Run all four comparisons and keep their tables."""
+    folder = converted_folder(bundled_model_path(), torch.float32, default_cache_dir())
+    sections = (_static_batching(folder), _queue())
+    for title, body in sections:
+        write_section(title, COMMAND, body)
+        print(f"\n{title}\n\n{body}")
+
+
+def _static_batching(folder: Path) -> tuple[str, str]:
+    rows = [comparison.row() for comparison in engine_cpu.run(folder)]
+    header = ("jobs", "engine, output tokens/s", "transformers, output tokens/s", "ratio")
+    note = (
+        f"SmolLM2-135M-Instruct in fp32, 2 threads; transformers {transformers.__version__} `generate` in static "
+        f"batches of {engine_cpu.STATIC_BATCH}, torch {torch.__version__}. Wanted: 1.2 x and 2 x."
+    )
+    return "Engine against static batching, CPU", f"{note}\n\n{table(header, rows)}"
+
+
+def _queue() -> tuple[str, str]:
+    cost, rate = queue_cpu.overhead(), queue_cpu.jobs_per_second()
+    rows = [
+        (f"{queue_cpu.JOBS} jobs straight into the engine", f"{cost.direct_seconds:.1f} s", ""),
+        ("the same through producer, Postgres, Valkey, Celery, pool", f"{cost.queue_seconds:.1f} s", ""),
+        ("overhead of the queue (median of rounds)", f"{cost.share:+.1%}", "under 5 %"),
+        (f"{queue_cpu.NULL_JOBS:,} jobs, engine answers at once", f"{rate:.0f} jobs/s", "at least 300"),
+    ]
+    return "Queue, CPU", table(("what", "measured", "wanted"), rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""A kind for measuring: greedy, so that every run of a job has the same output, and whatever comes out is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+
+from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Request, Sampling
+from thothy_ai.jobs.schema import prose
+
+LONGEST = 800
+
+
+class Probe(Request):
+    """Continue a text, in at most so many characters."""
+
+    text: str
+    characters: Annotated[int, Field(ge=20, le=LONGEST)] = 20
+
+
+class ProbeArtifact(Artifact):
+    """What came out."""
+
+    note: Annotated[str, prose(1, LONGEST)]
+
+
+def _no_checks(_: Probe, __: ProbeArtifact) -> Iterator[Rejection | None]:
+    return iter(())
+
+
+KIND = JobKind(
+    name="probe",
+    request=Probe,
+    artifact=ProbeArtifact,
+    prompt=lambda request: (Message("user", request.text),),
+    sampling=lambda request: Sampling(max_tokens=request.characters + 32),
+    locale=lambda _: "en",
+    source=lambda request: request.text,
+    checks=_no_checks,
+    bounds=lambda request: {"note": request.characters},
+)

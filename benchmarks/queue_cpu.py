@@ -1,0 +1,155 @@
+"""What the queue costs: the same jobs through it and straight into the engine, and its own speed on an engine that
+answers at once. Both on the embedded stack, with real servers and one worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Engine, text
+
+from benchmarks.probe import KIND, Probe
+from thothy_ai.db.connect import make_engine
+from thothy_ai.demo.sources import load_sources
+from thothy_ai.embedded import EmbeddedStack
+from thothy_ai.engine.api import GenerationRequest, Message, SamplingParams
+from thothy_ai.engine.bundled import bundled_model_path
+from thothy_ai.engine.client import connect
+from thothy_ai.producer import Producer
+from thothy_ai.settings import Settings
+
+ROUNDS = 3
+JOBS = 64
+NULL_JOBS = 6_000
+LONGEST_NOTE = 700
+SERVERS_ONLY = ("reaper", "dispatcher", "worker")
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Median seconds for the same jobs both ways, and the median of the rounds' overheads."""
+
+    direct_seconds: float
+    queue_seconds: float
+    share: float
+
+
+def overhead() -> Overhead:
+    """Hand `JOBS` jobs of mixed length to one resident engine, in turn directly and through the queue."""
+    with _stack(bundled_model_path()) as (stack, producer, engine):
+        url = stack.settings.require_engine_url()
+        asyncio.run(_direct(url, _jobs("warm-up", 8)))
+        _through_queue(producer, engine, _jobs("warm-up too", 8))
+        times = []
+        for number in range(ROUNDS):
+            direct = asyncio.run(_direct(url, _jobs(f"{number}, directly", JOBS)))
+            times.append((direct, _through_queue(producer, engine, _jobs(f"{number}, by queue", JOBS))))
+    return Overhead(
+        statistics.median(direct for direct, _ in times),
+        statistics.median(queued for _, queued in times),
+        statistics.median(queued / direct - 1 for direct, queued in times),
+    )
+
+
+def jobs_per_second() -> float:
+    """Jobs per second, from the call of the producer to the last commit, on an engine that answers at once."""
+    with _stack(None) as (stack, producer, engine), _null_engine(stack):
+        _through_queue(producer, engine, _jobs("warm-up", 500))
+        return NULL_JOBS / _through_queue(producer, engine, _jobs("null", NULL_JOBS))
+
+
+@contextmanager
+def _stack(model: Path | None) -> Iterator[tuple[EmbeddedStack, Producer, Engine]]:
+    with tempfile.TemporaryDirectory(prefix="thothy-bench-") as home:
+        Path(home).chmod(0o755)  # a server that runs as nobody must reach it
+        settings = Settings.load(home=Path(home), model=model, kinds=("benchmarks.probe",), log_level="WARNING")
+        services = {} if model else {"services": SERVERS_ONLY}
+        with EmbeddedStack(settings, **services) as stack, Producer.from_settings(stack.settings) as producer:
+            engine = make_engine(stack.settings, application="benchmark", pool_size=1)
+            try:
+                yield stack, producer, engine
+            finally:
+                engine.dispose()
+
+
+@contextmanager
+def _null_engine(stack: EmbeddedStack) -> Iterator[None]:
+    command = [sys.executable, "-m", "thothy_ai.cli", "engine", "--null", "--url", stack.settings.require_engine_url()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            if process.stdout is None or "ready" not in process.stdout.readline():
+                raise RuntimeError("the null engine did not start")
+            yield
+        finally:
+            process.terminate()
+
+
+def _jobs(mark: str, count: int) -> list[Probe]:
+    """The same jobs for every mark, but for their first words, so that no run finds another's prefixes."""
+    draw = random.Random(5)
+    sources = load_sources()
+    jobs = []
+    for number in range(count):
+        words = sources[number % len(sources)].text.split()
+        start = draw.randrange(len(words) - 40)
+        excerpt = " ".join(words[start : start + draw.randint(30, 200)])
+        jobs.append(Probe(text=f"Run {mark}, note {number}. {excerpt}", characters=draw.randint(60, LONGEST_NOTE)))
+    return jobs
+
+
+async def _direct(url: str, jobs: Sequence[Probe]) -> float:
+    client = connect(url)
+    await client.start()
+    try:
+        begin = time.perf_counter()
+        generations = [await client.submit(_request(index, job)) for index, job in enumerate(jobs)]
+        await asyncio.gather(*(generation.result() for generation in generations))
+        return time.perf_counter() - begin
+    finally:
+        await client.close()
+
+
+def _request(index: int, job: Probe) -> GenerationRequest:
+    """What a worker makes of the job."""
+    sampling = KIND.sampling(job)
+    return GenerationRequest(
+        id=f"direct-{index}",
+        messages=tuple(Message(*message) for message in KIND.prompt(job)),
+        sampling=SamplingParams(max_tokens=sampling.max_tokens, temperature=sampling.temperature, seed=1),
+        schema=json.dumps(KIND.schema(job)),
+        profile=KIND.name,
+    )
+
+
+def _through_queue(producer: Producer, engine: Engine, jobs: Sequence[Probe]) -> float:
+    """Seconds by Postgres' clock from just before the enqueueing to the last job's finish."""
+    with engine.connect() as connection:
+        began = connection.scalar(text("SELECT clock_timestamp()"))
+    producer.enqueue_many(jobs)
+    while True:
+        with engine.connect() as connection:
+            done = connection.execute(
+                text(
+                    "SELECT count(*) FILTER (WHERE finished_at IS NULL) AS open,"
+                    " count(*) FILTER (WHERE state NOT IN ('succeeded', 'queued', 'dispatched', 'running')) AS failed,"
+                    " extract(epoch FROM max(finished_at) - :began)::float AS seconds"
+                    " FROM job WHERE enqueued_at >= :began"
+                ),
+                {"began": began},
+            ).one()
+        if done.failed:
+            raise RuntimeError(f"{done.failed} jobs failed")
+        if not done.open:
+            return float(done.seconds)
+        time.sleep(0.2)

@@ -48,11 +48,12 @@ class Broker:
 
     def publish(self, hints: Sequence[Hint]) -> None:
         """Publish in this order, in one round trip."""
-        with self._reaching(), self._app.producer_pool.acquire(block=True) as producer:
+        with self._reaching(), self._app.producer_pool.acquire(block=True) as pooled:
+            producer: Any = pooled  # kombu's stubs know nothing of batches yet
             try:
                 with producer.batch():
                     for hint in hints:
-                        self._publish(producer, hint)
+                        producer.publish(**self._message(hint))
             except Exception:
                 producer.connection.collect()  # a broken channel is not used again
                 raise
@@ -62,19 +63,19 @@ class Broker:
         self._redis.close()
         self._app.close()
 
-    def _publish(self, producer: Any, hint: Hint) -> None:
+    def _message(self, hint: Hint) -> dict[str, Any]:
         identity = task_id(hint)
         arguments = (str(hint.job_id), hint.dispatch_no)
         message = self._app.amqp.as_task_v2(identity, TASK, arguments, argsrepr=identity, kwargsrepr="{}")
-        producer.publish(
-            message.body,
-            exchange="",  # straight into the list: no bindings that a FLUSHALL could take away
-            routing_key=self._settings.queue_name,
-            serializer="json",
-            headers=message.headers,
-            retry=False,
+        return {
+            "body": message.body,
+            "exchange": "",  # straight into the list: no bindings that a FLUSHALL could take away
+            "routing_key": self._settings.queue_name,
+            "serializer": "json",
+            "headers": message.headers,
+            "retry": False,
             **message.properties,
-        )
+        }
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:

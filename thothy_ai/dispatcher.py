@@ -42,6 +42,11 @@ class Dispatcher:
         finally:
             self._broker.close()
 
+    @property
+    def leads(self) -> bool:
+        """Whether this is the one that dispatches."""
+        return self._leader.leads
+
     def stop(self) -> None:
         """Stop at once; from any thread."""
         self._leader.stop()

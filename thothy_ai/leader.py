@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
-from thothy_ai.errors import DatabaseError, DatabaseUnreachableError, ThothyError
+from thothy_ai.errors import BrokerUnreachableError, DatabaseUnreachableError, ThothyError
 from thothy_ai.settings import Settings, endpoint
 
 logger = logging.getLogger(__name__)
@@ -55,17 +55,19 @@ class Leader:
                 try:
                     self._sleep(work() if self._take_lead() else STANDBY_SECONDS)
                     pause = FIRST_PAUSE
-                except ThothyError as error:
+                except (ThothyError, SQLAlchemyError, psycopg.Error, OSError) as error:
                     logger.warning("%s: %s", self._role, error)
-                    if isinstance(error, DatabaseError):
+                    if not isinstance(error, BrokerUnreachableError):
                         self._disconnect()
                     self._nap(pause)
                     pause = min(pause * 2, LONGEST_PAUSE)
         finally:
             self._disconnect()
             self._engine.dispose()
+            self._bell.close()
+            self._ringer.close()
 
-    def ask(self, name: str, **parameters: Any) -> Sequence[Any]:
+    def ask(self, name: str, **parameters: object) -> Sequence[Any]:
         """The rows of the statement of this name, in a transaction of its own. Raises `DatabaseError`."""
         with reaching(self._settings):
             done = self._connected().execute(statement(name), parameters)
@@ -121,7 +123,7 @@ class Leader:
             raise DatabaseUnreachableError("the connection is gone")
         try:
             if not self._rung(driver):
-                select.select([driver.fileno(), self._bell], [], [], seconds)
+                select.select([driver.fileno(), self._bell.fileno()], [], [], seconds)
                 self._rung(driver)
         except psycopg.Error as error:
             where = endpoint(self._settings.require_database_url())
@@ -133,4 +135,4 @@ class Leader:
 
     @staticmethod
     def _rung(driver: psycopg.Connection[Any]) -> bool:
-        return any([True for _ in driver.notifies(timeout=0)])
+        return bool(list(driver.notifies(timeout=0)))  # all of them: none is left to ring again

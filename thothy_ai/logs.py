@@ -17,5 +17,5 @@ def configure(settings: Settings) -> None:
     logging.captureWarnings(capture=True)
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.DEBUG if settings.log_level == "DEBUG" else logging.WARNING)
-    # Celery warns that tasks are not cancelled when the broker is lost, and that a container's user is root: both meant.
+    # Celery warns that tasks go on when the broker is lost, and that a container's user is root: both are meant.
     warnings.filterwarnings("ignore", module=r"celery\.")

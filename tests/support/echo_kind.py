@@ -1,4 +1,4 @@
-"""A kind for tests of the queue: it accepts what begins with `ok`, and judges nothing else."""
+"""A kind for tests of the queue: it refuses what begins with `retry` or `hopeless`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class EchoArtifact(Artifact):
 def _checks(_: Echo, artifact: EchoArtifact) -> Iterator[Rejection | None]:
     if artifact.echo.startswith("hopeless"):
         yield Rejection(RejectionReason.WRONG_LANGUAGE, "not a word of it")
-    if not artifact.echo.startswith("ok"):
-        yield Rejection(RejectionReason.REPETITION, "not ok")
+    if artifact.echo.startswith("retry"):
+        yield Rejection(RejectionReason.REPETITION, "again")
 
 
 def _follow_ups(request: Echo, _: EchoArtifact) -> tuple[Echo, ...]:

@@ -69,7 +69,9 @@ class Queue:
         return self.rows("SELECT * FROM job WHERE id = :id", id=job_id)[0]
 
     def outcomes(self, job_id: UUID) -> list[str]:
-        return [row[0] for row in self.rows("SELECT outcome FROM attempt WHERE job_id = :id ORDER BY attempt", id=job_id)]
+        return [
+            row[0] for row in self.rows("SELECT outcome FROM attempt WHERE job_id = :id ORDER BY attempt", id=job_id)
+        ]
 
     def events(self, job_id: UUID) -> list[str]:
         return [row[0] for row in self.rows("SELECT event FROM job_event WHERE job_id = :id ORDER BY at", id=job_id)]

@@ -9,7 +9,7 @@ import random
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -142,7 +142,7 @@ class Attempts:
             wanted = kind.follow_ups(request, verdict.artifact) if verdict.accepted else ()
             more = follow_ups.drafted(claim, wanted, self._settings)
             return outcomes.judged(claim, verdict, result.text, kind.locale(request), usage, more)
-        except Exception as error:  # noqa: BLE001 - a kind is anybody's code; its fault is this job's alone
+        except Exception as error:  # a kind is anybody's code: its fault is this job's alone
             logger.exception("kind %s cannot judge job %s", claim.kind, claim.key)
             return self.failed(claim, "kind_error", repr(error), usage)
 
@@ -174,7 +174,7 @@ def _sampling(wanted: Sampling, claim: Claim) -> SamplingParams:
     )
 
 
-def _first_line(error: Any) -> str:
+def _first_line(error: Exception) -> str:
     if isinstance(error, ValidationError):
         problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
         return f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']}"

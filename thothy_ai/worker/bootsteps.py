@@ -16,7 +16,7 @@ class VisibilityRefresh(bootsteps.StartStopStep):
     Without it a job longer than the visibility timeout would be redelivered while it runs.
     """
 
-    requires = {"celery.worker.consumer.tasks:Tasks"}  # noqa: RUF012 - as bootsteps declare it
+    requires = ("celery.worker.consumer.tasks:Tasks",)
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         self._timer: Any = None
@@ -38,7 +38,7 @@ def refresh(consumer: Any) -> None:
     """Set the time stamps of all unacknowledged messages of this consumer to now."""
     channel = consumer.task_consumer.channel
     qos = channel.qos
-    held = qos._delivered.keys() - qos._dirty  # noqa: SLF001 - kombu has no other way to ask
+    held = qos._delivered.keys() - qos._dirty  # kombu has no other way to ask
     if held:
         with channel.conn_or_acquire() as client:
             client.zadd(channel.unacked_index_key, dict.fromkeys(held, time.time()), xx=True)

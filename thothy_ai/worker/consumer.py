@@ -16,6 +16,9 @@ logger = logging.getLogger(__name__)
 class SteadyConsumer(Consumer):
     """Acknowledges and drops messages that Celery cannot even look at: the original would end the worker."""
 
+    connection_errors: tuple[type[Exception], ...]
+    channel_errors: tuple[type[Exception], ...]
+
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
         """Celery's handler in a safety net. The broker's own errors pass: the consumer reconnects on them."""
         handle = super().create_task_handler(*args, **kwargs)

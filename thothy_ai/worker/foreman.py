@@ -64,7 +64,8 @@ class Foreman:
         self._waiting: set[Hint] = set()  # taken from the box, not claimed yet
         self._flights: set[Flight] = set()
         self._deadline: asyncio.Future[float] = self._loop.create_future()  # how long a drain may take
-        self._hurry = asyncio.Event()
+        self._hurry = False
+        self._changed = asyncio.Event()  # a flight has landed, or a drain is to hurry
         self._claiming: asyncio.Task[None] | None = None
         self._claim_lock = asyncio.Lock()  # a claim is not to be cut off between its commit and its answer
         self._thread = threading.Thread(target=self._run, name="foreman", daemon=True)
@@ -186,13 +187,14 @@ class Foreman:
             try:
                 return await self._finish(ledger, [(flight, attempt)])
             except DatabaseError as error:
-                logger.error("the outcome of job %s is refused: %s", flight.claim.key, error)
+                logger.warning("the outcome of job %s is refused: %s", flight.claim.key, error)
         self._land([flight])  # its lease runs out, and the reaper takes it back
         return None
 
     def _land(self, flights: list[Flight]) -> None:
         self._flights.difference_update(flights)
         metrics.IN_FLIGHT.set(len(self._flights))
+        self._changed.set()
         self._on_done([flight.claim.hint for flight in flights])
 
     # Heartbeats.
@@ -227,7 +229,8 @@ class Foreman:
         if not self._deadline.done():
             self._deadline.set_result(seconds)
         elif seconds <= 0:
-            self._hurry.set()
+            self._hurry = True
+            self._changed.set()
 
     async def _drained(self) -> None:
         seconds = await self._deadline
@@ -235,7 +238,7 @@ class Foreman:
         await self._until_empty(seconds)
         for flight in self._flights:
             flight.stop(Fate.RELEASED)
-        self._hurry.clear()
+        self._hurry = False
         await self._until_empty(LAST_WORDS_SECONDS)
 
     async def _stop_claiming(self) -> None:
@@ -246,9 +249,11 @@ class Foreman:
             self._claiming.cancel()
 
     async def _until_empty(self, seconds: float) -> None:
-        end = self._loop.time() + seconds
-        while self._flights and self._loop.time() < end and not self._hurry.is_set():
-            await asyncio.sleep(LINGER_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._flights and not self._hurry:
+                    self._changed.clear()
+                    await self._changed.wait()
 
     async def _insist(self, what: str, ask: Callable[[], Awaitable[T]], through: type[DatabaseError]) -> T:
         """Ask Postgres again until it answers, through errors of this type."""

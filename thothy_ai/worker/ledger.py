@@ -87,7 +87,7 @@ class Ledger:
         """Close all connections."""
         await self._engine.dispose()
 
-    async def _execute(self, name: str, **parameters: Any) -> Sequence[Any]:
+    async def _execute(self, name: str, **parameters: object) -> Sequence[Any]:
         with reaching(self._settings):
             async with self._engine.begin() as connection:
                 done = await connection.execute(statement(name), parameters)

@@ -24,6 +24,7 @@ from thothy_ai.worker.foreman import Foreman
 from thothy_ai.worker.hints import TASK, Hint, MalformedHintError, parse
 
 logger = logging.getLogger(__name__)
+celery_state: Any = state  # the stubs hold its variables to be None for ever
 
 ORDINARY_THREADS = 2  # for tasks that are not jobs
 PUMP_SECONDS = 0.02
@@ -82,25 +83,15 @@ class EnginePool(BasePool):
         """Learn the hub through which completions come back."""
         self._hub = loop
 
-    def on_apply(
-        self,
-        target: Callable[..., Any],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-        callback: Callback | None = None,
-        accept_callback: Callable[[int, float], None] | None = None,
-        error_callback: Callback | None = None,
-        **_: object,
-    ) -> Handle:
+    def on_apply(self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], **options: Any) -> Any:
         """Hand a task over. `args` are Celery's: task name, task id, request, body, content type, encoding."""
-        handle = Handle(callback or _ignore, error_callback)
-        if accept_callback is not None:
-            accept_callback(os.getpid(), time.monotonic())
-        if args and args[0] == TASK:
+        handle = Handle(options["callback"], options.get("error_callback"))
+        options["accept_callback"](os.getpid(), time.monotonic())
+        if args[0] == TASK:
             self._hand_over(args[2], handle)
         else:
             self._ordinary.add(handle)
-            self._threads.submit(self._run_ordinary, handle, target, args, kwargs or {})
+            self._threads.submit(self._run_ordinary, handle, target, args, kwargs)
         return handle
 
     def terminate_job(self, pid: int, signal: object = None) -> None:
@@ -108,7 +99,7 @@ class EnginePool(BasePool):
 
     def on_stop(self) -> None:
         """Drain: claim nothing more, finish or release what runs, acknowledge it; leave the rest unacknowledged."""
-        self._foreman.drain(0.0 if state.should_terminate else self.app.settings.drain_deadline_seconds)
+        self._foreman.drain(0.0 if celery_state.should_terminate else self.app.settings.drain_deadline_seconds)
         while not self._foreman.join(PUMP_SECONDS):
             self._pump()
         self._pump()
@@ -166,18 +157,23 @@ class EnginePool(BasePool):
 
     def _foreman_died(self) -> None:
         """Without a foreman the process is of no use: end it, and let whoever started it start another."""
-        state.should_terminate = os.EX_SOFTWARE
+        celery_state.should_terminate = os.EX_SOFTWARE
 
     def _soon(self, call: Callable[[], None]) -> None:
         if self._hub is not None:
-            self._hub.call_soon(call)
+            self._hub.call_soon(self._call, call)
+
+    def _call(self, call: Callable[[], None]) -> None:
+        call()
+        self._pump()  # acknowledgements queued from the hub's own thread would wait for its next event
+
+    @staticmethod
+    def _ready(hub: Any) -> set[Callable[[], None]]:
+        ready: set[Callable[[], None]] = hub._pop_ready()
+        return ready
 
     def _pump(self) -> None:
         """Run what waits for the hub: while the pool stops, the hub itself does not turn."""
-        while self._hub is not None and (ready := self._hub._pop_ready()):  # noqa: SLF001 - Celery's own pools do the same
-            for call in ready:
+        while self._hub is not None and (ready := self._ready(self._hub)):
+            for call in tuple(ready):
                 call()
-
-
-def _ignore(_: Any) -> None:
-    pass

@@ -14,12 +14,15 @@ logger = logging.getLogger(__name__)
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
+_read: Any = redis.Channel._brpop_read  # type: ignore[attr-defined]  # not in kombu's stubs
+
+
 class Channel(redis.Channel):
     """Drops what is not a message of kombu's: the original would let it end the consumer."""
 
     def _brpop_read(self, **options: Any) -> bool | None:
         try:
-            read: bool | None = super()._brpop_read(**options)
+            read: bool | None = _read(self, **options)
         except UNREADABLE as error:
             metrics.DROPPED.labels("unreadable").inc()
             logger.warning("a list element is dropped, unreadable: %r", error)

@@ -20,10 +20,20 @@ def test_an_accepted_output_is_kept_once_with_what_it_cost(queue: Queue) -> None
     job = queue.job(job_id)
     assert (job.state, job.attempt, job.failures, job.worker, job.lease_until) == ("succeeded", 1, 0, None, None)
     [attempt] = queue.rows("SELECT * FROM attempt")
-    assert (attempt.outcome, attempt.prompt_tokens, attempt.cached_tokens, attempt.output_tokens) == ("succeeded", 10, 4, 5)
+    assert (attempt.outcome, attempt.prompt_tokens, attempt.cached_tokens, attempt.output_tokens) == (
+        "succeeded",
+        10,
+        4,
+        5,
+    )
     assert attempt.compute_seconds == 0.25
     [artifact] = queue.rows("SELECT * FROM artifact")
-    assert (artifact.verdict, artifact.reason, artifact.body, artifact.locale) == ("accepted", None, {"echo": "ok one"}, "en")
+    assert (artifact.verdict, artifact.reason, artifact.body, artifact.locale) == (
+        "accepted",
+        None,
+        {"echo": "ok one"},
+        "en",
+    )
     [session] = queue.rows("SELECT * FROM engine_session")
     assert session.id == attempt.engine_session_id
     assert team.done == [Hint(job_id, 1)]
@@ -60,7 +70,9 @@ def test_what_kills_a_job(queue: Queue, text: str, reason: str, attempts: int) -
     assert queue.job(alive).state == "succeeded"
 
 
-@pytest.mark.parametrize(("column", "reason"), [("kind = 'no-such'", "unknown_kind"), ("tenant = tenant", "invalid_job")])
+@pytest.mark.parametrize(
+    ("column", "reason"), [("kind = 'no-such'", "unknown_kind"), ("tenant = tenant", "invalid_job")]
+)
 def test_jobs_that_the_code_no_longer_knows_are_dead(queue: Queue, column: str, reason: str) -> None:
     [job_id] = queue.enqueue("ok")
     queue.rows(f"UPDATE job SET {column}")

@@ -110,13 +110,17 @@ def test_an_engine_that_fell_silent_ended_with_its_last_heartbeat(queue: Queue) 
     silent, lively = uuid4(), uuid4()
     for session, age in ((silent, 90), (lively, 5)):
         queue.rows(
-            "INSERT INTO engine_session (id, model, device, dtype, gpus, num_blocks, block_size, started_at, heartbeat_at)"
-            " VALUES (:id, 'm', 'cpu', 'f32', 0, 1, 16, now() - interval '1 hour', now() - make_interval(secs => :age))",
+            "INSERT INTO engine_session"
+            " (id, model, device, dtype, gpus, num_blocks, block_size, started_at, heartbeat_at)"
+            " VALUES (:id, 'm', 'cpu', 'f32', 0, 1, 16, now() - interval '1 hour',"
+            " now() - make_interval(secs => :age))",
             id=session,
             age=age,
         )
     with reaping(queue):
-        eventually(lambda: queue.rows("SELECT 1 FROM engine_session WHERE ended_at = heartbeat_at AND id = :id", id=silent))
+        eventually(
+            lambda: queue.rows("SELECT 1 FROM engine_session WHERE ended_at = heartbeat_at AND id = :id", id=silent)
+        )
     assert queue.rows("SELECT ended_at FROM engine_session WHERE id = :id", id=lively) == [(None,)]
 
 
@@ -127,8 +131,9 @@ def test_usage_is_summed_by_the_hour(queue: Queue) -> None:
     with reaping(queue):
         eventually(lambda: queue.rows("SELECT 1 FROM usage_hourly"))
     [usage] = queue.rows(
-        "SELECT kind, sum(succeeded) AS succeeded, sum(dead) AS dead, sum(accepted) AS accepted, sum(rejected) AS rejected,"
-        " sum(attempts) AS attempts, sum(output_tokens) AS tokens, sum(compute_seconds) AS seconds"
+        "SELECT kind, sum(succeeded) AS succeeded, sum(dead) AS dead, sum(accepted) AS accepted,"
+        " sum(rejected) AS rejected, sum(attempts) AS attempts,"
+        " sum(output_tokens) AS tokens, sum(compute_seconds) AS seconds"
         " FROM usage_hourly GROUP BY kind"
     )
     assert (usage.kind, usage.succeeded, usage.dead, usage.accepted, usage.rejected) == ("echo", 2, 1, 2, 1)

@@ -56,7 +56,9 @@ class Crowd:
             stack.callback(loop.stop)
 
     def worker(self, seconds: float = 0.0, **changes: object) -> subprocess.Popen[bytes]:
-        env = environment(self.queue.settings) | {f"THOTHY_{name.upper()}": str(value) for name, value in changes.items()}
+        env = environment(self.queue.settings) | {
+            f"THOTHY_{name.upper()}": str(value) for name, value in changes.items()
+        }
         with self.log.open("ab") as log:
             process = subprocess.Popen([sys.executable, WORKER, str(seconds)], env=env, stdout=log, stderr=log)
         self._stack.callback(self._end, process)
@@ -86,8 +88,12 @@ def enqueue(queue: Queue, jobs: int) -> None:
 def check_each_once(queue: Queue, jobs: int) -> None:
     """Every job succeeded, and has exactly one artifact and one succeeded attempt."""
     assert queue.count("succeeded") == jobs
-    assert queue.rows("SELECT count(*), count(DISTINCT job_id) FROM artifact WHERE verdict = 'accepted'") == [(jobs, jobs)]
-    assert queue.rows("SELECT count(*), count(DISTINCT job_id) FROM attempt WHERE outcome = 'succeeded'") == [(jobs, jobs)]
+    assert queue.rows("SELECT count(*), count(DISTINCT job_id) FROM artifact WHERE verdict = 'accepted'") == [
+        (jobs, jobs)
+    ]
+    assert queue.rows("SELECT count(*), count(DISTINCT job_id) FROM attempt WHERE outcome = 'succeeded'") == [
+        (jobs, jobs)
+    ]
 
 
 @contextmanager
@@ -145,7 +151,10 @@ def test_a_cut_connection_to_postgres_ends_nothing(queue: Queue, crowd: Crowd) -
     enqueue(queue, 100)
     worker = crowd.worker(0.1)
     eventually(lambda: queue.count("succeeded") > 10)
-    queue.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'thothy-%' AND pid <> pg_backend_pid()")
+    queue.rows(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name LIKE 'thothy-%' AND pid <> pg_backend_pid()"
+    )
     crowd.drained()
     check_each_once(queue, 100)
     assert worker.poll() is None
@@ -205,8 +214,14 @@ def hostile(queue: Queue) -> list[bytes]:
         honest = json.loads(redis.rpop(KEY))
     bodies = ["", "bm90IGpzb24=", "W10=", "W1tdLCB7fSwge31d", "WzEsIDIsIDNd", "e30=", "bnVsbA==", "gARLAS4="]
     made = [honest | {"body": body} for body in bodies]
-    made += [honest | {"headers": headers} for headers in (None, {}, [], {"task": "no.such"}, {"task": 7}, honest["headers"] | {"task": "no.such"})]
-    made += [honest | {"headers": honest["headers"] | extra} for extra in ({"eta": "never"}, {"expires": "x"}, {"id": None}, {"timelimit": 3})]
+    made += [
+        honest | {"headers": headers}
+        for headers in (None, {}, [], {"task": "no.such"}, {"task": 7}, honest["headers"] | {"task": "no.such"})
+    ]
+    made += [
+        honest | {"headers": honest["headers"] | extra}
+        for extra in ({"eta": "never"}, {"expires": "x"}, {"id": None}, {"timelimit": 3})
+    ]
     made += [honest | {"content-type": kind} for kind in ("application/x-python-serialize", "no/such", None)]
     made += [honest | {"properties": {}}, honest | {"properties": None}, {}]
     return [json.dumps(message).encode() for message in made] + [b"", b"\xff\x00", b"[]", b"null", b"7", b"{"]

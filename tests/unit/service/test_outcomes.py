@@ -45,7 +45,12 @@ def rejected(reason: RejectionReason) -> Verdict:
 
 def test_an_accepted_output_succeeds_and_costs_no_failure() -> None:
     finish = outcomes.judged(CLAIM, ACCEPTED, "raw", "en", USAGE)
-    assert (finish.state, finish.outcome, finish.event, finish.reason) == (JobState.SUCCEEDED, Outcome.SUCCEEDED, None, None)
+    assert (finish.state, finish.outcome, finish.event, finish.reason) == (
+        JobState.SUCCEEDED,
+        Outcome.SUCCEEDED,
+        None,
+        None,
+    )
     assert (finish.failures, finish.engine_deaths, finish.usage) == (0, 0, USAGE)
     assert finish.judged is not None
     assert (finish.judged.verdict, finish.judged.body, finish.judged.text) == ("accepted", {"echo": "ok then"}, "raw")
@@ -62,7 +67,9 @@ def test_a_rejected_output_is_drawn_again_at_once() -> None:
 @pytest.mark.parametrize(
     ("claim", "reason"), [(LAST, RejectionReason.REPETITION), (CLAIM, RejectionReason.WRONG_LANGUAGE)]
 )
-def test_a_rejected_output_is_the_end_when_no_draw_is_left_or_none_can_help(claim: Claim, reason: RejectionReason) -> None:
+def test_a_rejected_output_is_the_end_when_no_draw_is_left_or_none_can_help(
+    claim: Claim, reason: RejectionReason
+) -> None:
     finish = outcomes.judged(claim, rejected(reason), "raw", "en", USAGE)
     assert (finish.state, finish.outcome, finish.event) == (JobState.DEAD, Outcome.REJECTED, Event.DEAD)
     assert (finish.reason, finish.failures) == (reason.value, 1)

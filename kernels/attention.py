@@ -20,7 +20,7 @@ from torch.nn import functional
 
 # Decode rows of similar length share one call: more rows save calls, padding to the longest costs reads.
 _GROUP_ROWS = 8
-_GROUP_PADDING = 0.25
+_GROUP_PADDING = 0.1
 
 
 @dataclass(frozen=True, eq=False)

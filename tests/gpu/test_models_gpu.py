@@ -1,0 +1,44 @@
+"""The reference kernels and the decoder families on a GPU, against float64 formulas and transformers on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from attention_case import make_case, textbook
+from paged_run import PagedRun
+from tiny_models import FAMILIES, tiny_model
+from transformers import AutoModelForCausalLM
+
+from thothy_ai.engine.loader import load_model
+from thothy_ai.kernels.attention import paged_attention
+
+pytestmark = pytest.mark.gpu
+GPU = torch.device("cuda", 0)
+LENGTHS = [(1, 17), (1, 1), (1, 5), (1, 333), (1, 40), (7, 7), (3, 20), (16, 31), (130, 400), (2, 2)]
+
+
+@pytest.mark.parametrize(("dtype", "atol", "rtol"), [(torch.float32, 5e-6, 1e-5), (torch.bfloat16, 1.5e-2, 1e-2)])
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 4, 8), (9, 3, 64), (8, 2, 128)])
+def test_attention(dtype: torch.dtype, atol: float, rtol: float, heads: int, kv_heads: int, dim: int) -> None:
+    case = make_case(LENGTHS, heads=heads, kv_heads=kv_heads, dim=dim, block_size=16, seed=dim).to(dtype)
+    there = case.to(GPU)
+    out = paged_attention(there.q, there.k_cache, there.v_cache, there.batch, dim**-0.5)
+    assert (out.dtype, out.device) == (dtype, GPU)
+    torch.testing.assert_close(out.cpu().double(), textbook(case, dim**-0.5), atol=atol, rtol=rtol)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families(family: str, tmp_path: Path) -> None:
+    folder = tiny_model(family, tmp_path)
+    tokens = torch.randint(3, 131, (40,), generator=torch.Generator().manual_seed(5)).tolist()
+    with torch.no_grad():
+        expected = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(torch.tensor([tokens])).logits[0]
+    for dtype, tolerance in ((torch.float32, 1e-3), (torch.bfloat16, 0.3)):
+        model = load_model(folder, device=GPU, dtype=dtype).model
+        run = PagedRun(model, sequences=1, longest=64)
+        parts = [run.step({0: tokens[:30]})[0], *(run.step({0: [token]})[0] for token in tokens[30:])]
+        logits = torch.cat(parts)
+        assert (logits.device, logits.dtype) == (GPU, torch.float32)
+        torch.testing.assert_close(logits.cpu(), expected, atol=tolerance, rtol=0)

@@ -86,6 +86,8 @@ def transport_options(settings: Settings) -> dict[str, Any]:
         "socket_timeout": SOCKET_TIMEOUT,
         "socket_connect_timeout": CONNECT_TIMEOUT,
         "socket_keepalive": True,
+        "max_retries": 1,  # of a publisher that finds no Redis: the dispatcher has its own patience
+        "interval_start": 0,
     }
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+from crowd import Crowd
 from queue_bench import QUICK, Queue
 
 from thothy_ai.db.connect import make_engine
@@ -25,3 +28,11 @@ def queue(quick: Settings) -> Iterator[Queue]:
     with Producer(quick) as producer:
         yield Queue(quick, engine, producer)
     engine.dispose()
+
+
+@pytest.fixture
+def crowd(queue: Queue, tmp_path: Path) -> Iterator[Crowd]:
+    log = tmp_path / "workers.log"
+    with ExitStack() as stack:
+        yield Crowd(queue, log, stack)
+    print(log.read_text() if log.exists() else "no worker")  # noqa: T201 - shown when the test failed

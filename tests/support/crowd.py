@@ -1,0 +1,80 @@
+"""A dispatcher, a reaper and worker processes over real servers, and what must be true when they are done."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+from echo_kind import Echo
+from queue_bench import QUICK, Queue, eventually
+
+from thothy_ai.dispatcher import Dispatcher
+from thothy_ai.reaper import Reaper
+from thothy_ai.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+WORKER = ROOT / "tests" / "support" / "worker_process.py"
+KEY, UNACKED = "thothy:jobs", "thothy:unacked"
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    chosen = {f"THOTHY_{name.upper()}": str(value) for name, value in QUICK.items()}
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("THOTHY_")},
+        **chosen,
+        "THOTHY_KINDS": "echo_kind",
+        "THOTHY_HOME": str(settings.home),
+        "THOTHY_DATABASE_URL": settings.require_database_url(),
+        "THOTHY_REDIS_URL": settings.require_redis_url(),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(WORKER.parent))),
+    }
+
+
+class Crowd:
+    """A dispatcher, a reaper and worker processes."""
+
+    def __init__(self, queue: Queue, log: Path, stack: ExitStack) -> None:
+        self.queue = queue
+        self.log = log
+        self._stack = stack
+        for loop in (Dispatcher(queue.settings), Reaper(queue.settings)):
+            thread = threading.Thread(target=loop.run)
+            thread.start()
+            stack.callback(thread.join, 10)
+            stack.callback(loop.stop)
+
+    def worker(self, seconds: float = 0.0, **changes: object) -> subprocess.Popen[bytes]:
+        env = environment(self.queue.settings) | {
+            f"THOTHY_{name.upper()}": str(value) for name, value in changes.items()
+        }
+        with self.log.open("ab") as log:
+            process = subprocess.Popen([sys.executable, WORKER, str(seconds)], env=env, stdout=log, stderr=log)
+        self._stack.callback(self._end, process)
+        return process
+
+    def drained(self, seconds: float = 40) -> None:
+        eventually(lambda: not self.queue.open(), seconds)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            process.kill()
+        process.wait(10)
+
+
+def enqueue(queue: Queue, jobs: int) -> None:
+    queue.producer.enqueue_many([Echo(text=f"ok {number}") for number in range(jobs)])
+
+
+def check_each_once(queue: Queue, jobs: int) -> None:
+    """Every job succeeded, and has exactly one artifact and one succeeded attempt."""
+    assert queue.count("succeeded") == jobs
+    assert queue.rows("SELECT count(*), count(DISTINCT job_id) FROM artifact WHERE verdict = 'accepted'") == [
+        (jobs, jobs)
+    ]
+    assert queue.rows("SELECT count(*), count(DISTINCT job_id) FROM attempt WHERE outcome = 'succeeded'") == [
+        (jobs, jobs)
+    ]

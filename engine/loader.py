@@ -56,6 +56,4 @@ def _as_folder(path: Path, dtype: torch.dtype, cache_dir: Path) -> Path:
         raise ModelLoadError(f"{path}: neither a Hugging Face folder nor a .gguf file")
     from thothy_ai.engine.weights.convert import converted_folder  # noqa: PLC0415  gguf is there where GGUF files are
 
-    from thothy_ai.engine.weights.convert import converted_folder  # noqa: PLC0415  only GGUF files need the gguf package
-
     return converted_folder(path, dtype, cache_dir)

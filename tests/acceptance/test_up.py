@@ -3,58 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from home import Home, fresh_home, processes_of
 
 SOURCE = (
     "Three makers of clay crocks in Lyon say that home fermentation has become a habit. Orders doubled within a year, "
     "and most come from people under thirty. Workshops on kimchi and sauerkraut are booked out until spring. "
     "The makers now lend crocks to schools, and publish recipes that need nothing but salt, water and patience."
 )
-THOTHY = [sys.executable, "-m", "thothy_ai.cli"]
-
-
-class Home:
-    """One home, and commands typed in it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("THOTHY_")}
-        self.environment = {**kept, "THOTHY_HOME": str(folder), "OMP_NUM_THREADS": "2"}
-
-    def run(self, *arguments: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*THOTHY, *arguments], env=self.environment, capture_output=True, text=True, check=False, timeout=timeout
-        )
-
-    def up(self) -> subprocess.Popen[str]:
-        return subprocess.Popen([*THOTHY, "up"], env=self.environment, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.fixture
 def home() -> Iterator[Home]:
-    with tempfile.TemporaryDirectory(prefix="thothy-up-") as folder:
-        Path(folder).chmod(0o755)
-        yield Home(Path(folder))
-
-
-def processes_of(home: Home) -> list[str]:
-    """Command lines of the processes that were given this home."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if str(home.folder).encode() in (process / "environ").read_bytes() + (process / "cmdline").read_bytes():
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue
-    return found
+    with fresh_home() as home:
+        yield home
 
 
 def test_up_until_ctrl_c(home: Home) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from thothy_ai.cli.watch import Seen
     from thothy_ai.embedded import EmbeddedStack
 
+ATTEMPTS = 2  # a small model's second thought is worth its time, its third is not
+
 
 def run_demo(settings: Settings) -> int:
     """Start everything, drain the demo's queue, stop everything. Returns how many jobs were left open."""
@@ -49,11 +51,11 @@ def _drain(stack: EmbeddedStack, out: Console) -> tuple[Seen, Path]:
     from thothy_ai.cli.watch import watch
     from thothy_ai.db.connect import make_engine
     from thothy_ai.demo.plan import demo_jobs
-    from thothy_ai.producer import Producer
+    from thothy_ai.producer import EnqueueOptions, Producer
     from thothy_ai.report import drain_report
 
     with Producer.from_settings(stack.settings) as producer:
-        jobs = producer.enqueue_many(demo_jobs())
+        jobs = producer.enqueue_many((job, EnqueueOptions(max_attempts=ATTEMPTS)) for job in demo_jobs())
     out.print(f"Enqueued {len(jobs)} jobs.")
     engine = make_engine(stack.settings, application="demo", pool_size=2)
     try:

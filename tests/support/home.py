@@ -1,0 +1,50 @@
+"""One home of the embedded stack, and commands typed in it as a person would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+THOTHY = [sys.executable, "-m", "thothy_ai.cli"]
+
+
+class Home:
+    """One home, and commands typed in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("THOTHY_")}
+        self.environment = {**kept, "THOTHY_HOME": str(folder), "OMP_NUM_THREADS": "2"}
+
+    def run(self, *arguments: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*THOTHY, *arguments], env=self.environment, capture_output=True, text=True, check=False, timeout=timeout
+        )
+
+    def up(self) -> subprocess.Popen[str]:
+        return subprocess.Popen([*THOTHY, "up"], env=self.environment, stdout=subprocess.PIPE, text=True)
+
+
+@contextmanager
+def fresh_home() -> Iterator[Home]:
+    """An empty home that is gone afterwards; a server that runs as nobody can reach it."""
+    with tempfile.TemporaryDirectory(prefix="thothy-home-") as folder:
+        Path(folder).chmod(0o755)
+        yield Home(Path(folder))
+
+
+def processes_of(home: Home) -> list[str]:
+    """Command lines of the processes that were given this home."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(home.folder).encode() in (process / "environ").read_bytes() + (process / "cmdline").read_bytes():
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found

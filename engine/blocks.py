@@ -52,8 +52,8 @@ class BlockPool:
         self._share = share_prefixes
         self._references = [0] * num_blocks
         # A ring through the dummy: the head is evicted next, the tail was freed last.
-        self._next = [*range(1, num_blocks), DUMMY_BLOCK]
-        self._previous = [num_blocks - 1, *range(num_blocks - 1)]
+        self._next: list[int] = [*range(1, num_blocks), DUMMY_BLOCK]
+        self._previous: list[int] = [num_blocks - 1, *range(num_blocks - 1)]
         self._available = self.total
         self._cached = 0
         self._keys: list[_Key | None] = [None] * num_blocks

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
 import threading
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 CANNOT_START = 2
 STEP_FAILED = 70
+# torch's OpenMP threads spin while they wait, and take the core from whoever else needs it: the queue's processes on
+# a small machine. Spinning briefly costs a quiet machine nothing. Read when torch is first imported.
+_SPIN_COUNT = "2000"
 _GOODBYE_SECONDS = 10.0  # for the last step to end and the last frames to leave
 
 
@@ -60,6 +64,7 @@ def _load(options: EngineOptions) -> Engine:
         return Engine(NullEngine(options.null_latency), None)
     if options.model is None:
         raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
+    os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
     from thothy_ai.engine.resident import load_engine  # noqa: PLC0415  brings torch along; a null engine has none
 
     frontend, core = load_engine(options.model, options)

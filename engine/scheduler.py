@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from thothy_ai.engine.admission import LengthEstimator
@@ -19,7 +20,8 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.sequence import NO_ROW, Sequence
 
 
-class Scheduled(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Scheduled:
     """A member of a step: compute tokens `start` to `start + count`, then sample if that reaches its last token."""
 
     sequence: Sequence

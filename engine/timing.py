@@ -60,4 +60,5 @@ class CudaTimer:
     def seconds(self) -> float:
         """Sum of the parts; waits for the last of them."""
         self._parts[-1][1].synchronize()
-        return sum(begin.elapsed_time(end) for begin, end in self._parts) / 1e3
+        milliseconds: float = sum(begin.elapsed_time(end) for begin, end in self._parts)
+        return milliseconds / 1e3

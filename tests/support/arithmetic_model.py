@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from thothy_ai.kernels.attention import AttentionBatch
 from torch import Tensor
 
 from thothy_ai.engine.accounting import StepCost
@@ -19,6 +18,7 @@ from thothy_ai.engine.core import EngineCore
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.memory import MemoryGauge
 from thothy_ai.engine.runner import Runner
+from thothy_ai.kernels.attention import AttentionBatch
 
 VOCAB = 50
 CPU = torch.device("cpu")

@@ -77,6 +77,8 @@ class FakeClient:
 
     async def info(self) -> EngineInfo:
         self._reach()
+        if self.delay < 0:
+            raise ZeroDivisionError("nonsense")
         return EngineInfo(self.session_id, "fake", "cpu", "float32", 16, 100, 1024, self.started_at)
 
     async def stats(self) -> EngineStats:

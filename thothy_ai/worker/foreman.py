@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 LINGER_SECONDS = 0.02  # a claim or a finish waits so long for companions
 MOST_AT_ONCE = 500
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # before Postgres is asked again
+CLOSE_SECONDS = 5.0
 LAST_WORDS_SECONDS = 10.0  # for what is released at the end of a drain to be written
 
 T = TypeVar("T")
@@ -115,8 +116,10 @@ class Foreman:
                 for task in others:
                     task.cancel()
         finally:
-            await client.close()
-            await ledger.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await client.close()
+                    await ledger.close()
             judges.shutdown(wait=False, cancel_futures=True)
 
     # Claims.
@@ -204,8 +207,8 @@ class Foreman:
         while True:
             await asyncio.sleep(pause)
             try:
-                if self._waiting:
-                    await ledger.hold(list(self._waiting))
+                if waiting := [*self._waiting, *self._hints.waiting()]:
+                    await ledger.hold(waiting)
                 if self._flights:
                     await self._beat(ledger)
             except DatabaseError as error:

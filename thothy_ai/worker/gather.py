@@ -44,5 +44,7 @@ class Gather(Generic[T]):
                 self._filled.clear()
         return taken
 
-    def __len__(self) -> int:
-        return len(self._items)
+    def waiting(self) -> list[T]:
+        """A copy of what is in the box."""
+        with self._lock:
+            return list(self._items)

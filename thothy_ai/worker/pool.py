@@ -157,7 +157,7 @@ class EnginePool(BasePool):
 
     def _foreman_died(self) -> None:
         """Without a foreman the process is of no use: end it, and let whoever started it start another."""
-        celery_state.should_terminate = os.EX_SOFTWARE
+        celery_state.should_stop = os.EX_SOFTWARE
 
     def _soon(self, call: Callable[[], None]) -> None:
         if self._hub is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 from echo_kind import Echo
@@ -105,13 +106,22 @@ def test_nothing_is_claimed_while_the_engine_is_away(queue: Queue) -> None:
     client = FakeClient()
     client.up = False
     with crew(queue, client) as team:
-        [job_id] = team.work("ok later")
-        dispatched_at = queue.job(job_id).dispatched_at
-        eventually(lambda: queue.job(job_id).dispatched_at > dispatched_at)  # held: it is not lost
-        assert (queue.job(job_id).state, queue.job(job_id).attempt) == ("dispatched", 0)
+        [first] = team.work("ok later")
+        held_since(queue, first)  # the claim waits for the engine
+        [second] = team.work("ok later still")
+        held_since(queue, second)  # and this one for the claim
+        assert [(queue.job(job_id).state, queue.job(job_id).attempt) for job_id in (first, second)] == [
+            ("dispatched", 0)
+        ] * 2
         client.up = True
-        eventually(lambda: queue.job(job_id).state == "succeeded")
-    assert queue.job(job_id).attempt == 1
+        eventually(lambda: queue.count("succeeded") == 2)
+    assert queue.rows("SELECT DISTINCT attempt FROM job") == [(1,)]
+
+
+def held_since(queue: Queue, job_id: UUID) -> None:
+    """Its dispatch time moves on: it is not lost."""
+    dispatched_at = queue.job(job_id).dispatched_at
+    eventually(lambda: queue.job(job_id).dispatched_at > dispatched_at)
 
 
 def test_a_draining_engine_costs_no_attempt_and_the_next_one_gets_the_job(queue: Queue) -> None:

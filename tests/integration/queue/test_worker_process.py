@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -147,6 +148,13 @@ def hostile(queue: Queue) -> list[bytes]:
     made += [honest | {"content-type": kind} for kind in ("application/x-python-serialize", "no/such", None)]
     made += [honest | {"properties": {}}, honest | {"properties": None}, {}]
     return [json.dumps(message).encode() for message in made] + [b"", b"\xff\x00", b"[]", b"null", b"7", b"{"]
+
+
+def test_a_worker_whose_foreman_dies_ends_with_an_error(queue: Queue, crowd: Crowd) -> None:
+    """Whoever started it starts another."""
+    queue.enqueue("ok")
+    worker = crowd.worker(-1)  # the fake engine's client answers with nonsense
+    assert worker.wait(15) == os.EX_SOFTWARE
 
 
 def test_a_worker_without_an_engine_waits_and_claims_nothing(queue: Queue, crowd: Crowd) -> None:

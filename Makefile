@@ -40,7 +40,7 @@ unit: install ## tests without services
 	$(BIN)/python -m pytest tests/unit
 
 integration: install ## tests on a real Postgres, a real Valkey, the real model
-	$(BIN)/python -m pytest tests/integration tests/chaos tests/acceptance
+	$(BIN)/python -m pytest tests/integration tests/acceptance
 
 bench-cpu: install ## engine and queue against transformers on this machine; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.cpu

@@ -19,15 +19,15 @@ COMMAND = "make bench-cpu"
 def main() -> None:
     """Run all four comparisons and keep their tables."""
     folder = converted_folder(bundled_model_path(), torch.float32, default_cache_dir())
-    sections = (_static_batching(folder), _queue())
-    for title, body in sections:
+    for measure in (lambda: _static_batching(folder), _queue):
+        title, body = measure()
         write_section(title, COMMAND, body)
         print(f"\n{title}\n\n{body}")
 
 
 def _static_batching(folder: Path) -> tuple[str, str]:
     rows = [comparison.row() for comparison in engine_cpu.run(folder)]
-    header = ("jobs", "engine, output tokens/s", "transformers, output tokens/s", "ratio")
+    header = ("jobs", "rounds", "engine, output tokens/s", "transformers, output tokens/s", "ratio")
     note = (
         f"SmolLM2-135M-Instruct in fp32, 2 threads; transformers {transformers.__version__} `generate` in static "
         f"batches of {engine_cpu.STATIC_BATCH}, torch {torch.__version__}. Wanted: 1.2 x and 2 x."

@@ -25,7 +25,6 @@ from thothy_ai.engine.loader import LoadedModel, load_model
 from thothy_ai.engine.options import EngineOptions
 
 STATIC_BATCH = 16
-ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class Comparison:
     """Median seconds of both sides, and the median of the rounds' ratios."""
 
     name: str
+    rounds: int
     output_tokens: int
     engine_seconds: float
     peer_seconds: float
@@ -49,7 +49,7 @@ class Comparison:
     def row(self) -> tuple[str, ...]:
         """Cells of the results table."""
         rates = (self.output_tokens / self.engine_seconds, self.output_tokens / self.peer_seconds)
-        return (self.name, *(f"{rate:.0f}" for rate in rates), f"{self.ratio:.2f} x")
+        return (self.name, str(self.rounds), *(f"{rate:.0f}" for rate in rates), f"{self.ratio:.2f} x")
 
 
 class EngineSide:
@@ -124,16 +124,23 @@ def mixed_lengths(loaded: LoadedModel) -> list[Work]:
     return work
 
 
-def compare(name: str, work: list[Work], engine: EngineSide, peer: StaticBatches) -> Comparison:
-    """Alternate the two over `ROUNDS` rounds."""
-    times = [(_timed(engine, work), _timed(peer, work)) for _ in range(ROUNDS)]
+def compare(name: str, work: list[Work], rounds: int, engine: EngineSide, peer: StaticBatches) -> Comparison:
+    """Alternate the two over some rounds."""
+    times = [_round(name, work, engine, peer) for _ in range(rounds)]
     return Comparison(
         name,
+        rounds,
         sum(job.output for job in work),
         statistics.median(ours for ours, _ in times),
         statistics.median(theirs for _, theirs in times),
         statistics.median(theirs / ours for ours, theirs in times),
     )
+
+
+def _round(name: str, work: list[Work], engine: EngineSide, peer: StaticBatches) -> tuple[float, float]:
+    ours, theirs = _timed(engine, work), _timed(peer, work)
+    print(f"{name}: engine {ours:.1f} s, transformers {theirs:.1f} s", flush=True)
+    return ours, theirs
 
 
 def _timed(side: Callable[[Sequence[Work]], None], work: list[Work]) -> float:
@@ -152,8 +159,8 @@ def run(folder: str) -> list[Comparison]:
     peer(warm)
     try:
         return [
-            compare("16 equal prompts x 64 tokens", equal_prompts(loaded), engine, peer),
-            compare("64 jobs, outputs 16 to 200", mixed_lengths(loaded), engine, peer),
+            compare("16 equal prompts x 64 tokens", equal_prompts(loaded), 3, engine, peer),
+            compare("64 jobs, outputs 16 to 200", mixed_lengths(loaded), 1, engine, peer),
         ]
     finally:
         engine.close()

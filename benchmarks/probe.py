@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Request, Sampling
-from thothy_ai.jobs.schema import prose
+from thothy_ai.jobs.schema import prose, prose_pattern
 
 LONGEST = 800
 
@@ -39,5 +39,5 @@ KIND = JobKind(
     locale=lambda _: "en",
     source=lambda request: request.text,
     checks=_no_checks,
-    bounds=lambda request: {"note": request.characters},
+    narrower=lambda request: {"note": {"type": "string", "pattern": prose_pattern(1, request.characters)}},
 )

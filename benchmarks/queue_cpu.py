@@ -55,6 +55,7 @@ def overhead() -> Overhead:
         for number in range(ROUNDS):
             direct = asyncio.run(_direct(url, _jobs(f"{number}, directly", JOBS)))
             times.append((direct, _through_queue(producer, engine, _jobs(f"{number}, by queue", JOBS))))
+            print("{} jobs: directly {:.1f} s, through the queue {:.1f} s".format(JOBS, *times[-1]), flush=True)
     return Overhead(
         statistics.median(direct for direct, _ in times),
         statistics.median(queued for _, queued in times),

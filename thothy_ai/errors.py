@@ -80,25 +80,29 @@ class UnreadableArtifactError(ThothyError):
 
 
 class DatabaseError(ThothyError):
-    """Postgres refused or broke off a statement."""
+    """Postgres refused or broke off a statement. `sqlstate`: its five-letter code, None when it gave none."""
+
+    def __init__(self, message: str, sqlstate: str | None = None) -> None:
+        self.sqlstate = sqlstate
+        super().__init__(message)
 
 
 class DatabaseUnreachableError(DatabaseError):
-    """Postgres cannot be reached at the configured host and port."""
+    """Postgres cannot be reached at the configured host and port, or takes no writes there."""
 
 
 class BrokerUnreachableError(ThothyError):
     """Redis cannot be reached at the configured host and port."""
 
 
-class MigrationsBehindError(ThothyError):
-    """The database's schema is not the one this code was written for."""
+class MigrationsBehindError(DatabaseError):
+    """The database's schema is older than this code. `found`: its revision, None when it has none or is not known."""
 
-    def __init__(self, found: str | None, wanted: str) -> None:
+    def __init__(self, found: str | None, wanted: str, sqlstate: str | None = None) -> None:
         self.found = found
         self.wanted = wanted
-        has = f"is at revision {found}" if found else "has no schema"
-        super().__init__(f"the database {has}, the code needs {wanted}: run `thothy migrate`")
+        has = f"is at revision {found}" if found else "lacks tables or columns"
+        super().__init__(f"the database {has}, the code needs {wanted}: run `thothy migrate`", sqlstate)
 
 
 class CodeBehindError(ThothyError):

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from thothy_ai.errors import ConfigError, DatabaseError, DatabaseUnreachableError
+from thothy_ai.errors import ConfigError, DatabaseError, DatabaseUnreachableError, MigrationsBehindError
 from thothy_ai.settings import Settings, endpoint
 
 if TYPE_CHECKING:
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 5  # seconds; libpq rounds 1 up to 2
 POOL_TIMEOUT = 30
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+UNREACHABLE_CLASSES = {"08", "28", "3D", "53", "57"}  # connection, login, database, resources, shutdown
+READ_ONLY = "25006"  # a standby answers, or a primary that was demoted: the one that takes writes is elsewhere
+SCHEMA_STATES = {"42P01", "42703"}  # undefined table, undefined column
 
 
 def make_engine(settings: Settings, *, application: str = "thothy", pool_size: int = 5) -> Engine:
@@ -63,7 +68,8 @@ def _driver() -> Iterator[None]:
 def reaching(settings: Settings) -> Iterator[None]:
     """Turns the driver's errors into ours. The message names host and port, never user or password.
 
-    Raises `DatabaseUnreachableError` when Postgres cannot be reached or drops the line, `DatabaseError` otherwise.
+    Raises `DatabaseUnreachableError` when Postgres cannot be reached, drops the line or takes no writes,
+    `MigrationsBehindError` when a table or a column is missing, `DatabaseError` otherwise.
     """
     try:
         yield
@@ -76,7 +82,18 @@ def reaching(settings: Settings) -> Iterator[None]:
 def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
     where = endpoint(settings.require_database_url())
     lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
-    state = getattr(error.orig, "sqlstate", None)
-    if isinstance(error, OperationalError) and (state is None or state[:2] in {"08", "28", "3D", "57", "53"}):
-        return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {lines[-1].strip()}")
-    return DatabaseError(f"Postgres at {where} refused a statement: {lines[0].strip()}")
+    state: str | None = getattr(error.orig, "sqlstate", None)
+    if state in SCHEMA_STATES:
+        from thothy_ai.db.schema import code_revision  # noqa: PLC0415 - Alembic is dear to import, and this is rare
+
+        return MigrationsBehindError(None, code_revision(), state)
+    if _unreachable(error, state):
+        return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {lines[-1].strip()}", state)
+    return DatabaseError(f"Postgres at {where} refused a statement: {lines[0].strip()}", state)
+
+
+def _unreachable(error: DBAPIError, state: str | None) -> bool:
+    """Without a code from Postgres, it is the line when connecting failed (no statement yet) or it broke off."""
+    if state is not None:
+        return state == READ_ONLY or state[:2] in UNREACHABLE_CLASSES
+    return isinstance(error, OperationalError) and (error.statement is None or error.connection_invalidated)

@@ -24,6 +24,11 @@ def alembic_config() -> Config:
     return Config(MIGRATIONS / "alembic.ini")
 
 
+def code_revision() -> str:
+    """The revision this code was written for."""
+    return ScriptDirectory.from_config(alembic_config()).get_current_head() or ""
+
+
 def migrate(settings: Settings, revision: str = "head") -> str:
     """Upgrade to `revision` and make the partitions of the coming months. Returns the revision reached.
 
@@ -52,10 +57,10 @@ def check_schema(settings: Settings) -> str:
             found = MigrationContext.configure(connection).get_current_revision()
     finally:
         engine.dispose()
-    known = ScriptDirectory.from_config(alembic_config())
-    wanted = known.get_current_head() or ""
+    wanted = code_revision()
     if found == wanted:
         return wanted
-    if found is not None and found not in {script.revision for script in known.walk_revisions()}:
+    known = ScriptDirectory.from_config(alembic_config()).walk_revisions()
+    if found is not None and found not in {script.revision for script in known}:
         raise CodeBehindError(found, wanted)
     raise MigrationsBehindError(found, wanted)

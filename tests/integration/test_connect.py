@@ -1,0 +1,56 @@
+"""What Postgres says, in the service's words: unreachable, behind, or a statement refused; and the code it gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine, text
+
+from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.errors import DatabaseError, DatabaseUnreachableError, MigrationsBehindError
+from thothy_ai.settings import Settings
+
+
+@pytest.fixture
+def engine(settings: Settings) -> Iterator[Engine]:
+    engine = make_engine(settings)
+    yield engine
+    engine.dispose()
+
+
+def _run(settings: Settings, engine: Engine, *statements: str, **parameters: object) -> None:
+    with reaching(settings), engine.connect() as connection:
+        for statement in statements:
+            connection.execute(text(statement), parameters)
+
+
+def _refusal(settings: Settings, engine: Engine, *statements: str, **parameters: object) -> DatabaseError:
+    with pytest.raises(DatabaseError) as caught:
+        _run(settings, engine, *statements, **parameters)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("statements", "kind", "sqlstate"),
+    [
+        (["SELECT 1/0"], DatabaseError, "22012"),
+        (["SET TRANSACTION READ ONLY", "CREATE TABLE t ()"], DatabaseUnreachableError, "25006"),
+        (["SELECT pg_terminate_backend(pg_backend_pid())"], DatabaseUnreachableError, "57P01"),
+        (["SELECT 1 FROM no_such_table"], MigrationsBehindError, "42P01"),
+        (["SELECT no_such_column FROM job"], MigrationsBehindError, "42703"),
+    ],
+)
+def test_a_refusal_is_told_by_its_code(
+    settings: Settings, engine: Engine, statements: list[str], kind: type[DatabaseError], sqlstate: str
+) -> None:
+    refusal = _refusal(settings, engine, *statements)
+    assert (type(refusal), refusal.sqlstate) == (kind, sqlstate)
+    assert len(str(refusal).splitlines()) == 1
+
+
+def test_too_many_parameters_do_not_make_postgres_unreachable(settings: Settings, engine: Engine) -> None:
+    names = [f"p{number}" for number in range(65_536)]
+    marks = ", ".join(f"CAST(:{name} AS int)" for name in names)
+    refusal = _refusal(settings, engine, f"SELECT 1 WHERE 1 IN ({marks})", **dict.fromkeys(names, 1))
+    assert (type(refusal), refusal.sqlstate) == (DatabaseError, None)

@@ -8,6 +8,7 @@ import logging
 import select
 import signal
 import socket
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
@@ -39,6 +40,7 @@ class Leader:
         self._engine = make_engine(settings, application=role, pool_size=1)
         self._connection: Connection | None = None
         self._leads = False
+        self._leads_since = 0.0
         self._stopping = False
         self._bell, self._ringer = socket.socketpair()
         self._bell.setblocking(False)
@@ -78,6 +80,11 @@ class Leader:
         """Whether this process holds the lead."""
         return self._leads
 
+    @property
+    def led_seconds(self) -> float:
+        """How long this process has led over its present connection; nothing while it does not lead."""
+        return time.monotonic() - self._leads_since if self._leads else 0.0
+
     def stop(self) -> None:
         """Stop at once; from any thread, or from a signal's handler."""
         self._stopping = True
@@ -98,6 +105,7 @@ class Leader:
             with reaching(self._settings):
                 self._leads = bool(self._connected().scalar(TRY_LOCK, {"role": f"thothy_{self._role}"}))
             if self._leads:
+                self._leads_since = time.monotonic()
                 logger.info("%s: leads", self._role)
         return self._leads
 
@@ -135,4 +143,5 @@ class Leader:
 
     @staticmethod
     def _rung(driver: psycopg.Connection[Any]) -> bool:
-        return bool(list(driver.notifies(timeout=0)))  # all of them: none is left to ring again
+        """Whether a NOTIFY has come. Takes all that have: one round of work serves them all."""
+        return bool(list(driver.notifies(timeout=0)))

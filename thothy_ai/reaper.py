@@ -1,6 +1,6 @@
 """`Reaper`: takes back what died, ends what expired, and keeps the books.
 
-leases that ran out             queued again, or dead when failures are used up
+leases that ran out             queued again, or dead when failures are used up; not within a lease of an outage
 dispatches lost in Redis        queued again
 deadlines that passed           expired
 engines that fell silent        their session ends
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from thothy_ai.broker import Broker
-from thothy_ai.db.schema import MONTHS_AHEAD
+from thothy_ai.db.schema import MONTHS_AHEAD, refuse_other_schema
 from thothy_ai.db.states import JobState
 from thothy_ai.leader import Leader
 from thothy_ai.logs import configure
@@ -74,6 +74,12 @@ class Reaper:
         return self._settings.reap_interval_seconds
 
     def _leases(self) -> None:
+        """Take back what silent workers hold; not before they could have been heard.
+
+        While Postgres was away no lease could be extended: whoever lives has the length of a lease to say so.
+        """
+        if self._leader.led_seconds < self._settings.lease_seconds:
+            return
         rows = self._leader.ask(
             "reap_leases",
             retry_base_seconds=self._settings.retry_base_seconds,
@@ -127,6 +133,7 @@ def _report(why: str, rows: Sequence[Any]) -> None:
 def main(settings: Settings) -> None:
     """Run a reaper in this process until SIGTERM."""
     configure(settings)
+    refuse_other_schema(settings)
     reaper = Reaper(settings)
     reaper.stop_on_signals()
     serve(settings)

@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 LINGER_SECONDS = 0.02  # a claim or a finish waits so long for companions
 MOST_AT_ONCE = 500
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # before Postgres is asked again
+RETRY_BEAT_SECONDS = 0.5  # leases run on while Postgres is away: it is told at once when it is back
 CLOSE_SECONDS = 5.0
 LAST_WORDS_SECONDS = 10.0  # for what is released at the end of a drain to be written
 
@@ -203,9 +204,11 @@ class Foreman:
     # Heartbeats.
 
     async def _beat_forever(self, ledger: Ledger) -> None:
-        pause = min(self._settings.heartbeat_seconds, self._settings.dispatch_timeout_seconds / 3)
+        interval = min(self._settings.heartbeat_seconds, self._settings.dispatch_timeout_seconds / 3)
+        pause = interval
         while True:
             await asyncio.sleep(pause)
+            pause = interval
             try:
                 if waiting := [*self._waiting, *self._hints.waiting()]:
                     await ledger.hold(waiting)
@@ -213,6 +216,7 @@ class Foreman:
                     await self._beat(ledger)
             except DatabaseError as error:
                 logger.warning("no heartbeat: %s", error)
+                pause = min(interval, RETRY_BEAT_SECONDS)
 
     async def _beat(self, ledger: Ledger) -> None:
         flights = list(self._flights)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from crowd import Crowd, check_each_once, enqueue
-from queue_bench import QUICK, Queue, eventually
+from queue_bench import QUICK, Queue, crew, eventually
 
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.schema import migrate
 from thothy_ai.embedded import Postgres, Valkey
 from thothy_ai.producer import Producer
+from thothy_ai.reaper import Reaper
 from thothy_ai.settings import Settings
+
+if TYPE_CHECKING:
+    from conftest import Services
 
 
 def test_postgres_and_redis_killed_amid_a_drain(clean_environment: None, tmp_path: Path) -> None:
@@ -42,3 +50,26 @@ def test_postgres_and_redis_killed_amid_a_drain(clean_environment: None, tmp_pat
         crowd.drained()
         check_each_once(queue, 150)
         assert worker.poll() is None
+
+
+def test_an_outage_longer_than_a_lease_is_nobody_s_failure(queue: Queue, services: Services) -> None:
+    name = queue.engine.url.database
+    reaper = Reaper(queue.settings.model_copy(update={"lease_seconds": 1}))
+    thread = threading.Thread(target=reaper.run)
+    with crew(queue, lease_seconds=1) as team:
+        [job_id] = team.work("hang on")
+        eventually(lambda: queue.job(job_id).state == "running")
+        thread.start()
+        try:
+            lease_until = queue.job(job_id).lease_until
+            services.postgres.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+            services.postgres.execute(
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+            )
+            time.sleep(2.5)  # how long the outage lasts: more than two leases
+            services.postgres.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+            eventually(lambda: queue.job(job_id).lease_until > lease_until + timedelta(seconds=2.5))
+        finally:
+            reaper.stop()
+            thread.join(10)
+        assert (queue.job(job_id).state, queue.job(job_id).failures, queue.job(job_id).attempt) == ("running", 0, 1)

@@ -66,6 +66,16 @@ def test_a_lease_that_holds_is_left_alone(queue: Queue) -> None:
     assert queue.job(held).state == "running"
 
 
+def test_no_lease_is_taken_before_its_worker_could_have_been_heard(queue: Queue) -> None:
+    [job_id] = queue.enqueue("ok")
+    run_away(queue, job_id)
+    late = datetime.now(UTC) + timedelta(seconds=0.2)
+    [marker] = queue.enqueue("ok", deadline=late)
+    with reaping(queue, lease_seconds=600):
+        eventually(lambda: queue.job(marker).state == "expired")
+        assert queue.job(job_id).state == "running"
+
+
 def test_a_lost_job_that_is_to_be_cancelled_is_cancelled(queue: Queue) -> None:
     [job_id] = queue.enqueue("ok")
     run_away(queue, job_id)

@@ -10,6 +10,7 @@ import logging
 import time
 
 from thothy_ai.broker import Broker
+from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.leader import Leader
 from thothy_ai.logs import configure
@@ -92,6 +93,7 @@ class Dispatcher:
 def main(settings: Settings) -> None:
     """Run a dispatcher in this process until SIGTERM."""
     configure(settings)
+    refuse_other_schema(settings)
     dispatcher = Dispatcher(settings)
     dispatcher.stop_on_signals()
     export_queue(settings)

@@ -20,6 +20,9 @@ from thothy_ai.cli import app
 from thothy_ai.cli.artifacts import file_name
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.models import Artifact, Attempt, Job
+from thothy_ai.errors import MigrationsBehindError
+from thothy_ai.jobs import TrendSummary
+from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings
 
 SOURCE = "Home fermentation has moved from a hobby to a habit, say three makers of clay crocks in Lyon."
@@ -346,3 +349,28 @@ def test_as_a_program(settings: Settings) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("thothy: THOTHY_DATABASE_URL: must look like postgresql+psycopg://")
     assert "sesame" not in done.stderr
+
+
+class TestOldSchema:
+    """A database that was not migrated: every way in says so, in one line."""
+
+    @pytest.fixture(autouse=True)
+    def _unmigrated(self, run: Run, empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("THOTHY_DATABASE_URL", empty_database)
+        monkeypatch.setenv("THOTHY_ENGINE_URL", "unix:///nowhere/engine.sock")
+
+    @pytest.mark.parametrize("service", ["worker", "dispatcher", "reaper"])
+    def test_a_service_does_not_start(self, service: str) -> None:
+        command = [sys.executable, "-m", "thothy_ai.cli", service]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert "run `thothy migrate`" in done.stderr.splitlines()[-1]
+
+    def test_enqueue_says_what_to_do(self, run: Run) -> None:
+        done = run("enqueue", "trend_summary", "--source", SOURCE, exit_code=1)
+        assert "run `thothy migrate`" in one_line(done)
+
+    def test_a_producer_raises_it(self) -> None:
+        with Producer.from_env() as producer, pytest.raises(MigrationsBehindError):
+            producer.enqueue(TrendSummary(source=SOURCE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from alembic import command
@@ -12,7 +13,7 @@ from sqlalchemy import text
 
 import thothy_ai
 from thothy_ai.db.connect import make_engine, reaching
-from thothy_ai.errors import CodeBehindError, MigrationsBehindError
+from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, MigrationsBehindError
 from thothy_ai.settings import Settings
 
 MIGRATIONS = Path(thothy_ai.__file__).parent / "migrations"
@@ -64,3 +65,12 @@ def check_schema(settings: Settings) -> str:
     if found is not None and found not in {script.revision for script in known}:
         raise CodeBehindError(found, wanted)
     raise MigrationsBehindError(found, wanted)
+
+
+def refuse_other_schema(settings: Settings) -> None:
+    """What a process of the service asks first. Postgres may still be away: processes wait for it themselves.
+
+    Raises as `check_schema`, but `DatabaseUnreachableError`.
+    """
+    with suppress(DatabaseUnreachableError):
+        check_schema(settings)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from celery import signals
 
+from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.logs import configure
 from thothy_ai.metrics.serve import serve
 from thothy_ai.producer.drafts import load_kinds
@@ -26,6 +27,7 @@ def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None
     """Work until SIGTERM (drain) or SIGQUIT (release at once)."""
     settings.require_database_url()
     settings.require_engine_url()
+    refuse_other_schema(settings)
     if connect is None:
         from thothy_ai.engine.client import connect  # noqa: PLC0415
 

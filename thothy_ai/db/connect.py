@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 5  # seconds; libpq rounds 1 up to 2
 POOL_TIMEOUT = 30
+USER_TIMEOUT = 30_000  # milliseconds that sent data may go unacknowledged: keepalives see only a silent line
+# Postgres' own end of the line: a client whose machine is gone must not keep its locks for hours.
+SERVER_OPTIONS = "-c timezone=UTC -c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 UNREACHABLE_CLASSES = {"08", "28", "3D", "53", "57"}  # connection, login, database, resources, shutdown
@@ -51,7 +54,8 @@ def _options(application: str, pool_size: int) -> dict[str, Any]:
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
-            "options": "-c timezone=UTC",
+            "tcp_user_timeout": USER_TIMEOUT,
+            "options": SERVER_OPTIONS,
         },
     }
 

@@ -172,15 +172,19 @@ def redrive(engine: Engine, ids: Sequence[UUID], *, deadline: datetime | None = 
 
 
 def cancel(engine: Engine, ids: Sequence[UUID]) -> set[UUID]:
-    """Cancel jobs: at once those that wait, within a heartbeat those that run. Returns those that had not ended."""
+    """Cancel jobs: at once those that wait, within a heartbeat those that run. Returns those that had not ended.
+
+    Rows are locked in the order of their ids, so that two callers with the same jobs cannot deadlock.
+    """
+    ordered = sorted(set(ids))
     with engine.begin() as connection:
-        return {job_id for job_id in ids if connection.execute(statement("job_cancel"), {"id": job_id}).first()}
+        return {job_id for job_id in ordered if connection.execute(statement("job_cancel"), {"id": job_id}).first()}
 
 
 def states_of(engine: Engine, ids: Sequence[UUID]) -> dict[UUID, str]:
     """The states of these jobs; an id that is not there is not in the answer."""
     with engine.connect() as connection:
-        rows = connection.execute(select(Job.id, Job.state).where(Job.id.in_(list(ids))))
+        rows = connection.execute(statement("operate_states"), {"ids": list(ids)})
         return {row.id: row.state for row in rows}
 
 

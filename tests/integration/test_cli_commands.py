@@ -27,6 +27,10 @@ from thothy_ai.settings import Settings
 
 SOURCE = "Home fermentation has moved from a hobby to a habit, say three makers of clay crocks in Lyon."
 Run = Callable[..., Result]
+MANY_DEAD = """
+    INSERT INTO job (id, tenant, kind, source_key, request_digest, max_attempts, state, reason, finished_at)
+    SELECT gen_random_uuid(), 't', 'hook', 's', 'd', 3, 'dead', 'empty', now() FROM generate_series(1, 70000)
+"""
 
 
 @pytest.fixture
@@ -237,6 +241,11 @@ class TestJobs:
         assert state_of(run, job_id) == "cancelled"
         assert "it is cancelled" in one_line(run("jobs", "cancel", job_id, exit_code=1))
 
+    def test_more_jobs_than_a_statement_has_parameters(self, run: Run, engine: Engine) -> None:
+        with engine.begin() as connection:
+            connection.execute(text(MANY_DEAD))
+        assert "70000 of 70000 jobs queued again." in run("jobs", "retry", "--state", "dead").stdout
+
 
 class TestArtifacts:
     def test_list_and_show(self, run: Run, engine: Engine) -> None:
@@ -331,7 +340,8 @@ class TestDatabase:
 
     def test_a_database_that_breaks_off_is_one_line_too(self, run: Run, engine: Engine) -> None:
         with engine.begin() as connection:
-            connection.execute(text("ALTER TABLE artifact RENAME COLUMN text TO words"))
+            connection.execute(text("ALTER TABLE artifact RENAME TO damaged"))
+            connection.execute(text("CREATE VIEW artifact AS SELECT *, 1 / 0 AS broken FROM damaged WHERE 1 / 0 = 1"))
         assert "refused a statement" in one_line(run("artifacts", "list", exit_code=1))
 
 

@@ -1,4 +1,4 @@
--- Ids of the jobs that a retry or a cancellation by filter means, oldest first.
+-- Ids of the jobs that a retry by filter means, oldest first.
 SELECT id
 FROM job
 WHERE state = ANY(CAST(:states AS text[]))

@@ -1,0 +1,4 @@
+-- The states of these jobs. The ids are one array: a statement has at most 65,535 parameters.
+SELECT id, state
+FROM job
+WHERE id = ANY(CAST(:ids AS uuid[]))

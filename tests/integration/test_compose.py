@@ -126,6 +126,11 @@ def test_settings_in_compose_are_settings_that_exist(services: dict[str, Any]) -
         assert set(services[name]["environment"]) <= known
 
 
+def test_the_engine_is_told_no_password(services: dict[str, Any]) -> None:
+    assert not [word for word in ("pg-word", "redis-word") if word in json.dumps(services["engine"])]
+    assert "pg-word" in json.dumps(services["worker"])
+
+
 def test_what_the_engine_caches_is_on_a_volume(services: dict[str, Any]) -> None:
     """The root file system is read-only; a converted model or a compiled kernel must have its place."""
     image = (ROOT / "deploy/Dockerfile").read_text()

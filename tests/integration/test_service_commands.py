@@ -68,7 +68,8 @@ class Machine:
         named = COMPOSE[service]["environment"]
         plain = {name: str(value) for name, value in named.items() if "$" not in str(value)}
         port = {"THOTHY_METRICS_PORT": str(self._ports[service])} if service in self._ports else {}
-        return {**os.environ, **plain, **self._here, **port, "THOTHY_METRICS_HOST": "127.0.0.1"}
+        here = {name: value for name, value in self._here.items() if name in named or name == "THOTHY_HOME"}
+        return {**os.environ, **plain, **here, **port, "THOTHY_METRICS_HOST": "127.0.0.1"}
 
     def run(self, *arguments: str, service: str = "migrate") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "thothy_ai.cli", *arguments]

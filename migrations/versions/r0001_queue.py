@@ -16,6 +16,7 @@ depends_on = None
 STATES = "'queued', 'dispatched', 'running', 'succeeded', 'dead', 'cancelled', 'expired'"
 OUTCOMES = "'succeeded', 'rejected', 'failed', 'lost', 'released', 'cancelled', 'expired'"
 EVENTS = "'retried', 'lost', 'republished', 'dead', 'rejected', 'cancelled', 'expired', 'released', 'redriven'"
+WAITING = "state IN ('queued', 'dispatched')"
 BY_MONTH = "RANGE (job_id)"
 
 
@@ -122,11 +123,19 @@ def _create_job() -> None:
         _check("state <> 'dead' OR reason IS NOT NULL", "ck_job_dead"),
         postgresql_with={"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.02},
     )
-    due: list[str | sa.TextClause] = [sa.text("priority DESC"), sa.text("deadline NULLS LAST"), "source_key", "id"]
+    due: list[str | sa.TextClause] = [
+        sa.text("priority DESC"),
+        sa.text("deadline NULLS LAST"),
+        sa.text("date_bin('00:10:00', enqueued_at, '1970-01-01 00:00:00+00')"),
+        "source_key",
+        "id",
+    ]
     op.create_index("ix_job_queued", "job", due, postgresql_where=sa.text("state = 'queued'"))
     for name, column, where in (
         ("ix_job_running", "worker", "state = 'running'"),
         ("ix_job_dispatched", "dispatched_at", "state = 'dispatched'"),
+        ("ix_job_deadline", "deadline", f"{WAITING} AND deadline IS NOT NULL"),
+        ("ix_job_cancelled", "id", f"{WAITING} AND cancel_requested"),
         ("ix_job_terminal", "finished_at", "finished_at IS NOT NULL"),
         ("ix_job_parent", "parent_id", "parent_id IS NOT NULL"),
     ):

@@ -27,6 +27,7 @@ from thothy_ai.db.states import TERMINAL, Event, JobState, Outcome, Verdict
 ZERO = sql("0")
 NOW = func.now()
 PARTITIONED = {"postgresql_partition_by": "RANGE (job_id)"}
+WAITING_SQL = "state IN ('queued', 'dispatched')"
 TERMINAL_SQL = "state IN ({})".format(", ".join(f"'{state}'" for state in JobState if state in TERMINAL))
 
 
@@ -81,6 +82,9 @@ class Job(Base):
             "ix_job_queued",
             sql("priority DESC"),
             sql("deadline NULLS LAST"),
+            sql(
+                "date_bin('00:10:00', enqueued_at, '1970-01-01 00:00:00+00')"
+            ),  # spelt as Postgres does: alembic compares
             "source_key",
             "id",
             postgresql_where=sql("state = 'queued'"),
@@ -88,6 +92,8 @@ class Job(Base):
         # Not over lease_until: each heartbeat changes it, and must not have to write every index again.
         Index("ix_job_running", "worker", postgresql_where=sql("state = 'running'")),
         Index("ix_job_dispatched", "dispatched_at", postgresql_where=sql("state = 'dispatched'")),
+        Index("ix_job_deadline", "deadline", postgresql_where=sql(f"{WAITING_SQL} AND deadline IS NOT NULL")),
+        Index("ix_job_cancelled", "id", postgresql_where=sql(f"{WAITING_SQL} AND cancel_requested")),
         Index("ix_job_terminal", "finished_at", postgresql_where=sql("finished_at IS NOT NULL")),
         Index("ix_job_parent", "parent_id", postgresql_where=sql("parent_id IS NOT NULL")),
         {"postgresql_with": {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.02}},

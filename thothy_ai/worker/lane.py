@@ -8,7 +8,10 @@ from contextlib import asynccontextmanager
 
 
 class Lane:
-    """A readers-writer lock of one event loop; whoever wants to be alone goes before those that share."""
+    """A readers-writer lock of one event loop; whoever wants to be alone goes before those that share.
+
+    It holds within one worker process: other workers of the same engine know nothing of it.
+    """
 
     def __init__(self) -> None:
         self._changed = asyncio.Condition()

@@ -69,6 +69,16 @@ def test_jobs_go_out_by_priority_then_deadline_then_source(queue: Queue, redis: 
     assert queue.job(jobs[5]).state == "queued"
 
 
+def test_an_old_job_goes_out_before_fresh_ones_and_siblings_stay_together(queue: Queue) -> None:
+    fresh, old = queue.enqueue("ok a", "ok b", "ok a", "ok b"), queue.enqueue("ok c", "ok d", "ok e")
+    queue.rows("UPDATE job SET enqueued_at = date_trunc('hour', now())")
+    queue.rows("UPDATE job SET enqueued_at = enqueued_at - interval '20 minutes' WHERE id = ANY(:old)", old=old)
+    jobs = fresh + old
+    order = [jobs.index(hint.job_id) for hint in queue.dispatch()]
+    assert sorted(order[:3]) == [4, 5, 6]
+    assert order[3:] in ([0, 2, 1, 3], [1, 3, 0, 2])
+
+
 def test_redis_stays_shallow(queue: Queue, redis: Redis) -> None:
     queue.producer.enqueue_many([Echo(text=f"ok {number}") for number in range(100)])
     with dispatching(queue, dispatch_min_depth=10):

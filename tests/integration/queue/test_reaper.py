@@ -151,3 +151,17 @@ def test_usage_is_summed_by_the_hour(queue: Queue) -> None:
     again = queue.rows("SELECT * FROM usage_hourly")
     queue.ask("reap_usage", hours=1)
     assert queue.rows("SELECT * FROM usage_hourly") == again
+
+
+def test_hours_that_nobody_summed_are_summed_later(queue: Queue) -> None:
+    queue.enqueue("ok")
+    query = (
+        "UPDATE job SET state = 'dead', reason = 'r',"
+        " finished_at = date_trunc('hour', now()) - make_interval(hours => :ago)"
+    )
+    queue.rows(query, ago=30)
+    queue.ask("reap_usage", hours=1)  # the first sum
+    queue.rows(query, ago=20)
+    queue.ask("reap_usage", hours=1)  # after an outage of ten hours
+    hours = "SELECT extract(epoch FROM date_trunc('hour', now()) - hour) / 3600 FROM usage_hourly ORDER BY hour DESC"
+    assert [row[0] for row in queue.rows(hours)] == [20, 30]

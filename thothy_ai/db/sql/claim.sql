@@ -20,4 +20,4 @@ WITH given AS (
 )
 SELECT id, dispatch_no, attempt, tenant, kind, failures, max_attempts, engine_deaths, priority, deadline, source_key, request
 FROM claimed LEFT JOIN job_request ON job_id = id
-ORDER BY priority DESC, deadline ASC NULLS LAST, source_key, id
+ORDER BY priority DESC, deadline ASC NULLS LAST, date_bin('10 minutes', enqueued_at, 'epoch'), source_key, id

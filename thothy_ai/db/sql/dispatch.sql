@@ -1,5 +1,6 @@
 -- Moves due jobs to 'dispatched', in planned order, as many as there is room for in Redis: its list is kept about
--- twice as long as what is in flight. The caller publishes what comes back, in that order.
+-- twice as long as what is in flight. The caller publishes what comes back, in that order. Of equal jobs those of an
+-- earlier ten minutes go first: no source waits for ever behind fresh ones, and siblings of a batch stay together.
 WITH room AS (
     SELECT greatest(CAST(:min_depth AS bigint), 2 * count(*)) - :depth AS places FROM job WHERE state = 'running'
 ), due AS (
@@ -7,7 +8,7 @@ WITH room AS (
     FROM job
     WHERE state = 'queued' AND not_before <= now() AND (deadline IS NULL OR deadline > now())
         AND NOT EXISTS (SELECT FROM queue_control WHERE name = 'default' AND paused)
-    ORDER BY priority DESC, deadline ASC NULLS LAST, source_key, id
+    ORDER BY priority DESC, deadline ASC NULLS LAST, date_bin('10 minutes', enqueued_at, 'epoch'), source_key, id
     LIMIT (SELECT greatest(places, 0) FROM room)
     FOR UPDATE SKIP LOCKED
 ), dispatched AS (
@@ -15,6 +16,6 @@ WITH room AS (
     SET state = 'dispatched', dispatch_no = dispatch_no + 1, dispatched_at = now()
     FROM due
     WHERE job.id = due.id
-    RETURNING job.id, dispatch_no, priority, deadline, source_key
+    RETURNING job.id, dispatch_no, priority, deadline, enqueued_at, source_key
 )
-SELECT id, dispatch_no FROM dispatched ORDER BY priority DESC, deadline ASC NULLS LAST, source_key, id
+SELECT id, dispatch_no FROM dispatched ORDER BY priority DESC, deadline ASC NULLS LAST, date_bin('10 minutes', enqueued_at, 'epoch'), source_key, id

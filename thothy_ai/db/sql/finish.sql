@@ -23,7 +23,9 @@ WITH given AS (
             WHEN given.state = 'queued' THEN now() + make_interval(secs => given.delay_seconds) ELSE not_before
         END,
         failures = job.failures + given.failures, engine_deaths = job.engine_deaths + given.engine_deaths,
-        worker = NULL, lease_until = NULL, reason = given.reason, detail = given.detail
+        worker = NULL, lease_until = NULL,
+        reason = CASE WHEN given.state <> 'queued' OR NOT cancel_requested THEN given.reason END,
+        detail = CASE WHEN given.state <> 'queued' OR NOT cancel_requested THEN given.detail END
     FROM ours JOIN given USING (id, attempt)
     WHERE job.id = ours.id
     RETURNING job.id, job.attempt, job.tenant, job.kind, job.state, job.started_at
@@ -47,6 +49,5 @@ WITH given AS (
     FROM ended JOIN given USING (id, attempt)
     WHERE event IS NOT NULL
 )
-SELECT id, attempt, state,
-    CASE WHEN state = 'queued' THEN pg_notify('thothy_queued', '') ELSE pg_notify('thothy_finished', id::text) END
+SELECT id, attempt, state, CASE WHEN state = 'queued' THEN pg_notify('thothy_queued', '') END
 FROM ended

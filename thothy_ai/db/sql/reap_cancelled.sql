@@ -14,4 +14,4 @@ WITH unwanted AS (
 ), noted AS (
     INSERT INTO job_event (job_id, event) SELECT id, 'cancelled' FROM cancelled
 )
-SELECT id, kind, state, pg_notify('thothy_finished', id::text) FROM cancelled
+SELECT id, kind, state FROM cancelled

@@ -14,4 +14,4 @@ WITH late AS (
 ), noted AS (
     INSERT INTO job_event (job_id, event) SELECT id, 'expired' FROM expired
 )
-SELECT id, kind, state, pg_notify('thothy_finished', id::text) FROM expired
+SELECT id, kind, state FROM expired

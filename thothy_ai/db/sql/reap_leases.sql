@@ -26,5 +26,5 @@ WITH silent AS (
     INSERT INTO job_event (job_id, event, detail)
     SELECT id, CASE WHEN state = 'queued' THEN 'lost' ELSE state END, concat_ws(': ', reason, detail) FROM reaped
 )
-SELECT id, kind, state, CASE WHEN state = 'queued' THEN pg_notify('thothy_queued', '') ELSE pg_notify('thothy_finished', id::text) END
+SELECT id, kind, state, CASE WHEN state = 'queued' THEN pg_notify('thothy_queued', '') END
 FROM reaped

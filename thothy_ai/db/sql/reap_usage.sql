@@ -1,6 +1,10 @@
--- Sums the last hours again: what was finished, judged, tried and used, per tenant and kind.
+-- Sums the last hours again, from the last one summed before: what was finished, judged, tried and used, per tenant
+-- and kind. The first sum goes a week back.
 WITH bounds AS (
-    SELECT date_trunc('hour', now()) - make_interval(hours => :hours) AS since
+    SELECT least(
+        date_trunc('hour', now()) - make_interval(hours => :hours),
+        coalesce((SELECT max(hour) FROM usage_hourly), date_trunc('hour', now()) - interval '7 days')
+    ) AS since
 ), done AS (
     SELECT date_trunc('hour', finished_at) AS hour, tenant, kind,
         count(*) FILTER (WHERE state = 'succeeded') AS succeeded, count(*) FILTER (WHERE state = 'dead') AS dead,

@@ -1,0 +1,66 @@
+"""The plans of the statements that run all the time: none may read the whole job table."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+from queue_bench import Queue
+from sqlalchemy import Connection, text
+
+from thothy_ai.db.statements import statement
+
+RETRY = {"retry_base_seconds": 5, "retry_cap_seconds": 600}
+ONE = {"ids": [uuid4()], "dispatch_nos": [1]}
+HOT = {
+    "claim": {**ONE, "worker": "w", "lease_seconds": 60},
+    "heartbeat": {"ids": [uuid4()], "attempts": [1], "worker": "w", "lease_seconds": 60},
+    "hold": ONE,
+    "finish": {"rows": f'[{{"id": "{uuid4()}", "attempt": 1}}]', "worker": "w"},
+    "dispatch": {"min_depth": 64, "depth": 0},
+    "job_cancel": {"id": uuid4()},
+    "reap_cancelled": {},
+    "reap_dispatches": {**ONE, "timeout_seconds": 15},
+    "reap_expired": {},
+    "reap_leases": RETRY,
+    "reap_silent": {"timeout_seconds": 15},
+    "reap_usage": {"hours": 1},
+}
+FILL = """
+    INSERT INTO job (id, tenant, kind, source_key, request_digest, max_attempts, state, finished_at, deadline,
+        enqueued_at, dispatched_at, worker, lease_until, started_at)
+    SELECT gen_random_uuid(), 't', 'echo', 's' || n % 1000, 'd', 3, state,
+        CASE WHEN state = 'succeeded' THEN now() - n * interval '1 minute' END,
+        CASE WHEN n % 3 = 0 THEN now() + interval '1 day' END, now() - n * interval '1 minute', now(),
+        CASE WHEN state = 'running' THEN 'w' || n % 4 END, CASE WHEN state = 'running' THEN now() END, now()
+    FROM generate_series(1, :jobs) AS n, (SELECT CAST(:state AS text) AS state)
+"""
+
+
+def plan(connection: Connection, name: str) -> str:
+    """How Postgres would run it; that is not executed."""
+    explained = text("EXPLAIN " + statement(name).text)
+    return "\n".join(connection.execute(explained, HOT[name]).scalars())
+
+
+@pytest.fixture
+def full(queue: Queue) -> Queue:
+    for state, jobs in (("succeeded", 30_000), ("queued", 5_000), ("dispatched", 64), ("running", 64)):
+        queue.rows(FILL, state=state, jobs=jobs)
+    queue.rows("ANALYZE job")
+    queue.rows("INSERT INTO usage_hourly (hour, tenant, kind) VALUES (date_trunc('hour', now()), 't', 'echo')")
+    return queue
+
+
+def test_no_hot_statement_reads_the_whole_job_table(full: Queue) -> None:
+    with full.engine.begin() as connection:
+        plans = {name: plan(connection, name) for name in HOT}
+    assert not {
+        name: found for name, found in plans.items() if "Seq Scan on job\n" in f"{found}\n".replace("  (", "\n")
+    }
+
+
+def test_dispatch_reads_the_queue_in_its_order(full: Queue) -> None:
+    with full.engine.begin() as connection:
+        found = plan(connection, "dispatch")
+    assert "Index Scan using ix_job_queued" in found, found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge
 
-from thothy_ai.db.states import JobState
+from thothy_ai.db.states import JobState, Outcome
 from thothy_ai.worker.outcomes import Finish
 
 JOBS = Counter("thothy_jobs", "Jobs that ended, by kind and outcome.", ["kind", "outcome"])
@@ -27,5 +27,5 @@ def count(kind: str, finish: Finish, state: JobState | None) -> None:
     if state.terminal:
         JOBS.labels(kind, state).inc()
     if finish.judged is not None:
-        accepted = finish.outcome == "succeeded"
+        accepted = finish.outcome is Outcome.SUCCEEDED
         ARTIFACTS.labels(kind, finish.judged.verdict, "" if accepted else finish.reason).inc()

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from thothy_ai.errors import DatabaseError, DatabaseUnreachableError
+from thothy_ai.errors import DatabaseError
 from thothy_ai.metrics import worker as metrics
 from thothy_ai.settings import Settings
 from thothy_ai.worker import outcomes
@@ -25,7 +25,7 @@ from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.flights import Fate, Flight
 from thothy_ai.worker.gather import Gather
 from thothy_ai.worker.hints import Hint
-from thothy_ai.worker.ledger import Ledger
+from thothy_ai.worker.ledger import Ledger, is_unstorable
 from thothy_ai.worker.outcomes import Finish
 from thothy_ai.worker.residency import Residency
 
@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 LINGER_SECONDS = 0.02  # a claim or a finish waits so long for companions
 MOST_AT_ONCE = 500
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # before Postgres is asked again
+HOLD_SECONDS = 60.0  # without an engine messages are kept so long; then other workers get their jobs
 RETRY_BEAT_SECONDS = 0.5  # leases run on while Postgres is away: it is told at once when it is back
 CLOSE_SECONDS = 5.0
 LAST_WORDS_SECONDS = 10.0  # for what is released at the end of a drain to be written
@@ -110,7 +111,7 @@ class Foreman:
                 self._claiming = group.create_task(self._claim_forever(ledger, residency, attempts))
                 others = [
                     group.create_task(self._finish_forever(ledger)),
-                    group.create_task(self._beat_forever(ledger)),
+                    group.create_task(self._beat_forever(ledger, residency)),
                     group.create_task(residency.run()),
                 ]
                 await self._drained()
@@ -134,7 +135,7 @@ class Foreman:
                 await self._claim(hints, ledger, attempts)
 
     async def _claim(self, hints: list[Hint], ledger: Ledger, attempts: Attempts) -> None:
-        claims = await self._insist("claim", lambda: ledger.claim(hints), DatabaseError)
+        claims = await self._insist("claim", lambda: ledger.claim(hints))
         self._waiting.difference_update(hints)
         self._drop_stale(set(hints) - {claim.hint for claim in claims})
         for claim in claims:
@@ -180,14 +181,14 @@ class Foreman:
 
     async def _finish(self, ledger: Ledger, landed: list[tuple[Flight, Finish]]) -> None:
         finishes = [finish for _, finish in landed]
-        states = await self._insist("finish", lambda: ledger.finish(finishes), DatabaseUnreachableError)
+        states = await self._insist("finish", lambda: ledger.finish(finishes), is_unstorable)
         for flight, finish in landed:
             metrics.count(flight.claim.kind, finish, states.get((finish.id, finish.attempt)))
         self._land([flight for flight, _ in landed])
 
     async def _finish_alone(self, ledger: Ledger, one: tuple[Flight, Finish]) -> None:
         flight, finish = one
-        for attempt in (finish, finish, outcomes.unstorable(finish, "Postgres refuses its outcome")):
+        for attempt in (finish, outcomes.unstorable(finish, "Postgres refuses its outcome")):
             try:
                 return await self._finish(ledger, [(flight, attempt)])
             except DatabaseError as error:
@@ -203,14 +204,15 @@ class Foreman:
 
     # Heartbeats.
 
-    async def _beat_forever(self, ledger: Ledger) -> None:
+    async def _beat_forever(self, ledger: Ledger, residency: Residency) -> None:
         interval = min(self._settings.heartbeat_seconds, self._settings.dispatch_timeout_seconds / 3)
         pause = interval
         while True:
             await asyncio.sleep(pause)
             pause = interval
             try:
-                if waiting := [*self._waiting, *self._hints.waiting()]:
+                waiting = [*self._waiting, *self._hints.waiting()]
+                if waiting and residency.away_seconds < HOLD_SECONDS:
                     await ledger.hold(waiting)
                 if self._flights:
                     await self._beat(ledger)
@@ -262,13 +264,17 @@ class Foreman:
                     self._changed.clear()
                     await self._changed.wait()
 
-    async def _insist(self, what: str, ask: Callable[[], Awaitable[T]], through: type[DatabaseError]) -> T:
-        """Ask Postgres again until it answers, through errors of this type."""
+    async def _insist(
+        self, what: str, ask: Callable[[], Awaitable[T]], final: Callable[[DatabaseError], bool] = lambda _: False
+    ) -> T:
+        """Ask Postgres again until it answers; raises only what is `final`."""
         pause = FIRST_PAUSE
         while True:
             try:
                 return await ask()
-            except through as error:
+            except DatabaseError as error:
+                if final(error):
+                    raise
                 logger.warning("%s waits: %s", what, error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)

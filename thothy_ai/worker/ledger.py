@@ -12,12 +12,21 @@ from thothy_ai.db.connect import make_async_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
 from thothy_ai.engine.api import EngineInfo, EngineStats
+from thothy_ai.errors import DatabaseError
 from thothy_ai.settings import Settings
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.hints import Hint
 from thothy_ai.worker.outcomes import Finish
 
 COUNTERS = ("busy_seconds", "prefill_seconds", "decode_seconds", "prompt_tokens", "cached_tokens", "output_tokens")
+
+
+UNSTORABLE_CLASSES = ("22", "23", "54")  # SQLSTATE: malformed data, broken constraints, limits of size
+
+
+def is_unstorable(error: DatabaseError) -> bool:
+    """Whether what was to be written is at fault: another try would fail alike."""
+    return error.sqlstate is not None and error.sqlstate.startswith(UNSTORABLE_CLASSES)
 
 
 class Beat(NamedTuple):

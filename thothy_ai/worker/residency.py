@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -37,6 +38,7 @@ class Residency:
         self._doubted = asyncio.Event()
         self._refused: str | None = None
         self._pause = FIRST_PAUSE
+        self._here_at = time.monotonic()  # or when the looking began
         self.session_id: UUID | None = None
 
     async def ready(self) -> None:
@@ -47,6 +49,11 @@ class Residency:
     def is_ready(self) -> bool:
         """Whether the engine answered when it was last asked."""
         return self._ready.is_set()
+
+    @property
+    def away_seconds(self) -> float:
+        """How long the engine has not answered; 0 while it does."""
+        return 0.0 if self.is_ready else time.monotonic() - self._here_at
 
     def doubt(self) -> None:
         """The engine was lost under a request: stop claiming and look."""
@@ -86,6 +93,7 @@ class Residency:
             logger.info("the engine is there: %s on %s", info.model, info.device)
         self.session_id = UUID(info.session_id)
         self._pause = FIRST_PAUSE
+        self._here_at = time.monotonic()
         self._ready.set()
         return self._interval_seconds
 

@@ -10,6 +10,7 @@ from echo_kind import Echo
 from fake_engine import FakeClient
 from queue_bench import Queue, crew, eventually
 
+from thothy_ai.worker import foreman
 from thothy_ai.worker.hints import Hint
 
 
@@ -223,3 +224,47 @@ def test_an_outcome_that_postgres_refuses_takes_no_other_with_it(queue: Queue) -
         team.settle()
     assert (queue.job(refused).state, queue.job(refused).reason) == ("dead", "unstorable")
     assert queue.job(fine).state == "succeeded"
+
+
+def test_an_outcome_waits_out_a_database_that_takes_no_writes(queue: Queue) -> None:
+    """A lock that is not to be had, a deadlock, a server that only reads: none of them is the job's fault."""
+    queue.rows(
+        "CREATE FUNCTION busy() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'lock_not_available'; END $$"
+    )
+    queue.rows(
+        "CREATE TRIGGER busy BEFORE UPDATE ON job FOR EACH ROW WHEN (NEW.state = 'succeeded') EXECUTE FUNCTION busy()"
+    )
+    with crew(queue) as team:
+        [job_id] = team.work("ok")
+        eventually(lambda: team.client.submitted)
+        first = queue.job(job_id).lease_until
+        eventually(lambda: (queue.job(job_id).lease_until - first).total_seconds() > 1)
+        assert queue.job(job_id).state == "running"
+        queue.rows("DROP FUNCTION busy CASCADE")
+        team.settle()
+    assert (queue.job(job_id).state, queue.job(job_id).attempt) == ("succeeded", 1)
+
+
+def test_without_an_engine_messages_are_not_held_for_ever(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreman, "HOLD_SECONDS", 0.5)
+    client = FakeClient()
+    client.up = False
+    with crew(queue, client) as team:
+        [job_id] = team.work("ok")
+        timeout = queue.settings.dispatch_timeout_seconds
+        eventually(lambda: queue.ask("reap_silent", timeout_seconds=timeout))
+        queue.ask("reap_dispatches", ids=[job_id], dispatch_nos=[1], timeout_seconds=timeout)
+        client.up = True
+        team.settle()
+    assert (queue.job(job_id).state, queue.job(job_id).dispatch_no) == ("succeeded", 2)
+    assert team.done == [Hint(job_id, 1), Hint(job_id, 2)]
+
+
+def test_a_cancelled_job_has_no_reason_of_an_earlier_attempt(queue: Queue) -> None:
+    with crew(queue, retry_base_seconds=3600, retry_cap_seconds=3600) as team:
+        [job_id] = team.work("broken engine")
+        eventually(lambda: queue.job(job_id).reason == "engine_error")
+    assert queue.producer.cancel(job_id)
+    job = queue.job(job_id)
+    assert (job.state, job.reason, job.detail) == ("cancelled", None, None)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
@@ -102,6 +102,16 @@ class Settings(BaseSettings):
     metrics_port: int = Field(default=0, ge=0, le=65535)
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR|CRITICAL)$")
 
+    @model_validator(mode="after")
+    def _leases_outlive_heartbeats(self) -> Self:
+        if 2 * self.heartbeat_seconds > self.lease_seconds:
+            lease, heartbeat = f"{self.lease_seconds:g} s", f"{self.heartbeat_seconds:g} s"
+            raise ValueError(
+                f"a lease ({lease}) is shorter than two heartbeats ({heartbeat}): set {PREFIX}LEASE_SECONDS"
+                f" to at least three times {PREFIX}HEARTBEAT_SECONDS"
+            )
+        return self
+
     @classmethod
     def load(cls, **overrides: Any) -> Self:  # noqa: ANN401 - whatever a field accepts, pydantic checks
         """Settings of this process; `overrides` win over everything. Raises `ConfigError`, one line."""
@@ -156,8 +166,10 @@ class Settings(BaseSettings):
 def _first_problem(error: ValidationError) -> str:
     """The first problem as `THOTHY_NAME: what is wrong`; never the value, which may hold a password."""
     problem = error.errors(include_input=False, include_url=False)[0]
-    name = str(problem["loc"][0]).upper() if problem["loc"] else "SETTINGS"
-    return f"{PREFIX}{name.removeprefix(PREFIX)}: {problem['msg'].removeprefix('Value error, ')}"
+    says = problem["msg"].removeprefix("Value error, ")
+    if not problem["loc"]:  # settings that do not go together
+        return says
+    return f"{PREFIX}{str(problem['loc'][0]).upper().removeprefix(PREFIX)}: {says}"
 
 
 def _plain(value: object) -> str:
@@ -174,4 +186,8 @@ def endpoint(url: str) -> str:
     """`host:port` (or the socket's path) of a URL, for messages: never its user or password."""
     parts = urlsplit(url)
     default = {"redis": 6379, "rediss": 6379}.get(parts.scheme, 5432)
-    return f"{parts.hostname}:{parts.port or default}" if parts.hostname else parts.path
+    if parts.scheme == "unix":
+        return parts.path
+    query = parse_qs(parts.query)  # libpq takes the host and the port there, too: ?host=/run/postgresql
+    host = parts.hostname or query.get("host", ["localhost"])[0]
+    return host if host.startswith("/") else f"{host}:{parts.port or query.get('port', [default])[0]}"

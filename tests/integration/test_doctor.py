@@ -98,7 +98,6 @@ def test_models(look: Look, tmp_path: Path) -> None:
 
 
 def test_times_that_don_t_go_together(look: Look) -> None:
-    assert "THOTHY_LEASE_SECONDS" in str(only_wrong(look("settings", lease_seconds=15.0)).mend)
     assert "THOTHY_DRAIN_DEADLINE_SECONDS" in str(only_wrong(look("celery", drain_deadline_seconds=300.0)).mend)
 
 

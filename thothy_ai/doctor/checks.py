@@ -33,19 +33,12 @@ def run(name: str, settings: Settings) -> list[Finding]:
 
 
 def settings_in_use(settings: Settings) -> Iterator[Finding]:
-    """Which services the settings name, and whether the times go together."""
+    """Which services the settings name."""
     urls = {"postgres": settings.database_url, "redis": settings.redis_url}
     known = {name: endpoint(url.get_secret_value()) for name, url in urls.items() if url is not None}
     engine = {"engine": settings.engine_url} if settings.engine_url else {}
     says = ", ".join(f"{name} at {where}" for name, where in {**known, **engine}.items()) or "no service is named"
     yield Finding("settings", Level.OK, f"{says}; home is {settings.home}")
-    if 2 * settings.heartbeat_seconds > settings.lease_seconds:
-        yield Finding(
-            "settings",
-            Level.WRONG,
-            f"a lease ({settings.lease_seconds:g} s) is shorter than two heartbeats ({settings.heartbeat_seconds:g} s)",
-            "set THOTHY_LEASE_SECONDS to at least three times THOTHY_HEARTBEAT_SECONDS",
-        )
 
 
 def model(settings: Settings) -> Iterator[Finding]:

@@ -28,12 +28,12 @@ def test_the_defaults_need_nothing(tmp_path: Path) -> None:
 def test_arguments_win_over_the_environment_and_that_over_the_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "stack.env").write_text("THOTHY_TENANT=stack\nTHOTHY_LEASE_SECONDS=7\nTHOTHY_ENGINE_URL=unix:///s\n")
+    (tmp_path / "stack.env").write_text("THOTHY_TENANT=stack\nTHOTHY_LEASE_SECONDS=70\nTHOTHY_ENGINE_URL=unix:///s\n")
     monkeypatch.setenv("THOTHY_HOME", str(tmp_path))
     monkeypatch.setenv("THOTHY_TENANT", "environment")
-    monkeypatch.setenv("THOTHY_LEASE_SECONDS", "8")
-    settings = Settings.load(lease_seconds=9)
-    assert (settings.engine_url, settings.tenant, settings.lease_seconds) == ("unix:///s", "environment", 9)
+    monkeypatch.setenv("THOTHY_LEASE_SECONDS", "80")
+    settings = Settings.load(lease_seconds=90)
+    assert (settings.engine_url, settings.tenant, settings.lease_seconds) == ("unix:///s", "environment", 90)
 
 
 def test_a_home_given_as_argument_is_where_the_stack_is_looked_for(
@@ -90,8 +90,16 @@ def test_what_is_malformed_is_named_in_one_line_without_its_value(
     assert "hunter2" not in str(caught.value)
 
 
+def test_a_lease_outlives_two_heartbeats() -> None:
+    assert Settings.load(lease_seconds=20, heartbeat_seconds=10)
+    with pytest.raises(
+        ConfigError, match=r"^a lease \(15 s\) is shorter than two heartbeats \(10 s\): set THOTHY_LEASE"
+    ):
+        Settings.load(lease_seconds=15)
+
+
 def test_another_process_gets_the_same_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings.load(home=tmp_path, database_url=DATABASE, kinds=("a.b", "c"), lease_seconds=5, model="/m")
+    settings = Settings.load(home=tmp_path, database_url=DATABASE, kinds=("a.b", "c"), lease_seconds=50, model="/m")
     for name, value in settings.environment().items():
         monkeypatch.setenv(name, value)
     assert Settings.load() == settings
@@ -109,6 +117,9 @@ def test_passwords_stay_inside() -> None:
     [
         ("redis://:pw@cache/0", "cache:6379"),
         ("postgresql://me:pw@db/x", "db:5432"),
+        ("postgresql://me:pw@/x?host=/run/postgresql", "/run/postgresql"),
+        ("postgresql:///x?host=db.example&port=6543", "db.example:6543"),
+        ("postgresql:///x", "localhost:5432"),
         ("tcp://127.0.0.1:9", "127.0.0.1:9"),
         ("unix:///run/engine.sock", "/run/engine.sock"),
     ],

@@ -152,6 +152,7 @@ class TestEnqueue:
             ('{"kind": "hook", "request": {"source": "a\\u0000b"}}', "source: contains a NUL"),
             ('{"kind": "hook", "request": {"source": "\\ud800"}}', "source: contains a lone surrogate"),
             (b'{"kind": "\xff"}', "is not UTF-8"),
+            ("[" * 200_000, "is not JSON"),
         ],
     )  # fmt: skip
     def test_a_bad_line_is_named_and_nothing_is_enqueued(
@@ -257,6 +258,15 @@ class TestArtifacts:
         rejected = json.loads(run("artifacts", "list", "--verdict", "rejected", "--json").stdout)
         assert [artifact["reason"] for artifact in rejected] == ["wrong_language"]
         assert "à la mode" in run("artifacts", "show", job_id).stdout
+
+    def test_what_a_model_wrote_does_not_drive_the_terminal(self, run: Run, engine: Engine) -> None:
+        job_id = enqueue(run)
+        add_artifact(engine, job_id, reason="repetition")
+        with engine.begin() as connection:
+            connection.execute(update(Artifact).values(body=None, text="a\x1b]0;owned\x07\n\tb\x9b2J"))
+        assert "a\ufffd]0;owned\ufffd\n\tb\ufffd2J" in run("artifacts", "show", job_id).stdout
+        for command in (("artifacts", "list"), ("jobs", "show", job_id)):
+            assert not set("\x1b\x07\x9b") & set(run(*command).stdout)
 
     def test_export_to_a_folder_and_to_lines(self, run: Run, engine: Engine, tmp_path: Path) -> None:
         jobs = [enqueue(run) for _ in range(3)]

@@ -14,7 +14,7 @@ from uuid import UUID
 import typer
 
 from thothy_ai.cli.jobs import Kind, Since
-from thothy_ai.cli.shell import AsJson, database, fail, plain, print_json, table
+from thothy_ai.cli.shell import AsJson, database, fail, plain, print_json, printable, table
 from thothy_ai.db.states import Verdict
 
 app = typer.Typer(no_args_is_help=True, help="List, show and export artifacts.")
@@ -69,7 +69,7 @@ def show(job_id: Annotated[UUID, typer.Argument(metavar="JOB_ID")], as_json: AsJ
             bold=True,
         )
         body = artifact["body"]
-        typer.echo(artifact["text"] if body is None else json.dumps(body, ensure_ascii=False, indent=2))
+        typer.echo(printable(artifact["text"] if body is None else json.dumps(body, ensure_ascii=False, indent=2)))
     return None
 
 

@@ -57,7 +57,7 @@ def _decoded(line: bytes) -> str:
 def _entry(line: str) -> tuple[Request, EnqueueOptions]:
     try:
         document = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter: brackets within brackets, thousands deep
         raise InvalidJobError("line", f"is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise InvalidJobError("line", "is not a JSON object")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from thothy_ai.settings import Settings
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead: stable keys, times in UTC.")]
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def fail(message: object) -> NoReturn:
@@ -113,7 +117,12 @@ def cell(value: object) -> str:
     """A value as text for people."""
     if value is None or value == "":
         return "-"
-    return times.local(value) if isinstance(value, datetime) else str(value)
+    return times.local(value) if isinstance(value, datetime) else printable(str(value))
+
+
+def printable(text: str) -> str:
+    """A model's or a stranger's text without control characters, which would drive the terminal; lines stay."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def print_json(value: Any) -> None:

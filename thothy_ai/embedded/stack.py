@@ -32,6 +32,7 @@ LONGEST_SOCKET_PATH = 100
 SHARED_KEYS = ("database_url", "redis_url", "engine_url", "model")
 ENGINE_READY_SECONDS = 900  # a large model is read from a slow disk
 READY_SECONDS = 60
+LAST_WORDS_SECONDS = 30  # after its drain a worker writes what it releases, and waits for Postgres to take it
 
 
 class EmbeddedStack:
@@ -115,7 +116,7 @@ class EmbeddedStack:
             log=self._log(name),
             ready=Readiness(self.postgres, self.valkey, self.settings).of(name),
             ready_seconds=ENGINE_READY_SECONDS if engine else READY_SECONDS,
-            stop_seconds=self.settings.drain_deadline_seconds + 5 if name == "worker" else 15,
+            stop_seconds=self.settings.drain_deadline_seconds + LAST_WORDS_SECONDS if name == "worker" else 15,
         )
 
     def _metrics_port(self, name: str) -> int:

@@ -92,7 +92,12 @@ class SocketEngineClient:
         if self._writer is None:
             raise self._lost()
         generation = self._generations.add(request, self._abort)
-        await self._send(data)
+        try:
+            await self._send(data)
+        except asyncio.CancelledError:
+            if self._writer is not None:  # nobody has the handle: the engine is not to work for nobody
+                self._writer.write(encode(Abort(request.id)))
+            raise
         return generation
 
     async def _abort(self, request_id: str) -> None:

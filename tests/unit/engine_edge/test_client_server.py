@@ -259,6 +259,37 @@ def test_a_question_in_flight_ends_with_the_connection(url: str) -> None:
     play(scene())
 
 
+def test_a_submit_that_is_cancelled_while_the_engine_does_not_read_leaves_nothing_running(url: str) -> None:
+    async def scene() -> None:
+        reads = asyncio.Event()
+        frames: asyncio.Queue[object] = asyncio.Queue()
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(encode(Hello()))
+            await reads.wait()
+            buffer = FrameBuffer()
+            while chunk := await reader.read(1 << 16):
+                for payload in buffer.feed(chunk):
+                    frames.put_nowait(decode(payload))
+            writer.close()
+
+        server = await asyncio.start_unix_server(slow, url.removeprefix("unix://"))
+        client = connect(url)
+        await client.start()
+        submitting = asyncio.create_task(client.submit(GenerationRequest("a", text="x" * (1 << 22))))
+        await asyncio.wait([submitting], timeout=0.1)
+        assert not submitting.done()
+        submitting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await submitting
+        reads.set()
+        assert [type(await frames.get()) for _ in range(3)] == [Hello, Submit, Abort]
+        await client.close()
+        server.close()
+
+    play(scene())
+
+
 def test_start_does_not_fail_while_the_engine_is_away(url: str) -> None:
     async def scene() -> None:
         client = connect(url)

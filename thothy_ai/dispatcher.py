@@ -7,7 +7,6 @@ process die in between, the reaper queues the job again.
 from __future__ import annotations
 
 import logging
-import time
 
 from thothy_ai.broker import Broker
 from thothy_ai.db.schema import refuse_other_schema
@@ -24,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 BUSY_PART = 0.2  # of the interval, while there is more to dispatch
 IDLE_TIMES = 4  # the interval, while there is nothing; a NOTIFY comes earlier
-SAMPLE_SECONDS = 5.0
 
 
 class Dispatcher:
@@ -34,7 +32,6 @@ class Dispatcher:
         self._settings = settings
         self._broker = Broker(settings)
         self._leader = Leader(settings, "dispatcher", channels=("thothy_queued",))
-        self._sampled_at = float("-inf")
 
     def run(self) -> None:
         """Dispatch until `stop`."""
@@ -57,7 +54,6 @@ class Dispatcher:
         self._leader.stop_on_signals()
 
     def _round(self) -> float:
-        self._sample()
         depth = self._broker.depth()
         metrics.LIST_LENGTH.set(depth)
         hints = self._dispatch(depth)
@@ -82,12 +78,6 @@ class Dispatcher:
             raise
         metrics.DISPATCHED.inc(len(hints))
         return hints
-
-    def _sample(self) -> None:
-        """The queue's depth, for Prometheus; before Redis is asked, so that it is known while Redis is away."""
-        if time.monotonic() - self._sampled_at >= SAMPLE_SECONDS:
-            metrics.show(self._leader.ask("operate_queue"))
-            self._sampled_at = time.monotonic()
 
 
 def main(settings: Settings) -> None:

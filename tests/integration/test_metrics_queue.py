@@ -51,6 +51,9 @@ def test_what_the_tables_say(engine: Engine) -> None:
     for name, labels, value in [
         ("thothy_database_up", {}, 1),
         ("thothy_queue_paused", {}, 0),
+        ("thothy_queue_depth", {"state": "queued"}, 3),
+        ("thothy_queue_depth", {"state": "dispatched"}, 0),
+        ("thothy_queue_depth", {"state": "running"}, 2),
         ("thothy_queue_delayed_jobs", {}, 1),
         ("thothy_queue_deadline_jobs", {"within": "1h"}, 2),
         ("thothy_queue_deadline_jobs", {"within": "6h"}, 3),
@@ -60,6 +63,16 @@ def test_what_the_tables_say(engine: Engine) -> None:
         ("thothy_dead_jobs", {"kind": "hook", "reason": "repetition"}, 1),
     ]:
         assert registry.get_sample_value(name, labels) == value, (name, labels)
+
+
+def test_the_oldest_waiting_job_is_as_old_as_it_may_run(engine: Engine) -> None:
+    assert registry_of(engine).get_sample_value("thothy_queue_oldest_age_seconds") == 0
+    now = datetime.now(UTC)
+    for minutes in (90, 30):
+        then = now - timedelta(minutes=minutes)
+        add(engine, "queued", enqueued_at=now - timedelta(hours=2), not_before=then)
+    age = registry_of(engine).get_sample_value("thothy_queue_oldest_age_seconds")
+    assert age == pytest.approx(90 * 60, abs=60)
 
 
 def test_a_pause_is_seen(engine: Engine) -> None:

@@ -1,7 +1,6 @@
-"""The queue as Postgres sees it, read when Prometheus asks: what is due, what is leased, what died.
+"""The queue as Postgres sees it, read when Prometheus asks: how deep it is, what is due, what is leased, what died.
 
-For the dispatcher's process. Depth by state and the oldest age are the dispatcher's own (`metrics/dispatcher.py`); here
-stands what only a look into the tables can tell.
+Every dispatcher's process shows it, also one that stands by: no figure can be older than `CACHE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -19,9 +18,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.statements import statement
+from thothy_ai.db.states import JobState
 from thothy_ai.operate import QueueStatus, queue_status
 from thothy_ai.settings import Settings
 
+OPEN_STATES = (JobState.QUEUED, JobState.DISPATCHED, JobState.RUNNING)
 CACHE_SECONDS = 5.0  # several Prometheus servers, or an impatient person, cost Postgres one look
 
 
@@ -79,11 +80,29 @@ def export_queue(settings: Settings) -> None:
 
 
 def _families(status: QueueStatus) -> Iterator[Metric]:
+    yield from _waiting(status)
+    yield _deadlines(status)
+    yield _leases(status)
+
+
+def _waiting(status: QueueStatus) -> Iterator[Metric]:
+    depth = GaugeMetricFamily("thothy_queue_depth", "Open jobs, by state.", labels=["state"])
+    for state in OPEN_STATES:
+        depth.add_metric([state], float(status[state].jobs))
+    yield depth
+    yield GaugeMetricFamily(
+        "thothy_queue_oldest_age_seconds",
+        "How long the oldest waiting job has been allowed to run.",
+        value=status.oldest_age,
+    )
     yield GaugeMetricFamily(
         "thothy_queue_paused", "1 while an operator has paused the queue.", value=float(status.paused)
     )
     delayed = sum(count.delayed for count in status.states.values())
     yield GaugeMetricFamily("thothy_queue_delayed_jobs", "Queued jobs that may not run yet.", value=float(delayed))
+
+
+def _deadlines(status: QueueStatus) -> Metric:
     deadlines = GaugeMetricFamily(
         "thothy_queue_deadline_jobs", "Open jobs whose deadline is at most so far away.", labels=["within"]
     )
@@ -91,12 +110,15 @@ def _families(status: QueueStatus) -> Iterator[Metric]:
     deadlines.add_metric(["1h"], float(sum(count.due_1h for count in counts)))
     deadlines.add_metric(["6h"], float(sum(count.due_6h for count in counts)))
     deadlines.add_metric(["24h"], float(sum(count.due_24h for count in counts)))
-    yield deadlines
+    return deadlines
+
+
+def _leases(status: QueueStatus) -> Metric:
     running = status["running"]
     leases = GaugeMetricFamily("thothy_leases", "Running jobs by whether their worker still beats.", labels=["state"])
     leases.add_metric(["held"], float(running.jobs - running.expired_leases))
     leases.add_metric(["expired"], float(running.expired_leases))
-    yield leases
+    return leases
 
 
 def _dead(dead: Iterable[tuple[str, str, int]]) -> Metric:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
@@ -33,7 +34,8 @@ def _refusal(settings: Settings, engine: Engine, *statements: str, **parameters:
 
 def test_both_ends_of_a_line_notice_that_the_other_is_gone(engine: Engine) -> None:
     with engine.connect() as connection:
-        assert "tcp_user_timeout=30000" in connection.connection.dbapi_connection.info.dsn  # type: ignore[union-attr]
+        driver: Any = connection.connection.dbapi_connection
+        assert "tcp_user_timeout=30000" in driver.info.dsn
         asked = {name: connection.scalar(text(f"SHOW tcp_keepalives_{name}")) for name in ("idle", "interval", "count")}
     assert asked == {"idle": "30", "interval": "10", "count": "3"}
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from thothy_ai.errors import DatabaseError
 from thothy_ai.metrics import worker as metrics
@@ -24,7 +24,9 @@ from thothy_ai.worker.attempts import Attempts, StoppedError
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.flights import Fate, Flight
 from thothy_ai.worker.gather import Gather
+from thothy_ai.worker.heart import Heart
 from thothy_ai.worker.hints import Hint
+from thothy_ai.worker.insist import insist
 from thothy_ai.worker.ledger import Ledger, is_unstorable
 from thothy_ai.worker.outcomes import Finish
 from thothy_ai.worker.residency import Residency
@@ -36,13 +38,8 @@ logger = logging.getLogger(__name__)
 
 LINGER_SECONDS = 0.02  # a claim or a finish waits so long for companions
 MOST_AT_ONCE = 500
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # before Postgres is asked again
-HOLD_SECONDS = 60.0  # without an engine messages are kept so long; then other workers get their jobs
-RETRY_BEAT_SECONDS = 0.5  # leases run on while Postgres is away: it is told at once when it is back
 CLOSE_SECONDS = 5.0
 LAST_WORDS_SECONDS = 10.0  # for what is released at the end of a drain to be written
-
-T = TypeVar("T")
 
 
 class Foreman:
@@ -105,13 +102,14 @@ class Foreman:
         client = self._connect(self._settings.require_engine_url())
         residency = Residency(client, ledger, self._settings.heartbeat_seconds)
         judges = ThreadPoolExecutor(1, thread_name_prefix="judge")
+        heart = Heart(self._settings, ledger, residency, self._flights, self._held)
         attempts = Attempts(self._settings, client, residency, judges)
         try:
             async with asyncio.TaskGroup() as group:
                 self._claiming = group.create_task(self._claim_forever(ledger, residency, attempts))
                 others = [
                     group.create_task(self._finish_forever(ledger)),
-                    group.create_task(self._beat_forever(ledger, residency)),
+                    group.create_task(heart.run()),
                     group.create_task(residency.run()),
                 ]
                 await self._drained()
@@ -135,7 +133,7 @@ class Foreman:
                 await self._claim(hints, ledger, attempts)
 
     async def _claim(self, hints: list[Hint], ledger: Ledger, attempts: Attempts) -> None:
-        claims = await self._insist("claim", lambda: ledger.claim(hints))
+        claims = await insist("claim", lambda: ledger.claim(hints))
         self._waiting.difference_update(hints)
         self._drop_stale(set(hints) - {claim.hint for claim in claims})
         for claim in claims:
@@ -167,6 +165,9 @@ class Foreman:
         else:
             self._landed.put([(flight, finish)])
 
+    def _held(self) -> list[Hint]:
+        return [*self._waiting, *self._hints.waiting()]
+
     # Finishes.
 
     async def _finish_forever(self, ledger: Ledger) -> None:
@@ -181,7 +182,7 @@ class Foreman:
 
     async def _finish(self, ledger: Ledger, landed: list[tuple[Flight, Finish]]) -> None:
         finishes = [finish for _, finish in landed]
-        states = await self._insist("finish", lambda: ledger.finish(finishes), is_unstorable)
+        states = await insist("finish", lambda: ledger.finish(finishes), is_unstorable)
         for flight, finish in landed:
             metrics.count(flight.claim.kind, finish, states.get((finish.id, finish.attempt)))
         self._land([flight for flight, _ in landed])
@@ -201,36 +202,6 @@ class Foreman:
         metrics.IN_FLIGHT.set(len(self._flights))
         self._changed.set()
         self._on_done([flight.claim.hint for flight in flights])
-
-    # Heartbeats.
-
-    async def _beat_forever(self, ledger: Ledger, residency: Residency) -> None:
-        interval = min(self._settings.heartbeat_seconds, self._settings.dispatch_timeout_seconds / 3)
-        pause = interval
-        while True:
-            await asyncio.sleep(pause)
-            pause = interval
-            try:
-                waiting = [*self._waiting, *self._hints.waiting()]
-                if waiting and residency.away_seconds < HOLD_SECONDS:
-                    await ledger.hold(waiting)
-                if self._flights:
-                    await self._beat(ledger)
-            except DatabaseError as error:
-                logger.warning("no heartbeat: %s", error)
-                pause = min(interval, RETRY_BEAT_SECONDS)
-
-    async def _beat(self, ledger: Ledger) -> None:
-        flights = list(self._flights)
-        beats = await ledger.heartbeat([flight.claim for flight in flights])
-        for flight in flights:
-            beat = beats.get((flight.claim.id, flight.claim.attempt))
-            if beat is None:
-                flight.stop(Fate.FENCED)
-            elif beat.cancel_requested:
-                flight.stop(Fate.CANCELLED)
-            elif beat.expired:
-                flight.stop(Fate.EXPIRED)
 
     # The end.
 
@@ -263,18 +234,3 @@ class Foreman:
                 while self._flights and not self._hurry:
                     self._changed.clear()
                     await self._changed.wait()
-
-    async def _insist(
-        self, what: str, ask: Callable[[], Awaitable[T]], final: Callable[[DatabaseError], bool] = lambda _: False
-    ) -> T:
-        """Ask Postgres again until it answers; raises only what is `final`."""
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                return await ask()
-            except DatabaseError as error:
-                if final(error):
-                    raise
-                logger.warning("%s waits: %s", what, error)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)

@@ -10,7 +10,7 @@ from echo_kind import Echo
 from fake_engine import FakeClient
 from queue_bench import Queue, crew, eventually
 
-from thothy_ai.worker import foreman
+from thothy_ai.worker import heart
 from thothy_ai.worker.hints import Hint
 
 
@@ -247,7 +247,7 @@ def test_an_outcome_waits_out_a_database_that_takes_no_writes(queue: Queue) -> N
 
 
 def test_without_an_engine_messages_are_not_held_for_ever(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreman, "HOLD_SECONDS", 0.5)
+    monkeypatch.setattr(heart, "HOLD_SECONDS", 0.5)
     client = FakeClient()
     client.up = False
     with crew(queue, client) as team:

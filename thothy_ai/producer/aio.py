@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 class AsyncProducer:
     """Enqueues jobs and finds them again, on one event loop; close it, or use it in an `async with`.
 
-    Every method raises `DatabaseUnreachableError` when Postgres cannot be reached.
+    Every method raises `DatabaseUnreachableError` when Postgres cannot be reached, and `MigrationsBehindError` when its
+    schema is older than this code.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -61,12 +62,18 @@ class AsyncProducer:
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
     ) -> AsyncJob:
-        """As `Producer.enqueue`."""
+        """Enqueue one job; with an idempotency key, return the job that already holds it.
+
+        Raises `InvalidJobError`, and `IdempotencyConflictError` when the key's job has another request.
+        """
         options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts)
         return (await self.enqueue_many([(request, options)]))[0]
 
     async def enqueue_many(self, entries: Iterable[Entry]) -> list[AsyncJob]:
-        """As `Producer.enqueue_many`."""
+        """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all or none.
+
+        Raises as `enqueue`.
+        """
         drafts = draft_all(entries, self.settings)
         if not drafts:
             return []
@@ -76,19 +83,19 @@ class AsyncProducer:
         return [AsyncJob(self, draft.id, draft.kind) for draft in settled]
 
     async def job(self, job_id: UUID | str) -> AsyncJob:
-        """As `Producer.job`."""
+        """The job with this id. Raises `UnknownJobError`; `InvalidJobError` when it is not an id."""
         snapshot = await self.snapshot(parse_id(job_id))
         return AsyncJob(self, snapshot.id, snapshot.kind)
 
     async def snapshot(self, job_id: UUID) -> Snapshot:
-        """As `Producer.snapshot`."""
+        """Where this job is now. Raises `UnknownJobError`."""
         with reaching(self.settings):
             async with self._engine.connect() as connection:
                 found = await connection.execute(statement("job_snapshot"), {"id": job_id})
         return Snapshot.of(found.mappings().one_or_none(), job_id)
 
     async def cancel(self, job_id: UUID) -> bool:
-        """As `Producer.cancel`."""
+        """Cancel a job: at once when it waits, soon when it runs. False when it had ended. Raises `UnknownJobError`."""
         with reaching(self.settings):
             async with self._engine.begin() as connection:
                 found = await connection.execute(statement("job_cancel"), {"id": job_id})
@@ -98,7 +105,7 @@ class AsyncProducer:
         return False
 
     async def artifact(self, snapshot: Snapshot) -> Artifact:
-        """As `Producer.artifact`."""
+        """The accepted artifact of a job that succeeded. Raises `UnreadableArtifactError`."""
         wanted = {"id": snapshot.id, "kind": snapshot.kind}
         with reaching(self.settings):
             async with self._engine.connect() as connection:
@@ -136,19 +143,22 @@ class AsyncJob:
         self.kind = kind
 
     async def refresh(self) -> Snapshot:
-        """As `Job.refresh`."""
+        """Where it is now. Raises `UnknownJobError` when it has been deleted."""
         return await self._producer.snapshot(self.id)
 
     async def state(self) -> JobState:
-        """As `Job.state`."""
+        """Its state now."""
         return (await self.refresh()).state
 
     async def cancel(self) -> bool:
-        """As `Job.cancel`."""
+        """Cancel it: at once when it waits, soon when it runs. False when it had ended."""
         return await self._producer.cancel(self.id)
 
     async def result(self, timeout: float | None = None) -> Artifact:  # noqa: ASYNC109 - one signature for both twins
-        """As `Job.result`."""
+        """Wait for its artifact, of its kind's type; without `timeout` (seconds), for as long as it takes.
+
+        Raises `ResultTimeoutError`; `JobFailedError`, `JobCancelledError` or `JobExpiredError` when it ended without.
+        """
         patience = Patience(self.id, timeout)
         while not (snapshot := await self.refresh()).succeeded():  # noqa: ASYNC110 - the event is in the database
             await asyncio.sleep(patience.pause(snapshot.state))

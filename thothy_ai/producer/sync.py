@@ -32,7 +32,8 @@ from thothy_ai.settings import Settings
 class Producer:
     """Enqueues jobs and finds them again. Safe to share between threads; close it, or use it in a `with`.
 
-    Every method raises `DatabaseUnreachableError` when Postgres cannot be reached.
+    Every method raises `DatabaseUnreachableError` when Postgres cannot be reached, and `MigrationsBehindError` when its
+    schema is older than this code.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -3,7 +3,7 @@
 The rules are those of the workload files: random weights, greedy, end-of-text ignored, everything at once; the
 clock runs from the hand-over to the last token, after a warm-up drain of other jobs.
 
-    python -m benchmarks.drain --shape llama-8b --workload templates --jobs 100
+    python -m benchmarks.drain --shape llama-8b --jobs 100
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Drained:
             ("prefix cache hit rate", f"{cached / prompt:.1%}"),
             ("preemptions", f"{self.after.preemptions - self.before.preemptions}"),
             ("steps", f"{self.after.steps - self.before.steps:,}"),
-            ("device busy", f"{busy / self.seconds:.1%}"),
+            ("time in steps, launch gaps included", f"{busy / self.seconds:.1%}"),
             ("of that in prefill", f"{(self.after.prefill_seconds - self.before.prefill_seconds) / busy:.1%}"),
         ]
 

@@ -141,10 +141,10 @@ class EngineStats:
     preemptions: int = 0
     prompt_tokens: int = 0  # prompt tokens of admitted requests
     cached_tokens: int = 0  # of those, found in the prefix cache
-    prefill_tokens: int = 0  # tokens computed before a request's first output token
+    prefill_tokens: int = 0  # computed in chunks that begin inside a prompt, again after a preemption too
     decode_tokens: int = 0
     output_tokens: int = 0
-    busy_seconds: float = 0.0
+    busy_seconds: float = 0.0  # in steps; a GPU's launch gaps within a step count
     prefill_seconds: float = 0.0  # parts of busy_seconds
     decode_seconds: float = 0.0
     attributed_seconds: float = 0.0  # handed to requests so far; equals busy_seconds when idle

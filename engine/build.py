@@ -15,13 +15,15 @@ from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.errors import InvalidRequestError, OutOfMemoryError
 from thothy_ai.engine.kv_cache import KVCache
 from thothy_ai.engine.loader import LoadedModel
-from thothy_ai.engine.memory import MemoryGauge
+from thothy_ai.engine.memory import MemoryGauge, device_memory
 from thothy_ai.engine.model_config import ModelConfig
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.runner import Runner
+from thothy_ai.engine.sampler import Sampler
 
 _CPU_KV_TOKENS = 16_384
 _MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so a huge context would cost every row
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _GIB = 1 << 30
 
 
@@ -33,6 +35,8 @@ def resolve_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise InvalidRequestError(f"unknown device {name!r}") from error
+    if device.type not in {"cpu", "cuda"}:
+        raise InvalidRequestError(f"device {name!r} is not supported: cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InvalidRequestError(f"device {name!r} is not there: torch sees {torch.cuda.device_count()} GPUs")
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
@@ -42,10 +46,9 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """The floating-point type for "auto" or a torch name such as "bfloat16"."""
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise InvalidRequestError(f"unknown dtype {name!r}")
-    return dtype
+    if name not in _DTYPES:
+        raise InvalidRequestError(f"dtype {name!r} is not supported: auto, {', '.join(_DTYPES)}")
+    return _DTYPES[name]
 
 
 def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
@@ -53,11 +56,11 @@ def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents)
     model = loaded.model
     device, dtype = model.device, model.dtype
     config = _size(loaded.config, options, device, dtype)
-    cache = KVCache.allocate(loaded.config, config.num_blocks, config.block_size, dtype, device)
     kv_bytes = KVCache.bytes_per_block(loaded.config, config.block_size, dtype)
     planned = model.num_bytes + kv_bytes * config.num_blocks + _workspace(loaded.config, config, dtype)
+    _refuse_more_than_there_is(planned, device)
     return EngineCore(
-        Runner(model, cache, config, device),
+        _runner(loaded, config, device, dtype),
         config,
         _info(loaded.name, config, device, dtype),
         StepCost.of(loaded.config, kv_bytes=kv_bytes // config.block_size, on_gpu=device.type == "cuda"),
@@ -66,6 +69,14 @@ def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents)
         eos=frozenset(loaded.config.eos_token_ids),
         on_events=on_events,
     )
+
+
+def _runner(loaded: LoadedModel, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Runner:
+    try:
+        cache = KVCache.allocate(loaded.config, config.num_blocks, config.block_size, dtype, device)
+        return Runner(loaded.model, cache, config, device)
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemoryError(f"{config.num_blocks} KV blocks and the rows do not fit {device}: {error}") from error
 
 
 def _size(model: ModelConfig, options: EngineOptions, device: torch.device, dtype: torch.dtype) -> EngineConfig:
@@ -81,6 +92,16 @@ def _size(model: ModelConfig, options: EngineOptions, device: torch.device, dtyp
         overlap=on_gpu if options.overlap is None else options.overlap,
     )
     return sizes.with_blocks(_num_blocks(model, sizes, options, device, dtype))
+
+
+def _refuse_more_than_there_is(planned: int, device: torch.device) -> None:
+    """A CPU's allocator may promise what is not there; torch.OutOfMemoryError is a GPU's alone."""
+    _, total = device_memory(device)
+    if planned > total:
+        raise OutOfMemoryError(
+            f"weights, KV pool and workspace take {planned / _GIB:.1f} GiB, {device} has {total / _GIB:.1f} GiB: "
+            "a smaller --kv-tokens or --max-rows would fit"
+        )
 
 
 def _num_blocks(
@@ -107,10 +128,10 @@ def _num_blocks(
 def _workspace(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype) -> int:
     """Bytes of the largest step's activations, logits and rows; generous, since the allocator fragments."""
     activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.intermediate_size) * dtype.itemsize
-    logits = sizes.max_rows * model.vocab_size * 4 * 6
+    logits = sizes.max_rows * model.vocab_size * 4 + Sampler.workspace_bytes(sizes.max_rows, model.vocab_size)
     rows = sizes.max_rows * sizes.max_context * 8
     gathered = 8 * sizes.max_context * model.num_heads * model.head_dim * 4
-    return 2 * (activations + logits + gathered) + rows
+    return 2 * (activations + gathered) + logits + rows
 
 
 def _info(name: str, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> EngineInfo:

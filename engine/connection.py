@@ -140,7 +140,8 @@ class Connection:
         self._wake.set()
 
     async def _send_outputs(self) -> None:
-        with contextlib.suppress(ConnectionError):
+        """Ends with the connection; a client that can't be sent to must not wait for ever."""
+        try:
             while await self._wake.wait():
                 self._wake.clear()
                 for batch in self._outbox.take():
@@ -148,6 +149,11 @@ class Connection:
                     await self._writer.drain()
                 if self.settled:
                     self._on_settled()
+        except ConnectionError:
+            log.debug("a client vanished while it was sent to")
+        except Exception:
+            log.exception("outputs cannot be sent; hanging up")
+            self._writer.transport.abort()
 
     async def _hang_up(self) -> None:
         self._writer.close()

@@ -15,6 +15,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from thothy_ai.engine.accounting import StepCost, divide
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason
@@ -30,7 +31,7 @@ from thothy_ai.engine.errors import (
 )
 from thothy_ai.engine.memory import MemoryGauge
 from thothy_ai.engine.runner import Runner, StepHandle
-from thothy_ai.engine.scheduler import Scheduler
+from thothy_ai.engine.scheduler import Scheduler, StepPlan
 from thothy_ai.engine.sequence import Sequence
 from thothy_ai.engine.tokens import bitmask, take_forced, take_sample
 
@@ -68,7 +69,7 @@ class EngineCore:
         self._counters = Counters()
         self._sequences: dict[str, Sequence] = {}
         self._open: set[str] = set()  # ids submitted and not finished; shared, behind the gate
-        self._members: list[str] = []  # of the step launched last
+        self._members: list[str] = []  # of the steps in hand: launched, or not read yet
         self._events: list[Event] = []
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._gate = threading.Lock()  # no request slips in behind the last look at the queue
@@ -111,8 +112,14 @@ class EngineCore:
         self._commands.put(self._stop)
 
     def stats(self) -> EngineStats:
-        """As of the last step."""
-        return self._stats
+        """Counters as of the last step, memory as of now."""
+        memory = self._memory.read()
+        return replace(
+            self._stats,
+            memory_used_bytes=memory.used,
+            memory_total_bytes=memory.total,
+            memory_planned_bytes=memory.planned,
+        )
 
     def info(self) -> EngineInfo:
         """Fixed at start."""
@@ -153,7 +160,7 @@ class EngineCore:
     def _turn(self, last: StepHandle | None) -> StepHandle | None:
         """Launch the next step, read the last, sample the next; returns the step that is still to be read."""
         self._take_commands(wait=last is None and not self._sequences)
-        step = self._launch()
+        step = self._launch(last)
         if last is not None:
             self._commit(last)
         elif step is None and self._sequences:
@@ -166,11 +173,13 @@ class EngineCore:
         self._publish()
         return step
 
-    def _launch(self) -> StepHandle | None:
+    def _launch(self, last: StepHandle | None) -> StepHandle | None:
+        """Launch the next step, if there is one; while `last` is unread, a failure may be either's."""
+        self._members = _ids(last.plan) if last else []
         plan = self._scheduler.schedule()
         if plan is None:
             return None
-        self._members = [member.sequence.request.id for member in plan.members]
+        self._members = list(dict.fromkeys([*self._members, *_ids(plan)]))
         self._counters.count_admitted(plan.admitted)
         return self._runner.forward(plan)
 
@@ -254,7 +263,7 @@ class EngineCore:
             self._on_events(events)
 
     def _snapshot(self) -> EngineStats:
-        blocks, memory, counters = self._scheduler.pool.counts, self._memory.read(), self._counters
+        blocks, counters = self._scheduler.pool.counts, self._counters
         return EngineStats(
             running=self._scheduler.running,
             waiting=self._scheduler.waiting,
@@ -262,11 +271,12 @@ class EngineCore:
             blocks_total=self._scheduler.pool.total,
             blocks_used=blocks.used,
             blocks_cached=blocks.cached,
-            memory_used_bytes=memory.used,
-            memory_total_bytes=memory.total,
-            memory_planned_bytes=memory.planned,
             **{name: getattr(counters, name) for name in Counters.__slots__},
         )
+
+
+def _ids(plan: StepPlan) -> list[str]:
+    return [member.sequence.request.id for member in plan.members]
 
 
 def _finished(sequence: Sequence, reason: FinishReason, error: EngineError | None) -> FinishedEvent:

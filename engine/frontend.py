@@ -20,7 +20,7 @@ from functools import partial
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, GenerationRequest
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.core_api import Core, CoreRequest, Event, FinishedEvent, OnEvents
-from thothy_ai.engine.errors import EngineError, EngineLostError, InvalidRequestError
+from thothy_ai.engine.errors import EngineDrainingError, EngineError, EngineLostError, InvalidRequestError
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.prompts import PromptEncoder
 from thothy_ai.engine.stream import Stream
@@ -51,6 +51,7 @@ class Frontend:
         self._open: set[str] = set()
         self._refused = 0
         self._stopped = False
+        self._draining = False
         self._streams: dict[str, Stream] = {}  # this and the next are the output thread's own
         self._closing = False
         self._core = make_core(lambda events: self._outputs.put(partial(self._take, events)))
@@ -82,8 +83,10 @@ class Frontend:
         return self._core.info()
 
     def drain(self) -> None:
-        """Take nothing new."""
-        self._core.drain()
+        """Take nothing new; what was taken still reaches the core first."""
+        with self._gate:
+            self._draining = True
+        self._inputs.put(self._core.drain)
 
     def stop(self) -> None:
         """End the core and both threads; what is in flight ends with EngineLostError."""
@@ -98,6 +101,8 @@ class Frontend:
     def _refusal(self, request_id: str) -> EngineError | None:
         if self._stopped:
             return EngineLostError("the engine has stopped")
+        if self._draining:
+            return EngineDrainingError("the engine takes no new requests")
         if request_id in self._open:
             return InvalidRequestError(f"a request with id {request_id!r} is in flight")
         return None

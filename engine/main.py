@@ -1,7 +1,7 @@
 """The engine's process: loads a model, serves it at a URL, and ends in an orderly way.
 
-Exit codes: 0 after SIGTERM or SIGINT, 2 if it can't start, 70 if a step failed (the device's state can't be trusted
-after that; whoever supervises the process starts a new one).
+Exit codes once it serves: 0 after SIGTERM or SIGINT, 70 if a step failed or hangs (the device's state can't be trusted
+after that; whoever supervises the process starts a new one). 2 if it can't start; a signal while it loads kills it.
 """
 
 from __future__ import annotations
@@ -78,16 +78,25 @@ async def _serve(engine: Engine, options: EngineOptions) -> int:
     ending.watch_signals()
     if engine.core is not None:
         ending.watch_core(engine.core)
-    with _metrics(engine.backend, options):
-        sys.stdout.write(_ready_line(engine.backend, server.url))
-        sys.stdout.flush()
-        await ending.asked.wait()
-        await _drain(engine.backend, server, ending, options.drain_seconds)
-        await _shut_down(engine.backend, server, ending)
-    failure = engine.core.failure if engine.core else None
-    if failure is not None:
-        log.critical("%s", failure)
-    return STEP_FAILED if failure else 0
+    try:
+        with _metrics(engine.backend, options):
+            sys.stdout.write(_ready_line(engine.backend, server.url))
+            sys.stdout.flush()
+            await ending.asked.wait()
+            await _drain(engine.backend, server, ending, options.drain_seconds)
+            await _shut_down(engine.backend, server, ending)
+    finally:
+        await server.close()
+    return _verdict(engine.core, ending)
+
+
+def _verdict(core: EngineCore | None, ending: _Ending) -> int:
+    """The exit code; a core that did not end when it was told to has a step that hangs."""
+    if core is None:
+        return 0
+    if core.failure is not None:
+        log.critical("%s", core.failure)
+    return 0 if core.failure is None and ending.core_ended.is_set() else STEP_FAILED
 
 
 class _Ending:
@@ -134,7 +143,6 @@ async def _shut_down(backend: Backend, server: EngineServer, ending: _Ending) ->
     if not isinstance(backend, NullEngine):
         await _first_of(_GOODBYE_SECONDS, ending.core_ended.wait())
     await _first_of(_GOODBYE_SECONDS, server.wait_settled())
-    await server.close()
 
 
 async def _first_of(seconds: float, *waits: Awaitable[object]) -> None:
@@ -156,7 +164,11 @@ def _metrics(backend: Backend, options: EngineOptions) -> Iterator[None]:
 
     from thothy_ai.engine.metrics import registry_of  # noqa: PLC0415  as above
 
-    server, thread = start_http_server(options.metrics_port, options.metrics_host, registry_of(backend))
+    where = f"{options.metrics_host}:{options.metrics_port}"
+    try:
+        server, thread = start_http_server(options.metrics_port, options.metrics_host, registry_of(backend))
+    except OSError as error:
+        raise InvalidRequestError(f"metrics cannot be served at {where}: {error.strerror}") from error
     try:
         yield
     finally:

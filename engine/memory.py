@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -21,24 +22,26 @@ class Memory(NamedTuple):
 
 
 class MemoryGauge:
-    """Reads the device's memory; the reading is cached, since asking the driver at every step would cost time."""
+    """Reads the device's memory; the reading is cached, since asking the driver takes a while."""
 
     def __init__(self, device: torch.device, planned: int) -> None:
         self._device, self._planned = device, planned
         self._read_at = float("-inf")
         self._last = Memory(0, 0, planned)
+        self._lock = threading.Lock()
 
     def read(self) -> Memory:
-        """The newest reading, at most a second old."""
-        now = time.monotonic()
-        if now - self._read_at >= _EVERY_SECONDS:
-            self._read_at = now
-            free, total = _device_memory(self._device)
-            self._last = Memory(total - free, total, self._planned)
-        return self._last
+        """The newest reading, at most a second old. May be called from any thread."""
+        with self._lock:
+            now = time.monotonic()
+            if now - self._read_at >= _EVERY_SECONDS:
+                self._read_at = now
+                free, total = device_memory(self._device)
+                self._last = Memory(total - free, total, self._planned)
+            return self._last
 
 
-def _device_memory(device: torch.device) -> tuple[int, int]:
+def device_memory(device: torch.device) -> tuple[int, int]:
     """(free, total) bytes; on a CPU `free` is what this process does not hold."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)

@@ -101,11 +101,7 @@ class NullEngine:
     def _answer(self, job: _Job) -> None:
         request = job.request
         try:
-            text = (
-                prose(min(_WORDS, request.sampling.max_tokens))
-                if request.schema is None
-                else instance_text(request.schema)
-            )
+            text = _text(request)
         except EngineError as error:
             outputs: list[Output] = [Failure(request.id, error)]
         else:

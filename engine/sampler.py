@@ -16,6 +16,9 @@ from thothy_ai.kernels import sampling
 
 _COLDEST = 1e-5  # below it a softmax is an argmax in float32, and dividing by it may overflow
 _LIKELIEST = (256, 4096)  # what top-k, top-p and min-p leave is mostly among so many; only if not, more are looked at
+_ROWS_AT_ONCE = 32  # draws keep many temporaries of a whole vocabulary, so not all rows at once
+_COPIED_BYTES = 16  # a logit: penalized, its mask spread out, masked, picked
+_DRAWN_BYTES = 100  # a logit of a filtered draw; measured: 97, mostly Philox's 64-bit words
 _GREEDY = SamplingParams()
 
 
@@ -62,9 +65,15 @@ class Sampler:
             logits = sampling.apply_bitmask(logits, bitmask)
         chosen = logits.argmax(dim=-1)
         for draw, wanted in ((self._draw, _is_unfiltered), (self._draw_filtered, _is_filtered)):
-            if (picked := self._where(params, wanted)) is not None:
-                chosen[picked] = draw(logits[picked], rows[picked], positions[picked])
+            if (members_wanted := self._where(params, wanted)) is not None:
+                for picked in members_wanted.split(_ROWS_AT_ONCE):
+                    chosen[picked] = draw(logits[picked], rows[picked], positions[picked])
         return chosen
+
+    @staticmethod
+    def workspace_bytes(max_rows: int, vocab_size: int) -> int:
+        """Most device bytes that `sample` takes beside its logits: their changed copies, and the draws' temporaries."""
+        return vocab_size * (max_rows * _COPIED_BYTES + min(max_rows, _ROWS_AT_ONCE) * _DRAWN_BYTES)
 
     def _send(self) -> None:
         """One transfer for the floats of changed rows, one for their integers."""

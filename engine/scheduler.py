@@ -10,11 +10,11 @@ the device has not handed over yet, so that a step can be planned before the one
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from thothy_ai.engine.admission import LengthEstimator
+from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.blocks import BlockPool
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.sequence import NO_ROW, Sequence
@@ -100,12 +100,8 @@ class Scheduler:
         else:
             self._running.remove(sequence)
             self._vacate(sequence)
-        if sequence.error is None:
+        if sequence.finish_reason is not FinishReason.ABORTED:
             self._lengths.observe(sequence.request.profile, sequence.output_tokens)
-
-    def sequences(self) -> Iterable[Sequence]:
-        """Everything that has not been retired, running first."""
-        return (*self._running, *self._waiting)
 
     def check(self) -> None:
         """Raise RuntimeError unless the blocks in use are exactly those that running sequences hold."""

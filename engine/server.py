@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import os
 import socket
@@ -113,4 +114,4 @@ def _is_dead(path: Path) -> bool:
     if not stat.S_ISSOCK(path.stat().st_mode):
         return False
     with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(str(path)) != 0
+        return probe.connect_ex(str(path)) == errno.ECONNREFUSED

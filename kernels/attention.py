@@ -113,7 +113,7 @@ def _prefill(q: Tensor, k_cache: Tensor, v_cache: Tensor, span: _PrefillSpan, sc
     out[queries] = attended.squeeze(0).transpose(0, 1)
 
 
-@lru_cache(maxsize=8)  # every layer of a step asks for the same batch
+@lru_cache(maxsize=1)  # every layer of a step asks for the same batch; older ones would keep their tensors
 def _decode_groups(batch: AttentionBatch, block_size: int) -> tuple[_DecodeGroup, ...]:
     lengths = batch.kv_lens[: batch.num_decode]
     return tuple(_decode_group(batch, rows, block_size) for rows in _similar(lengths))
@@ -147,7 +147,7 @@ def _decode_group(batch: AttentionBatch, rows: list[int], block_size: int) -> _D
     )
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=1)
 def _prefills(batch: AttentionBatch, block_size: int) -> tuple[_PrefillSpan, ...]:
     starts = tuple(accumulate(batch.query_lens, initial=0))
     return tuple(

@@ -21,6 +21,7 @@ from thothy_ai.engine.errors import (
     InvalidRequestError,
     PromptTooLongError,
 )
+from thothy_ai.engine.runner import StepHandle
 
 SMALL = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=16, max_context=64)
 
@@ -270,3 +271,25 @@ def test_a_failing_step_names_its_members_and_ends_the_core(monkeypatch):
     assert isinstance(driver.core.failure, StepFailedError)
     assert driver.core.failure.members == ("a",)
     assert isinstance(driver.collected.finished["a"].error, EngineLostError)
+
+
+def test_with_overlap_a_failing_read_names_its_step_too(monkeypatch):
+    """A CUDA error surfaces where a step is read, with the next one launched already."""
+    original = StepHandle.read
+
+    def read(step):
+        if "a" in [member.sequence.request.id for member in step.plan.members]:
+            raise RuntimeError("device-side assert")
+        return original(step)
+
+    monkeypatch.setattr(StepHandle, "read", read)
+    config = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=3, max_context=64, overlap=True)
+    with drive(config) as driver:
+        driver.core.submit(request("a", [1, 2, 3], 1))
+        driver.core.submit(request("b", [4, 5, 6], 3))
+        driver.core.start()
+        driver.gather()
+        assert driver.core.join(10)
+    assert isinstance(driver.core.failure, StepFailedError)
+    assert set(driver.core.failure.members) == {"a", "b"}
+    assert driver.collected.finished.keys() == {"a", "b"}

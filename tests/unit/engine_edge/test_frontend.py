@@ -46,7 +46,7 @@ class ScriptedCore:
     refusal: EngineError | None = None
     submitted: queue.SimpleQueue[CoreRequest] = field(default_factory=queue.SimpleQueue)
     aborted: queue.SimpleQueue[tuple[str, FinishReason]] = field(default_factory=queue.SimpleQueue)
-    draining: bool = False
+    draining: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def submit(self, request: CoreRequest) -> None:
@@ -64,7 +64,7 @@ class ScriptedCore:
         return EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 0.0)
 
     def drain(self) -> None:
-        self.draining = True
+        self.draining.set()
 
     def stop(self) -> None:
         self.stopped.set()
@@ -297,6 +297,6 @@ def test_stop_ends_the_core_and_refuses_what_comes_later(stage: Stage) -> None:
 
 def test_the_rest_is_the_cores(stage: Stage) -> None:
     stage.frontend.drain()
-    assert stage.core.draining
+    assert stage.core.draining.wait(PATIENCE)
     assert stage.frontend.info().model == "m"
     assert stage.frontend.stats().running == 3

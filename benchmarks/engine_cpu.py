@@ -111,6 +111,12 @@ def equal_prompts(loaded: LoadedModel) -> list[Work]:
     return [Work(tuple(tokens), 64)] * 16
 
 
+def different_prompts(loaded: LoadedModel) -> list[Work]:
+    """16 prompts of the same length with nothing in common, 64 tokens each."""
+    text = loaded.tokenizer.encode(" ".join(source.text for source in load_sources()))
+    return [Work(tuple(text[start : start + 128]), 64) for start in range(0, 16 * 128, 128)]
+
+
 def mixed_lengths(loaded: LoadedModel) -> list[Work]:
     """64 jobs: prompts of 40 to 300 tokens from the bundled texts, outputs of 16 to 200."""
     draw = random.Random(20)
@@ -160,6 +166,7 @@ def run(folder: str) -> list[Comparison]:
     try:
         return [
             compare("16 equal prompts x 64 tokens", equal_prompts(loaded), 3, engine, peer),
+            compare("16 different prompts x 64 tokens", different_prompts(loaded), 3, engine, peer),
             compare("64 jobs, outputs 16 to 200", mixed_lengths(loaded), 1, engine, peer),
         ]
     finally:

@@ -12,6 +12,7 @@ import argparse
 import json
 import queue
 import random
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +115,7 @@ def main() -> None:
     info = drain.core.info()
     drain.core.stop()
     drain.core.join()
-    command = f"python -m benchmarks.drain --shape {arguments.shape} --jobs {arguments.jobs}"
+    command = f"python -m benchmarks.drain {' '.join(sys.argv[1:])}"
     title = f"Drain: {arguments.shape} {info.dtype}, the first {arguments.jobs:,} jobs of templates"
     write_section(title, command, table(("figure", "value"), rows), where=f"{info.device}, torch {torch.__version__}")
     print(title, *(f"{name:30} {value}" for name, value in rows), sep="\n")

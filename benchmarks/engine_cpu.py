@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
@@ -83,7 +84,7 @@ class EngineSide:
 class StaticBatches:
     """transformers: batches in arrival order, padded on the left, each run until its longest output is done."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
     def __call__(self, work: Sequence[Work]) -> None:
@@ -155,7 +156,7 @@ def _timed(side: Callable[[Sequence[Work]], None], work: list[Work]) -> float:
     return time.perf_counter() - begin
 
 
-def run(folder: str) -> list[Comparison]:
+def run(folder: Path) -> list[Comparison]:
     """Both comparisons of the static-batching peer on the Hugging Face folder's model."""
     torch.set_num_threads(2)
     loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32, cache_dir=None)

@@ -69,7 +69,7 @@ class EngineCore:
         self._counters = Counters()
         self._sequences: dict[str, Sequence] = {}
         self._open: set[str] = set()  # ids submitted and not finished; shared, behind the gate
-        self._members: list[str] = []  # of the steps in hand: launched, or not read yet
+        self._in_hand: list[StepPlan] = []  # being launched, or not read yet
         self._events: list[Event] = []
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._gate = threading.Lock()  # no request slips in behind the last look at the queue
@@ -152,7 +152,7 @@ class EngineCore:
             while not self._stopping:
                 last = self._turn(last)
         except Exception as error:
-            self.failure = StepFailedError(tuple(self._members), error)
+            self.failure = StepFailedError(_ids(self._in_hand), error)
             log.exception("%s", self.failure)
         finally:
             self._abandon()
@@ -175,11 +175,11 @@ class EngineCore:
 
     def _launch(self, last: StepHandle | None) -> StepHandle | None:
         """Launch the next step, if there is one; while `last` is unread, a failure may be either's."""
-        self._members = _ids(last.plan) if last else []
+        self._in_hand = [last.plan] if last else []
         plan = self._scheduler.schedule()
         if plan is None:
             return None
-        self._members = list(dict.fromkeys([*self._members, *_ids(plan)]))
+        self._in_hand.append(plan)
         self._counters.count_admitted(plan.admitted)
         return self._runner.forward(plan)
 
@@ -275,8 +275,9 @@ class EngineCore:
         )
 
 
-def _ids(plan: StepPlan) -> list[str]:
-    return [member.sequence.request.id for member in plan.members]
+def _ids(plans: list[StepPlan]) -> tuple[str, ...]:
+    """Ids of the plans' members, each once."""
+    return tuple(dict.fromkeys(member.sequence.request.id for plan in plans for member in plan.members))
 
 
 def _finished(sequence: Sequence, reason: FinishReason, error: EngineError | None) -> FinishedEvent:

@@ -1,0 +1,91 @@
+"""What attention reads: one layer's paged KV cache, and the sequences of a step.
+
+A cache is `[num_blocks, block_size, num_kv_heads, head_dim]`, once for keys and once for values. Block 0 is a dummy
+that no sequence owns: padded rows write there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """What attention is built for. At most `max_rows` sequences a step, each of at most `max_context` tokens.
+
+    `dtype` is that of queries and results; the cache has the same or is fp8.
+    """
+
+    max_rows: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int
+    max_context: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def scale(self) -> float:
+        """What scores are multiplied by."""
+        return self.head_dim**-0.5
+
+    @property
+    def heads_per_kv(self) -> int:
+        """Query heads of one KV head."""
+        return self.num_heads // self.num_kv_heads
+
+
+class LayerCache(NamedTuple):
+    """One layer's cache. An fp8 cache (float8_e4m3fn) has a scale for each token and KV head:
+    `key_scales`, `value_scales` [num_blocks, block_size, num_kv_heads] float32; the value is the stored one times it.
+    """
+
+    keys: Tensor
+    values: Tensor
+    key_scales: Tensor | None = None
+    value_scales: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionBatch:
+    """The S sequences of one step, those with exactly one query token first. Compared by identity.
+
+    `block_tables` [rows, B] int32 are those of all rows, stale past a sequence's end; `rows` [S] int32 says whose row
+    is whose. `context_lens` [S] int32: the tokens that a sequence's last query of this step sees. `query_starts`
+    [S + 1] int32 into the step's T tokens.
+
+    A group is a run of decode sequences whose first `shared_lens` [S] int32 tokens lie in the same physical blocks
+    (whole blocks, fewer than any member's context; 0 for a sequence on its own). `group_sizes` [S] int32 is the group's
+    size at its first member, and 0 elsewhere.
+
+    `query_lens` and `kv_lens` are the host's copies of the query lengths and of `context_lens`; a batch that is
+    replayed from a graph has none, and decode sequences only.
+    """
+
+    block_tables: Tensor
+    rows: Tensor
+    context_lens: Tensor
+    query_starts: Tensor
+    shared_lens: Tensor
+    group_sizes: Tensor
+    num_decode: int
+    query_lens: tuple[int, ...]
+    kv_lens: tuple[int, ...]
+
+
+class Attention(Protocol):
+    """Causal attention over a paged cache. `group_rows`: most sequences that one group may have."""
+
+    group_rows: int
+
+    def plan(self, batch: AttentionBatch) -> None:
+        """Prepare for the layers of a step; once a step, before the first layer."""
+
+    def __call__(self, q: Tensor, cache: LayerCache) -> Tensor:
+        """q [T, H, D] -> [T, H, D] over one layer's cache, which has this step's keys and values already."""
+        ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from thothy_ai.broker import Broker
+from thothy_ai.crash_points import crash_point
 from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.leader import Leader
@@ -67,6 +68,7 @@ class Dispatcher:
         hints = [Hint(*row) for row in rows]
         if not hints:
             return hints
+        crash_point("mid_dispatch")
         try:
             self._broker.publish(hints)
         except BrokerUnreachableError:
@@ -76,6 +78,7 @@ class Dispatcher:
                 dispatch_nos=[hint.dispatch_no for hint in hints],
             )
             raise
+        crash_point("after_publish")
         metrics.DISPATCHED.inc(len(hints))
         return hints
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from thothy_ai.broker import Broker
+from thothy_ai.crash_points import crash_point
 from thothy_ai.db.schema import MONTHS_AHEAD, refuse_other_schema
 from thothy_ai.db.states import JobState
 from thothy_ai.leader import Leader
@@ -71,6 +72,7 @@ class Reaper:
             if time.monotonic() - self._last[number] >= every:
                 rule()
                 self._last[number] = time.monotonic()
+                crash_point("mid_reap")
         return self._settings.reap_interval_seconds
 
     def _leases(self) -> None:

@@ -12,6 +12,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 import thothy_ai
+from thothy_ai.crash_points import crash_point
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, MigrationsBehindError
 from thothy_ai.settings import Settings
@@ -43,6 +44,8 @@ def migrate(settings: Settings, revision: str = "head") -> str:
                 config = alembic_config()
                 config.attributes["connection"] = connection
                 command.upgrade(config, revision)
+                crash_point("mid_migration")
+            crash_point("before_partitions")
             with engine.begin() as connection:
                 connection.execute(text("SELECT thothy_ensure_partitions(:months)"), {"months": MONTHS_AHEAD})
                 return MigrationContext.configure(connection).get_current_revision() or ""

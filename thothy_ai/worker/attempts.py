@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from thothy_ai.crash_points import crash_point
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Message, SamplingParams
 from thothy_ai.engine.errors import (
     EngineDrainingError,
@@ -98,6 +99,7 @@ class Attempts:
         session_id = self._residency.session_id
         try:
             result = await self._result(generation)
+            crash_point("after_engine")
         except EngineLostError as error:
             self._residency.doubt()
             return outcomes.engine_died(claim, str(error), Usage(session_id))

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from thothy_ai.crash_points import crash_point
 from thothy_ai.errors import DatabaseError
 from thothy_ai.metrics import worker as metrics
 from thothy_ai.settings import Settings
@@ -134,6 +135,7 @@ class Foreman:
 
     async def _claim(self, hints: list[Hint], ledger: Ledger, attempts: Attempts) -> None:
         claims = await insist("claim", lambda: ledger.claim(hints))
+        crash_point("after_claim")
         self._waiting.difference_update(hints)
         self._drop_stale(set(hints) - {claim.hint for claim in claims})
         for claim in claims:
@@ -183,6 +185,7 @@ class Foreman:
     async def _finish(self, ledger: Ledger, landed: list[tuple[Flight, Finish]]) -> None:
         finishes = [finish for _, finish in landed]
         states = await insist("finish", lambda: ledger.finish(finishes), is_unstorable)
+        crash_point("after_commit")
         for flight, finish in landed:
             metrics.count(flight.claim.kind, finish, states.get((finish.id, finish.attempt)))
         self._land([flight for flight, _ in landed])

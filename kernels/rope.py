@@ -8,6 +8,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from thothy_ai.kernels.norm import rms_norm
+from thothy_ai.kernels.paged import LayerCache
+from thothy_ai.kernels.quantize import quantize_fp8
+
+
+class QKNorm(NamedTuple):
+    """Weights [head_dim] of the norm over each head's queries and keys."""
+
+    query: Tensor
+    key: Tensor
+
 
 class Rotary(NamedTuple):
     """Cosines and sines, each [N, head_dim / 2] float32: of all positions, or of a step's tokens."""
@@ -35,7 +46,41 @@ def apply_rope(x: Tensor, rotary: Rotary) -> Tensor:
     return rotated.to(x.dtype)
 
 
-def write_kv(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> None:
-    """Write k and v [T, kv_heads, head_dim] into the caches at slots [T] int64 (block * block_size + offset)."""
-    k_cache.flatten(0, 1).index_copy_(0, slots, k)
-    v_cache.flatten(0, 1).index_copy_(0, slots, v)
+def write_kv(k: Tensor, v: Tensor, cache: LayerCache, slots: Tensor) -> None:
+    """Write k and v [T, kv_heads, head_dim] into the cache at slots [T] int64 (block * block_size + offset)."""
+    _write(k, cache.keys, cache.key_scales, slots)
+    _write(v, cache.values, cache.value_scales, slots)
+
+
+def rotate_and_cache(
+    qkv: Tensor,
+    norms: QKNorm | None,
+    eps: float,
+    rotary: Rotary,
+    positions: Tensor,
+    slots: Tensor,
+    cache: LayerCache,
+    num_heads: int,
+) -> Tensor:
+    """The queries of qkv [T, heads + 2 * kv_heads, head_dim], normed and rotated; its keys and values go to the cache.
+
+    Args: `rotary` of all positions, positions [T] int64, slots [T] int64. Returns [T, heads, head_dim].
+    """
+    kv_heads = cache.keys.shape[2]
+    q, k, v = qkv.split((num_heads, kv_heads, kv_heads), dim=1)
+    if norms is not None:
+        q, k = rms_norm(q, norms.query, eps), rms_norm(k, norms.key, eps)
+    turns = rotary.at(positions)
+    write_kv(apply_rope(k, turns), v, cache, slots)
+    return apply_rope(q, turns)
+
+
+def _write(x: Tensor, cache: Tensor, scales: Tensor | None, slots: Tensor) -> None:
+    if scales is None:
+        cache.flatten(0, 1).index_copy_(0, slots, x)
+        return
+    quantized = quantize_fp8(x)
+    cache.view(torch.uint8).flatten(0, 1).index_copy_(
+        0, slots, quantized.values.view(torch.uint8)
+    )  # no fp8 index_copy_
+    scales.flatten(0, 1).index_copy_(0, slots, quantized.scales.squeeze(-1))

@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.activation import silu_mul
-from thothy_ai.kernels.norm import add_rms_norm, rms_norm
-from thothy_ai.kernels.rope import apply_rope, rotary_table, write_kv
+from thothy_ai.kernels.activation import silu_mul, silu_mul_fp8
+from thothy_ai.kernels.norm import add_rms_norm, add_rms_norm_fp8, rms_norm
+from thothy_ai.kernels.paged import LayerCache
+from thothy_ai.kernels.quantize import FP8, Quantized, dequantize, quantize_fp8
+from thothy_ai.kernels.rope import QKNorm, apply_rope, rotary_table, rotate_and_cache, write_kv
 
 CPU = torch.device("cpu")
 
@@ -39,8 +41,8 @@ def test_rms_norm_of_a_strided_slice() -> None:
 def test_add_rms_norm_keeps_the_sum() -> None:
     x, residual, weight = normal(4, 10), normal(4, 10, seed=2), normal(10, seed=3)
     total = x.double() + residual.double()
-    normed, kept = add_rms_norm(x, residual, weight, 1e-5)
-    torch.testing.assert_close(kept.double(), total, atol=1e-6, rtol=1e-6)
+    normed = add_rms_norm(x, residual, weight, 1e-5)
+    torch.testing.assert_close(residual.double(), total, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(normed.double(), rms64(total, weight, 1e-5), atol=1e-6, rtol=1e-5)
 
 
@@ -80,8 +82,75 @@ def test_write_kv_touches_its_slots_only() -> None:
     qkv = normal(4, 8, 5)
     k, v = qkv[:, 4:6], qkv[:, 6:8]  # views of the merged projection, as in the decoder
     slots = torch.tensor([11, 3, 4, 7])
-    write_kv(k, v, k_cache, v_cache, slots)
+    write_kv(k, v, LayerCache(k_cache, v_cache), slots)
     for token, slot in enumerate(slots.tolist()):
         assert torch.equal(k_cache[slot // 3, slot % 3], k[token])
         assert torch.equal(v_cache[slot // 3, slot % 3], v[token])
     assert int(k_cache.isnan().sum()) == int(v_cache.isnan().sum()) == 8 * 2 * 5
+
+
+def test_fp8_keeps_three_bits_of_mantissa_and_the_largest_value() -> None:
+    x = normal(6, 40) * torch.logspace(-20, 20, 6)[:, None]
+    quantized = quantize_fp8(x)
+    assert quantized.values.dtype == FP8
+    assert quantized.scales.shape == (6, 1)
+    largest = x.abs().amax(-1, keepdim=True)
+    torch.testing.assert_close(quantized.scales, largest / 448)
+    error = (dequantize(quantized) - x).abs()
+    assert bool(
+        (error <= (x.abs() / 16).maximum(largest / 448 * 2**-10)).all()
+    )  # half a step; below, half the smallest
+    at = x.abs().argmax(-1, keepdim=True)
+    torch.testing.assert_close(dequantize(quantized).gather(1, at), x.gather(1, at))
+
+
+def test_fp8_of_a_row_of_zeros_is_zeros() -> None:
+    x = normal(3, 8)
+    x[1], x[2] = 0, 1e-40
+    quantized = quantize_fp8(x)
+    assert quantized.scales[1:].tolist() == [[1], [1]]
+    assert int(dequantize(quantized)[1:].count_nonzero()) == 0
+
+
+def test_fused_fp8_is_the_plain_result_quantized() -> None:
+    x, residual, weight = normal(4, 32), normal(4, 32, seed=2), normal(32, seed=3)
+    kept = residual.clone()
+    assert_same(add_rms_norm_fp8(x, residual, weight, 1e-5), quantize_fp8(add_rms_norm(x, kept, weight, 1e-5)))
+    assert torch.equal(residual, kept)
+    assert_same(silu_mul_fp8(x), quantize_fp8(silu_mul(x)))
+
+
+def assert_same(got: Quantized, wanted: Quantized) -> None:
+    assert torch.equal(got.scales, wanted.scales)
+    assert torch.equal(dequantize(got), dequantize(wanted))
+
+
+@pytest.mark.parametrize("normed", [False, True])
+def test_rotate_and_cache_is_its_parts(normed: bool) -> None:
+    heads, kv_heads, dim = 4, 2, 8
+    qkv, cache = normal(3, heads + 2 * kv_heads, dim), LayerCache(*torch.full((2, 5, 4, kv_heads, dim), torch.nan))
+    norms = QKNorm(normal(dim, seed=1), normal(dim, seed=2)) if normed else None
+    table = rotary_table([1.0, 0.5, 0.1, 0.01], 1.0, 32, CPU)
+    positions, slots = torch.tensor([7, 0, 31]), torch.tensor([13, 4, 19])
+    q, k, v = qkv.clone().split((heads, kv_heads, kv_heads), dim=1)
+    if norms:
+        q, k = (rms64(x, weight, 1e-6).float() for x, weight in ((q, norms.query), (k, norms.key)))
+    got = rotate_and_cache(qkv, norms, 1e-6, table, positions, slots, cache, heads)
+    torch.testing.assert_close(got, apply_rope(q, table.at(positions)))
+    torch.testing.assert_close(cache.keys.flatten(0, 1)[slots], apply_rope(k, table.at(positions)))
+    torch.testing.assert_close(cache.values.flatten(0, 1)[slots], v)
+    assert int(cache.keys.isnan().sum()) == (5 * 4 - 3) * kv_heads * dim
+
+
+def test_an_fp8_cache_holds_a_scale_for_each_token_and_head() -> None:
+    k, v = normal(2, 3, 16) * torch.tensor([1e-3, 1, 1e3])[:, None], normal(2, 3, 16, seed=1)
+    cache = LayerCache(*torch.zeros(2, 2, 4, 3, 16).to(FP8), *torch.full((2, 2, 4, 3), torch.nan))
+    slots = torch.tensor([6, 1])
+    write_kv(k, v, cache, slots)
+    assert cache.key_scales is not None
+    assert cache.value_scales is not None
+    for x, stored, scales in ((k, cache.keys, cache.key_scales), (v, cache.values, cache.value_scales)):
+        got = stored.flatten(0, 1).float()[slots] * scales.flatten(0, 1)[slots][..., None]
+        torch.testing.assert_close(got, x, rtol=1 / 16, atol=float(x.abs().max()) * 1e-5)
+        torch.testing.assert_close(got.abs().amax(-1), x.abs().amax(-1))
+        assert int(scales.isnan().sum()) == (8 - 2) * 3

@@ -22,9 +22,9 @@ LENGTHS = [(1, 17), (1, 1), (1, 5), (1, 333), (1, 40), (7, 7), (3, 20), (16, 31)
 @pytest.mark.parametrize(("dtype", "atol", "rtol"), [(torch.float32, 5e-6, 1e-5), (torch.bfloat16, 1.5e-2, 1e-2)])
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 4, 8), (9, 3, 64), (8, 2, 128)])
 def test_attention(dtype: torch.dtype, atol: float, rtol: float, heads: int, kv_heads: int, dim: int) -> None:
-    case = make_case(LENGTHS, heads=heads, kv_heads=kv_heads, dim=dim, block_size=16, seed=dim).to(dtype)
-    there = case.to(GPU)
-    out = paged_attention(there.q, there.k_cache, there.v_cache, there.batch, dim**-0.5)
+    case = make_case(LENGTHS, heads=heads, kv_heads=kv_heads, dim=dim, block_size=16, seed=dim).of(dtype)
+    there = case.on(GPU)
+    out = paged_attention(there.q, there.cache, there.batch, dim**-0.5)
     assert (out.dtype, out.device) == (dtype, GPU)
     torch.testing.assert_close(out.cpu().double(), textbook(case, dim**-0.5), atol=atol, rtol=rtol)
 

@@ -2,75 +2,145 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.attention import AttentionBatch
+from thothy_ai.kernels.paged import AttentionBatch, LayerCache
+
+FP8 = torch.float8_e4m3fn
+_SPARE_ROWS = 2
+
+
+class Group(NamedTuple):
+    """Sequences [first, first + size) whose first `blocks` blocks are the same."""
+
+    first: int
+    size: int
+    blocks: int
 
 
 @dataclass(frozen=True)
 class Case:
     q: Tensor
-    k_cache: Tensor
-    v_cache: Tensor
+    cache: LayerCache
     batch: AttentionBatch
 
-    def to(self, target: torch.device | torch.dtype) -> Case:
-        """On another device, or with floats of another type."""
-        batch = self.batch
-        if isinstance(target, torch.device):
-            batch = replace(
-                batch,
-                block_tables=batch.block_tables.to(target),
-                context_lens=batch.context_lens.to(target),
-                query_starts=batch.query_starts.to(target),
-            )
-        return Case(self.q.to(target), self.k_cache.to(target), self.v_cache.to(target), batch)
+    def on(self, device: torch.device) -> Case:
+        """On another device."""
+        tensors = {name: value.to(device) for name, value in _tensors(self.batch).items()}
+        cache = LayerCache(*(part if part is None else part.to(device) for part in self.cache))
+        return Case(self.q.to(device), cache, replace(self.batch, **tensors))
+
+    def of(self, dtype: torch.dtype) -> Case:
+        """With floats of another type."""
+        return replace(
+            self, q=self.q.to(dtype), cache=LayerCache(self.cache.keys.to(dtype), self.cache.values.to(dtype))
+        )
+
+    def with_fp8_cache(self) -> Case:
+        """With the cache in fp8, each token and head with its own scales; the scales of what nobody wrote are NaN."""
+        keys, key_scales = _quantize(self.cache.keys)
+        values, value_scales = _quantize(self.cache.values)
+        return replace(self, cache=LayerCache(keys, values, key_scales, value_scales))
+
+    def heads_first(self) -> Case:
+        """With the cache in the memory order [num_blocks, kv_heads, block_size, head_dim], under the same shape."""
+        parts = (None if part is None else part.transpose(1, 2).contiguous().transpose(1, 2) for part in self.cache)
+        return replace(self, cache=LayerCache(*parts))
 
 
 def make_case(
-    lengths: list[tuple[int, int]], *, heads: int, kv_heads: int, dim: int, block_size: int, seed: int, spare: int = 0
+    lengths: list[tuple[int, int]],
+    *,
+    heads: int,
+    kv_heads: int,
+    dim: int,
+    block_size: int,
+    seed: int,
+    spare: int = 0,
+    groups: Sequence[Group] = (),
 ) -> Case:
-    """Sequences of (queries, context) tokens over shuffled blocks; `spare` more rows of q than tokens."""
+    """Sequences of (queries, context) tokens over shuffled blocks; `spare` more rows of q than tokens.
+
+    Rows of the block table are shuffled among spare ones, and all its stale entries name a block full of NaN.
+    """
     generator = torch.Generator().manual_seed(seed)
     counts = [-(-context // block_size) for _, context in lengths]
-    blocks = (1 + torch.randperm(sum(counts) + 3, generator=generator))[: sum(counts)].split(counts)
-    tables = torch.zeros(len(lengths), max(counts) + 1, dtype=torch.int32)
-    shape = (sum(counts) + 4, block_size, kv_heads, dim)
-    k_cache, v_cache = torch.full(shape, torch.nan), torch.full(shape, torch.nan)
-    for row, (owned, (_, context)) in enumerate(zip(blocks, lengths, strict=True)):
-        tables[row, : len(owned)] = owned
-        slots = (owned[:, None] * block_size + torch.arange(block_size)).flatten()[:context]
-        for cache in (k_cache, v_cache):
+    num_blocks = sum(counts) + 4
+    poison, *free = (1 + torch.randperm(num_blocks - 1, generator=generator)).tolist()
+    owned = [[free.pop() for _ in range(count)] for count in counts]
+    for group in groups:
+        for member in range(group.first + 1, group.first + group.size):
+            owned[member][: group.blocks] = owned[group.first][: group.blocks]
+    rows = torch.randperm(len(lengths) + _SPARE_ROWS, generator=generator)[: len(lengths)].to(torch.int32)
+    tables = torch.full((len(lengths) + _SPARE_ROWS, max(counts, default=0) + 1), poison, dtype=torch.int32)
+    shape = (num_blocks, block_size, kv_heads, dim)
+    keys, values = torch.full(shape, torch.nan), torch.full(shape, torch.nan)
+    for row, blocks, (_, context) in zip(rows.tolist(), owned, lengths, strict=True):
+        tables[row, : len(blocks)] = torch.tensor(blocks, dtype=torch.int32)
+        slots = (torch.tensor(blocks)[:, None] * block_size + torch.arange(block_size)).flatten()[:context]
+        for cache in (keys, values):
             cache.view(-1, kv_heads, dim)[slots] = torch.randn(context, kv_heads, dim, generator=generator)
     queries = [query for query, _ in lengths]
-    decodes = next((i for i, query in enumerate(queries) if query > 1), len(queries))
+    shared_lens, group_sizes = _group_tensors(len(lengths), groups, block_size)
     batch = AttentionBatch(
         block_tables=tables,
+        rows=rows,
         context_lens=torch.tensor([context for _, context in lengths], dtype=torch.int32),
         query_starts=torch.tensor([0, *queries]).cumsum(0).to(torch.int32),
-        num_decode=decodes,
+        shared_lens=shared_lens,
+        group_sizes=group_sizes,
+        num_decode=next((i for i, query in enumerate(queries) if query > 1), len(queries)),
         query_lens=tuple(queries),
         kv_lens=tuple(context for _, context in lengths),
     )
-    return Case(torch.randn(sum(queries) + spare, heads, dim, generator=generator), k_cache, v_cache, batch)
+    q = torch.randn(sum(queries) + spare, heads, dim, generator=generator)
+    return Case(q, LayerCache(keys, values), batch)
 
 
 def textbook(case: Case, scale: float) -> Tensor:
-    """One query and one head at a time, in float64."""
-    size, kv_heads = case.k_cache.shape[1:3]
-    heads, token, out = case.q.shape[1], 0, torch.zeros_like(case.q, dtype=torch.float64)
-    for row, (queries, context) in enumerate(zip(case.batch.query_lens, case.batch.kv_lens, strict=True)):
+    """One query at a time, in float64; rows that are no token's stay zero."""
+    keys, values = _dense(case.cache.keys, case.cache.key_scales), _dense(case.cache.values, case.cache.value_scales)
+    size, kv_heads = keys.shape[1:3]
+    group = case.q.shape[1] // kv_heads
+    token, out = 0, torch.zeros_like(case.q, dtype=torch.float64)
+    for member, (queries, context) in enumerate(zip(case.batch.query_lens, case.batch.kv_lens, strict=True)):
+        table = case.batch.block_tables[case.batch.rows[member]].long()
+        places = torch.arange(context)
+        near, far = (cache[table[places // size], places % size] for cache in (keys, values))  # [context, kv_heads, D]
         for offset in range(queries):
-            seen = range(context - queries + offset + 1)
-            places = [(int(case.batch.block_tables[row, i // size]), i % size) for i in seen]
-            for head in range(heads):
-                kv_head = head // (heads // kv_heads)
-                keys = torch.stack([case.k_cache[block, slot, kv_head] for block, slot in places]).double()
-                values = torch.stack([case.v_cache[block, slot, kv_head] for block, slot in places]).double()
-                weights = (keys @ case.q[token, head].double() * scale).softmax(0)
-                out[token, head] = weights @ values
+            seen = context - queries + offset + 1
+            query = case.q[token].double().view(kv_heads, group, -1)
+            weights = (torch.einsum("kgd,lkd->kgl", query, near[:seen]) * scale).softmax(-1)
+            out[token] = torch.einsum("kgl,lkd->kgd", weights, far[:seen]).flatten(0, 1)
             token += 1
     return out
+
+
+def _group_tensors(sequences: int, groups: Sequence[Group], block_size: int) -> tuple[Tensor, Tensor]:
+    shared_lens = torch.zeros(sequences, dtype=torch.int32)
+    group_sizes = torch.ones(sequences, dtype=torch.int32)
+    for group in groups:
+        members = slice(group.first, group.first + group.size)
+        shared_lens[members] = group.blocks * block_size
+        group_sizes[members] = 0
+        group_sizes[group.first] = group.size
+    return shared_lens, group_sizes
+
+
+def _tensors(batch: AttentionBatch) -> dict[str, Tensor]:
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+
+def _quantize(cache: Tensor) -> tuple[Tensor, Tensor]:
+    scales = cache.abs().amax(-1) / torch.finfo(FP8).max
+    return (cache / scales[..., None]).to(FP8), scales
+
+
+def _dense(cache: Tensor, scales: Tensor | None) -> Tensor:
+    return cache.double() if scales is None else cache.double() * scales[..., None].double()

@@ -6,13 +6,13 @@ import random
 
 import pytest
 import torch
-from attention_case import Case, make_case, textbook
+from attention_case import Case, Group, make_case, textbook
 
-from thothy_ai.kernels.attention import AttentionBatch, paged_attention
+from thothy_ai.kernels.attention import paged_attention
 
 
 def check(case: Case, scale: float = 0.21) -> None:
-    out = paged_attention(case.q, case.k_cache, case.v_cache, case.batch, scale)
+    out = paged_attention(case.q, case.cache, case.batch, scale)
     assert out.dtype == case.q.dtype
     torch.testing.assert_close(out.double(), textbook(case, scale), atol=2e-6, rtol=1e-5)
 
@@ -37,31 +37,33 @@ def test_one_query_rows_may_stand_among_the_prefills() -> None:
     check(case)
 
 
-def test_sequences_share_blocks() -> None:
-    case = make_case([(1, 12), (4, 12)], heads=4, kv_heads=2, dim=8, block_size=4, seed=5)
-    case.batch.block_tables[1, :2] = case.batch.block_tables[0, :2]
+def test_groups_share_blocks() -> None:
+    groups = [Group(first=0, size=2, blocks=2), Group(first=3, size=3, blocks=1)]
+    lengths = [(1, 12), (1, 9), (1, 7), (1, 5), (1, 15), (1, 6), (4, 12)]
+    check(make_case(lengths, heads=4, kv_heads=2, dim=8, block_size=4, seed=5, groups=groups))
+
+
+def test_fp8_cache() -> None:
+    case = make_case([(1, 12), (1, 3), (4, 12)], heads=4, kv_heads=2, dim=8, block_size=4, seed=9).with_fp8_cache()
+    assert case.cache.keys.dtype == torch.float8_e4m3fn
     check(case)
 
 
 def test_padded_rows_come_back_as_zeros() -> None:
     case = make_case([(1, 12), (4, 12)], heads=4, kv_heads=2, dim=8, block_size=4, seed=6, spare=3)
-    out = paged_attention(case.q, case.k_cache, case.v_cache, case.batch, 0.3)
+    out = paged_attention(case.q, case.cache, case.batch, 0.3)
     assert torch.equal(out[5:], torch.zeros(3, 4, 8))
     check(case)
 
 
 def test_bfloat16() -> None:
     case = make_case([(1, 40), (1, 3), (9, 30)], heads=6, kv_heads=2, dim=16, block_size=16, seed=7)
-    half = case.to(torch.bfloat16)
-    out = paged_attention(half.q, half.k_cache, half.v_cache, half.batch, 0.25)
+    half = case.of(torch.bfloat16)
+    out = paged_attention(half.q, half.cache, half.batch, 0.25)
     assert out.dtype == torch.bfloat16
     torch.testing.assert_close(out.double(), textbook(half, 0.25), atol=1.5e-2, rtol=1e-2)
 
 
 def test_a_batch_of_no_sequences() -> None:
-    batch = AttentionBatch(
-        torch.zeros(0, 1, dtype=torch.int32), torch.zeros(0, dtype=torch.int32), torch.zeros(1, dtype=torch.int32),
-        0, (), (),
-    )  # fmt: skip
-    cache = torch.zeros(2, 4, 2, 8)
-    assert paged_attention(torch.zeros(0, 4, 8), cache, cache, batch, 1.0).shape == (0, 4, 8)
+    case = make_case([], heads=4, kv_heads=2, dim=8, block_size=4, seed=1)
+    assert paged_attention(case.q, case.cache, case.batch, 1.0).shape == (0, 4, 8)

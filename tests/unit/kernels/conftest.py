@@ -1,0 +1,17 @@
+"""Triton kernels run on the GPU where there is one, and through Triton's interpreter on the CPU otherwise."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():  # before any kernel module is imported: its functions are compiled or interpreted
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    """Where kernels run."""
+    return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")

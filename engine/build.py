@@ -1,9 +1,10 @@
-"""Puts a core together: picks the device, sizes the KV pool from what is measured free, wires the parts."""
+"""Puts a core together: sizes the KV pool from what is measured free, and wires the parts."""
 
 from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import replace
 
 import torch
 
@@ -12,57 +13,40 @@ from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core import EngineCore
 from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.errors import InvalidRequestError, OutOfMemoryError
+from thothy_ai.engine.device import resolve_kv_dtype
+from thothy_ai.engine.errors import OutOfMemoryError
 from thothy_ai.engine.kv_cache import KVCache
 from thothy_ai.engine.loader import LoadedModel
 from thothy_ai.engine.memory import MemoryGauge, device_memory
 from thothy_ai.engine.model_config import ModelConfig
+from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.runner import Runner
 from thothy_ai.engine.sampler import Sampler
+from thothy_ai.kernels.paged import Attention, AttentionShape
 
 _CPU_KV_TOKENS = 16_384
 _MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so a huge context would cost every row
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_GPU_BUFFERS = 1 << 29  # attention's partial results, and what graphs keep
 _GIB = 1 << 30
-
-
-def resolve_device(name: str) -> torch.device:
-    """The device for "auto", "cpu", "cuda" or "cuda:N"; InvalidRequestError for one that is not there."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InvalidRequestError(f"unknown device {name!r}") from error
-    if device.type not in {"cpu", "cuda"}:
-        raise InvalidRequestError(f"device {name!r} is not supported: cpu, cuda or cuda:N")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InvalidRequestError(f"device {name!r} is not there: torch sees {torch.cuda.device_count()} GPUs")
-    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
-
-
-def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The floating-point type for "auto" or a torch name such as "bfloat16"."""
-    if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
-    if name not in _DTYPES:
-        raise InvalidRequestError(f"dtype {name!r} is not supported: auto, {', '.join(_DTYPES)}")
-    return _DTYPES[name]
 
 
 def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
     """A core, not started, around a model that is on its device already; OutOfMemoryError with the numbers."""
-    model = loaded.model
-    device, dtype = model.device, model.dtype
-    config = _size(loaded.config, options, device, dtype)
-    kv_bytes = KVCache.bytes_per_block(loaded.config, config.block_size, dtype)
-    planned = model.num_bytes + kv_bytes * config.num_blocks + _workspace(loaded.config, config, dtype)
+    model, device = loaded.model, loaded.model.device
+    kv_dtype = resolve_kv_dtype(options.kv_dtype, model.dtype)
+    sizes = _sizes(loaded.config, options, device)
+    attention = model.operations.attention(_attention_shape(model, sizes))
+    sizes = replace(sizes, group_rows=attention.group_rows)
+    kv_bytes = KVCache.bytes_per_block(loaded.config, sizes.block_size, kv_dtype)
+    workspace = _workspace(loaded.config, sizes, model.dtype)
+    config = sizes.with_blocks(_num_blocks(kv_bytes, workspace, sizes, options, device))
+    planned = model.num_bytes + kv_bytes * config.num_blocks + workspace
     _refuse_more_than_there_is(planned, device)
     return EngineCore(
-        _runner(loaded, config, device, dtype),
+        _runner(model, attention, config, kv_dtype),
         config,
-        _info(loaded.name, config, device, dtype),
+        _info(loaded.name, config, device, model.dtype),
         StepCost.of(loaded.config, kv_bytes=kv_bytes // config.block_size, on_gpu=device.type == "cuda"),
         MemoryGauge(device, planned),
         vocab_size=loaded.config.vocab_size,
@@ -71,27 +55,42 @@ def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents)
     )
 
 
-def _runner(loaded: LoadedModel, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Runner:
+def _runner(model: Model, attention: Attention, config: EngineConfig, kv_dtype: torch.dtype) -> Runner:
+    device = model.device
     try:
-        cache = KVCache.allocate(loaded.config, config.num_blocks, config.block_size, dtype, device)
-        return Runner(loaded.model, cache, config, device)
+        cache = KVCache.allocate(model.config, config.num_blocks, config.block_size, kv_dtype, device)
+        return Runner(model, cache, attention, config, device)
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(f"{config.num_blocks} KV blocks and the rows do not fit {device}: {error}") from error
 
 
-def _size(model: ModelConfig, options: EngineOptions, device: torch.device, dtype: torch.dtype) -> EngineConfig:
+def _attention_shape(model: Model, sizes: EngineConfig) -> AttentionShape:
+    config = model.config
+    return AttentionShape(
+        max_rows=sizes.max_rows,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        block_size=sizes.block_size,
+        max_context=sizes.max_context,
+        dtype=model.dtype,
+        device=model.device,
+    )
+
+
+def _sizes(model: ModelConfig, options: EngineOptions, device: torch.device) -> EngineConfig:
+    """What the options say, and what suits the device where they don't; the pool is sized later."""
     on_gpu = device.type == "cuda"
-    context = min(options.max_context or _MAX_CONTEXT, model.max_context)
-    sizes = EngineConfig(
-        block_size=options.block_size,
+    return EngineConfig(
+        block_size=options.block_size or (32 if on_gpu else 16),
         num_blocks=2,
-        max_rows=options.max_rows or (256 if on_gpu else 64),
+        max_rows=options.max_rows or (1024 if on_gpu else 64),
         token_budget=options.token_budget or (8192 if on_gpu else 512),
-        max_context=context,
+        max_context=min(options.max_context or _MAX_CONTEXT, model.max_context),
         prefix_cache=options.prefix_cache,
         overlap=on_gpu if options.overlap is None else options.overlap,
+        graphs=on_gpu if options.graphs is None else on_gpu and options.graphs,
     )
-    return sizes.with_blocks(_num_blocks(model, sizes, options, device, dtype))
 
 
 def _refuse_more_than_there_is(planned: int, device: torch.device) -> None:
@@ -105,15 +104,13 @@ def _refuse_more_than_there_is(planned: int, device: torch.device) -> None:
 
 
 def _num_blocks(
-    model: ModelConfig, sizes: EngineConfig, options: EngineOptions, device: torch.device, dtype: torch.dtype
+    per_block: int, workspace: int, sizes: EngineConfig, options: EngineOptions, device: torch.device
 ) -> int:
-    """Blocks of the pool, the dummy included."""
-    per_block = KVCache.bytes_per_block(model, sizes.block_size, dtype)
+    """Blocks of the pool, the dummy included; a block takes `per_block` bytes."""
     if options.kv_tokens is not None or device.type != "cuda":
         tokens = _CPU_KV_TOKENS if options.kv_tokens is None else options.kv_tokens
         return max(1, -(-tokens // sizes.block_size)) + 1
     free, total = torch.cuda.mem_get_info(device)
-    workspace = _workspace(model, sizes, dtype)
     room = free - (1 - options.memory_utilization) * total - workspace
     blocks = int(room // per_block)
     if blocks * sizes.block_size < min(sizes.max_context, 1024):
@@ -129,7 +126,7 @@ def _workspace(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype) -> i
     """Bytes of the largest step's activations, logits and rows; generous, since the allocator fragments."""
     activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.intermediate_size) * dtype.itemsize
     logits = sizes.max_rows * model.vocab_size * 4 + Sampler.workspace_bytes(sizes.max_rows, model.vocab_size)
-    rows = sizes.max_rows * sizes.max_context * 8
+    rows = sizes.max_rows * sizes.max_context * 8 + (_GPU_BUFFERS if sizes.graphs else 0)
     gathered = 8 * sizes.max_context * model.num_heads * model.head_dim * 4
     return 2 * (activations + gathered) + logits + rows
 

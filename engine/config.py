@@ -11,7 +11,8 @@ class EngineConfig:
 
     `token_budget`: most tokens a step computes. `max_rows`: most sequences running at once. `num_blocks` counts the
     dummy block. `max_context`: most tokens (prompt and output) of one sequence. `overlap`: launch a step before the
-    one before it is read.
+    one before it is read. `group_rows`: most sequences whose attention reads a shared prefix together; 1: none.
+    `graphs`: decode steps are replayed from CUDA graphs.
     """
 
     block_size: int
@@ -21,10 +22,12 @@ class EngineConfig:
     max_context: int
     prefix_cache: bool = True
     overlap: bool = True
+    group_rows: int = 1
+    graphs: bool = False
 
     def __post_init__(self) -> None:
         """Refuse sizes no sequence could run in (ValueError)."""
-        if min(self.block_size, self.max_rows, self.token_budget) < 1 or self.max_context < 2:
+        if min(self.block_size, self.max_rows, self.token_budget, self.group_rows) < 1 or self.max_context < 2:
             raise ValueError(f"sizes must be positive: {self}")
         if self.num_blocks < 2:
             raise ValueError("the KV pool needs at least one block beside the dummy")

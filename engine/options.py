@@ -12,14 +12,17 @@ class EngineOptions:
 
     `device`: "auto", "cpu", "cuda", "cuda:1". `dtype`: "auto" (bfloat16 on a GPU, float32 on a CPU) or a torch name.
     `kv_tokens` sizes the KV pool exactly; None takes what `memory_utilization` of a GPU leaves, or a default on a CPU.
-    `max_rows`, `token_budget`, `overlap` None: chosen for the device. `threads` None: torch's own choice.
+    `block_size`, `max_rows`, `token_budget`, `overlap`, `graphs` None: chosen for the device. `threads` None: torch's
+    own choice. `weights`, `kv_dtype`: "auto" (as `dtype`) or "fp8".
     """
 
     url: str
     model: Path | None = None
     device: str = "auto"
     dtype: str = "auto"
-    block_size: int = 16
+    weights: str = "auto"
+    kv_dtype: str = "auto"
+    block_size: int | None = None
     kv_tokens: int | None = None
     memory_utilization: float = 0.9
     max_rows: int | None = None
@@ -27,6 +30,7 @@ class EngineOptions:
     max_context: int | None = None
     prefix_cache: bool = True
     overlap: bool | None = None
+    graphs: bool | None = None
     cache_dir: Path | None = None
     threads: int | None = None
     metrics_host: str = "127.0.0.1"

@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from thothy_ai.engine.build import build_core, resolve_device, resolve_dtype
+from thothy_ai.engine.build import build_core
 from thothy_ai.engine.core import EngineCore
 from thothy_ai.engine.core_api import OnEvents
+from thothy_ai.engine.device import resolve_device, resolve_dtype
 from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError
 from thothy_ai.engine.frontend import Frontend, TextTools
 from thothy_ai.engine.grammar import GrammarCompiler

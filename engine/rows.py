@@ -1,41 +1,94 @@
 """Device-resident state of running sequences: a row each of token ids and block ids, fed by differences.
 
 Owns both tensors and the host's knowledge of what the device already has. Sampled tokens are written by the device
-itself; the host sends prompts, forced tokens and new blocks only.
+itself; the host sends prompts, forced tokens and new blocks, and a few facts about each member of a step.
 """
 
 from __future__ import annotations
+
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from thothy_ai.engine.scheduler import StepPlan
 from thothy_ai.engine.sequence import Sequence
+from thothy_ai.engine.transfers import send, send_into
+from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.paged import AttentionBatch
+from thothy_ai.kernels.rows import StepFacts, StepTokens
+
+_FACTS = 5  # of a member: row, start, count, shared tokens, size of the group it leads
 
 
 class Rows:
-    """`token_ids` [rows, longest + 1] int64; `block_tables` [rows, blocks] int32, stale past a sequence's end."""
+    """`token_ids` [rows + 1, longest + 1] and `block_tables` [rows + 1, blocks], int32, stale past a sequence's end.
 
-    def __init__(self, max_rows: int, longest: int, block_size: int, device: torch.device) -> None:
-        self.token_ids = torch.zeros(max_rows, longest + 1, dtype=torch.int64, device=device)
-        self.block_tables = torch.zeros(max_rows, -(-longest // block_size), dtype=torch.int32, device=device)
+    The last row is nobody's: it pads steps, and its table names the dummy block only.
+    """
+
+    def __init__(
+        self, max_rows: int, longest: int, block_size: int, operations: Operations, device: torch.device
+    ) -> None:
+        shape = {"dtype": torch.int32, "device": device}
+        self.token_ids = torch.zeros(max_rows + 1, longest + 1, **shape)
+        self.block_tables = torch.zeros(max_rows + 1, -(-longest // block_size), **shape)
+        self._facts = torch.zeros(_FACTS * max_rows + max_rows + 1, **shape)
+        self._padding = max_rows
+        self._block_size, self._operations = block_size, operations
         self._tokens_sent = [0] * max_rows
         self._blocks_sent = [0] * max_rows
 
     def update(self, plan: StepPlan) -> None:
-        """Send what the plan's members have and the device lacks: one transfer for tokens, one for blocks."""
+        """Send what the plan's members have and the device lacks."""
         for sequence in plan.admitted:
             self._tokens_sent[sequence.row] = self._blocks_sent[sequence.row] = 0
-        tokens = [self._new_tokens(member.sequence) for member in plan.members]
-        blocks = [self._new_blocks(member.sequence) for member in plan.members]
-        _scatter(self.token_ids, tokens)
-        _scatter(self.block_tables, blocks)
+        self._scatter(self.token_ids, [self._new_tokens(member.sequence) for member in plan.members])
+        self._scatter(self.block_tables, [self._new_blocks(member.sequence) for member in plan.members])
 
-    def sampled(self, plan: StepPlan) -> None:
-        """Note that the device writes one token to each sampling member's row."""
+    def describe(self, plan: StepPlan, size: int) -> None:
+        """Send the step's facts, padded to `size` members with nobody's row; they stay until the next step's."""
+        members, padding = plan.members, size - len(plan.members)
+        rows = [member.row for member in members] + [self._padding] * padding
+        starts = [member.start for member in members] + [0] * padding
+        counts = [member.count for member in members] + [1] * padding
+        shared, sizes = [0] * size, [0] * size
+        for group in plan.groups:
+            shared[group.first : group.first + group.size] = [group.shared] * group.size
+            sizes[group.first] = group.size
+        query_starts = accumulate(counts, initial=0)
+        send_into([*rows, *starts, *counts, *shared, *sizes, *query_starts], self._facts)
+
+    def pad(self, size: int) -> None:
+        """The facts of a step of `size` members that are nobody's."""
+        self.describe(StepPlan((), ()), size)
+
+    def step(self, size: int, tokens: int, plan: StepPlan | None) -> tuple[StepTokens, AttentionBatch]:
+        """What `size` described members compute, `tokens` in all; without a plan, single tokens of a padded step."""
+        rows, starts, counts, shared, sizes = self._facts[: _FACTS * size].view(_FACTS, size)
+        query_starts = self._facts[_FACTS * size : (_FACTS + 1) * size + 1]
+        facts = StepFacts(rows, starts, counts, query_starts)
+        members = plan.members if plan else ()
+        batch = AttentionBatch(
+            block_tables=self.block_tables,
+            rows=rows,
+            context_lens=starts + counts,
+            query_starts=query_starts,
+            shared_lens=shared,
+            group_sizes=sizes,
+            num_decode=sum(member.count == 1 for member in members) if plan else size,
+            query_lens=tuple(member.count for member in members),
+            kv_lens=tuple(member.end for member in members),
+        )
+        made = self._operations.step_tokens(self.token_ids, self.block_tables, facts, tokens, self._block_size)
+        return made, batch
+
+    def sampled(self, plan: StepPlan, rows: Tensor, positions: Tensor, tokens: Tensor) -> None:
+        """Write the sampling members' tokens [R] to their rows [R] at `positions` [R]."""
+        self.token_ids.index_put_((rows, positions), tokens.to(torch.int32))
         for member in plan.members:
             if member.samples:
-                self._tokens_sent[member.row] = member.start + member.count + 1
+                self._tokens_sent[member.row] = member.end + 1
 
     def _new_tokens(self, sequence: Sequence) -> tuple[int, int, list[int]]:
         sent = self._tokens_sent[sequence.row]
@@ -47,13 +100,16 @@ class Rows:
         self._blocks_sent[sequence.row] = len(sequence.blocks)
         return sequence.row, sent, sequence.blocks[sent:]
 
-
-def _scatter(target: Tensor, pieces: list[tuple[int, int, list[int]]]) -> None:
-    """Write each (row, column, values) into `target` [rows, columns]."""
-    width = target.shape[1]
-    where = [row * width + first + i for row, first, values in pieces for i in range(len(values))]
-    if not where:
-        return
-    what = [value for _, _, values in pieces for value in values]
-    index, values = torch.tensor([where, what], dtype=torch.int64).to(target.device, non_blocking=True)
-    target.view(-1).index_copy_(0, index, values.to(target.dtype))
+    def _scatter(self, target: Tensor, pieces: list[tuple[int, int, list[int]]]) -> None:
+        """Write each (row, column, values) into `target` [rows, columns]: one transfer, one launch."""
+        width = target.shape[1]
+        where: list[int] = []
+        what: list[int] = []
+        for row, first, values in pieces:
+            if values:
+                begin = row * width + first
+                where += range(begin, begin + len(values))
+                what += values
+        if where:
+            index, made = send([*where, *what], target.device).view(2, -1)
+            self._operations.scatter(target, index, made)

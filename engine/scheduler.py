@@ -17,6 +17,7 @@ from thothy_ai.engine.admission import LengthEstimator
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.blocks import BlockPool
 from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.prefix_groups import Group, PrefixGroups
 from thothy_ai.engine.sequence import NO_ROW, Sequence
 
 
@@ -37,10 +38,14 @@ class Scheduled:
 
 
 class StepPlan(NamedTuple):
-    """One step. Members with a single token come first. `admitted` got their rows in this step."""
+    """One step. Members with a single token come first. `admitted` got their rows in this step.
+
+    `groups` are runs of single-token members that share KV at their front.
+    """
 
     members: tuple[Scheduled, ...]
     admitted: tuple[Sequence, ...]
+    groups: tuple[Group, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -58,6 +63,8 @@ class Scheduler:
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []  # oldest first
         self._rows = list(reversed(range(config.max_rows)))
+        self._groups = PrefixGroups(config.group_rows, config.block_size)
+        self._refused = False  # the first in line, and nothing was given back since
         self.preemptions = 0
 
     @property
@@ -90,13 +97,14 @@ class Scheduler:
         admitted = self._admit(budget, members)
         if not members:
             return None
-        ordered = sorted(members, key=lambda member: member.count > 1)
-        return StepPlan(tuple(ordered), tuple(admitted))
+        decodes, groups = self._groups.arrange({m.sequence: m for m in members if m.count == 1})
+        return StepPlan((*decodes, *(m for m in members if m.count > 1)), tuple(admitted), tuple(groups))
 
     def retire(self, sequence: Sequence) -> None:
         """Forget a finished sequence that no launched step refers to."""
         if sequence.row == NO_ROW:
             self._waiting.remove(sequence)
+            self._refused = False
         else:
             self._running.remove(sequence)
             self._vacate(sequence)
@@ -125,10 +133,16 @@ class Scheduler:
 
     def _admit(self, budget: int, members: list[Scheduled]) -> list[Sequence]:
         admitted: list[Sequence] = []
-        while budget and self._rows and self._waiting:
+        growth: int | None = None
+        while budget and self._rows and self._waiting and not self._refused:
             sequence = self._waiting[0]
-            if sequence.pending or sequence.ending or not self._start(sequence, budget):
+            if sequence.pending or sequence.ending:
                 break
+            growth = self._expected_growth() if growth is None else growth
+            if not self._start(sequence, budget, growth):
+                self._refused = True
+                break
+            growth += self._expected_blocks(sequence) - len(sequence.blocks)
             self._waiting.popleft()
             self._running.append(sequence)
             count = min(sequence.known - sequence.computed, budget)
@@ -137,14 +151,17 @@ class Scheduler:
             admitted.append(sequence)
         return admitted
 
-    def _start(self, sequence: Sequence, budget: int) -> bool:
-        """Give a waiting sequence its cached prefix, its first blocks and a row, if admission allows."""
+    def _start(self, sequence: Sequence, budget: int, growth: int) -> bool:
+        """Give a waiting sequence its cached prefix, its first blocks and a row, if admission allows.
+
+        `growth`: blocks that the running sequences are expected to take yet.
+        """
         prefix = self._pool.find(sequence.tokens, sequence.request.salt, limit=sequence.known - 1)
         self._pool.retain(prefix.blocks)
         cached = len(prefix.blocks) * self._config.block_size
         target = cached + min(sequence.known - cached, budget)
         first = self._pool.blocks_for(target) - len(prefix.blocks)
-        reserve = self._expected_growth(sequence, len(prefix.blocks)) if self._running else first
+        reserve = growth + self._expected_blocks(sequence) - len(prefix.blocks) if self._running else first
         if max(first, reserve) > self._pool.available:
             self._pool.release(prefix.blocks)
             return False
@@ -155,10 +172,9 @@ class Scheduler:
         sequence.row = self._rows.pop()
         return True
 
-    def _expected_growth(self, candidate: Sequence, held: int) -> int:
-        """Blocks that the candidate and all running sequences are expected to take yet."""
-        growth = sum(self._expected_blocks(sequence) - len(sequence.blocks) for sequence in self._running)
-        return growth + self._expected_blocks(candidate) - held
+    def _expected_growth(self) -> int:
+        """Blocks that all running sequences are expected to take yet."""
+        return sum(self._expected_blocks(sequence) - len(sequence.blocks) for sequence in self._running)
 
     def _expected_blocks(self, sequence: Sequence) -> int:
         """Blocks a sequence is expected to hold at its end; at least what it has, plus one to go on."""
@@ -182,6 +198,8 @@ class Scheduler:
         sequence.pending += samples
         sequence.in_flight += 1
         self._register_full_blocks(sequence)
+        if count == 1 and start >= sequence.prompt_tokens:
+            self._groups.join(sequence)
         return Scheduled(sequence, sequence.row, start, count, samples)
 
     def _register_full_blocks(self, sequence: Sequence) -> None:
@@ -202,6 +220,8 @@ class Scheduler:
         self._waiting.appendleft(sequence)
 
     def _vacate(self, sequence: Sequence) -> None:
+        self._refused = False
+        self._groups.leave(sequence)
         self._pool.release(sequence.blocks)
         sequence.blocks = []
         self._rows.append(sequence.row)

@@ -1,10 +1,7 @@
-"""Attention over a paged KV cache: what a step attends to, and the plain-torch reference.
+"""Attention over a paged KV cache: the plain-torch reference.
 
-A layer's cache is `[num_blocks, block_size, num_kv_heads, head_dim]`, once for keys and once for values. Block 0 is a
-dummy that no sequence owns: padded rows write there, and block tables hold 0 past a sequence's end.
-
-The reference is also the path of production on a CPU. It never computes with a slot that no sequence wrote, so what
-stale blocks hold (NaN included) cannot reach a result.
+It is also the path of production on a CPU. It never computes with a slot that no sequence wrote, so what stale blocks
+hold (NaN included) cannot reach a result.
 """
 
 from __future__ import annotations
@@ -18,39 +15,45 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from thothy_ai.kernels.paged import AttentionBatch, LayerCache
+
 # Decode rows of similar length share one call: more rows save calls, padding to the longest costs reads.
 _GROUP_ROWS = 8
 _GROUP_PADDING = 0.1
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionBatch:
-    """The sequences of one step, those with exactly one query token first.
+class ReferenceAttention:
+    """Plain torch; groups spare it nothing, so it wants none."""
 
-    `block_tables` [S, B] int32; `context_lens` [S] int32, the tokens that a sequence's last query of this step sees;
-    `query_starts` [S + 1] int32 into the step's T tokens. `query_lens` and `kv_lens` are the host's copies of the query
-    lengths and of `context_lens`; kernels on a GPU do not read them. Compared by identity.
-    """
+    group_rows = 1
 
-    block_tables: Tensor
-    context_lens: Tensor
-    query_starts: Tensor
-    num_decode: int
-    query_lens: tuple[int, ...]
-    kv_lens: tuple[int, ...]
+    def __init__(self, scale: float) -> None:
+        self._scale = scale
+        self._batch: AttentionBatch | None = None
+
+    def plan(self, batch: AttentionBatch) -> None:
+        """Take the step's batch."""
+        self._batch = batch
+
+    def __call__(self, q: Tensor, cache: LayerCache) -> Tensor:
+        """q [T, H, D] -> [T, H, D]."""
+        if self._batch is None:
+            raise RuntimeError("attention was not planned")
+        return paged_attention(q, cache, self._batch, self._scale)
 
 
-def paged_attention(q: Tensor, k_cache: Tensor, v_cache: Tensor, batch: AttentionBatch, scale: float) -> Tensor:
+def paged_attention(q: Tensor, cache: LayerCache, batch: AttentionBatch, scale: float) -> Tensor:
     """Causal attention of q [T, H, D] -> [T, H, D].
 
     The query at offset i of a sequence with n queries and context L sees keys [0, L - n + i]. This step's keys and
     values are in the cache already. T may exceed the batch's tokens: padded rows come back as zeros.
     """
     out = torch.zeros_like(q)
-    for group in _decode_groups(batch, k_cache.shape[1]):
-        _decode(q, k_cache, v_cache, group, scale, out)
-    for span in _prefills(batch, k_cache.shape[1]):
-        _prefill(q, k_cache, v_cache, span, scale, out)
+    block_size = cache.keys.shape[1]
+    for group in _decode_groups(batch, block_size):
+        _decode(q, cache, group, scale, out)
+    for span in _prefills(batch, block_size):
+        _prefill(q, cache, span, scale, out)
     return out
 
 
@@ -75,32 +78,24 @@ class _PrefillSpan:
     mask: Tensor | None  # [count, length] bool; None when the whole context is queried
 
 
-def _decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, group: _DecodeGroup, scale: float, out: Tensor) -> None:
+def _decode(q: Tensor, cache: LayerCache, group: _DecodeGroup, scale: float, out: Tensor) -> None:
     """One call for the group; the query heads of a KV head are its query axis, so K and V are read once for them."""
-    rows, (heads, dim), kv_heads = len(group.rows), q.shape[1:], k_cache.shape[2]
+    rows, (heads, dim), kv_heads = len(group.rows), q.shape[1:], cache.keys.shape[2]
     keys, values = (
-        cache.index_select(0, group.blocks)
-        .view(-1, kv_heads * dim)
-        .index_fill_(0, group.unseen, 0)
-        .view(rows, -1, kv_heads, dim)
-        .transpose(1, 2)
-        for cache in (k_cache, v_cache)
+        blocks.view(-1, kv_heads * dim).index_fill_(0, group.unseen, 0).view(rows, -1, kv_heads, dim).transpose(1, 2)
+        for blocks in gather_blocks(cache, group.blocks, q.dtype)
     )
     query = q.index_select(0, group.rows).view(rows, kv_heads, heads // kv_heads, dim)
     attended = functional.scaled_dot_product_attention(query, keys, values, attn_mask=group.mask, scale=scale)
     out.index_copy_(0, group.rows, attended.reshape(rows, heads, dim))
 
 
-def _prefill(q: Tensor, k_cache: Tensor, v_cache: Tensor, span: _PrefillSpan, scale: float, out: Tensor) -> None:
+def _prefill(q: Tensor, cache: LayerCache, span: _PrefillSpan, scale: float, out: Tensor) -> None:
     queries = slice(span.start, span.start + span.count)
-    group = q.shape[1] // k_cache.shape[2]
+    group = q.shape[1] // cache.keys.shape[2]
     keys, values = (
-        cache.index_select(0, span.blocks)
-        .flatten(0, 1)[: span.length]
-        .transpose(0, 1)
-        .repeat_interleave(group, dim=0)
-        .unsqueeze(0)
-        for cache in (k_cache, v_cache)
+        blocks.flatten(0, 1)[: span.length].transpose(0, 1).repeat_interleave(group, dim=0).unsqueeze(0)
+        for blocks in gather_blocks(cache, span.blocks, q.dtype)
     )
     attended = functional.scaled_dot_product_attention(
         q[queries].transpose(0, 1).unsqueeze(0),
@@ -111,6 +106,15 @@ def _prefill(q: Tensor, k_cache: Tensor, v_cache: Tensor, span: _PrefillSpan, sc
         scale=scale,
     )
     out[queries] = attended.squeeze(0).transpose(0, 1)
+
+
+def gather_blocks(cache: LayerCache, blocks: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Keys and values of blocks [n], each a new tensor [n, block_size, kv_heads, head_dim] of type `dtype`."""
+    keys, values = cache.keys.index_select(0, blocks), cache.values.index_select(0, blocks)
+    if cache.key_scales is None or cache.value_scales is None:
+        return keys, values
+    key_scales, value_scales = (scales.index_select(0, blocks) for scales in (cache.key_scales, cache.value_scales))
+    return (keys.float() * key_scales[..., None]).to(dtype), (values.float() * value_scales[..., None]).to(dtype)
 
 
 @lru_cache(maxsize=1)  # every layer of a step asks for the same batch; older ones would keep their tensors
@@ -141,7 +145,7 @@ def _decode_group(batch: AttentionBatch, rows: list[int], block_size: int) -> _D
     seen = torch.arange(width * block_size) < lengths[:, None]
     return _DecodeGroup(
         rows=index,
-        blocks=batch.block_tables.index_select(0, index)[:, :width].flatten(),
+        blocks=batch.block_tables.index_select(0, batch.rows.index_select(0, index))[:, :width].flatten(),
         mask=seen[:, None, None].to(device, non_blocking=True),
         unseen=(~seen).flatten().nonzero().flatten().to(device, non_blocking=True),
     )
@@ -158,7 +162,7 @@ def _prefills(batch: AttentionBatch, block_size: int) -> tuple[_PrefillSpan, ...
 
 def _prefill_span(batch: AttentionBatch, index: int, start: int, block_size: int) -> _PrefillSpan:
     count, length = batch.query_lens[index], batch.kv_lens[index]
-    blocks = batch.block_tables[index, : -(-length // block_size)]
+    blocks = batch.block_tables.index_select(0, batch.rows[index : index + 1])[0, : -(-length // block_size)]
     mask = None
     if count < length:
         mask = torch.ones(count, length, dtype=torch.bool, device=blocks.device).tril(length - count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,18 +12,13 @@ from torch.nn import functional
 from thothy_ai.engine.kv_cache import KVCache
 from thothy_ai.engine.linear import Linear
 from thothy_ai.engine.model_config import ModelConfig
-from thothy_ai.kernels.activation import silu_mul
-from thothy_ai.kernels.attention import AttentionBatch, paged_attention
-from thothy_ai.kernels.norm import add_rms_norm, rms_norm
-from thothy_ai.kernels.rope import Rotary, apply_rope, write_kv
+from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.paged import Attention, AttentionBatch, LayerCache
+from thothy_ai.kernels.quantize import Quantized
+from thothy_ai.kernels.rope import QKNorm, Rotary
+from thothy_ai.kernels.rows import StepTokens
 
-
-@dataclass(frozen=True, slots=True)
-class QKNorm:
-    """Weights [head_dim] of the norms over each query and key head."""
-
-    query: Tensor
-    key: Tensor
+Activations = Tensor | Quantized
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +35,25 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class LinearInputs:
+    """The operations that make what linear layers multiply: of the model's type, or quantized in the same pass."""
+
+    add_rms_norm: Callable[[Tensor, Tensor, Tensor, float], Activations]
+    silu_mul: Callable[[Tensor], Activations]
+    attended: Callable[[Tensor], Activations]
+
+    @classmethod
+    def plain(cls, operations: Operations) -> LinearInputs:
+        """For weights of the model's type."""
+        return cls(operations.add_rms_norm, operations.silu_mul, lambda attended: attended)
+
+    @classmethod
+    def fp8(cls, operations: Operations) -> LinearInputs:
+        """For fp8 weights."""
+        return cls(operations.add_rms_norm_fp8, operations.silu_mul_fp8, operations.quantize_fp8)
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A decoder on its device. `embedding` [vocab, hidden]; `rotary` has every position of the context."""
 
@@ -49,6 +64,8 @@ class Model:
     head: Linear
     rotary: Rotary
     num_bytes: int  # of all weights
+    operations: Operations
+    inputs: LinearInputs
 
     @property
     def device(self) -> torch.device:
@@ -57,48 +74,40 @@ class Model:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of weights, activations and KV."""
+        """The type of activations, and of weights and KV unless they are quantized."""
         return self.embedding.dtype
 
     @torch.inference_mode()
-    def forward(
-        self, token_ids: Tensor, positions: Tensor, slots: Tensor, attention: AttentionBatch, kv: KVCache
-    ) -> Tensor:
-        """Final hidden states [T, hidden], normalized, of tokens [T] at positions [T]; their KV goes to slots [T]."""
-        rotary = self.rotary.at(positions)
-        residual = functional.embedding(token_ids, self.embedding)
+    def forward(self, tokens: StepTokens, batch: AttentionBatch, cache: KVCache, attention: Attention) -> Tensor:
+        """Final hidden states [T, hidden], normalized, of a step's T tokens; their KV is written to the cache."""
+        attention.plan(batch)
+        residual = functional.embedding(tokens.ids, self.embedding)
         update = torch.zeros_like(residual)
-        eps = self.config.norm_eps
-        for layer, keys, values in zip(self.layers, kv.keys, kv.values, strict=True):
-            hidden, residual = add_rms_norm(update, residual, layer.attention_norm, eps)
-            update = self._attend(layer, hidden, rotary, slots, attention, keys, values)
-            hidden, residual = add_rms_norm(update, residual, layer.mlp_norm, eps)
-            update = layer.down(silu_mul(layer.gate_up(hidden)))
-        return add_rms_norm(update, residual, self.norm, eps)[0]
+        inputs, eps = self.inputs, self.config.norm_eps
+        for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
+            hidden = inputs.add_rms_norm(update, residual, layer.attention_norm, eps)
+            q = self._project(layer, hidden, tokens, layer_cache)
+            update = layer.output(inputs.attended(attention(q, layer_cache).flatten(1)))
+            hidden = inputs.add_rms_norm(update, residual, layer.mlp_norm, eps)
+            update = layer.down(inputs.silu_mul(layer.gate_up(hidden)))
+        return self.operations.add_rms_norm(update, residual, self.norm, eps)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """Float32 logits [R, vocab] of hidden states [R, hidden]."""
-        return self.head(hidden).to(torch.float32)
+        """Logits [R, vocab] of hidden states [R, hidden], in the model's type."""
+        return self.head(hidden)
 
-    def _attend(
-        self,
-        layer: Layer,
-        hidden: Tensor,
-        rotary: Rotary,
-        slots: Tensor,
-        attention: AttentionBatch,
-        keys: Tensor,
-        values: Tensor,
-    ) -> Tensor:
+    def _project(self, layer: Layer, hidden: Activations, tokens: StepTokens, cache: LayerCache) -> Tensor:
+        """Queries [T, heads, head_dim], rotated; keys and values go to the cache."""
         config = self.config
-        heads, kv_heads = config.num_heads, config.num_kv_heads
-        qkv = layer.qkv(hidden).view(len(hidden), heads + 2 * kv_heads, config.head_dim)
-        q, k, v = qkv.split((heads, kv_heads, kv_heads), dim=1)
-        if layer.qk_norm is not None:
-            q = rms_norm(q, layer.qk_norm.query, config.norm_eps)
-            k = rms_norm(k, layer.qk_norm.key, config.norm_eps)
-        write_kv(apply_rope(k, rotary), v, keys, values, slots)
-        q = apply_rope(q, rotary)
-        attended = paged_attention(q, keys, values, attention, config.head_dim**-0.5)
-        return layer.output(attended.flatten(1))
+        qkv = layer.qkv(hidden).view(len(tokens.ids), -1, config.head_dim)
+        return self.operations.rotate_and_cache(
+            qkv,
+            layer.qk_norm,
+            config.norm_eps,
+            self.rotary,
+            tokens.positions,
+            tokens.slots,
+            cache,
+            config.num_heads,
+        )

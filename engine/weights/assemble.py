@@ -7,10 +7,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.device import operations_for
 from thothy_ai.engine.linear import Linear, linear
 from thothy_ai.engine.model_config import ModelConfig
-from thothy_ai.engine.models.decoder import Layer, Model, QKNorm
-from thothy_ai.kernels.rope import rotary_table
+from thothy_ai.engine.models.decoder import Layer, LinearInputs, Model
+from thothy_ai.kernels.rope import QKNorm, rotary_table
 
 
 class TensorSource(Protocol):
@@ -40,7 +41,10 @@ class _Assembly:
         rotary = rotary_table(
             config.rope.inverse_frequencies, config.rope.scaling, config.max_context, embedding.device
         )
-        return Model(config, embedding, layers, norm, head, rotary, self._num_bytes)
+        operations = operations_for(embedding.device)
+        return Model(
+            config, embedding, layers, norm, head, rotary, self._num_bytes, operations, LinearInputs.plain(operations)
+        )
 
     def _layer(self, prefix: str) -> Layer:
         config, traits = self._config, self._config.traits

@@ -18,7 +18,10 @@ from thothy_ai.engine.core import EngineCore
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.memory import MemoryGauge
 from thothy_ai.engine.runner import Runner
-from thothy_ai.kernels.attention import AttentionBatch
+from thothy_ai.kernels.attention import ReferenceAttention
+from thothy_ai.kernels.operations import ReferenceOperations
+from thothy_ai.kernels.paged import AttentionBatch
+from thothy_ai.kernels.rows import StepTokens
 
 VOCAB = 50
 CPU = torch.device("cpu")
@@ -57,18 +60,19 @@ class ArithmeticModel:
     """Has the forward and the logits of a real model, over a TokenCache."""
 
     config = _Shape()
+    operations = ReferenceOperations()
 
     def forward(
-        self, token_ids: Tensor, positions: Tensor, slots: Tensor, batch: AttentionBatch, cache: TokenCache
+        self, tokens: StepTokens, batch: AttentionBatch, cache: TokenCache, attention: ReferenceAttention
     ) -> Tensor:
-        cache.slots[slots] = token_ids
+        cache.slots[tokens.slots] = tokens.ids
         hidden: list[int] = []
         for index, (count, length) in enumerate(zip(batch.query_lens, batch.kv_lens, strict=True)):
-            table = batch.block_tables[index].tolist()
+            table = batch.block_tables[int(batch.rows[index])].tolist()
             size = cache.block_size
-            tokens = [int(cache.slots[table[i // size] * size + i % size]) for i in range(length)]
-            assert -1 not in tokens, "a slot was read that nothing wrote"
-            hidden += [next_token(tokens[: length - count + i + 1]) for i in range(count)]
+            known = [int(cache.slots[table[i // size] * size + i % size]) for i in range(length)]
+            assert -1 not in known, "a slot was read that nothing wrote"
+            hidden += [next_token(known[: length - count + i + 1]) for i in range(count)]
         return torch.tensor(hidden)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -79,7 +83,7 @@ def arithmetic_core(config: EngineConfig, on_events: OnEvents, *, eos: frozenset
     """A real core around the stand-in; not started."""
     cache = TokenCache(torch.full((config.num_blocks * config.block_size,), -1), config.block_size)
     return EngineCore(
-        Runner(ArithmeticModel(), cache, config, CPU),
+        Runner(ArithmeticModel(), cache, ReferenceAttention(1.0), config, CPU),
         config,
         EngineInfo("session", "arithmetic", "cpu", "int64", config.block_size, config.num_blocks, 0, 0.0),
         StepCost(token=1.0, sample=1.0, attended=0.1, read=0.01),

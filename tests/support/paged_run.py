@@ -3,48 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from thothy_ai.engine.kv_cache import KVCache
 from thothy_ai.engine.models.decoder import Model
-from thothy_ai.kernels.attention import AttentionBatch
+from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
+from thothy_ai.kernels.rows import StepFacts
 
 
 class PagedRun:
     """Some sequences, each with its own blocks. `step` feeds new tokens of any of them and returns their logits."""
 
-    def __init__(self, model: Model, sequences: int, longest: int, block_size: int = 4) -> None:
+    def __init__(
+        self, model: Model, sequences: int, longest: int, block_size: int = 4, kv_dtype: torch.dtype | None = None
+    ) -> None:
         width = -(-longest // block_size)
         self._model, self._block_size = model, block_size
         generator = torch.Generator().manual_seed(11)
         blocks = 1 + torch.randperm(sequences * width, generator=generator)
         self._tables = blocks.view(sequences, width).to(torch.int32).to(model.device)
-        self._cache = KVCache.allocate(model.config, len(blocks) + 1, block_size, model.dtype, model.device)
+        self._cache = KVCache.allocate(model.config, len(blocks) + 1, block_size, kv_dtype or model.dtype, model.device)
+        self._token_ids = torch.zeros(sequences, longest + block_size, dtype=torch.int32, device=model.device)
+        config = model.config
+        shape = AttentionShape(
+            max_rows=sequences,
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            block_size=block_size,
+            max_context=width * block_size,
+            dtype=model.dtype,
+            device=model.device,
+        )
+        self._attention = model.operations.attention(shape)
         self._computed = [0] * sequences
 
     def step(self, tokens: dict[int, Seq[int]]) -> dict[int, Tensor]:
         """Logits [n, vocab] of each sequence's n new tokens; all sequences in one forward pass."""
         order = sorted(tokens, key=lambda sequence: len(tokens[sequence]) > 1)
-        rows, counts = torch.tensor(order), [len(tokens[sequence]) for sequence in order]
+        counts = [len(tokens[sequence]) for sequence in order]
         starts = [self._computed[sequence] for sequence in order]
+        begins = list(accumulate(counts, initial=0))
         ends = [start + count for start, count in zip(starts, counts, strict=True)]
         device = self._model.device
-        tables = self._tables[rows.to(device)]
+        facts = StepFacts(*(torch.tensor(v, dtype=torch.int32, device=device) for v in (order, starts, counts, begins)))
+        nothing = torch.zeros(len(order), dtype=torch.int32, device=device)
         batch = AttentionBatch(
-            block_tables=tables,
-            context_lens=torch.tensor(ends, dtype=torch.int32, device=device),
-            query_starts=torch.tensor([0, *counts], dtype=torch.int32, device=device).cumsum(0).to(torch.int32),
+            block_tables=self._tables,
+            rows=facts.rows,
+            context_lens=facts.starts + facts.counts,
+            query_starts=facts.query_starts,
+            shared_lens=nothing,
+            group_sizes=nothing,
             num_decode=sum(count == 1 for count in counts),
             query_lens=tuple(counts),
             kv_lens=tuple(ends),
         )
-        positions = torch.cat([torch.arange(start, end) for start, end in zip(starts, ends, strict=True)]).to(device)
-        row = torch.repeat_interleave(torch.arange(len(order)), torch.tensor(counts)).to(device)
-        slots = tables[row, positions // self._block_size].long() * self._block_size + positions % self._block_size
-        ids = torch.tensor([token for sequence in order for token in tokens[sequence]], device=device)
-        hidden = self._model.forward(ids, positions, slots, batch, self._cache)
+        for sequence, start in zip(order, starts, strict=True):
+            new = torch.tensor(tokens[sequence], dtype=torch.int32, device=device)
+            self._token_ids[sequence, start : start + len(new)] = new
+        operations = self._model.operations
+        fed = operations.step_tokens(self._token_ids, self._tables, facts, sum(counts), self._block_size)
+        hidden = self._model.forward(fed, batch, self._cache, self._attention)
         for sequence, end in zip(order, ends, strict=True):
             self._computed[sequence] = end
         return dict(zip(order, self._model.logits(hidden).split(counts), strict=True))

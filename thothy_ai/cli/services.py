@@ -34,13 +34,19 @@ def engine(
     max_context: Annotated[
         int | None, typer.Option(min=2, help="Most tokens of one sequence, its output included.")
     ] = None,
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens of a KV block.")] = 16,
+    block_size: Annotated[int | None, typer.Option(min=1, help="Tokens of a KV block.")] = None,
     token_budget: Annotated[int | None, typer.Option(min=1, help="Most tokens that a step computes.")] = None,
     prefix_cache: Annotated[bool, typer.Option(help="Share the KV of equal beginnings.")] = True,
     overlap: Annotated[
         bool | None,
         typer.Option(help="Launch a step before the last one is read. Default: on a GPU.", show_default=False),
     ] = None,
+    graphs: Annotated[
+        bool | None,
+        typer.Option(help="Replay decode steps from CUDA graphs. Default: on a GPU.", show_default=False),
+    ] = None,
+    weights: Annotated[str, typer.Option(help="auto (as --dtype), or fp8: quantized at load.")] = "auto",
+    kv_dtype: Annotated[str, typer.Option(help="Type of the KV cache: auto (as --dtype) or fp8.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU.")] = None,
     null: Annotated[bool, typer.Option("--null", help="No model: answer at once. For measuring the queue.")] = False,
     null_latency: Annotated[float, typer.Option(min=0.0, help="Seconds that each of its answers takes.")] = 0.0,
@@ -68,6 +74,9 @@ def engine(
         token_budget=token_budget,
         prefix_cache=prefix_cache,
         overlap=overlap,
+        graphs=graphs,
+        weights=weights,
+        kv_dtype=kv_dtype,
         threads=threads,
         metrics_host=settings.metrics_host,
         metrics_port=settings.metrics_port,

@@ -10,7 +10,8 @@ import torch
 from oracle import ROOMY
 from tiny_models import tiny_model
 
-from thothy_ai.engine.build import build_core, resolve_device, resolve_dtype
+from thothy_ai.engine.build import build_core
+from thothy_ai.engine.device import resolve_device, resolve_dtype
 from thothy_ai.engine.errors import InvalidRequestError, OutOfMemoryError
 from thothy_ai.engine.kv_cache import KVCache
 from thothy_ai.engine.loader import LoadedModel, load_model

@@ -111,8 +111,8 @@ def test_num_bytes_counts_every_tensor_held(tmp_path: Path, *, tied: bool) -> No
 def test_kv_cache_sizes(tmp_path: Path) -> None:
     config = ModelConfig.from_folder(tiny_model("llama", tmp_path))
     cache = KVCache.allocate(config, 5, 8, torch.bfloat16, CPU)
-    assert [tuple(t.shape) for t in (*cache.keys, *cache.values)] == [(5, 8, 2, 16)] * 6
-    held = sum(t.nbytes for t in (*cache.keys, *cache.values))
+    assert [tuple(t.shape) for t in [t for layer in cache.layers for t in layer if t is not None]] == [(5, 8, 2, 16)] * 6
+    held = sum(t.nbytes for t in [t for layer in cache.layers for t in layer if t is not None])
     assert held == 5 * KVCache.bytes_per_block(config, 8, torch.bfloat16)
 
 

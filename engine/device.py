@@ -1,0 +1,52 @@
+"""What an engine runs on: the device, the types of numbers, and the operations that the device has."""
+
+from __future__ import annotations
+
+import torch
+
+from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.kernels.operations import Operations, ReferenceOperations
+from thothy_ai.kernels.quantize import FP8
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_KV_DTYPES = {"auto": None, "fp8": FP8}
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device for "auto", "cpu", "cuda" or "cuda:N"; InvalidRequestError for one that is not there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InvalidRequestError(f"unknown device {name!r}") from error
+    if device.type not in {"cpu", "cuda"}:
+        raise InvalidRequestError(f"device {name!r} is not supported: cpu, cuda or cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InvalidRequestError(f"device {name!r} is not there: torch sees {torch.cuda.device_count()} GPUs")
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The floating-point type for "auto" or a torch name such as "bfloat16"."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if name not in _DTYPES:
+        raise InvalidRequestError(f"dtype {name!r} is not supported: auto, {', '.join(_DTYPES)}")
+    return _DTYPES[name]
+
+
+def resolve_kv_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
+    """The type of the KV cache for "auto" (the model's) or "fp8"."""
+    if name not in _KV_DTYPES:
+        raise InvalidRequestError(f"KV type {name!r} is not supported: {', '.join(_KV_DTYPES)}")
+    return _KV_DTYPES[name] or dtype
+
+
+def operations_for(device: torch.device) -> Operations:
+    """Triton's kernels on a GPU, plain torch elsewhere."""
+    if device.type != "cuda":
+        return ReferenceOperations()
+    from thothy_ai.kernels.operations_triton import TritonOperations  # noqa: PLC0415  triton is where a GPU is
+
+    return TritonOperations()

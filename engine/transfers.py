@@ -1,0 +1,44 @@
+"""Small integers on their way to the device and back, without the host waiting for either.
+
+On a GPU both ways go through pinned memory, in the order of the stream. torch's caching host allocator hands a pinned
+buffer out again only when the copies that used it are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def send(values: Sequence[int], device: torch.device) -> Tensor:
+    """[N] int32 on the device."""
+    host = torch.tensor(values, dtype=torch.int32, pin_memory=device.type == "cuda")
+    return host.to(device, non_blocking=True)
+
+
+def send_into(values: Sequence[int], target: Tensor) -> Tensor:
+    """Overwrite the front of `target` [>= N] int32; returns that part."""
+    host = torch.tensor(values, dtype=torch.int32, pin_memory=target.is_cuda)
+    return target[: len(values)].copy_(host, non_blocking=True)
+
+
+class Readback:
+    """Integers that the device will have computed; made right after they were launched."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._done: torch.cuda.Event | None = None
+        self._host = values
+        if values.is_cuda:
+            self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._host.copy_(values, non_blocking=True)
+            self._done = torch.cuda.Event()
+            self._done.record()
+
+    def read(self) -> list[int]:
+        """Wait for them, and for nothing that was launched later."""
+        if self._done is not None:
+            self._done.synchronize()
+        values: list[int] = self._host.tolist()
+        return values

@@ -1,0 +1,284 @@
+"""What a drain would take: the real scheduler over counts alone, and a model of the device that adds up each step.
+
+It tells defaults apart before a GPU is asked: rows, token budget, pool, order of arrival. Rates are those measured on
+an H200; a step's parts are added, as if nothing overlapped.
+
+    python -m benchmarks.simulate
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.results import table
+from thothy_ai.engine.api import FinishReason, SamplingParams
+from thothy_ai.engine.bench.draws import redraw
+from thothy_ai.engine.bench.workload import Job, Order, TokenDraw, read_workload
+from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.scheduler import Scheduler, StepPlan
+from thothy_ai.engine.sequence import Sequence as Running
+
+WORKLOADS = Path(__file__).with_name("workloads")
+VOCAB = 1000  # the cost model knows the real one
+MEMORY = 0.9 * 139.8 * 2**30  # of an H200
+WORKSPACE = 5 * 2**30
+COPY, GEMM, GEMM_FP8, PREFILL = 4.3e12, 690e12, 1140e12, 300e12
+DECODE = 0.88 * COPY
+ELEMENTWISE = 3.5e12
+STEP_SECONDS = 0.3e-3
+
+
+@dataclass(frozen=True)
+class Device:
+    """Counts of a model, and the seconds that a step of it takes."""
+
+    layers: int
+    hidden: int
+    inner: int
+    heads: int
+    kv_heads: int
+    vocab: int
+    head_dim: int = 128
+    gemm: float = GEMM
+    weight_bytes: int = 2
+    shared_reads: bool = False  # a prefix that siblings share is read once a step
+
+    @property
+    def parameters(self) -> int:
+        """Of the layers."""
+        projections = 2 * self.heads + 2 * self.kv_heads
+        return self.layers * self.hidden * (projections * self.head_dim + 3 * self.inner)
+
+    @property
+    def kv_bytes(self) -> int:
+        """A token's, over all layers."""
+        return 4 * self.layers * self.kv_heads * self.head_dim
+
+    @property
+    def pool_tokens(self) -> int:
+        """What memory leaves."""
+        weights = self.parameters * self.weight_bytes + 4 * self.vocab * self.hidden
+        return int((MEMORY - WORKSPACE - weights) / self.kv_bytes)
+
+    def parts(self, plan: StepPlan, shared: dict[str, tuple[object, int]]) -> Counter[str]:
+        """Seconds of a step by what they go to. `shared`: a request's group and how many tokens that has in common."""
+        tokens, samplers = plan.tokens, sum(member.samples for member in plan.members)
+        pairs = sum(m.count * (m.end - (m.count - 1) / 2) for m in plan.members if m.count > 1)
+        head = self.hidden * self.vocab * 2
+        elements = self.layers * (8 * self.hidden + 3 * self.inner + 2 * (self.heads + 2 * self.kv_heads) * 128)
+        return Counter(
+            gemm=max(2 * tokens * self.parameters / self.gemm, self.parameters * self.weight_bytes / COPY),
+            head=max(samplers * head / GEMM, head / COPY) if samplers else 0.0,
+            decode=self._decode_tokens(plan, shared) * self.kv_bytes / DECODE,
+            prefill=4 * self.layers * self.heads * self.head_dim * pairs / PREFILL,
+            elementwise=2 * tokens * elements / ELEMENTWISE,
+            fixed=STEP_SECONDS,
+        )
+
+    def _decode_tokens(self, plan: StepPlan, shared: dict[str, tuple[object, int]]) -> int:
+        decoding = [member for member in plan.members if member.count == 1]
+        read = sum(member.end for member in decoding)
+        if not self.shared_reads:
+            return read
+        groups = Counter(shared[member.sequence.request.id] for member in decoding)
+        return read - sum((size - 1) * tokens for (_, tokens), size in groups.items())
+
+
+LLAMA = Device(32, 4096, 14336, 32, 8, 128_256)
+QWEN = Device(28, 1024, 3072, 16, 8, 151_936)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the issue's table, or a variant of it."""
+
+    name: str
+    device: Device
+    workload: str
+    order: Order = Order.LISTED
+    kv_tokens: int | None = None
+    draw: int | None = None
+
+    def jobs(self) -> tuple[Job, ...]:
+        workload = read_workload(WORKLOADS / f"{self.workload}.json")
+        return (workload if self.draw is None else redraw(workload, self.draw)).ordered(self.order)
+
+    def config(self, max_rows: int, token_budget: int, block_size: int = 16) -> EngineConfig:
+        tokens = self.kv_tokens or self.device.pool_tokens
+        return EngineConfig(block_size, tokens // block_size + 1, max_rows, token_budget, 8192)
+
+
+ROWS = (
+    Row("llama-8b bf16, templates", LLAMA, "templates"),
+    Row("llama-8b fp8, templates", replace(LLAMA, gemm=GEMM_FP8, weight_bytes=1), "templates"),
+    Row("llama-8b bf16, siblings by source, 200k", LLAMA, "siblings", Order.SOURCE, 200_000),
+    Row("qwen3-0.6b bf16, templates", QWEN, "templates"),
+)
+
+
+@dataclass
+class Drained:
+    """What the simulated drain took: the device's seconds by part, and this host's."""
+
+    device: Counter[str]
+    tail: float = 0.0  # device seconds after the last admission
+    prefill_hidden: float = 0.0  # what prefill attention beside decode attention would save at most
+    gemm_hidden: float = 0.0  # what GEMMs beside decode attention would
+    steps: int = 0
+    tokens: int = 0
+    members: int = 0
+    host_seconds: float = 0.0
+    preemptions: int = 0
+    hit_rate: float = 0.0
+    peak: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.device.total()
+
+
+class Simulation:
+    """The core's loop with overlap: a step is planned before the one ahead of it is read."""
+
+    def __init__(self, row: Row, config: EngineConfig, jobs: Sequence[Job]) -> None:
+        self._device = row.device
+        self.scheduler = Scheduler(config)
+        self._block_size = config.block_size
+        self._shared: dict[str, tuple[object, int]] = {}
+        self._live: list[Running] = [self._sequence(index, job) for index, job in enumerate(jobs)]
+        self._left = len(self._live)
+        self._drained = Drained(Counter())
+
+    def _sequence(self, index: int, job: Job, draw: TokenDraw = TokenDraw(VOCAB, 0)) -> Running:  # noqa: B008
+        sampling = SamplingParams(max_tokens=job.output_tokens, ignore_eos=True)
+        common = sum(part.tokens for part in job.shared) // self._block_size * self._block_size
+        self._shared[str(index)] = (job.shared, common)
+        request = CoreRequest(str(index), draw.prompt(job), sampling, profile=job.kind)
+        return Running(request, max_tokens=job.output_tokens)
+
+    def run(self) -> Drained:
+        for sequence in self._live:
+            self.scheduler.add(sequence)
+        last: StepPlan | None = None
+        while self._left:
+            begin = time.perf_counter()
+            plan = self.scheduler.schedule()
+            if last is not None:
+                self._commit(last)
+            self._drained.host_seconds += time.perf_counter() - begin
+            if plan is not None:
+                self._count(plan)
+            last = plan
+        self.scheduler.check()
+        return self._summed()
+
+    def _commit(self, plan: StepPlan) -> None:
+        for member in plan.members:
+            sequence = member.sequence
+            sequence.in_flight -= 1
+            if member.samples:
+                sequence.pending -= 1
+                sequence.tokens.append(1)
+            if sequence.output_tokens >= sequence.max_tokens:
+                sequence.finish(FinishReason.LENGTH)
+                self.scheduler.retire(sequence)
+                self._left -= 1
+
+    def _count(self, plan: StepPlan) -> None:
+        drained, counts = self._drained, self.scheduler.pool.counts
+        parts = self._device.parts(plan, self._shared)
+        drained.device += parts
+        drained.tail = 0.0 if self.scheduler.waiting else drained.tail + parts.total()
+        drained.prefill_hidden += min(parts["prefill"], parts["decode"])
+        drained.gemm_hidden += min(parts["gemm"], parts["decode"])
+        drained.steps += 1
+        drained.tokens += plan.tokens
+        drained.members += len(plan.members)
+        drained.peak = max(drained.peak, counts.used / self.scheduler.pool.total)
+
+    def _summed(self) -> Drained:
+        prompt = sum(sequence.prompt_tokens for sequence in self._live)
+        self._drained.hit_rate = sum(sequence.cached_tokens for sequence in self._live) / prompt
+        self._drained.preemptions = self.scheduler.preemptions
+        return self._drained
+
+
+def longest_kind_first(jobs: Sequence[Job]) -> list[Job]:
+    """By the mean output of the kind, which an engine learns."""
+    outputs = {kind: [job.output_tokens for job in jobs if job.kind == kind] for kind in {job.kind for job in jobs}}
+    return sorted(jobs, key=lambda job: -sum(outputs[job.kind]) / len(outputs[job.kind]))
+
+
+def longest_source_first(jobs: Sequence[Job]) -> list[Job]:
+    """Siblings together; sources by their longest output, as a bound that knows all."""
+    longest = {job.shared: max(j.output_tokens for j in jobs if j.shared == job.shared) for job in jobs}
+    return sorted(jobs, key=lambda job: (-longest[job.shared], job.shared))
+
+
+def shuffled(jobs: Sequence[Job]) -> list[Job]:
+    """No order at all."""
+    return random.Random(1).sample(jobs, len(jobs))
+
+
+def variants(row: Row) -> Iterator[tuple[str, Row, EngineConfig, Sequence[Job]]]:
+    """One thing changed at a time, then what adds up."""
+    jobs = row.jobs()
+    for rows in (256, 512, 768, 1024):
+        yield f"{rows} rows", row, row.config(rows, 8192), jobs
+    for budget in (1024, 2048, 4096, 16384):
+        yield f"budget {budget}", row, row.config(768, budget), jobs
+    yield "blocks of 64", row, row.config(768, 8192, 64), jobs
+    yield "shuffled", row, row.config(768, 8192), shuffled(jobs)
+    other = replace(row, draw=1)
+    yield "draw 1", other, other.config(768, 8192), other.jobs()
+    longest = longest_kind_first if row.workload == "templates" else longest_source_first
+    yield "longest first", row, row.config(768, 8192), longest(jobs)
+    shared = replace(row, device=replace(row.device, shared_reads=True))
+    yield "shared prefixes read once", shared, shared.config(768, 8192), jobs
+    for budget in (768, 1024, 1536, 2048, 8192):
+        yield f"both, budget {budget}", shared, shared.config(768, budget), longest(jobs)
+
+
+HEADER = (
+    "variant", "seconds", "GEMM", "head", "decode", "prefill", "elementwise", "fixed", "tail",
+    "prefill hides", "GEMM hides", "steps", "mean batch", "preempted", "hits", "peak", "host ms/step",
+)  # fmt: skip
+
+
+def cells(name: str, drained: Drained) -> tuple[str, ...]:
+    """Cells of a variant."""
+    parts = [drained.device[part] for part in ("gemm", "head", "decode", "prefill", "elementwise", "fixed")]
+    beside = (drained.tail, drained.prefill_hidden, drained.gemm_hidden)
+    return (
+        name,
+        *(f"{seconds:.1f}" for seconds in (drained.seconds, *parts, *beside)),
+        f"{drained.steps}",
+        f"{drained.members / drained.steps:.0f}",
+        f"{drained.preemptions}",
+        f"{drained.hit_rate:.1%}",
+        f"{drained.peak:.0%}",
+        f"{drained.host_seconds / drained.steps * 1e3:.2f}",
+    )
+
+
+def main() -> None:
+    """Print a table for each row of the issue."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--row", type=int, choices=range(len(ROWS)), help="only this one of the four")
+    chosen = parser.parse_args().row
+    for row in ROWS if chosen is None else (ROWS[chosen],):
+        pool = row.kv_tokens or row.device.pool_tokens
+        print(f"\n{row.name}: pool of {pool:,} tokens; 768 rows, budget 8192, blocks of 16 where not said\n")
+        rows = [cells(name, Simulation(of, config, jobs).run()) for name, of, config, jobs in variants(row)]
+        print(table(HEADER, rows), flush=True)
+
+
+if __name__ == "__main__":
+    main()

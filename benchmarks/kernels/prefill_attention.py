@@ -1,0 +1,147 @@
+"""Prefill attention: time and TFLOP/s of typical steps. Run as a module, it tries other tilings, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+
+import torch
+import triton.testing
+from torch import Tensor
+
+from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
+from thothy_ai.kernels.prefill_attention_triton import PrefillAttention, Tiling
+
+SHAPES = {"llama-8b": (32, 8, 128), "qwen3-0.6b": (16, 8, 128)}  # query heads, KV heads, dimensions of a head
+STEPS = {  # sequences of (queries, context)
+    "1 x 8192": [(8192, 8192)],
+    "4 x 2048": [(2048, 2048)] * 4,
+    "16 x 1200": [(1200, 1200)] * 16,
+    "40 x 200": [(200, 200)] * 40,
+    "40 x 200 after 1500": [(200, 1700)] * 40,
+}
+TILINGS = [
+    Tiling(rows=128, keys=128, warps=8, stages=2),
+    Tiling(rows=128, keys=128, warps=8, stages=3),
+    Tiling(rows=128, keys=64, warps=8, stages=2),
+    Tiling(rows=128, keys=64, warps=8, stages=3),
+    Tiling(rows=128, keys=64, warps=8, stages=4),
+    Tiling(rows=128, keys=64, warps=4, stages=2),
+    Tiling(rows=64, keys=64, warps=4, stages=2),
+    Tiling(rows=64, keys=64, warps=4, stages=3),
+    Tiling(rows=64, keys=128, warps=4, stages=2),
+]
+LAYERS = 3  # caches that take turns, so that the L2 holds none of them
+BLOCK_SIZE = 16
+
+Row = tuple[str, ...]
+HEADER: Row = ("prefill attention", "step", "us", "TFLOP/s")
+
+
+def measure() -> list[Row]:
+    """The tiling that the engine uses, over all shapes and steps."""
+    return [
+        ("prefill attention", f"{name}, {step}", *timed(lengths, Problem(*sizes)))
+        for name, sizes in SHAPES.items()
+        for step, lengths in STEPS.items()
+    ]
+
+
+def sweep(fp8: bool = False) -> Iterator[Row]:
+    """Every tiling over pages of 16 and 64 slots."""
+    for block_size in (16, 64):
+        for name, sizes in SHAPES.items():
+            problem = Problem(*sizes, block_size=block_size, fp8=fp8)
+            for tiling in TILINGS:
+                for step, lengths in STEPS.items():
+                    yield f"{name}, pages of {block_size}", f"{step} {tiling}", *timed(lengths, problem, tiling)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sizes of a layer's attention in bfloat16."""
+
+    heads: int
+    kv_heads: int
+    dim: int
+    block_size: int = BLOCK_SIZE
+    fp8: bool = False
+
+    def shape(self) -> AttentionShape:
+        return AttentionShape(
+            max_rows=1024,
+            num_heads=self.heads,
+            num_kv_heads=self.kv_heads,
+            head_dim=self.dim,
+            block_size=self.block_size,
+            max_context=8192,
+            dtype=torch.bfloat16,
+            device=torch.device("cuda"),
+        )
+
+    def cache(self, blocks: int) -> LayerCache:
+        slots = (blocks, self.block_size, self.kv_heads)
+        keys, values = (torch.randn(*slots, self.dim, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        if not self.fp8:
+            return LayerCache(keys, values)
+        scales = torch.ones(slots, device="cuda")
+        return LayerCache(keys.to(torch.float8_e4m3fn), values.to(torch.float8_e4m3fn), scales, scales)
+
+    def flops(self, lengths: Sequence[tuple[int, int]]) -> int:
+        """Two products of every query with the keys that it sees."""
+        seen = sum(queries * (2 * context - queries + 1) // 2 for queries, context in lengths)
+        return 4 * self.heads * self.dim * seen
+
+
+def timed(lengths: Sequence[tuple[int, int]], problem: Problem, tiling: Tiling | None = None) -> Row:
+    """(microseconds, TFLOP/s), or the reason why it does not run."""
+    try:
+        milliseconds = triton.testing.do_bench_cudagraph(_step(lengths, problem, tiling), return_mode="median")
+    except triton.OutOfResources as refusal:
+        return str(refusal), "-"
+    return f"{milliseconds * 1e3:.1f}", f"{problem.flops(lengths) / milliseconds / 1e9:.0f}"
+
+
+def _step(lengths: Sequence[tuple[int, int]], problem: Problem, tiling: Tiling | None) -> Callable[[], Tensor]:
+    batch = _batch(lengths, problem.block_size)
+    tokens, blocks = sum(batch.query_lens), int(batch.block_tables.max()) + 1
+    attention = PrefillAttention(problem.shape(), tiling)
+    attention.plan(batch)
+    q = torch.randn(tokens, problem.heads, problem.dim, device="cuda", dtype=torch.bfloat16)
+    out = torch.empty_like(q)
+    caches = cycle([problem.cache(blocks) for _ in range(LAYERS)])
+
+    def layer() -> Tensor:
+        attention(q, next(caches), batch, out)
+        return out
+
+    return layer
+
+
+def _batch(lengths: Sequence[tuple[int, int]], block_size: int) -> AttentionBatch:
+    """Prefills only, over shuffled blocks."""
+    width = max(-(-context // block_size) for _, context in lengths)
+    tables = 1 + torch.randperm(width * len(lengths)).view(len(lengths), width)
+    none = torch.zeros(len(lengths), dtype=torch.int32, device="cuda")
+    queries, contexts = zip(*lengths, strict=True)
+
+    def index(values: Sequence[int] | Tensor) -> Tensor:
+        return torch.as_tensor(values).to("cuda", torch.int32)
+
+    return AttentionBatch(
+        block_tables=index(tables),
+        rows=index(range(len(lengths))),
+        context_lens=index(contexts),
+        query_starts=index(torch.tensor([0, *queries]).cumsum(0)),
+        shared_lens=none,
+        group_sizes=none,
+        num_decode=0,
+        query_lens=queries,
+        kv_lens=contexts,
+    )
+
+
+if __name__ == "__main__":
+    for row in sweep():
+        print(*row, sep="\t", flush=True)

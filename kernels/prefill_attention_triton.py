@@ -1,0 +1,261 @@
+"""Causal attention of the sequences that prefill, over the paged cache: FlashAttention-2 (Dao, 2023) in Triton.
+
+A program owns one tile of rows of one KV head: every query head of that KV head for a few successive tokens, so that
+keys and values are read once for all of them. Key tiles that every row sees come first and need no mask; those on the
+diagonal follow. A tile of keys spans pages, or part of one; its block-table entries are gathered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.kernels.interpreter import INTERPRETED
+from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
+
+_FP8_MAX = tl.constexpr(448.0)  # of float8_e4m3fn
+_INTERPRETED = tl.constexpr(INTERPRETED)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A program's tile of `rows` (query heads x tokens) and `keys` at a time, and how it is compiled."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+
+    @staticmethod
+    def suited(head_dim: int, dtype: torch.dtype) -> Tiling:
+        """What an H200 runs fastest (benchmarks/kernels/prefill_attention.py); float32 has no tensor cores here."""
+        if dtype == torch.float32:
+            return Tiling(rows=32, keys=32, warps=4, stages=1)
+        if head_dim > 128:
+            return Tiling(rows=128, keys=64, warps=8, stages=2)
+        return Tiling(rows=128, keys=128, warps=8, stages=2)
+
+
+class PrefillAttention:
+    """Attention of a step's sequences that come after its decode sequences."""
+
+    def __init__(self, shape: AttentionShape, tiling: Tiling | None = None) -> None:
+        self._shape = shape
+        self._group = shape.num_heads // shape.num_kv_heads
+        tiling = tiling or Tiling.suited(shape.head_dim, shape.dtype)
+        self._tiling = replace(tiling, rows=max(tiling.rows, triton.next_power_of_2(self._group)))
+        self._tiles: Tensor | None = None
+
+    def plan(self, batch: AttentionBatch) -> None:
+        """Send the step's tiles; nothing is sent for a step that only decodes."""
+        tiles = query_tiles(batch.query_lens, batch.kv_lens, batch.num_decode, self._tiling.rows // self._group)
+        self._tiles = _to_device(tiles, self._shape.device) if tiles else None
+
+    def __call__(self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor) -> None:
+        """Fill the rows of `out` [T, H, D] that belong to sequences [num_decode:] of the planned batch; q [T, H, D].
+
+        Keys and values have the same strides, and each head's dimensions lie next to each other, in q and out too.
+        """
+        if self._tiles is None:
+            return
+        if cache.keys.stride() != cache.values.stride():
+            raise ValueError(f"keys {cache.keys.stride()} and values {cache.values.stride()} differ in strides")
+        shape, tiling = self._shape, self._tiling
+        key_scales, value_scales = cache.key_scales, cache.value_scales
+        _prefill_kernel[(len(self._tiles) * shape.num_kv_heads,)](
+            out,
+            q,
+            cache.keys,
+            cache.values,
+            key_scales,
+            value_scales,
+            batch.block_tables,
+            batch.rows,
+            batch.context_lens,
+            batch.query_starts,
+            self._tiles,
+            *out.stride()[:2],
+            *q.stride()[:2],
+            *cache.keys.stride()[:3],
+            *((0, 0, 0) if key_scales is None else key_scales.stride()),
+            batch.block_tables.stride(0),
+            shape.scale * math.log2(math.e),
+            KV_HEADS=shape.num_kv_heads,
+            GROUP=self._group,
+            DIM=shape.head_dim,
+            DIM_PAD=max(16, triton.next_power_of_2(shape.head_dim)),
+            PAGE=shape.block_size,
+            ROWS=tiling.rows,
+            KEYS=tiling.keys,
+            num_warps=tiling.warps,
+            num_stages=tiling.stages,
+        )
+
+
+def query_tiles(
+    query_lens: Sequence[int], kv_lens: Sequence[int], first_member: int, tokens: int
+) -> list[tuple[int, int]]:
+    """(member, first query token) of tiles of `tokens` queries each, those that see the most keys first."""
+    weighted = [
+        (kv_lens[member] - query_lens[member] + min(first + tokens, query_lens[member]), member, first)
+        for member in range(first_member, len(query_lens))
+        for first in range(0, query_lens[member], tokens)
+    ]
+    weighted.sort(reverse=True)
+    return [(member, first) for _, member, first in weighted]
+
+
+def _to_device(tiles: list[tuple[int, int]], device: torch.device) -> Tensor:
+    """Fresh pinned memory each time: torch hands it out again only after the copy is done."""
+    staged = torch.tensor(tiles, dtype=torch.int32, pin_memory=device.type == "cuda")
+    return staged.to(device, non_blocking=True)
+
+
+@triton.jit(
+    do_not_specialize=["table_row"],
+    do_not_specialize_on_alignment=["block_tables", "rows", "context_lens", "query_starts", "tiles"],
+)
+def _prefill_kernel(
+    out,
+    q,
+    keys,
+    values,
+    key_scales,
+    value_scales,
+    block_tables,
+    rows,
+    context_lens,
+    query_starts,
+    tiles,
+    out_token,
+    out_head,
+    q_token,
+    q_head,
+    kv_block,
+    kv_slot,
+    kv_head,
+    scale_block,
+    scale_slot,
+    scale_head,
+    table_row,
+    scale,  # to powers of two
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,  # query heads of a KV head
+    DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr,
+    PAGE: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    tile = tl.program_id(0) // KV_HEADS
+    head = tl.program_id(0) % KV_HEADS
+    member = tl.load(tiles + 2 * tile)
+    first = tl.load(tiles + 2 * tile + 1)
+    start = tl.load(query_starts + member)
+    queries = tl.load(query_starts + member + 1) - start
+    context = tl.load(context_lens + member)
+    table = block_tables + tl.load(rows + member).to(tl.int64) * table_row
+
+    row = tl.arange(0, ROWS)
+    dim = tl.arange(0, DIM_PAD)
+    query = first + row // GROUP
+    used = ((row < ROWS // GROUP * GROUP) & (query < queries))[:, None] & (dim < DIM)[None, :]
+    token, query_head = (start + query).to(tl.int64), head * GROUP + row % GROUP
+    factor = tl.load(q + (token * q_token + query_head * q_head)[:, None] + dim[None, :], mask=used, other=0.0)
+    if _INTERPRETED:  # its dot is wrong on bfloat16
+        factor = factor.to(tl.float32)
+    position = context - queries + query
+
+    # The first row of the tile sees the fewest keys; all rows see those of the whole key tiles before.
+    seen_by_all = (context - queries + first + 1) // KEYS * KEYS
+    end = tl.minimum(context, context - queries + first + ROWS // GROUP)
+    head = head.to(tl.int64)
+    keys, values = keys + head * kv_head, values + head * kv_head
+    if key_scales is not None:
+        key_scales, value_scales = key_scales + head * scale_head, value_scales + head * scale_head
+    total = tl.zeros([ROWS, DIM_PAD], tl.float32)
+    highest = tl.full([ROWS], float("-inf"), tl.float32)
+    weight = tl.zeros([ROWS], tl.float32)
+    for masked in tl.static_range(2):
+        total, highest, weight = _attend(
+            total, highest, weight, factor, position, keys, values, key_scales, value_scales, table,
+            seen_by_all if masked else 0, end if masked else seen_by_all,
+            kv_block, kv_slot, scale_block, scale_slot, scale, masked, DIM, DIM_PAD, PAGE, KEYS,
+        )  # fmt: skip
+    if key_scales is not None:
+        weight *= _FP8_MAX
+    target = out + (token * out_token + query_head * out_head)[:, None] + dim[None, :]
+    tl.store(target, (total / weight[:, None]).to(out.dtype.element_ty), mask=used)
+
+
+@triton.jit
+def _attend(
+    total,  # [ROWS, DIM_PAD] of probabilities times values, relative to `highest`
+    highest,  # [ROWS] score so far
+    weight,  # [ROWS], the sum of probabilities, relative to `highest`
+    factor,
+    position,
+    keys,
+    values,
+    key_scales,
+    value_scales,
+    table,
+    begin,
+    end,
+    kv_block,
+    kv_slot,
+    scale_block,
+    scale_slot,
+    scale,
+    MASKED: tl.constexpr,
+    DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr,
+    PAGE: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """Fold keys [begin, end) into the rows' running sums; begin is a multiple of KEYS, and end too unless MASKED."""
+    for first in range(begin, end, KEYS):
+        key = first + tl.arange(0, KEYS)
+        inside = key < end
+        if PAGE % KEYS == 0:
+            block = tl.load(table + first // PAGE).to(tl.int64)
+        elif MASKED:
+            block = tl.load(table + key // PAGE, mask=inside, other=0).to(tl.int64)
+        else:
+            block = tl.load(table + key // PAGE).to(tl.int64)
+        slot = key % PAGE
+        at = block * kv_block + slot * kv_slot
+        k = _load(keys, at, inside, MASKED, DIM, DIM_PAD).to(factor.dtype)
+        scores = tl.dot(factor, tl.trans(k), input_precision="ieee")
+        scale_at = block * scale_block + slot * scale_slot
+        if key_scales is not None:
+            scores *= tl.load(key_scales + scale_at, mask=inside, other=0.0)[None, :]
+        if MASKED:
+            scores = tl.where(key[None, :] <= position[:, None], scores, float("-inf"))
+        peak = tl.maximum(highest, tl.max(scores, 1) * scale)
+        chances = tl.exp2(scores * scale - peak[:, None])
+        fade = tl.exp2(highest - peak)
+        weight = weight * fade + tl.sum(chances, 1)
+        total = total * fade[:, None]
+        v = _load(values, at, inside, MASKED, DIM, DIM_PAD).to(factor.dtype)
+        if value_scales is not None:  # times the largest stored value, so that float16 holds the product
+            chances *= tl.load(value_scales + scale_at, mask=inside, other=0.0)[None, :] * _FP8_MAX
+        total = tl.dot(chances.to(factor.dtype), v, total, input_precision="ieee")
+        highest = peak
+    return total, highest, weight
+
+
+@triton.jit
+def _load(base, at, inside, MASKED: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr):
+    """[len(at), DIM_PAD]; zeros outside, so that what nobody wrote (NaN perhaps) takes no part."""
+    dim = tl.arange(0, DIM_PAD)
+    pointers = base + at[:, None] + dim[None, :]
+    if MASKED or DIM_PAD > DIM:
+        return tl.load(pointers, mask=inside[:, None] & (dim < DIM)[None, :], other=0.0)
+    return tl.load(pointers)

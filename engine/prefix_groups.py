@@ -1,9 +1,10 @@
 """Which decode sequences read the same KV blocks at their front, so that attention reads those once for all of them.
 
 Sequences are kept in the order of the blocks of their prompts. Neighbours in that order share the most, and every set
-that shares a prefix is a run of neighbours: the runs form a tree (of longest-common-prefix intervals; Abouelhoda et al.,
-"Replacing suffix trees with enhanced suffix arrays", 2004). Each sequence may be in one group only, so at each node of
-the tree either all below it make one group, or its children keep theirs: whichever spares more reads.
+that shares a prefix is a run of neighbours: the runs form a tree (of longest-common-prefix intervals; Abouelhoda and
+others, "Replacing suffix trees with enhanced suffix arrays", 2004). Each sequence may be in one group only, so at each node of
+the tree either all below it make one group, or its children keep theirs and what they left over makes one: whichever
+spares more reads.
 
 Owned by the scheduler. Joining costs O(log n) comparisons; choosing groups O(n), once after somebody joined or left.
 """
@@ -33,34 +34,42 @@ class Group(NamedTuple):
     shared: int
 
 
-class _Run(NamedTuple):
-    """Neighbours [start, end) that share their first `depth` blocks."""
+class _Shared(NamedTuple):
+    """Sequences, by their places in the order, that share their first `depth` blocks."""
 
-    start: int
-    end: int
+    places: Seq[int]
     depth: int
 
 
 @dataclass(slots=True)
-class _Open:
-    """A node of the tree that is not complete: what its complete children spare, and their groups."""
+class _Node:
+    """The part of the tree that begins at place `start`: what its groups spare, and the places in none of them."""
 
     depth: int
     start: int
     spared: int = 0
-    runs: list[_Run] = field(default_factory=list)
+    groups: list[_Shared] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
 
     def close(self, end: int, rows: int) -> None:
-        """Settle the node: one group of all, if that spares more block reads than the children's groups."""
-        size = end - self.start
-        together = (size - -(-size // rows)) * self.depth
-        if together > self.spared:
-            self.spared, self.runs = together, [_Run(self.start, end, self.depth)]
+        """Settle the node, which ends before place `end`, once all its children are taken."""
+        together, rest = self._spares(end - self.start, rows), self._spares(len(self.left), rows)
+        if together > self.spared + rest:
+            self.spared, self.groups, self.left = together, [_Shared(range(self.start, end), self.depth)], []
+        elif rest:
+            self.spared += rest
+            self.groups.append(_Shared(self.left, self.depth))
+            self.left = []
 
-    def take(self, child: _Open) -> None:
-        """Add a complete child."""
+    def take(self, child: _Node) -> None:
+        """Add a settled child."""
         self.spared += child.spared
-        self.runs += child.runs
+        self.groups += child.groups
+        self.left += child.left
+
+    def _spares(self, size: int, rows: int) -> int:
+        """Block reads that so many sequences spare together, in groups of `rows`."""
+        return (size - -(-size // rows)) * self.depth
 
 
 class PrefixGroups:
@@ -72,7 +81,7 @@ class PrefixGroups:
         self._blocks: list[Blocks] = []  # sorted, beside `_sequences`
         self._sequences: list[Sequence] = []
         self._joined: dict[Sequence, Blocks] = {}
-        self._runs: list[_Run] | None = []
+        self._shared: list[_Shared] | None = []
 
     def join(self, sequence: Sequence) -> None:
         """A sequence has begun to decode: the full blocks of its prompt stay as they are until it leaves."""
@@ -83,7 +92,7 @@ class PrefixGroups:
         self._blocks.insert(place, blocks)
         self._sequences.insert(place, sequence)
         self._joined[sequence] = blocks
-        self._runs = None
+        self._shared = None
 
     def leave(self, sequence: Sequence) -> None:
         """A sequence gives up its blocks; one that never joined is ignored."""
@@ -94,18 +103,19 @@ class PrefixGroups:
         while self._sequences[place] is not sequence:
             place += 1
         del self._blocks[place], self._sequences[place]
-        self._runs = None
+        self._shared = None
 
     def arrange(self, members: Mapping[Sequence, Member]) -> tuple[list[Member], list[Group]]:
         """Members of a step with each group's side by side, and the groups, by place in that list."""
-        if self._runs is None:
-            self._runs = _best_runs(self._blocks, self._rows)
+        if self._shared is None:
+            self._shared = _divide(self._blocks, self._rows)
         left = dict(members)
         ordered: list[Member] = []
         groups: list[Group] = []
-        for start, end, depth in self._runs:
+        for places, depth in self._shared:
             if depth >= self._least_blocks:
-                present = [left.pop(sequence) for sequence in self._sequences[start:end] if sequence in left]
+                sequences = (self._sequences[place] for place in places)
+                present = [left.pop(sequence) for sequence in sequences if sequence in left]
                 groups += self._split(len(ordered), len(present), depth * self._block_size)
                 ordered += present
         ordered += left.values()
@@ -118,23 +128,22 @@ class PrefixGroups:
         return [Group(a, b - a, shared) for a, b in pairwise(bounds) if b - a > 1]
 
 
-def _best_runs(blocks: Seq[Blocks], rows: int) -> list[_Run]:
-    """The runs that spare the most block reads: a sweep over neighbours with a stack of open nodes."""
-    stack: list[_Open] = []
-    done = _Open(0, 0)
+def _divide(blocks: Seq[Blocks], rows: int) -> list[_Shared]:
+    """Groups over sequences with these blocks, in order; a sweep over neighbours with a stack of unsettled nodes."""
+    stack: list[_Node] = []
+    done = _Node(0, 0)
     for end in range(1, len(blocks) + 1):
         depth = _common(blocks[end - 1], blocks[end]) if end < len(blocks) else -1
-        done = _Open(0, end - 1)
+        done = _Node(0, end - 1, left=[end - 1])
         while stack and stack[-1].depth > depth:
             node = stack.pop()
             node.take(done)
             node.close(end, rows)
             done = node
         if not stack or stack[-1].depth < depth:
-            stack.append(_Open(depth, done.start))
-        if stack:
-            stack[-1].take(done)
-    return done.runs
+            stack.append(_Node(depth, done.start))
+        stack[-1].take(done)
+    return done.groups
 
 
 def _common(one: Blocks, other: Blocks) -> int:

@@ -1,0 +1,111 @@
+"""Groups share what they say they share, and hardly any division of the sequences would spare more reads."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.prefix_groups import PrefixGroups
+from thothy_ai.engine.sequence import Sequence
+
+PAGE = 128  # a single block is worth sharing
+ROWS = 3
+
+# Prompts as paths in a small tree, so that many share something; each has a block of its own at its end.
+paths = st.lists(st.lists(st.integers(1, 2), max_size=4), min_size=1, max_size=7)
+
+
+def decoding(name: str, blocks: list[int]) -> Sequence:
+    sequence = Sequence(CoreRequest(name, (1,) * (PAGE * len(blocks)), SamplingParams()), max_tokens=8)
+    sequence.blocks = [*blocks, 999]
+    return sequence
+
+
+def physical(path: list[int], own: int) -> list[int]:
+    """A block's id says its whole path, as in a prefix cache."""
+    blocks, name = [], 0
+    for step in path:
+        name = name * 3 + step
+        blocks.append(name)
+    return [*blocks, 10_000 + own]
+
+
+def common(rows: list[tuple[int, ...]]) -> int:
+    return sum(1 for column in zip(*rows, strict=False) if len(set(column)) == 1)
+
+
+def spared(size: int, depth: int) -> int:
+    return (size - -(-size // ROWS)) * depth
+
+
+def most_spared(tables: list[tuple[int, ...]]) -> int:
+    """Over all ways to divide the tables into groups."""
+
+    @cache
+    def best(left: frozenset[int]) -> int:
+        if not left:
+            return 0
+        first, *others = sorted(left)
+        totals = []
+        for bits in range(1 << len(others)):
+            group = [first, *(other for bit, other in enumerate(others) if bits >> bit & 1)]
+            depth = common([tables[index] for index in group]) if len(group) > 1 else 0
+            totals.append(spared(len(group), depth) + best(left - frozenset(group)))
+        return max(totals)
+
+    return best(frozenset(range(len(tables))))
+
+
+@settings(max_examples=150, deadline=None)
+@given(paths, st.data())
+def test_groups_spare_nearly_as_much_as_any_division_could(prompts: list[list[int]], data: st.DataObject) -> None:
+    groups = PrefixGroups(ROWS, PAGE)
+    sequences = [decoding(str(own), physical(path, own)) for own, path in enumerate(prompts)]
+    for sequence in sequences:
+        groups.join(sequence)
+    gone = data.draw(st.sets(st.sampled_from(sequences), max_size=len(sequences) - 1))
+    for sequence in gone:
+        groups.leave(sequence)
+    left = [sequence for sequence in sequences if sequence not in gone]
+    ordered, found = groups.arrange({sequence: sequence for sequence in left})
+
+    assert sorted(s.request.id for s in ordered) == sorted(s.request.id for s in left)
+    reads: dict[tuple[int, int], int] = {}
+    for first, size, shared in found:
+        assert 1 < size <= ROWS
+        tables = {tuple(s.blocks[: shared // PAGE]) for s in ordered[first : first + size]}
+        assert len(tables) == 1
+        reads[first, size] = (size - 1) * shared // PAGE
+    assert sum(reads.values()) >= 0.75 * most_spared([tuple(s.blocks[:-1]) for s in left])
+
+
+def test_members_that_are_not_in_a_step_leave_their_group_whole() -> None:
+    groups = PrefixGroups(8, PAGE)
+    sequences = [decoding(str(own), physical([1, 2], own)) for own in range(4)]
+    for sequence in sequences:
+        groups.join(sequence)
+    present = {sequence: sequence for sequence in sequences[1:]}
+    ordered, found = groups.arrange(present)
+    assert (found, len(ordered)) == ([(0, 3, 2 * PAGE)], 3)
+    assert groups.arrange({sequences[0]: sequences[0]}) == ([sequences[0]], [])
+
+
+def test_a_short_prefix_is_not_worth_a_group() -> None:
+    groups = PrefixGroups(8, 16)
+    for own in range(4):
+        sequence = Sequence(CoreRequest(str(own), (1,) * 16 * 4, SamplingParams()), max_tokens=8)
+        sequence.blocks = [1, 2, 3, 100 + own]
+        groups.join(sequence)
+    assert groups.arrange({})[1] == []
+
+
+def test_one_row_means_no_groups() -> None:
+    groups = PrefixGroups(1, PAGE)
+    sequences = [decoding(str(own), physical([1], own)) for own in range(3)]
+    for sequence in sequences:
+        groups.join(sequence)
+    assert groups.arrange({s: s for s in sequences}) == (sequences, [])

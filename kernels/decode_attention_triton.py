@@ -1,0 +1,309 @@
+"""Attention of the decode sequences over the paged cache, in Triton: split over tokens, with shared prefixes read once.
+
+A program owns one KV head of one slot of the plan. The query heads of that KV head, of one sequence or of all members
+of a group, are the rows of one tile, so that keys and values are read once for all of them (Flash-Decoding, Dao et al.,
+2023). Neighbouring programs have neighbouring KV heads of the same tokens, so they read neighbouring memory. Sequences
+that lie in several slots, or in a group, are merged by their log-sum-exps afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.kernels.decode_merge_triton import Partials, merge
+from thothy_ai.kernels.decode_plan_triton import DecodePlan
+from thothy_ai.kernels.interpreter import INTERPRETED
+from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
+
+_FP8_MAX = tl.constexpr(448.0)  # of float8_e4m3fn
+_INTERPRETED = tl.constexpr(INTERPRETED)
+
+
+@dataclass(frozen=True)
+class DecodeTuning:
+    """Tokens of a tile; tiles in flight and warps of a program; programs of the grid; most sequences of a group."""
+
+    tile: int
+    stages: int
+    warps: int
+    programs: int
+    group_rows: int
+
+    @staticmethod
+    def suited(shape: AttentionShape) -> DecodeTuning:
+        """What an H200 runs fastest (benchmarks/kernels/decode_attention.py)."""
+        group_rows = min(16, max(1, 32 // triton.next_power_of_2(shape.heads_per_kv)))
+        if shape.device.type == "cpu":
+            return DecodeTuning(tile=32, stages=1, warps=4, programs=8, group_rows=group_rows)
+        processors = torch.cuda.get_device_properties(shape.device).multi_processor_count
+        wide = triton.next_power_of_2(shape.head_dim) * shape.dtype.itemsize > 256
+        return DecodeTuning(32 if wide else 64, 3, 4, processors * (2 if wide else 3), group_rows)
+
+
+class DecodeAttention:
+    """Attention of a step's first `num_decode` sequences, each of one token."""
+
+    def __init__(self, shape: AttentionShape, tuning: DecodeTuning | None = None) -> None:
+        tuning = tuning or DecodeTuning.suited(shape)
+        self.group_rows = tuning.group_rows
+        self._shape = shape
+        self._tuning = tuning
+        num_slots = max(1, tuning.programs // shape.num_kv_heads)
+        self._plan = DecodePlan.allocate(shape.max_rows, num_slots, tuning.tile, shape.device)
+        self._partials = Partials.allocate(shape, num_slots, tuning.group_rows)
+
+    def plan(self, batch: AttentionBatch) -> None:
+        """Divide the step's decode sequences over the grid."""
+        if batch.num_decode:
+            self._plan.fill(batch)
+
+    def __call__(self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor) -> None:
+        """Fill out[:num_decode] of [T, H, D] for q [T, H, D] over the planned batch.
+
+        Keys and values have the same strides, and each head's dimensions lie next to each other, in q and out too.
+        """
+        if not batch.num_decode:
+            return
+        if cache.keys.stride() != cache.values.stride():
+            raise ValueError(f"keys {cache.keys.stride()} and values {cache.values.stride()} differ in strides")
+        self._attend(q, cache, batch, out)
+        merge(self._partials, self._plan, batch, out)
+
+    def _attend(self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor) -> None:
+        shape, tuning, plan, partials = self._shape, self._tuning, self._plan, self._partials
+        key_scales, value_scales = cache.key_scales, cache.value_scales
+        _decode_kernel[(plan.num_slots * shape.num_kv_heads,)](
+            out,
+            partials.outputs,
+            partials.weights,
+            q,
+            cache.keys,
+            cache.values,
+            key_scales,
+            value_scales,
+            batch.block_tables,
+            batch.rows,
+            batch.context_lens,
+            batch.shared_lens,
+            batch.group_sizes,
+            plan.totals,
+            plan.own_starts,
+            plan.group_starts,
+            plan.group_members,
+            plan.slot_units,
+            *out.stride()[:2],
+            *q.stride()[:2],
+            *cache.keys.stride()[:3],
+            *((0, 0, 0) if key_scales is None else key_scales.stride()),
+            batch.block_tables.stride(0),
+            partials.group_base,
+            shape.scale * math.log2(math.e),
+            KV_HEADS=shape.num_kv_heads,
+            HEADS=shape.heads_per_kv,
+            HEADS_PAD=triton.next_power_of_2(shape.heads_per_kv),
+            DIM=shape.head_dim,
+            DIM_PAD=max(16, triton.next_power_of_2(shape.head_dim)),
+            PAGE=shape.block_size,
+            TILE=tuning.tile,
+            STAGES=tuning.stages,
+            GROUP_ROWS=tuning.group_rows,
+            num_warps=tuning.warps,
+        )
+
+
+@triton.jit(
+    do_not_specialize=["table_row", "group_base"],
+    do_not_specialize_on_alignment=["block_tables", "rows", "context_lens", "shared_lens", "group_sizes"],
+)
+def _decode_kernel(
+    out,
+    partial_outputs,
+    partial_weights,
+    q,
+    keys,
+    values,
+    key_scales,
+    value_scales,
+    block_tables,
+    rows,
+    context_lens,
+    shared_lens,
+    group_sizes,
+    totals,
+    own_starts,
+    group_starts,
+    group_members,
+    slot_units,
+    out_token,
+    out_head,
+    q_token,
+    q_head,
+    kv_block,
+    kv_slot,
+    kv_head,
+    scale_block,
+    scale_slot,
+    scale_head,
+    table_row,
+    group_base,
+    scale,  # to powers of two
+    KV_HEADS: tl.constexpr,
+    HEADS: tl.constexpr,  # query heads of a KV head
+    HEADS_PAD: tl.constexpr,
+    DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr,
+    PAGE: tl.constexpr,
+    TILE: tl.constexpr,
+    STAGES: tl.constexpr,
+    GROUP_ROWS: tl.constexpr,
+):
+    slot = tl.program_id(0) // KV_HEADS
+    head = tl.program_id(0) % KV_HEADS
+    share = tl.load(totals)
+    shared_tiles = tl.load(totals + 1)
+    end = tl.minimum((slot + 1) * share, tl.load(totals + 2))
+    unit = tl.load(slot_units + slot)
+    place = slot * share
+
+    q += head * HEADS * q_head
+    out += head * HEADS * out_head
+    keys += head.to(tl.int64) * kv_head
+    values += head.to(tl.int64) * kv_head
+    if key_scales is not None:
+        key_scales += head * scale_head
+        value_scales += head * scale_head
+
+    lead_rows: tl.constexpr = max(16, GROUP_ROWS * HEADS_PAD)
+    own_rows: tl.constexpr = max(16, HEADS_PAD)
+    dim = tl.arange(0, DIM_PAD)
+
+    row = tl.arange(0, lead_rows)
+    while place < tl.minimum(end, shared_tiles):
+        member = tl.load(group_members + unit)
+        start = tl.load(group_starts + member)
+        length = tl.load(shared_lens + member)
+        used = (row // HEADS_PAD < tl.load(group_sizes + member)) & (row % HEADS_PAD < HEADS)
+        token = member + row // HEADS_PAD
+        until = tl.minimum(end - start, tl.cdiv(length, TILE))
+        output, weight = _attend(
+            q + (token.to(tl.int64) * q_token + row % HEADS_PAD * q_head)[:, None] + dim[None, :], used,
+            keys, values, key_scales, value_scales, block_tables + tl.load(rows + member).to(tl.int64) * table_row,
+            (place - start) * TILE, tl.minimum(until * TILE, length),
+            kv_block, kv_slot, scale_block, scale_slot, scale, lead_rows, DIM, DIM_PAD, PAGE, TILE, STAGES,
+        )  # fmt: skip
+        number = (group_base + token + GROUP_ROWS * slot) * (KV_HEADS * HEADS) + head * HEADS + row % HEADS_PAD
+        _store_partial(partial_outputs, partial_weights, number, output, weight, used, DIM, DIM_PAD)
+        place = start + until
+        unit += 1
+
+    if slot * share < shared_tiles:
+        unit = 0
+    row = tl.arange(0, own_rows)
+    used = row < HEADS
+    while place < end:
+        start = tl.load(own_starts + unit)
+        shared = tl.load(shared_lens + unit)
+        context = tl.load(context_lens + unit)
+        tiles = tl.cdiv(context - shared, TILE)
+        until = tl.minimum(end - start, tiles)
+        output, weight = _attend(
+            q + (unit.to(tl.int64) * q_token + row * q_head)[:, None] + dim[None, :], used,
+            keys, values, key_scales, value_scales, block_tables + tl.load(rows + unit).to(tl.int64) * table_row,
+            shared + (place - start) * TILE, tl.minimum(shared + until * TILE, context),
+            kv_block, kv_slot, scale_block, scale_slot, scale, own_rows, DIM, DIM_PAD, PAGE, TILE, STAGES,
+        )  # fmt: skip
+        whole = (shared == 0) & (place == start) & (until == tiles)
+        if whole:
+            target = out + (unit.to(tl.int64) * out_token + row * out_head)[:, None] + dim[None, :]
+            tl.store(target, output.to(out.dtype.element_ty), mask=used[:, None] & (dim < DIM)[None, :])
+        else:
+            number = (unit + slot) * (KV_HEADS * HEADS) + head * HEADS + row
+            _store_partial(partial_outputs, partial_weights, number, output, weight, used, DIM, DIM_PAD)
+        place = start + until
+        unit += 1
+
+
+@triton.jit
+def _attend(
+    queries,  # [ROWS, DIM_PAD] pointers
+    used,  # [ROWS]
+    keys,
+    values,
+    key_scales,
+    value_scales,
+    table,
+    begin,
+    end,
+    kv_block,
+    kv_slot,
+    scale_block,
+    scale_slot,
+    scale,
+    ROWS: tl.constexpr,
+    DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr,
+    PAGE: tl.constexpr,
+    TILE: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Attention of ROWS queries to tokens [begin, end) of a block table, and its log2-sum-exp2 per row.
+
+    `begin` is a multiple of PAGE plus one of TILE, so a tile lies within a page where TILE divides PAGE.
+    """
+    dim = tl.arange(0, DIM_PAD)
+    query = tl.load(queries, mask=used[:, None] & (dim < DIM)[None, :], other=0.0)
+    if _INTERPRETED or (key_scales is not None and query.dtype == tl.float32):
+        query = query.to(tl.float32)
+    elif key_scales is not None:  # fp8 becomes float16 in half the instructions that bfloat16 takes
+        query = query.to(tl.float16)
+    total = tl.zeros([ROWS, DIM_PAD], tl.float32)
+    peak = tl.full([ROWS], float("-inf"), tl.float32)
+    weight = tl.zeros([ROWS], tl.float32)
+    block = _block(table, begin, end, PAGE, TILE)
+    for first in tl.range(begin, end, TILE, num_stages=STAGES):
+        token = first + tl.arange(0, TILE)
+        inside = token < end
+        present = inside[:, None] & (dim < DIM)[None, :]
+        at = block * kv_block + token % PAGE * kv_slot
+        scale_at = block * scale_block + token % PAGE * scale_slot
+        block = _block(table, first + TILE, end, PAGE, TILE)  # a tile ahead: its latency is hidden
+        key = tl.load(keys + at[:, None] + dim[None, :], mask=present, other=0.0).to(query.dtype)
+        scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+        if key_scales is not None:
+            scores *= tl.load(key_scales + scale_at, mask=inside, other=0.0)[None, :]
+        scores = tl.where(inside[None, :], scores, float("-inf"))
+        higher = tl.maximum(peak, tl.max(scores, 1))
+        chance = tl.exp2(scores - higher[:, None])
+        fade = tl.exp2(peak - higher)
+        weight = weight * fade + tl.sum(chance, 1)
+        value = tl.load(values + at[:, None] + dim[None, :], mask=present, other=0.0).to(query.dtype)
+        if value_scales is not None:  # times the largest stored value, so that float16 holds the product
+            chance *= tl.load(value_scales + scale_at, mask=inside, other=0.0)[None, :] * _FP8_MAX
+        total = tl.dot(chance.to(query.dtype), value, total * fade[:, None], input_precision="ieee")
+        peak = higher
+    if value_scales is not None:
+        total /= _FP8_MAX
+    return total / weight[:, None], peak + tl.log2(weight)
+
+
+@triton.jit
+def _block(table, first, end, PAGE: tl.constexpr, TILE: tl.constexpr):
+    """The blocks of tokens [first, first + TILE): one where a tile lies within a page, else one for each token."""
+    if PAGE % TILE == 0:
+        return tl.load(table + first // PAGE, mask=first < end, other=0).to(tl.int64)
+    else:
+        token = first + tl.arange(0, TILE)
+        return tl.load(table + token // PAGE, mask=token < end, other=0).to(tl.int64)
+
+
+@triton.jit
+def _store_partial(outputs, weights, number, output, weight, used, DIM: tl.constexpr, DIM_PAD: tl.constexpr):
+    dim = tl.arange(0, DIM_PAD)
+    tl.store(weights + number, weight, mask=used)
+    tl.store(outputs + number[:, None] * DIM + dim[None, :], output, mask=used[:, None] & (dim < DIM)[None, :])

@@ -1,0 +1,150 @@
+"""How a step's decode attention is divided over programs: decided on the device, so that a CUDA graph stays valid.
+
+What a step reads is one line of tiles: first those of shared prefixes, each group's once, then those that every
+decode sequence has for itself. The line is cut into equal shares, one for each slot of the grid, whatever the lengths
+(the Stream-K decomposition: Osama et al., 2023). A sequence leaves a partial result in each slot that it touches:
+
+    tiles | group 0 | group 1 | sequence 0 |  sequence 1  |        sequence 2        |   sequence 3   |
+    slots |       0       |       1       |       2       |       3       |       4       |     5     |
+
+Sequence + slot grows from each partial to the next, so it numbers them, and a sequence's are numbered in a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.kernels.paged import AttentionBatch
+
+_NEVER = tl.constexpr(2**31 - 1)
+_MEMBERS = 1024
+_SLOTS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class DecodePlan:
+    """A step's division, in buffers that outlive the steps. All int32; places are tiles from the line's start.
+
+    `totals` [3]: tiles of a slot, tiles of shared prefixes, tiles in all. `own_starts`, `group_starts` [max_rows]:
+    where a sequence's own tiles start, and those of its group. `group_members` [max_rows]: the first member of each
+    group that shares something. `slot_units` [num_slots]: the group or sequence in which a slot starts.
+    """
+
+    tile: int
+    num_slots: int
+    totals: Tensor
+    own_starts: Tensor
+    group_starts: Tensor
+    group_members: Tensor
+    slot_units: Tensor
+
+    @classmethod
+    def allocate(cls, max_rows: int, num_slots: int, tile: int, device: torch.device) -> DecodePlan:
+        """Buffers for steps of at most `max_rows` decode sequences, in tiles of `tile` tokens."""
+
+        def buffer(size: int) -> Tensor:
+            return torch.zeros(size, dtype=torch.int32, device=device)
+
+        return cls(tile, num_slots, buffer(3), *(buffer(max_rows) for _ in range(3)), buffer(num_slots))
+
+    def fill(self, batch: AttentionBatch) -> None:
+        """Divide the batch's decode sequences; one launch."""
+        _plan_kernel[(triton.cdiv(self.num_slots, _SLOTS),)](
+            batch.context_lens,
+            batch.shared_lens,
+            batch.group_sizes,
+            self.totals,
+            self.own_starts,
+            self.group_starts,
+            self.group_members,
+            self.slot_units,
+            batch.num_decode,
+            self.num_slots,
+            TILE=self.tile,
+            MEMBERS=_MEMBERS,
+            SLOTS=_SLOTS,
+            num_warps=8,
+        )
+
+
+@triton.jit(
+    do_not_specialize=["num_decode", "num_slots"],
+    do_not_specialize_on_alignment=["context_lens", "shared_lens", "group_sizes"],
+)
+def _plan_kernel(
+    context_lens,
+    shared_lens,
+    group_sizes,
+    totals,
+    own_starts,
+    group_starts,
+    group_members,
+    slot_units,
+    num_decode,
+    num_slots,
+    TILE: tl.constexpr,
+    MEMBERS: tl.constexpr,
+    SLOTS: tl.constexpr,
+):
+    """Each program walks all members and places SLOTS slots; the first also writes what there is once."""
+    writes = tl.program_id(0) == 0
+    shared_total = 0
+    own_total = 0
+    for first in range(0, num_decode, MEMBERS):
+        members = first + tl.arange(0, MEMBERS)
+        _, leads, own = _member_tiles(context_lens, shared_lens, group_sizes, members, num_decode, TILE)
+        shared_total += tl.sum(leads)
+        own_total += tl.sum(own)
+    total = shared_total + own_total
+    share = tl.cdiv(total, num_slots)
+    if writes:
+        tl.store(totals, share)
+        tl.store(totals + 1, shared_total)
+        tl.store(totals + 2, total)
+
+    slots = tl.program_id(0) * SLOTS + tl.arange(0, SLOTS)
+    begin = slots * share
+    unit = tl.full([SLOTS], -1, tl.int32)
+    shared_place = 0
+    own_place = shared_total
+    groups = 0
+    for first in range(0, num_decode, MEMBERS):
+        members = first + tl.arange(0, MEMBERS)
+        inside = members < num_decode
+        shared, leads, own = _member_tiles(context_lens, shared_lens, group_sizes, members, num_decode, TILE)
+        is_lead = leads > 0
+        group_start = shared_place + tl.cumsum(leads) - shared
+        own_start = own_place + tl.cumsum(own) - own
+        number = groups + tl.cumsum(is_lead.to(tl.int32)) - 1
+        tl.store(group_starts + members, group_start, mask=inside & writes)
+        tl.store(own_starts + members, own_start, mask=inside & writes)
+        tl.store(group_members + number, members, mask=is_lead & writes)
+        # A slot starts in the last unit that starts no later than it.
+        unit += _not_after(tl.where(is_lead, group_start, _NEVER), begin) * (begin < shared_total)
+        unit += _not_after(tl.where(inside, own_start, _NEVER), begin) * (begin >= shared_total)
+        shared_place += tl.sum(leads)
+        own_place += tl.sum(own)
+        groups += tl.sum(is_lead.to(tl.int32))
+    tl.store(slot_units + slots, unit, mask=slots < num_slots)
+
+
+@triton.jit
+def _member_tiles(context_lens, shared_lens, group_sizes, members, num_decode, TILE: tl.constexpr):
+    """Tiles of each member's shared prefix; the same, at the first member of a group only; and of its own part."""
+    inside = members < num_decode
+    context = tl.load(context_lens + members, mask=inside, other=0)
+    length = tl.load(shared_lens + members, mask=inside, other=0)
+    size = tl.load(group_sizes + members, mask=inside, other=0)
+    shared = tl.cdiv(length, TILE)
+    return shared, tl.where(size > 0, shared, 0), tl.cdiv(context - length, TILE)
+
+
+@triton.jit
+def _not_after(starts, places):
+    """How many of `starts` are no later than each place."""
+    return tl.sum((starts[:, None] <= places[None, :]).to(tl.int32), axis=0)

@@ -38,6 +38,15 @@ class UnknownJobError(ThothyError):
         super().__init__(f"no job {job_id}")
 
 
+class NotDeadError(ThothyError):
+    """A job that is asked for among the dead, and is not."""
+
+    def __init__(self, job_id: UUID, state: str) -> None:
+        self.job_id = job_id
+        self.state = state
+        super().__init__(f"job {job_id} is not dead: it is {state}")
+
+
 class JobEndedError(ThothyError):
     """A job that ended without an artifact. `state` is where it ended, `reason` why."""
 

@@ -158,27 +158,25 @@ def select_jobs(
         return list(connection.scalars(statement("operate_select"), wanted))
 
 
-def redrive(engine: Engine, ids: Sequence[UUID], *, deadline: datetime | None = None) -> set[UUID]:
+def redrive(
+    engine: Engine, ids: Sequence[UUID], *, deadline: datetime | None = None, note: str | None = None
+) -> set[UUID]:
     """Queue dead, cancelled and expired jobs again; returns those that were. Failures start from nothing.
 
-    History stays. A deadline that has passed is dropped, unless a new one is given.
+    History stays, and takes up the `note`. A deadline that has passed is dropped, unless a new one is given.
     """
+    wanted = {"ids": list(ids), "deadline": deadline, "detail": note}
     with engine.begin() as connection:
-        found = connection.scalars(statement("operate_redrive"), {"ids": list(ids), "deadline": deadline})
-        redriven = set(found)
+        redriven = set(connection.scalars(statement("operate_redrive"), wanted))
         if redriven:
             connection.execute(WAKE_DISPATCHER)
     return redriven
 
 
 def cancel(engine: Engine, ids: Sequence[UUID]) -> set[UUID]:
-    """Cancel jobs: at once those that wait, within a heartbeat those that run. Returns those that had not ended.
-
-    Rows are locked in the order of their ids, so that two callers with the same jobs cannot deadlock.
-    """
-    ordered = sorted(set(ids))
+    """Cancel jobs: at once those that wait, within a heartbeat those that run. Returns those that had not ended."""
     with engine.begin() as connection:
-        return {job_id for job_id in ordered if connection.execute(statement("job_cancel"), {"id": job_id}).first()}
+        return set(connection.scalars(statement("job_cancel"), {"ids": list(ids)}))
 
 
 def states_of(engine: Engine, ids: Sequence[UUID]) -> dict[UUID, str]:

@@ -70,7 +70,7 @@ def show(job_id: Annotated[UUID, typer.Argument(metavar="ID")], as_json: AsJson 
         job = show_job(engine, job_id)
     if as_json:
         return print_json(job)
-    return _print_job(job)
+    return print_job(job)
 
 
 @app.command()
@@ -131,7 +131,8 @@ def _answer(done: str, ids: list[UUID], changed: set[UUID], states: dict[UUID, s
         fail(f"{len(unchanged)} not {done}; {job_id}: {what}")
 
 
-def _print_job(job: dict[str, Any]) -> None:
+def print_job(job: dict[str, Any]) -> None:
+    """Print a job in full, as `show_job` gives it."""
     from rich.table import Table
     from rich.text import Text
 

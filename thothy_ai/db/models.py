@@ -95,6 +95,7 @@ class Job(Base):
         Index("ix_job_deadline", "deadline", postgresql_where=sql(f"{WAITING_SQL} AND deadline IS NOT NULL")),
         Index("ix_job_cancelled", "id", postgresql_where=sql(f"{WAITING_SQL} AND cancel_requested")),
         Index("ix_job_terminal", "finished_at", postgresql_where=sql("finished_at IS NOT NULL")),
+        Index("ix_job_dead", "finished_at", "id", postgresql_where=sql("state = 'dead'")),  # few among all that ended
         Index("ix_job_parent", "parent_id", postgresql_where=sql("parent_id IS NOT NULL")),
         {"postgresql_with": {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.02}},
     )

@@ -34,17 +34,16 @@ def code_revision() -> str:
 def migrate(settings: Settings, revision: str = "head") -> str:
     """Upgrade to `revision` and make the partitions of the coming months. Returns the revision reached.
 
-    Concurrent callers wait for each other. Raises `DatabaseUnreachableError`, and `DatabaseError` when a lock could
-    not be had.
+    Concurrent callers wait for each other, and an interrupted one is run again from where it was. Raises
+    `DatabaseUnreachableError`, and `DatabaseError` when a lock could not be had.
     """
     engine = make_engine(settings, application="migrate")
     try:
         with reaching(settings):
-            with engine.begin() as connection:
+            with engine.connect() as connection:  # migrations begin and commit their own transactions
                 config = alembic_config()
                 config.attributes["connection"] = connection
                 command.upgrade(config, revision)
-                crash_point("mid_migration")
             crash_point("before_partitions")
             with engine.begin() as connection:
                 connection.execute(text("SELECT thothy_ensure_partitions(:months)"), {"months": MONTHS_AHEAD})

@@ -98,7 +98,7 @@ class AsyncProducer:
         """Cancel a job: at once when it waits, soon when it runs. False when it had ended. Raises `UnknownJobError`."""
         with reaching(self.settings):
             async with self._engine.begin() as connection:
-                found = await connection.execute(statement("job_cancel"), {"id": job_id})
+                found = await connection.execute(statement("job_cancel"), {"ids": [job_id]})
         if found.one_or_none() is not None:
             return True
         await self.snapshot(job_id)

@@ -94,7 +94,7 @@ class Producer:
     def cancel(self, job_id: UUID) -> bool:
         """Cancel a job: at once when it waits, soon when it runs. False when it had ended. Raises `UnknownJobError`."""
         with reaching(self.settings), self._engine.begin() as connection:
-            if connection.execute(statement("job_cancel"), {"id": job_id}).one_or_none() is not None:
+            if connection.execute(statement("job_cancel"), {"ids": [job_id]}).one_or_none() is not None:
                 return True
         self.snapshot(job_id)
         return False

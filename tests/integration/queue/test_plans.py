@@ -18,7 +18,7 @@ HOT = {
     "hold": ONE,
     "finish": {"rows": f'[{{"id": "{uuid4()}", "attempt": 1}}]', "worker": "w"},
     "dispatch": {"min_depth": 64, "depth": 0},
-    "job_cancel": {"id": uuid4()},
+    "job_cancel": {"ids": [uuid4()]},
     "reap_cancelled": {},
     "reap_dispatches": {**ONE, "timeout_seconds": 15},
     "reap_expired": {},

@@ -18,7 +18,7 @@ from thothy_ai.jobs import registry
 EXPECTED = {
     "up", "demo", "enqueue", "jobs list", "jobs show", "jobs retry", "jobs cancel", "artifacts list", "artifacts show",
     "artifacts export", "drain", "report", "queue pause", "queue resume", "queue status", "migrate", "doctor", "engine",
-    "worker", "dispatcher", "reaper",
+    "worker", "dispatcher", "reaper", "dead list", "dead show", "dead redrive", "dead purge",
 }  # fmt: skip
 
 
@@ -56,6 +56,9 @@ def test_help_has_an_example_that_names_the_command(path: tuple[str, ...], clean
         (["jobs", "list", "--since", "yesterday"], "2026-11-21T06:00"),
         (["jobs", "retry"], "name job ids, or --state"),
         (["jobs", "cancel"], "at least one"),
+        (["dead", "redrive"], "or else --all"),
+        (["dead", "purge", "--all", "--kind", "hook"], "or else --all"),
+        (["dead", "list", "--until", "1d", "--older-than", "1d"], "give one of them"),
         (["enqueue", "poem"], "poem"),
         (["enqueue", "hook", "--source", "x", "--priority", "101"], "equal to 100"),
         (["enqueue", "hook", "--source", "x", "--source-file", "y"], "exclude each other"),

@@ -1,13 +1,20 @@
 -- Finished but unsuccessful jobs go back to the queue with a clean slate. Attempt numbers go on: they fence results.
--- A deadline that has passed is dropped, unless a new one is given.
-WITH redriven AS (
+-- A deadline that has passed is dropped, unless a new one is given. `detail` says who did it and why.
+WITH ended AS (
+    SELECT id
+    FROM job
+    WHERE id = ANY(CAST(:ids AS uuid[])) AND state IN ('dead', 'cancelled', 'expired')
+    ORDER BY id
+    FOR UPDATE
+), redriven AS (
     UPDATE job
     SET state = 'queued', failures = 0, engine_deaths = 0, cancel_requested = FALSE, reason = NULL, detail = NULL,
         finished_at = NULL, not_before = now(),
         deadline = coalesce(CAST(:deadline AS timestamptz), CASE WHEN deadline > now() THEN deadline END)
-    WHERE id = ANY(CAST(:ids AS uuid[])) AND state IN ('dead', 'cancelled', 'expired')
-    RETURNING id
+    FROM ended
+    WHERE job.id = ended.id
+    RETURNING job.id
 ), noted AS (
-    INSERT INTO job_event (job_id, event) SELECT id, 'redriven' FROM redriven
+    INSERT INTO job_event (job_id, event, detail) SELECT id, 'redriven', CAST(:detail AS text) FROM redriven
 )
 SELECT id FROM redriven

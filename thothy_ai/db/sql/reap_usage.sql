@@ -1,5 +1,5 @@
 -- Sums the last hours again, from the last one summed before: what was finished, judged, tried and used, per tenant
--- and kind. The first sum goes a week back.
+-- and kind. The first sum goes a week back. A figure only grows: what is purged or queued again did end in its hour.
 WITH bounds AS (
     SELECT least(
         date_trunc('hour', now()) - make_interval(hours => :hours),
@@ -36,7 +36,15 @@ SELECT hour, tenant, kind, coalesce(succeeded, 0), coalesce(dead, 0), coalesce(c
     coalesce(prompt_tokens, 0), coalesce(cached_tokens, 0), coalesce(output_tokens, 0), coalesce(compute_seconds, 0)
 FROM done FULL JOIN judged USING (hour, tenant, kind) FULL JOIN tried USING (hour, tenant, kind)
 ON CONFLICT (hour, tenant, kind) DO UPDATE SET
-    succeeded = excluded.succeeded, dead = excluded.dead, cancelled = excluded.cancelled, expired = excluded.expired,
-    accepted = excluded.accepted, rejected = excluded.rejected, attempts = excluded.attempts, lost = excluded.lost,
-    prompt_tokens = excluded.prompt_tokens, cached_tokens = excluded.cached_tokens,
-    output_tokens = excluded.output_tokens, compute_seconds = excluded.compute_seconds
+    succeeded = greatest(usage_hourly.succeeded, excluded.succeeded),
+    dead = greatest(usage_hourly.dead, excluded.dead),
+    cancelled = greatest(usage_hourly.cancelled, excluded.cancelled),
+    expired = greatest(usage_hourly.expired, excluded.expired),
+    accepted = greatest(usage_hourly.accepted, excluded.accepted),
+    rejected = greatest(usage_hourly.rejected, excluded.rejected),
+    attempts = greatest(usage_hourly.attempts, excluded.attempts),
+    lost = greatest(usage_hourly.lost, excluded.lost),
+    prompt_tokens = greatest(usage_hourly.prompt_tokens, excluded.prompt_tokens),
+    cached_tokens = greatest(usage_hourly.cached_tokens, excluded.cached_tokens),
+    output_tokens = greatest(usage_hourly.output_tokens, excluded.output_tokens),
+    compute_seconds = greatest(usage_hourly.compute_seconds, excluded.compute_seconds)

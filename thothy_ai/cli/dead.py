@@ -1,0 +1,209 @@
+"""`thothy dead`: list, show, redrive, purge the jobs that ended without an artifact and are not tried again."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from getpass import getuser
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from thothy_ai.cli import times
+from thothy_ai.cli.jobs import JobIds, Since, print_job
+from thothy_ai.cli.shell import AsJson, database, fail, print_json, table, usage
+
+if TYPE_CHECKING:
+    from thothy_ai.dead_letters import Group, Selection
+
+app = typer.Typer(no_args_is_help=True, help="Look at dead jobs, queue them again, or delete them.")
+
+Kinds = Annotated[list[str] | None, typer.Option("--kind", help="Only jobs of this kind; may be repeated.")]
+Reasons = Annotated[
+    list[str] | None, typer.Option("--reason", help="Only jobs that died for this reason; may be repeated.")
+]
+Until = Annotated[
+    datetime | None, typer.Option(parser=times.ago, metavar="TIME", help="Only jobs that died before: 2h, 3d, a time.")
+]
+OlderThan = Annotated[
+    timedelta | None,
+    typer.Option(parser=times.duration, metavar="DURATION", help="Only jobs that have been dead for so long: 30d."),
+]
+All = Annotated[bool, typer.Option("--all", help="Every dead job.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+
+
+@app.command("list")
+def list_(
+    reasons: Reasons = None,
+    kinds: Kinds = None,
+    since: Since = None,
+    until: Until = None,
+    older_than: OlderThan = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many jobs, those that died last first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Count dead jobs by kind and reason, and list those that died last.
+
+    Example: thothy dead list --reason lease_lost --since 12h
+    """
+    from thothy_ai import dead_letters
+
+    selection = _selection(None, reasons, kinds, since, until, older_than)
+    with database() as engine:
+        groups = dead_letters.groups(engine, selection)
+        jobs = dead_letters.list_dead(engine, selection, limit=limit)
+    if as_json:
+        return print_json({"total": _total(groups), "groups": [asdict(group) for group in groups], "jobs": jobs})
+    if not groups:
+        return typer.echo("No dead jobs.")
+    _print_groups(groups)
+    columns = ["id", "kind", "reason", "detail", "attempt", "enqueued_at", "finished_at"]
+    heads = ["id", "kind", "reason", "detail", "attempt#", "enqueued", "died"]
+    return table("", heads, [[job[column] for column in columns] for job in jobs])
+
+
+@app.command()
+def show(job_id: Annotated[UUID, typer.Argument(metavar="ID")], as_json: AsJson = False) -> None:
+    """Show a dead job in full: its request, attempts, refused outputs and events.
+
+    Example: thothy dead show 019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10
+    """
+    from thothy_ai import dead_letters
+
+    with database() as engine:
+        job = dead_letters.show(engine, job_id)
+    return print_json(job) if as_json else print_job(job)
+
+
+@app.command()
+def redrive(
+    job_ids: JobIds = None,
+    reasons: Reasons = None,
+    kinds: Kinds = None,
+    since: Since = None,
+    until: Until = None,
+    older_than: OlderThan = None,
+    every: All = False,
+    why: Annotated[str | None, typer.Option(help="Kept in each job's history, with your name.")] = None,
+    deadline: Annotated[
+        datetime | None,
+        typer.Option(parser=times.ahead, metavar="TIME", help="A new deadline. One that has passed is dropped."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Queue dead jobs again: attempts and refused outputs stay, failures start from nothing.
+
+    Example: thothy dead redrive --reason engine_error --since 12h --why "driver updated"
+    """
+    from thothy_ai import dead_letters
+
+    selection = _chosen(job_ids, reasons, kinds, since, until, older_than, every)
+    with database() as engine:
+        redriven = dead_letters.redrive(engine, selection, by=_operator(), why=why, deadline=deadline)
+    _answer("redriven", f"{redriven} jobs queued again.", redriven, job_ids, as_json)
+
+
+@app.command()
+def purge(
+    job_ids: JobIds = None,
+    reasons: Reasons = None,
+    kinds: Kinds = None,
+    since: Since = None,
+    until: Until = None,
+    older_than: OlderThan = None,
+    every: All = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete dead jobs and all their history, for good. Counts them first, and asks.
+
+    Example: thothy dead purge --reason invalid_job --older-than 30d --yes
+    """
+    from thothy_ai import dead_letters
+
+    selection = _chosen(job_ids, reasons, kinds, since, until, older_than, every)
+    with database() as engine:
+        selection = dead_letters.until_now(engine, selection)
+        groups = dead_letters.groups(engine, selection)
+        if groups and not yes:
+            _print_groups(groups)
+            _ask(f"Delete {_total(groups)} jobs with all their history?")
+        purged = dead_letters.purge(engine, selection)
+    _answer("purged", f"{purged} jobs deleted.", purged, job_ids, as_json)
+
+
+def _chosen(
+    job_ids: list[UUID] | None,
+    reasons: list[str] | None,
+    kinds: list[str] | None,
+    since: datetime | None,
+    until: datetime | None,
+    older_than: timedelta | None,
+    every: bool,
+) -> Selection:
+    """What is to be changed must be named; forgetting a filter must not mean everything."""
+    narrowed = any(value is not None for value in (job_ids, reasons, kinds, since, until, older_than))
+    if narrowed == every:
+        usage("say which: ids, --reason, --kind, --since, --until, --older-than, or else --all")
+    return _selection(job_ids, reasons, kinds, since, until, older_than)
+
+
+def _selection(
+    job_ids: list[UUID] | None,
+    reasons: list[str] | None,
+    kinds: list[str] | None,
+    since: datetime | None,
+    until: datetime | None,
+    older_than: timedelta | None,
+) -> Selection:
+    from thothy_ai.dead_letters import Selection
+
+    if until is not None and older_than is not None:
+        usage("--until and --older-than say the same: give one of them")
+    if older_than is not None:
+        until = datetime.now(UTC) - older_than
+    return Selection(tuple(job_ids or ()), tuple(kinds or ()), tuple(reasons or ()), since, until)
+
+
+def _answer(key: str, line: str, changed: int, job_ids: list[UUID] | None, as_json: bool) -> None:
+    """Say how many; exit code 1 when one that was named was not dead."""
+    if as_json:
+        print_json({key: changed})
+    else:
+        typer.echo(line)
+    missed = len(set(job_ids or ())) - changed
+    if missed > 0:
+        fail(f"{missed} of the jobs named are not dead, or do not fit the rest")
+
+
+def _print_groups(groups: list[Group]) -> None:
+    heads = ["kind", "reason", "jobs#", "first died", "last died"]
+    table("", heads, [[group.kind, group.reason, group.jobs, group.first_died, group.last_died] for group in groups])
+
+
+def _total(groups: list[Group]) -> int:
+    return sum(group.jobs for group in groups)
+
+
+def _ask(question: str) -> None:
+    if not _somebody_is_there():
+        usage("nobody is there to be asked: --yes says that you mean it")
+    typer.confirm(question, abort=True)
+
+
+def _somebody_is_there() -> bool:
+    return sys.stdin.isatty()
+
+
+def _operator() -> str:
+    """Who does this, for the history: user and host."""
+    user = f"uid {os.getuid()}"
+    with suppress(KeyError, OSError):  # a container's user may have no name
+        user = getuser()
+    return f"{user} on {socket.gethostname()}"

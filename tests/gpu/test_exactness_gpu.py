@@ -1,31 +1,104 @@
-"""The matrix of tests/unit/engine_core/test_exactness.py on a GPU, in fp32 without TF32."""
+"""The matrix of tests/unit/engine_core/test_exactness.py on a GPU, in fp32 without TF32: also with graphs, with delays
+between host and stream, and with prefixes that are long enough to be read once for a group."""
 
 from __future__ import annotations
 
 import itertools
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from oracle import Oracle, options, tiny_oracle
-from tiny_models import FAMILIES
+from oracle import ROOMY, Oracle, generate, options, tiny_oracle
+from tiny_models import FAMILIES, tiny_model
+
+from thothy_ai.engine.build import build_core
+from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core_api import OnEvents
+from thothy_ai.engine.loader import LoadedModel, load_model
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.runner import Runner, StepHandle
+from thothy_ai.engine.scheduler import StepPlan
 
 pytestmark = pytest.mark.gpu
-AXES = ("preempted", "chunked", "overlap", "prefix_cache")
+AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")
+GPU = torch.device("cuda", 0)
+LONGEST_DELAY = 2_000_000  # cycles: a millisecond
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
     torch.backends.cuda.matmul.allow_tf32 = False
-    return tiny_oracle(request.param, tmp_path_factory.mktemp(request.param), torch.device("cuda", 0))
+    return tiny_oracle(request.param, tmp_path_factory.mktemp(request.param), GPU)
 
 
 @pytest.mark.parametrize(AXES, list(itertools.product([False, True], repeat=len(AXES))))
 def test_greedy_tokens_equal_transformers(
-    oracle: Oracle, *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool
+    oracle: Oracle, *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool, graphs: bool
 ) -> None:
     stats = oracle.check(
-        options(preempted=preempted, chunked=chunked, overlap=overlap, prefix_cache=prefix_cache),
+        options(preempted=preempted, chunked=chunked, overlap=overlap, prefix_cache=prefix_cache, graphs=graphs),
     )
     assert (stats.preemptions > 0) == preempted
     assert (stats.cached_tokens > 0) == prefix_cache
     assert stats.busy_seconds > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("graphs", [False, True])
+def test_delays_between_host_and_stream_change_nothing(
+    oracle: Oracle, monkeypatch: pytest.MonkeyPatch, seed: int, *, graphs: bool
+) -> None:
+    draw = random.Random(seed)
+    forward, sample = Runner.forward, Runner.sample
+
+    def pause() -> None:
+        torch.cuda._sleep(draw.randrange(LONGEST_DELAY))
+        time.sleep(draw.choice([0, 0, 0.001]))
+
+    def slow_forward(self: Runner, plan: StepPlan) -> StepHandle:
+        pause()
+        handle = forward(self, plan)
+        pause()
+        return handle
+
+    def slow_sample(self: Runner, step: StepHandle, bitmask: torch.Tensor | None) -> None:
+        sample(self, step, bitmask)
+        pause()
+
+    monkeypatch.setattr(Runner, "forward", slow_forward)
+    monkeypatch.setattr(Runner, "sample", slow_sample)
+    oracle.check(options(preempted=True, chunked=False, overlap=True, prefix_cache=True, graphs=graphs))
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_groups_that_share_a_long_prefix(tmp_path: Path, *, graphs: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    folder = tiny_model("llama", tmp_path, max_position_embeddings=512)
+    loaded = load_model(folder, device=GPU, dtype=torch.float32)
+    draw = random.Random(3)
+    source, other = (tuple(draw.choices(range(131), k=count)) for count in (200, 150))
+    prompts = tuple(
+        front + tuple(draw.choices(range(131), k=draw.randint(1, 30)))
+        for front in (source, source, source, other, other, (), (1,), source[:170], source)
+    )
+    oracle = Oracle(loaded, prompts, generate(folder, prompts, 20, GPU))
+    grouped: list[int] = []
+
+    def build(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
+        core = build_core(loaded, options, on_events)
+        arrange = core._scheduler._groups.arrange
+
+        def counted(members):
+            ordered, groups = arrange(members)
+            grouped.extend(group.size for group in groups)
+            return ordered, groups
+
+        core._scheduler._groups.arrange = counted
+        return core
+
+    roomy = replace(ROOMY, block_size=16, kv_tokens=4096, max_context=300, max_rows=12, graphs=graphs)
+    oracle.check(roomy, build=build)
+    assert max(grouped) >= 4

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 
 from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams
 from thothy_ai.engine.build import build_core
+from thothy_ai.engine.core import EngineCore
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.loader import LoadedModel, load_model
 from thothy_ai.engine.options import EngineOptions
@@ -30,12 +31,12 @@ class Oracle:
     prompts: tuple[Tokens, ...]
     expected: tuple[Tokens, ...]
 
-    def check(self, options: EngineOptions) -> EngineStats:
+    def check(self, options: EngineOptions, *, build: Callable[..., EngineCore] = build_core) -> EngineStats:
         """Run all prompts through an engine and compare token for token; returns its counters."""
         new_tokens = len(self.expected[0])
         sampling = SamplingParams(max_tokens=new_tokens, ignore_eos=True)
         requests = [CoreRequest(str(i), prompt, sampling) for i, prompt in enumerate(self.prompts)]
-        with EngineDriver(lambda on_events: build_core(self.loaded, options, on_events)) as driver:
+        with EngineDriver(lambda on_events: build(self.loaded, options, on_events)) as driver:
             outcome = driver.run(requests)
             stats = driver.core.stats()
         for request, expected in zip(requests, self.expected, strict=True):
@@ -45,7 +46,9 @@ class Oracle:
         return stats
 
 
-def options(*, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool) -> EngineOptions:
+def options(
+    *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool, graphs: bool = False
+) -> EngineOptions:
     """One point of the matrix."""
     return replace(
         ROOMY,
@@ -53,6 +56,7 @@ def options(*, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool
         token_budget=7 if chunked else ROOMY.token_budget,
         overlap=overlap,
         prefix_cache=prefix_cache,
+        graphs=graphs,
     )
 
 

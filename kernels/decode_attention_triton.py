@@ -27,10 +27,10 @@ _INTERPRETED = tl.constexpr(INTERPRETED)
 
 @dataclass(frozen=True)
 class DecodeTuning:
-    """Tokens of a tile; tiles in flight and warps of a program; programs of the grid; most sequences of a group."""
+    """Tokens of a tile; tiles loaded ahead by a program, and its warps; programs of the grid; most rows of a group."""
 
     tile: int
-    stages: int
+    ahead: int
     warps: int
     programs: int
     group_rows: int
@@ -40,10 +40,11 @@ class DecodeTuning:
         """What an H200 runs fastest (benchmarks/kernels/decode_attention.py)."""
         group_rows = min(16, max(1, 32 // triton.next_power_of_2(shape.heads_per_kv)))
         if shape.device.type == "cpu":
-            return DecodeTuning(tile=32, stages=1, warps=4, programs=8, group_rows=group_rows)
+            return DecodeTuning(tile=32, ahead=1, warps=4, programs=8, group_rows=group_rows)
+        row_bytes = triton.next_power_of_2(shape.head_dim) * shape.dtype.itemsize
+        tile = min(64, max(16, 16384 // row_bytes))
         processors = torch.cuda.get_device_properties(shape.device).multi_processor_count
-        wide = triton.next_power_of_2(shape.head_dim) * shape.dtype.itemsize > 256
-        return DecodeTuning(32 if wide else 64, 3, 4, processors * (2 if wide else 3), group_rows)
+        return DecodeTuning(tile, ahead=2, warps=4, programs=2 * processors, group_rows=group_rows)
 
 
 class DecodeAttention:
@@ -111,7 +112,7 @@ class DecodeAttention:
             DIM_PAD=max(16, triton.next_power_of_2(shape.head_dim)),
             PAGE=shape.block_size,
             TILE=tuning.tile,
-            STAGES=tuning.stages,
+            AHEAD=tuning.ahead,
             GROUP_ROWS=tuning.group_rows,
             num_warps=tuning.warps,
         )
@@ -160,7 +161,7 @@ def _decode_kernel(
     DIM_PAD: tl.constexpr,
     PAGE: tl.constexpr,
     TILE: tl.constexpr,
-    STAGES: tl.constexpr,
+    AHEAD: tl.constexpr,
     GROUP_ROWS: tl.constexpr,
 ):
     slot = tl.program_id(0) // KV_HEADS
@@ -195,7 +196,7 @@ def _decode_kernel(
             q + (token.to(tl.int64) * q_token + row % HEADS_PAD * q_head)[:, None] + dim[None, :], used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + member).to(tl.int64) * table_row,
             (place - start) * TILE, tl.minimum(until * TILE, length),
-            kv_block, kv_slot, scale_block, scale_slot, scale, lead_rows, DIM, DIM_PAD, PAGE, TILE, STAGES,
+            kv_block, kv_slot, scale_block, scale_slot, scale, lead_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
         )  # fmt: skip
         number = (group_base + token + GROUP_ROWS * slot) * (KV_HEADS * HEADS) + head * HEADS + row % HEADS_PAD
         _store_partial(partial_outputs, partial_weights, number, output, weight, used, DIM, DIM_PAD)
@@ -216,7 +217,7 @@ def _decode_kernel(
             q + (unit.to(tl.int64) * q_token + row * q_head)[:, None] + dim[None, :], used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + unit).to(tl.int64) * table_row,
             shared + (place - start) * TILE, tl.minimum(shared + until * TILE, context),
-            kv_block, kv_slot, scale_block, scale_slot, scale, own_rows, DIM, DIM_PAD, PAGE, TILE, STAGES,
+            kv_block, kv_slot, scale_block, scale_slot, scale, own_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
         )  # fmt: skip
         whole = (shared == 0) & (place == start) & (until == tiles)
         if whole:
@@ -250,7 +251,7 @@ def _attend(
     DIM_PAD: tl.constexpr,
     PAGE: tl.constexpr,
     TILE: tl.constexpr,
-    STAGES: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     """Attention of ROWS queries to tokens [begin, end) of a block table, and its log2-sum-exp2 per row.
 
@@ -265,14 +266,14 @@ def _attend(
     total = tl.zeros([ROWS, DIM_PAD], tl.float32)
     peak = tl.full([ROWS], float("-inf"), tl.float32)
     weight = tl.zeros([ROWS], tl.float32)
-    block = _block(table, begin, end, PAGE, TILE)
-    for first in tl.range(begin, end, TILE, num_stages=STAGES):
+    # Tiles wait for their block numbers, which are loaded as far ahead of them as they are of their use.
+    for first in tl.range(begin, end, TILE, num_stages=2 * AHEAD + 1):
         token = first + tl.arange(0, TILE)
         inside = token < end
         present = inside[:, None] & (dim < DIM)[None, :]
+        block = tl.load(table + token // PAGE, mask=inside, other=0).to(tl.int64)
         at = block * kv_block + token % PAGE * kv_slot
         scale_at = block * scale_block + token % PAGE * scale_slot
-        block = _block(table, first + TILE, end, PAGE, TILE)  # a tile ahead: its latency is hidden
         key = tl.load(keys + at[:, None] + dim[None, :], mask=present, other=0.0).to(query.dtype)
         scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
         if key_scales is not None:
@@ -290,16 +291,6 @@ def _attend(
     if value_scales is not None:
         total /= _FP8_MAX
     return total / weight[:, None], peak + tl.log2(weight)
-
-
-@triton.jit
-def _block(table, first, end, PAGE: tl.constexpr, TILE: tl.constexpr):
-    """The blocks of tokens [first, first + TILE): one where a tile lies within a page, else one for each token."""
-    if PAGE % TILE == 0:
-        return tl.load(table + first // PAGE, mask=first < end, other=0).to(tl.int64)
-    else:
-        token = first + tl.arange(0, TILE)
-        return tl.load(table + token // PAGE, mask=token < end, other=0).to(tl.int64)
 
 
 @triton.jit

@@ -1,6 +1,6 @@
 """Chooses each step's tokens. Owns the sampling parameters of all rows, on the device and on the host.
 
-The host's copy decides which work a batch needs, so that an all-greedy batch costs one argmax and nobody waits for the
+The host's copy decides which work a step needs, so that an all-greedy step costs one argmax and nobody waits for the
 device. A draw depends on the row's seed and the token's position only: never on batch-mates or on the row.
 """
 
@@ -13,13 +13,13 @@ from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.kernels import sampling
+from thothy_ai.kernels.sampling import Column, Step, Work
 
 _COLDEST = 1e-5  # below it a softmax is an argmax in float32, and dividing by it may overflow
-_LIKELIEST = (256, 4096)  # what top-k, top-p and min-p leave is mostly among so many; only if not, more are looked at
-_ROWS_AT_ONCE = 32  # draws keep many temporaries of a whole vocabulary, so not all rows at once
-_COPIED_BYTES = 16  # a logit: penalized, its mask spread out, masked, picked
-_DRAWN_BYTES = 100  # a logit of a filtered draw; measured: 97, mostly Philox's 64-bit words
-_GREEDY = SamplingParams()
+_COPIED_BYTES = 16  # a logit on the CPU: penalized, its mask spread out, masked, picked
+_DRAWN_BYTES = 100  # a logit of a filtered draw there; measured: 97, mostly Philox's 64-bit words
+_DRAWN_AT_ONCE = 32
+_SCRATCH_BYTES = 260  # a row on a GPU
 
 
 class Sampler:
@@ -28,18 +28,31 @@ class Sampler:
     def __init__(self, max_rows: int, vocab_size: int, device: torch.device) -> None:
         self._vocab_size = vocab_size
         self._device = device
-        self._params = [_GREEDY] * max_rows
-        self._changed: dict[int, tuple[list[float], list[int]]] = {}
-        # columns: temperature, top_p, min_p, repetition_penalty / seed, top_k
-        self._floats = torch.ones(max_rows, 4, dtype=torch.float32, device=device)
-        self._ints = torch.zeros(max_rows, 2, dtype=torch.int64, device=device)
+        self._choose = _chooser(max_rows, device)
+        self._table = torch.zeros(max_rows, sampling.COLUMNS, dtype=torch.float64, device=device)
+        self._table[:, Column.PENALTY] = 1.0
+        self._changed: dict[int, list[float]] = {}
+        self._unfiltered: set[int] = set()
+        self._filtered: set[int] = set()
+        self._penalized: set[int] = set()
 
     def set_row(self, row: int, params: SamplingParams, seed: int) -> None:
         """Give a row to a sequence; the device learns of it with the next `sample`."""
-        top_k = min(params.top_k or self._vocab_size, self._vocab_size)
-        floats = [params.temperature, params.top_p, params.min_p, params.repetition_penalty]
-        self._params[row] = params
-        self._changed[row] = (floats, [seed, top_k])
+        kind = _kind(params)
+        _include(self._unfiltered, row, kind == sampling.UNFILTERED)
+        _include(self._filtered, row, kind == sampling.FILTERED)
+        _include(self._penalized, row, params.repetition_penalty != 1.0)
+        values = {
+            Column.TEMPERATURE: params.temperature,
+            Column.TOP_P: params.top_p,
+            Column.MIN_P: params.min_p,
+            Column.PENALTY: params.repetition_penalty,
+            Column.SEED_LOW: seed & 0xFFFF_FFFF,
+            Column.SEED_HIGH: seed >> 32,
+            Column.TOP_K: min(params.top_k or self._vocab_size, self._vocab_size),
+            Column.KIND: kind,
+        }
+        self._changed[row] = [values[column] for column in Column]
 
     def sample(
         self,
@@ -47,89 +60,78 @@ class Sampler:
         rows: Tensor,
         positions: Tensor,
         token_ids: Tensor,
-        known: Tensor,
         bitmask: Tensor | None,
-        members: Sequence[int] | None = None,
+        members: Sequence[int],
     ) -> Tensor:
         """Choose one token for each member of a step; returns [R] int64.
 
-        Args: logits [R, V] float32 (not changed), rows [R] int64, positions [R] int64 of the tokens to be drawn,
-        token_ids [max_rows, L] int64, known [R] int64 how many of a row's are real, bitmask [R, ceil(V / 32)] int32
-        with a bit set for each allowed token. `members` are the rows as the host knows them; without them they are
-        read back from the device.
+        Args: logits [R, V] (not changed), rows [R] int64, positions [R] int64 of the tokens to be drawn, token_ids
+        [max_rows, L] int32 of which each row's first `positions` are real, bitmask [R, ceil(V / 32)] int32 on the host
+        with a bit set for each allowed token. `members` are the rows as the host knows them.
         """
-        self._send()
-        params = [self._params[row] for row in (rows.tolist() if members is None else members)]
-        logits = self._penalized(logits, rows, token_ids, known, params)
-        if bitmask is not None:
-            logits = sampling.apply_bitmask(logits, bitmask)
-        chosen = logits.argmax(dim=-1)
-        for draw, wanted in ((self._draw, _is_unfiltered), (self._draw_filtered, _is_filtered)):
-            if (members_wanted := self._where(params, wanted)) is not None:
-                for picked in members_wanted.split(_ROWS_AT_ONCE):
-                    chosen[picked] = draw(logits[picked], rows[picked], positions[picked])
-        return chosen
+        self._send_changed()
+        allowed = None if bitmask is None else self._send(bitmask)
+        step = Step(logits, rows, positions, token_ids, allowed, self._table)
+        return self._choose(step, self._work(members))
 
     @staticmethod
-    def workspace_bytes(max_rows: int, vocab_size: int) -> int:
-        """Most device bytes that `sample` takes beside its logits: their changed copies, and the draws' temporaries."""
-        return vocab_size * (max_rows * _COPIED_BYTES + min(max_rows, _ROWS_AT_ONCE) * _DRAWN_BYTES)
+    def workspace_bytes(max_rows: int, vocab_size: int, device_type: str = "cpu") -> int:
+        """Most device bytes that `sample` takes beside its logits.
 
-    def _send(self) -> None:
-        """One transfer for the floats of changed rows, one for their integers."""
+        On a CPU those are changed copies of the logits and the draws' temporaries; on a GPU a bit for each token that
+        is allowed, one for each that was seen, and scratch.
+        """
+        if device_type == "cuda":
+            return max_rows * (2 * 4 * -(-vocab_size // 32) + _SCRATCH_BYTES)
+        return vocab_size * (max_rows * _COPIED_BYTES + min(max_rows, _DRAWN_AT_ONCE) * _DRAWN_BYTES)
+
+    def _work(self, members: Sequence[int]) -> Work:
+        """Sets keep rows that nobody has any more; members are what counts."""
+        filtered = _has_any(self._filtered, members)
+        return Work(
+            unfiltered=_has_any(self._unfiltered, members),
+            filtered=filtered,
+            others=not (filtered and self._filtered.issuperset(members)),
+            penalized=_has_any(self._penalized, members),
+        )
+
+    def _send_changed(self) -> None:
+        """One transfer for the parameters of all changed rows."""
         if not self._changed:
             return
-        index = torch.tensor(list(self._changed), dtype=torch.int64).to(self._device, non_blocking=True)
-        floats, ints = zip(*self._changed.values(), strict=True)
-        self._floats[index] = torch.tensor(floats, dtype=torch.float32).to(self._device, non_blocking=True)
-        self._ints[index] = torch.tensor(ints, dtype=torch.int64).to(self._device, non_blocking=True)
+        table = torch.tensor([(row, *values) for row, values in self._changed.items()], dtype=torch.float64)
+        sent = self._send(table)
+        self._table[sent[:, 0].to(torch.int64)] = sent[:, 1:]
         self._changed.clear()
 
-    def _where(self, params: Sequence[SamplingParams], wanted: Callable[[SamplingParams], bool]) -> Tensor | None:
-        """Indices of the members that want it [n] int64, or None."""
-        indices = [index for index, of_member in enumerate(params) if wanted(of_member)]
-        return torch.tensor(indices, dtype=torch.int64).to(self._device, non_blocking=True) if indices else None
-
-    def _penalized(
-        self, logits: Tensor, rows: Tensor, token_ids: Tensor, known: Tensor, params: Sequence[SamplingParams]
-    ) -> Tensor:
-        picked = self._where(params, _is_penalized)
-        if picked is None:
-            return logits
-        row, count = rows[picked], known[picked]
-        longest = token_ids.shape[1] if logits.is_cuda else int(count.max())  # asking a GPU would wait for it
-        penalty = self._floats[row, 3]
-        scores = sampling.penalize_repetition(logits[picked], token_ids[row, :longest], count, penalty)
-        return logits.index_copy(0, picked, scores)
-
-    def _draw(self, logits: Tensor, rows: Tensor, positions: Tensor) -> Tensor:
-        return sampling.sample_unfiltered(logits, self._floats[rows, 0], self._ints[rows, 0], positions)
-
-    def _draw_filtered(self, logits: Tensor, rows: Tensor, positions: Tensor) -> Tensor:
-        """On a CPU look at the likeliest tokens first: sorting a whole vocabulary costs more than the rest."""
-        tokens = torch.empty_like(rows)
-        open_ = torch.arange(len(rows), device=self._device)
-        for width in () if logits.is_cuda else (few for few in _LIKELIEST if few < self._vocab_size):
-            tokens[open_], complete = self._filtered(logits[open_], rows[open_], positions[open_], width)
-            open_ = open_[~complete]
-            if not len(open_):
-                return tokens
-        tokens[open_], _ = self._filtered(logits[open_], rows[open_], positions[open_], self._vocab_size)
-        return tokens
-
-    def _filtered(self, logits: Tensor, rows: Tensor, positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        temperature, top_p, min_p, _ = self._floats[rows].unbind(1)
-        seeds, top_k = self._ints[rows].unbind(1)
-        return sampling.sample_filtered(logits, temperature, top_k, top_p, min_p, seeds, positions, width)
+    def _send(self, values: Tensor) -> Tensor:
+        """On the device, without waiting for it: torch hands pinned memory out again only after the copy is done."""
+        pinned = values.pin_memory() if self._device.type == "cuda" else values
+        return pinned.to(self._device, non_blocking=True)
 
 
-def _is_penalized(params: SamplingParams) -> bool:
-    return params.repetition_penalty != 1.0
+def _chooser(max_rows: int, device: torch.device) -> Callable[[Step, Work], Tensor]:
+    """Triton's kernels on a GPU, plain torch elsewhere."""
+    if device.type != "cuda":
+        return sampling.choose
+    from thothy_ai.kernels.sampling_triton import TritonChooser  # noqa: PLC0415  triton is where a GPU is
+
+    return TritonChooser(max_rows, device)
 
 
-def _is_filtered(params: SamplingParams) -> bool:
-    return params.temperature >= _COLDEST and bool(params.top_k or params.top_p < 1.0 or params.min_p)
+def _kind(params: SamplingParams) -> int:
+    if params.temperature < _COLDEST:
+        return sampling.GREEDY
+    filtered = params.top_k or params.top_p < 1.0 or params.min_p
+    return sampling.FILTERED if filtered else sampling.UNFILTERED
 
 
-def _is_unfiltered(params: SamplingParams) -> bool:
-    return params.temperature >= _COLDEST and not _is_filtered(params)
+def _include(rows: set[int], row: int, wanted: bool) -> None:
+    if wanted:
+        rows.add(row)
+    else:
+        rows.discard(row)
+
+
+def _has_any(rows: set[int], members: Sequence[int]) -> bool:
+    return bool(rows) and not rows.isdisjoint(members)

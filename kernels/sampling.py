@@ -6,22 +6,129 @@ is a Gumbel-max over what survives, with noise that depends on (seed, position, 
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from thothy_ai.kernels.philox import token_words, vocabulary_words
 
+GREEDY, UNFILTERED, FILTERED = range(3)  # kinds of rows: the highest score, a draw from all tokens, or from some
+COLUMNS = 8
+
 _NEVER = float("-inf")
 _BELOW_ONE = 1.0 - 2.0**-24
+_LIKELIEST = (256, 4096)  # what top-k, top-p and min-p leave is mostly among so many; only if not, more are looked at
+_ROWS_AT_ONCE = 32  # draws keep many temporaries of a whole vocabulary, so not all rows at once
+
+
+class Column(IntEnum):
+    """Columns of the table of the rows' parameters [max_rows, COLUMNS] float64, which holds each of them exactly.
+
+    `TOP_K` is the vocabulary's size for none; a seed in [0, 2**63) is cut in two 32-bit halves.
+    """
+
+    TEMPERATURE = 0
+    TOP_P = 1
+    MIN_P = 2
+    PENALTY = 3
+    SEED_LOW = 4
+    SEED_HIGH = 5
+    TOP_K = 6
+    KIND = 7
+
+
+class Step(NamedTuple):
+    """What the R members of a step choose their tokens from, all on one device.
+
+    `logits` [R, V] of any floating-point type, never changed; `rows` [R] int64 into `token_ids` [rows, L] int32 and
+    `table` [rows, COLUMNS] float64; `positions` [R] int64 of the tokens to be chosen, so that a row's first so many are
+    real; `bitmask` [R, ceil(V / 32)] int32 with a bit set for each allowed token, lowest first, or None.
+    """
+
+    logits: Tensor
+    rows: Tensor
+    positions: Tensor
+    token_ids: Tensor
+    bitmask: Tensor | None
+    table: Tensor
+
+
+class Work(NamedTuple):
+    """Which kinds of rows a step has at all, so that nothing is launched for none; the table says which is which."""
+
+    unfiltered: bool
+    filtered: bool
+    others: bool  # rows that are not filtered: greedy or unfiltered
+    penalized: bool
+
+
+def choose(step: Step, work: Work) -> Tensor:
+    """One token for each member [R] int64: of the same scores the first. It depends on the member alone."""
+    columns = step.table[step.rows]
+    logits = step.logits.to(torch.float32)
+    if work.penalized:
+        logits = _penalized(step, logits, columns[:, Column.PENALTY].to(torch.float32))
+    if step.bitmask is not None:
+        logits = apply_bitmask(logits, step.bitmask)
+    chosen = logits.argmax(dim=-1)
+    for wanted, kind, draw in ((work.unfiltered, UNFILTERED, _draw), (work.filtered, FILTERED, _draw_filtered)):
+        members = (columns[:, Column.KIND] == kind).nonzero().flatten() if wanted else chosen[:0]
+        for few in members.split(_ROWS_AT_ONCE):
+            chosen[few] = draw(logits[few], columns[few], step.positions[few])
+    return chosen
+
+
+def _penalized(step: Step, logits: Tensor, penalty: Tensor) -> Tensor:
+    members = (penalty != 1).nonzero().flatten()
+    if not len(members):
+        return logits
+    known = step.positions[members]
+    token_ids = step.token_ids[step.rows[members], : int(known.max())]
+    return logits.index_copy(0, members, penalize_repetition(logits[members], token_ids, known, penalty[members]))
+
+
+def _draw(logits: Tensor, columns: Tensor, positions: Tensor) -> Tensor:
+    temperature = columns[:, Column.TEMPERATURE].to(torch.float32)
+    return sample_unfiltered(logits, temperature, _seeds(columns), positions)
+
+
+def _draw_filtered(logits: Tensor, columns: Tensor, positions: Tensor) -> Tensor:
+    """Look at the likeliest tokens first: sorting a whole vocabulary costs more than the rest."""
+    temperature, top_p, min_p = columns[:, : Column.PENALTY].to(torch.float32).unbind(1)
+    top_k, seeds = columns[:, Column.TOP_K].to(torch.int64), _seeds(columns)
+    tokens = torch.empty_like(positions)
+    open_ = torch.arange(len(tokens), device=tokens.device)
+    vocab_size = logits.shape[1]
+    for width in (*(few for few in _LIKELIEST if few < vocab_size), vocab_size):
+        tokens[open_], complete = sample_filtered(
+            logits[open_],
+            temperature[open_],
+            top_k[open_],
+            top_p[open_],
+            min_p[open_],
+            seeds[open_],
+            positions[open_],
+            width,
+        )
+        open_ = open_[~complete]
+        if not len(open_):
+            break
+    return tokens
+
+
+def _seeds(columns: Tensor) -> Tensor:
+    return columns[:, Column.SEED_HIGH].to(torch.int64) << 32 | columns[:, Column.SEED_LOW].to(torch.int64)
 
 
 def penalize_repetition(logits: Tensor, token_ids: Tensor, known: Tensor, penalty: Tensor) -> Tensor:
     """Divide positive logits of tokens seen before by the penalty and multiply negative ones (Keskar et al., 2019).
 
-    Args: logits [R, V], token_ids [R, L] int64, known [R] how many of them count (at least 1), penalty [R].
+    Args: logits [R, V] float32, token_ids [R, L], known [R] how many of them count (at least 1), penalty [R].
     """
     real = torch.arange(token_ids.shape[1], device=logits.device) < known[:, None]
-    seen = torch.where(real, token_ids, token_ids[:, :1])  # the first token counts already
+    seen = torch.where(real, token_ids, token_ids[:, :1]).to(torch.int64)  # the first token counts already
     scores = logits.gather(1, seen)
     factor = penalty[:, None]
     return logits.scatter(1, seen, torch.where(scores < 0, scores * factor, scores / factor))

@@ -45,7 +45,6 @@ def draw(
     rows: list[int] | None = None,
     positions: list[int] | None = None,
     token_ids: Tensor | None = None,
-    known: list[int] | None = None,
     bitmask: Tensor | None = None,
 ) -> list[int]:
     """One step of a fresh sampler."""
@@ -54,15 +53,9 @@ def draw(
     sampler = Sampler(max(rows) + 1, logits.shape[1], CPU)
     for row, of_row, seed in zip(rows, params, seeds, strict=True):
         sampler.set_row(row, of_row, seed)
-    tokens = torch.zeros(max(rows) + 1, 8, dtype=torch.int64) if token_ids is None else token_ids
-    chosen = sampler.sample(
-        logits,
-        torch.tensor(rows),
-        torch.tensor(positions or [3] * count),
-        tokens,
-        torch.tensor(known or [1] * count),
-        bitmask,
-    )
+    tokens = torch.zeros(max(rows) + 1, 8, dtype=torch.int32) if token_ids is None else token_ids
+    at = torch.tensor(positions or [3] * count)
+    chosen = sampler.sample(logits, torch.tensor(rows), at, tokens, bitmask, members=rows)
     assert chosen.dtype == torch.int64
     return chosen.tolist()
 
@@ -135,9 +128,10 @@ def test_repetition_penalty_is_that_of_transformers() -> None:
 def test_penalty_counts_what_a_row_holds_and_touches_no_other_row() -> None:
     logits = torch.zeros(2, 10)
     logits[:, 4], logits[:, 6] = 2.0, 1.5
-    token_ids = torch.full((4, 8), 4)
+    token_ids = torch.full((4, 8), 4, dtype=torch.int32)
+    token_ids[:, 2:] = 6
     penalized = SamplingParams(repetition_penalty=2.0)
-    chosen = draw(logits, [penalized, SamplingParams()], [0, 0], rows=[3, 1], token_ids=token_ids, known=[2, 2])
+    chosen = draw(logits, [penalized, SamplingParams()], [0, 0], rows=[3, 1], token_ids=token_ids, positions=[2, 2])
     assert chosen == [6, 4]
     assert logits[0, 4] == 2.0, "the step's logits are not changed"
 
@@ -231,11 +225,11 @@ def test_position_and_seed_change_the_draw() -> None:
 def test_a_row_that_changes_hands_takes_the_new_parameters() -> None:
     logits = random_logits(1, seed=6)
     sampler = Sampler(2, VOCAB, CPU)
-    one, three, tokens = torch.tensor([1]), torch.tensor([3]), torch.zeros(2, 4, dtype=torch.int64)
+    one, three, tokens = torch.tensor([1]), torch.tensor([3]), torch.zeros(2, 4, dtype=torch.int32)
     sampler.set_row(1, SamplingParams(temperature=3.0), 8)
-    hot = sampler.sample(logits, one, three, tokens, one, None)
+    hot = sampler.sample(logits, one, three, tokens, None, members=[1])
     sampler.set_row(1, SamplingParams(), 0)
-    cold = sampler.sample(logits, one, three, tokens, one, None, members=[1])
+    cold = sampler.sample(logits, one, three, tokens, None, members=[1])
     assert hot.tolist() == draw(logits, [SamplingParams(temperature=3.0)], [8])
     assert cold.tolist() == logits.argmax(-1).tolist()
 

@@ -36,7 +36,7 @@ class Tiling:
     def suited(head_dim: int, dtype: torch.dtype) -> Tiling:
         """What an H200 runs fastest (benchmarks/kernels/prefill_attention.py); float32 has no tensor cores here."""
         if dtype == torch.float32:
-            return Tiling(rows=32, keys=32, warps=4, stages=1)
+            return Tiling(rows=32, keys=16 if head_dim > 128 else 32, warps=8, stages=1)
         if head_dim > 128:
             return Tiling(rows=128, keys=64, warps=8, stages=2)
         return Tiling(rows=128, keys=128, warps=8, stages=2)
@@ -47,14 +47,15 @@ class PrefillAttention:
 
     def __init__(self, shape: AttentionShape, tiling: Tiling | None = None) -> None:
         self._shape = shape
-        self._group = shape.num_heads // shape.num_kv_heads
         tiling = tiling or Tiling.suited(shape.head_dim, shape.dtype)
-        self._tiling = replace(tiling, rows=max(tiling.rows, triton.next_power_of_2(self._group)))
+        self._tiling = replace(tiling, rows=max(tiling.rows, triton.next_power_of_2(shape.heads_per_kv)))
         self._tiles: Tensor | None = None
 
     def plan(self, batch: AttentionBatch) -> None:
         """Send the step's tiles; nothing is sent for a step that only decodes."""
-        tiles = query_tiles(batch.query_lens, batch.kv_lens, batch.num_decode, self._tiling.rows // self._group)
+        tiles = query_tiles(
+            batch.query_lens, batch.kv_lens, batch.num_decode, self._tiling.rows // self._shape.heads_per_kv
+        )
         self._tiles = _to_device(tiles, self._shape.device) if tiles else None
 
     def __call__(self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor) -> None:
@@ -87,7 +88,7 @@ class PrefillAttention:
             batch.block_tables.stride(0),
             shape.scale * math.log2(math.e),
             KV_HEADS=shape.num_kv_heads,
-            GROUP=self._group,
+            HEADS=shape.heads_per_kv,
             DIM=shape.head_dim,
             DIM_PAD=max(16, triton.next_power_of_2(shape.head_dim)),
             PAGE=shape.block_size,
@@ -146,7 +147,7 @@ def _prefill_kernel(
     table_row,
     scale,  # to powers of two
     KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,  # query heads of a KV head
+    HEADS: tl.constexpr,  # query heads of a KV head
     DIM: tl.constexpr,
     DIM_PAD: tl.constexpr,
     PAGE: tl.constexpr,
@@ -164,9 +165,9 @@ def _prefill_kernel(
 
     row = tl.arange(0, ROWS)
     dim = tl.arange(0, DIM_PAD)
-    query = first + row // GROUP
-    used = ((row < ROWS // GROUP * GROUP) & (query < queries))[:, None] & (dim < DIM)[None, :]
-    token, query_head = (start + query).to(tl.int64), head * GROUP + row % GROUP
+    query = first + row // HEADS
+    used = ((row < ROWS // HEADS * HEADS) & (query < queries))[:, None] & (dim < DIM)[None, :]
+    token, query_head = (start + query).to(tl.int64), head * HEADS + row % HEADS
     factor = tl.load(q + (token * q_token + query_head * q_head)[:, None] + dim[None, :], mask=used, other=0.0)
     if _INTERPRETED:  # its dot is wrong on bfloat16
         factor = factor.to(tl.float32)
@@ -174,7 +175,7 @@ def _prefill_kernel(
 
     # The first row of the tile sees the fewest keys; all rows see those of the whole key tiles before.
     seen_by_all = (context - queries + first + 1) // KEYS * KEYS
-    end = tl.minimum(context, context - queries + first + ROWS // GROUP)
+    end = tl.minimum(context, context - queries + first + ROWS // HEADS)
     head = head.to(tl.int64)
     keys, values = keys + head * kv_head, values + head * kv_head
     if key_scales is not None:

@@ -1,0 +1,24 @@
+"""How rows are laid over the threads of a program."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+_ELEMENTS = 16  # a thread's share: two accesses of 16 bytes, of two-byte numbers
+_THREADS = 32
+_MOST_WARPS = 16
+
+
+class RowTile(NamedTuple):
+    """A power of two that holds the row, and the warps that share it."""
+
+    width: int
+    warps: int
+
+
+@cache
+def row_tile(size: int) -> RowTile:
+    """The tile of a row of `size` elements."""
+    width = 1 << (size - 1).bit_length()
+    return RowTile(width, min(_MOST_WARPS, max(1, width // (_ELEMENTS * _THREADS))))

@@ -15,7 +15,6 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.kernels import sampling
 from thothy_ai.kernels.sampling import Column, Step, Work
 
-_COLDEST = 1e-5  # below it a softmax is an argmax in float32, and dividing by it may overflow
 _COPIED_BYTES = 16  # a logit on the CPU: penalized, its mask spread out, masked, picked
 _DRAWN_BYTES = 100  # a logit of a filtered draw there; measured: 97, mostly Philox's 64-bit words
 _DRAWN_AT_ONCE = 32
@@ -38,21 +37,19 @@ class Sampler:
 
     def set_row(self, row: int, params: SamplingParams, seed: int) -> None:
         """Give a row to a sequence; the device learns of it with the next `sample`."""
-        kind = _kind(params)
-        _include(self._unfiltered, row, kind == sampling.UNFILTERED)
-        _include(self._filtered, row, kind == sampling.FILTERED)
-        _include(self._penalized, row, params.repetition_penalty != 1.0)
-        values = {
-            Column.TEMPERATURE: params.temperature,
-            Column.TOP_P: params.top_p,
-            Column.MIN_P: params.min_p,
-            Column.PENALTY: params.repetition_penalty,
-            Column.SEED_LOW: seed & 0xFFFF_FFFF,
-            Column.SEED_HIGH: seed >> 32,
-            Column.TOP_K: min(params.top_k or self._vocab_size, self._vocab_size),
-            Column.KIND: kind,
-        }
-        self._changed[row] = [values[column] for column in Column]
+        made = sampling.parameters(
+            temperature=params.temperature,
+            top_k=params.top_k,
+            top_p=params.top_p,
+            min_p=params.min_p,
+            repetition_penalty=params.repetition_penalty,
+            seed=seed,
+            vocab_size=self._vocab_size,
+        )
+        self._changed[row] = made
+        _include(self._unfiltered, row, made[Column.KIND] == sampling.UNFILTERED)
+        _include(self._filtered, row, made[Column.KIND] == sampling.FILTERED)
+        _include(self._penalized, row, made[Column.PENALTY] != 1.0)
 
     def sample(
         self,
@@ -117,13 +114,6 @@ def _chooser(max_rows: int, device: torch.device) -> Callable[[Step, Work], Tens
     from thothy_ai.kernels.sampling_triton import TritonChooser  # noqa: PLC0415  triton is where a GPU is
 
     return TritonChooser(max_rows, device)
-
-
-def _kind(params: SamplingParams) -> int:
-    if params.temperature < _COLDEST:
-        return sampling.GREEDY
-    filtered = params.top_k or params.top_p < 1.0 or params.min_p
-    return sampling.FILTERED if filtered else sampling.UNFILTERED
 
 
 def _include(rows: set[int], row: int, wanted: bool) -> None:

@@ -17,6 +17,7 @@ from thothy_ai.kernels.philox import token_words, vocabulary_words
 GREEDY, UNFILTERED, FILTERED = range(3)  # kinds of rows: the highest score, a draw from all tokens, or from some
 COLUMNS = 8
 
+_COLDEST = 1e-5  # below it a softmax is an argmax in float32, and dividing by it may overflow
 _NEVER = float("-inf")
 _BELOW_ONE = 1.0 - 2.0**-24
 _LIKELIEST = (256, 4096)  # what top-k, top-p and min-p leave is mostly among so many; only if not, more are looked at
@@ -37,6 +38,31 @@ class Column(IntEnum):
     SEED_HIGH = 5
     TOP_K = 6
     KIND = 7
+
+
+def parameters(
+    *,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    vocab_size: int,
+) -> list[float]:
+    """A row of the table. Filters that are off are 0, 1 and 0; a temperature near 0 is greedy."""
+    filtered = bool(top_k or top_p < 1.0 or min_p)
+    values = {
+        Column.TEMPERATURE: temperature,
+        Column.TOP_P: top_p,
+        Column.MIN_P: min_p,
+        Column.PENALTY: repetition_penalty,
+        Column.SEED_LOW: seed & 0xFFFF_FFFF,
+        Column.SEED_HIGH: seed >> 32,
+        Column.TOP_K: min(top_k or vocab_size, vocab_size),
+        Column.KIND: GREEDY if temperature < _COLDEST else FILTERED if filtered else UNFILTERED,
+    }
+    return [values[column] for column in Column]
 
 
 class Step(NamedTuple):

@@ -44,7 +44,10 @@ FILTERING = Tile(lines=1024, line=8, warps=32)
 class TritonChooser:
     """`choose` for steps of at most `max_rows` members on one GPU, and the scratch memory it needs."""
 
-    def __init__(self, max_rows: int, device: torch.device) -> None:
+    def __init__(
+        self, max_rows: int, device: torch.device, choosing: Tile = CHOOSING, filtering: Tile = FILTERING
+    ) -> None:
+        self._choosing, self._filtering = choosing, filtering
         self._values = torch.empty(max_rows, _PARTS, dtype=torch.float32, device=device)
         self._tokens = torch.empty(max_rows, _PARTS, dtype=torch.int32, device=device)
         self._arrived = torch.zeros(max_rows, dtype=torch.int32, device=device)
@@ -59,12 +62,13 @@ class TritonChooser:
         if work.others:
             self._choose(chosen, step, seen, noise=work.unfiltered)
         if work.filtered:
-            _choose_filtered(chosen, step, seen)
+            self._choose_filtered(chosen, step, seen)
         return chosen
 
     def _choose(self, chosen: Tensor, step: Step, seen: Tensor | None, *, noise: bool) -> None:
         members, vocab_size = step.logits.shape
-        tiles = triton.cdiv(vocab_size, CHOOSING.tokens)
+        tile = self._choosing
+        tiles = triton.cdiv(vocab_size, tile.tokens)
         tiles_each = triton.cdiv(tiles, min(_PARTS, triton.cdiv(_PROGRAMS, members)))
         choose_kernel[(members, triton.cdiv(tiles, tiles_each))](
             chosen,
@@ -75,10 +79,15 @@ class TritonChooser:
             tiles_each,
             NOISE=noise,
             PARTS=_PARTS,
-            LINES=CHOOSING.lines,
-            LINE=CHOOSING.line,
-            num_warps=CHOOSING.warps,
+            LINES=tile.lines,
+            LINE=tile.line,
+            num_warps=tile.warps,
         )
+
+    def _choose_filtered(self, chosen: Tensor, step: Step, seen: Tensor | None) -> None:
+        tile = self._filtering
+        arguments = _row_arguments(step, seen)
+        filtered_kernel[(len(chosen),)](chosen, *arguments, LINES=tile.lines, LINE=tile.line, num_warps=tile.warps)
 
 
 def seen_tokens(step: Step) -> Tensor:
@@ -95,12 +104,6 @@ def seen_tokens(step: Step) -> Tensor:
 def words_of(vocab_size: int) -> int:
     """32-bit words of a bit for each token."""
     return -(-vocab_size // 32)
-
-
-def _choose_filtered(chosen: Tensor, step: Step, seen: Tensor | None) -> None:
-    filtered_kernel[(len(chosen),)](
-        chosen, *_row_arguments(step, seen), LINES=FILTERING.lines, LINE=FILTERING.line, num_warps=FILTERING.warps
-    )
 
 
 def _row_arguments(step: Step, seen: Tensor | None) -> tuple[Tensor | int | None, ...]:

@@ -1,4 +1,4 @@
-"""Kombu's Redis transport, with a channel that an unreadable list element cannot break."""
+"""Kombu's Redis transport, which neither an unreadable list element nor a Redis that is full can break."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from kombu.transport import redis
+from redis.exceptions import ResponseError
 
 from thothy_ai.metrics import worker as metrics
 
@@ -31,6 +32,10 @@ class Channel(redis.Channel):
 
 
 class Transport(redis.Transport):
-    """The Redis transport with our channel."""
+    """The Redis transport with our channel. A refused write (disk or memory full) passes, as a lost line does.
+
+    To kombu it is an error of the channel, and Celery would end the worker on it, with all that it has in flight.
+    """
 
     Channel = Channel
+    connection_errors = (*redis.Transport.connection_errors, ResponseError)

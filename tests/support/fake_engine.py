@@ -2,7 +2,7 @@
 
 ok       an artifact            retry    refused by the validator, until `answers` says otherwise
 hang     nothing, until aborted long     PromptTooLongError          bad      GrammarError
-broken   EngineError            lost     EngineLostError             draining EngineDrainingError at submit
+broken   EngineError            lost     EngineLostError, a new life  cut      EngineLostError, the same life
 """
 
 from __future__ import annotations
@@ -22,18 +22,27 @@ from thothy_ai.engine.errors import (
     PromptTooLongError,
 )
 
-ERRORS = {"long": PromptTooLongError, "bad": GrammarError, "broken": EngineError, "lost": EngineLostError}
+ERRORS = {
+    "long": PromptTooLongError,
+    "bad": GrammarError,
+    "broken": EngineError,
+    "lost": EngineLostError,
+    "cut": EngineLostError,
+}
 
 
 class FakeGeneration:
-    def __init__(self, request: GenerationRequest, delay: float) -> None:
+    def __init__(self, request: GenerationRequest, client: FakeClient) -> None:
         self.id = request.id
         self._aborted = asyncio.Event()
-        self._delay = delay
+        self._client = client
+        self._delay = client.delay
         self.request = request
 
     async def result(self) -> GenerationResult:
         word = self.request.messages[0].content.split()[0]
+        if word == "lost":
+            self._client.renew()
         if error := ERRORS.get(word):
             raise error(f"{word} it is")
         if word == "hang" or self._delay:
@@ -90,7 +99,7 @@ class FakeClient:
         if self.draining:
             raise EngineDrainingError("draining")
         self.submitted.append(request)
-        return FakeGeneration(request, self.delay)
+        return FakeGeneration(request, self)
 
     async def close(self) -> None:
         pass

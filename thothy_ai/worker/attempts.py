@@ -6,9 +6,10 @@ import asyncio
 import json
 import logging
 import random
+import time
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -28,9 +29,10 @@ from thothy_ai.jobs.registry import AnyKind, UnknownKindError
 from thothy_ai.settings import Settings
 from thothy_ai.worker import follow_ups, outcomes
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.lane import Lane
+from thothy_ai.worker.ledger import Ledger
 from thothy_ai.worker.outcomes import NOTHING, Finish, Retry, Usage
 from thothy_ai.worker.residency import Residency
+from thothy_ai.worker.suspects import LONE_DEATHS, until_alone
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.client import EngineClient, Generation
@@ -38,7 +40,7 @@ if TYPE_CHECKING:  # the client's module is only needed where a client is made
 logger = logging.getLogger(__name__)
 
 ABORT_SECONDS = 2.0  # for an aborted generation to say what it cost
-SUSPECT_DEATHS = 2  # a job in flight at so many engine deaths runs alone
+MOST_FREE_TRIES = 20  # connections lost after so many attempts that were nobody's fault are held against the job
 REFUSALS = (PromptTooLongError, GrammarError, InvalidRequestError)
 
 
@@ -62,12 +64,14 @@ class Prepared:
 class Attempts:
     """Runs attempts; keeps nothing of them. Judging is work for a processor, and runs in `judges`."""
 
-    def __init__(self, settings: Settings, client: EngineClient, residency: Residency, judges: Executor) -> None:
+    def __init__(
+        self, settings: Settings, ledger: Ledger, client: EngineClient, residency: Residency, judges: Executor
+    ) -> None:
         self._settings = settings
+        self._ledger = ledger
         self._client = client
         self._residency = residency
         self._judges = judges
-        self._lane = Lane()
         self._retry = Retry(settings.retry_base_seconds, settings.retry_cap_seconds)
 
     async def run(self, claim: Claim) -> Finish:
@@ -79,8 +83,9 @@ class Attempts:
         except (ValidationError, InvalidRequestError) as error:
             return outcomes.hopeless(claim, "invalid_job", _first_line(error))
         try:
-            async with self._lane.alone() if claim.engine_deaths >= SUSPECT_DEATHS else self._lane.shared():
-                return await self._generate(claim, prepared)
+            if claim.engine_deaths >= LONE_DEATHS:
+                await until_alone(self._ledger, claim)
+            return await self._generate(claim, prepared)
         except asyncio.CancelledError:
             raise StoppedError(NOTHING) from None
 
@@ -101,14 +106,22 @@ class Attempts:
             result = await self._result(generation)
             crash_point("after_engine")
         except EngineLostError as error:
-            self._residency.doubt()
-            return outcomes.engine_died(claim, str(error), Usage(session_id))
+            return await self._lost(claim, str(error), Usage(session_id))
         except EngineError as error:
             return self._refused(claim, error)
+        answered_at = time.monotonic()
         usage = Usage.of(result, session_id)
         if result.finish_reason is FinishReason.ABORTED:
             return outcomes.released(claim, "engine_aborted", usage=usage)
-        return await self._judged(claim, prepared, result, usage)
+        return replace(await self._judged(claim, prepared, result, usage), answered_at=answered_at)
+
+    async def _lost(self, claim: Claim, detail: str, usage: Usage) -> Finish:
+        """Its engine died under it, or only the connection to it broke."""
+        if not await self._residency.outlived(usage.engine_session_id):
+            return outcomes.engine_died(claim, detail, usage)
+        if claim.attempt - claim.failures > MOST_FREE_TRIES:
+            return self.failed(claim, "connection_lost", detail, usage)
+        return outcomes.released(claim, "connection_lost", detail, usage)
 
     def _refused(self, claim: Claim, error: EngineError) -> Finish:
         if isinstance(error, REFUSALS):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from thothy_ai.worker import outcomes
@@ -28,6 +28,7 @@ class Flight:
     fate: Fate | None = None
     task: asyncio.Task[None] | None = None
     landing: bool = False  # its outcome is known, and being written
+    landed: asyncio.Event = field(default_factory=asyncio.Event)  # its outcome is written
 
     def stop(self, fate: Fate) -> None:
         """Tell it to stop, unless its outcome is already being written."""

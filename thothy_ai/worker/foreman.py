@@ -1,7 +1,7 @@
 """`Foreman`: one thread with one asyncio loop; owns every job in flight.
 
-    hints ──gather──▶ claim ──▶ a flight each: lane ▸ engine ▸ judge ──gather──▶ finish, commit ──▶ done
-                                    ▲ one heartbeat for all: cancelled, expired and fenced flights are stopped
+    hints ──▶ intake: gather, claim ──▶ a flight each: engine ▸ judge ──gather──▶ finish, commit ──▶ done
+                                            ▲ one heartbeat for all: cancelled, expired and fenced flights are stopped
 
 Other threads call `hand_over`, `drain` and `join`; completions leave through `on_done`, on the foreman's thread.
 """
@@ -28,6 +28,7 @@ from thothy_ai.worker.gather import Gather
 from thothy_ai.worker.heart import Heart
 from thothy_ai.worker.hints import Hint
 from thothy_ai.worker.insist import insist
+from thothy_ai.worker.intake import Intake
 from thothy_ai.worker.ledger import Ledger, is_unstorable
 from thothy_ai.worker.outcomes import Finish
 from thothy_ai.worker.residency import Residency
@@ -62,13 +63,10 @@ class Foreman:
         self._loop = asyncio.new_event_loop()
         self._hints: Gather[Hint] = Gather(self._loop, LINGER_SECONDS, MOST_AT_ONCE)
         self._landed: Gather[tuple[Flight, Finish]] = Gather(self._loop, LINGER_SECONDS, MOST_AT_ONCE)
-        self._waiting: set[Hint] = set()  # taken from the box, not claimed yet
         self._flights: set[Flight] = set()
         self._deadline: asyncio.Future[float] = self._loop.create_future()  # how long a drain may take
         self._hurry = False
         self._changed = asyncio.Event()  # a flight has landed, or a drain is to hurry
-        self._claiming: asyncio.Task[None] | None = None
-        self._claim_lock = asyncio.Lock()  # a claim is not to be cut off between its commit and its answer
         self._thread = threading.Thread(target=self._run, name="foreman", daemon=True)
 
     def start(self) -> None:
@@ -103,17 +101,19 @@ class Foreman:
         client = self._connect(self._settings.require_engine_url())
         residency = Residency(client, ledger, self._settings.heartbeat_seconds)
         judges = ThreadPoolExecutor(1, thread_name_prefix="judge")
-        heart = Heart(self._settings, ledger, residency, self._flights, self._held)
-        attempts = Attempts(self._settings, client, residency, judges)
+        attempts = Attempts(self._settings, ledger, client, residency, judges)
+        intake = Intake(self._hints, ledger, residency, lambda claim: self._take_off(claim, attempts), self._on_done)
+        heart = Heart(self._settings, ledger, residency, self._flights, intake.held)
         try:
             async with asyncio.TaskGroup() as group:
-                self._claiming = group.create_task(self._claim_forever(ledger, residency, attempts))
+                group.create_task(intake.run())
                 others = [
                     group.create_task(self._finish_forever(ledger)),
                     group.create_task(heart.run()),
+                    group.create_task(heart.watch()),
                     group.create_task(residency.run()),
                 ]
-                await self._drained()
+                await self._drained(intake)
                 for task in others:
                     task.cancel()
         finally:
@@ -123,34 +123,14 @@ class Foreman:
                     await ledger.close()
             judges.shutdown(wait=False, cancel_futures=True)
 
-    # Claims.
+    # Flights.
 
-    async def _claim_forever(self, ledger: Ledger, residency: Residency, attempts: Attempts) -> None:
-        while True:
-            hints = await self._hints.take()
-            self._waiting.update(hints)
-            await residency.ready()
-            async with self._claim_lock:
-                await self._claim(hints, ledger, attempts)
-
-    async def _claim(self, hints: list[Hint], ledger: Ledger, attempts: Attempts) -> None:
-        claims = await insist("claim", lambda: ledger.claim(hints))
-        crash_point("after_claim")
-        self._waiting.difference_update(hints)
-        self._drop_stale(set(hints) - {claim.hint for claim in claims})
-        for claim in claims:
-            self._take_off(claim, attempts)
-
-    def _drop_stale(self, stale: set[Hint]) -> None:
-        if stale:
-            metrics.STALE_CLAIMS.inc(len(stale))
-            self._on_done(list(stale))
-
-    def _take_off(self, claim: Claim, attempts: Attempts) -> None:
+    def _take_off(self, claim: Claim, attempts: Attempts) -> Flight:
         flight = Flight(claim)
         self._flights.add(flight)
         metrics.IN_FLIGHT.set(len(self._flights))
         flight.task = self._loop.create_task(self._fly(flight, attempts))
+        return flight
 
     async def _fly(self, flight: Flight, attempts: Attempts) -> None:
         try:
@@ -166,9 +146,6 @@ class Foreman:
             self._land([flight])
         else:
             self._landed.put([(flight, finish)])
-
-    def _held(self) -> list[Hint]:
-        return [*self._waiting, *self._hints.waiting()]
 
     # Finishes.
 
@@ -204,6 +181,8 @@ class Foreman:
         self._flights.difference_update(flights)
         metrics.IN_FLIGHT.set(len(self._flights))
         self._changed.set()
+        for flight in flights:
+            flight.landed.set()
         self._on_done([flight.claim.hint for flight in flights])
 
     # The end.
@@ -215,21 +194,14 @@ class Foreman:
             self._hurry = True
             self._changed.set()
 
-    async def _drained(self) -> None:
+    async def _drained(self, intake: Intake) -> None:
         seconds = await self._deadline
-        await self._stop_claiming()
+        await intake.stop()
         await self._until_empty(seconds)
         for flight in self._flights:
             flight.stop(Fate.RELEASED)
         self._hurry = False
         await self._until_empty(LAST_WORDS_SECONDS)
-
-    async def _stop_claiming(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
-                await self._claim_lock.acquire()
-        if self._claiming is not None:
-            self._claiming.cancel()
 
     async def _until_empty(self, seconds: float) -> None:
         with suppress(TimeoutError):

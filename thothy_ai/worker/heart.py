@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from uuid import UUID
 
 from thothy_ai.errors import DatabaseError
 from thothy_ai.settings import Settings
 from thothy_ai.worker.flights import Fate, Flight
 from thothy_ai.worker.hints import Hint
-from thothy_ai.worker.ledger import Ledger
+from thothy_ai.worker.ledger import Beat, Ledger
 from thothy_ai.worker.residency import Residency
 
 logger = logging.getLogger(__name__)
 
 HOLD_SECONDS = 60.0  # without an engine messages are kept so long; then other workers get their jobs
+STOPS_SECONDS = 0.5  # between looks at what is to be stopped: a lease needs no such haste
 RETRY_SECONDS = 0.5  # leases run on while Postgres is away: it is told at once when it is back
 
 
@@ -49,6 +52,14 @@ class Heart:
                 logger.warning("no heartbeat: %s", error)
                 pause = min(pause, RETRY_SECONDS)
 
+    async def watch(self) -> None:
+        """Stop what is cancelled or too late, soon, until cancelled."""
+        while True:
+            await asyncio.sleep(STOPS_SECONDS)
+            if self._flights:
+                with suppress(DatabaseError):  # the heartbeat says so
+                    self._stop(await self._ledger.stops())
+
     async def _hold(self) -> None:
         held = self._held()
         if held and self._residency.away_seconds < HOLD_SECONDS:
@@ -60,10 +71,12 @@ class Heart:
             return
         beats = await self._ledger.heartbeat([flight.claim for flight in flights])
         for flight in flights:
-            beat = beats.get((flight.claim.id, flight.claim.attempt))
-            if beat is None:
+            if flight.claim.token not in beats:
                 flight.stop(Fate.FENCED)
-            elif beat.cancel_requested:
-                flight.stop(Fate.CANCELLED)
-            elif beat.expired:
-                flight.stop(Fate.EXPIRED)
+        self._stop(beats)
+
+    def _stop(self, beats: Mapping[tuple[UUID, int], Beat]) -> None:
+        for flight in self._flights:
+            beat = beats.get(flight.claim.token)
+            if beat is not None and (beat.cancel_requested or beat.expired):
+                flight.stop(Fate.CANCELLED if beat.cancel_requested else Fate.EXPIRED)

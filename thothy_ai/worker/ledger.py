@@ -14,7 +14,7 @@ from thothy_ai.db.states import JobState
 from thothy_ai.engine.api import EngineInfo, EngineStats
 from thothy_ai.errors import DatabaseError
 from thothy_ai.settings import Settings
-from thothy_ai.worker.claims import Claim
+from thothy_ai.worker.claims import Answer, Claim
 from thothy_ai.worker.hints import Hint
 from thothy_ai.worker.outcomes import Finish
 
@@ -47,12 +47,23 @@ class Ledger:
         self._worker = worker
         self._engine = make_async_engine(settings, application="worker")
 
-    async def claim(self, hints: Sequence[Hint]) -> list[Claim]:
-        """Take these dispatches, in planned order; those that do not come back are stale."""
-        rows = await self._execute(
-            "claim", worker=self._worker, lease_seconds=self._settings.lease_seconds, **_parallel(hints)
-        )
-        return [Claim(*row) for row in rows]
+    async def claim(self, hints: Sequence[Hint]) -> Answer:
+        """Take those of these dispatches that may run, in planned order; those that do not come back are stale."""
+        return Answer.of(await self._execute("claim", **self._taking(hints)))
+
+    async def claim_suspect(self, hints: Sequence[Hint]) -> Answer | None:
+        """Take one of these suspects if none runs anywhere; None while another worker decides who is next."""
+        with reaching(self._settings):
+            async with self._engine.begin() as connection:
+                turn = (await connection.execute(statement("claim_turn"))).one()
+                if not turn.mine:
+                    return None
+                return Answer.of((await connection.execute(statement("claim_suspect"), self._taking(hints))).all())
+
+    async def neighbours(self, claim: Claim) -> int:
+        """How many jobs run beside this one, in any worker."""
+        [row] = await self._execute("neighbours", id=claim.id)
+        return int(row.jobs)
 
     async def heartbeat(self, claims: Sequence[Claim]) -> dict[tuple[UUID, int], Beat]:
         """Extend the leases of these claims; those that do not come back are no longer ours."""
@@ -63,11 +74,19 @@ class Ledger:
             ids=[claim.id for claim in claims],
             attempts=[claim.attempt for claim in claims],
         )
-        return {(row.id, row.attempt): Beat(row.cancel_requested, row.expired) for row in rows}
+        return _beats(rows)
+
+    async def stops(self) -> dict[tuple[UUID, int], Beat]:
+        """This worker's jobs that should not go on."""
+        return _beats(await self._execute("stops", worker=self._worker))
 
     async def hold(self, hints: Sequence[Hint]) -> None:
         """Say that these messages wait here."""
         await self._execute("hold", **_parallel(hints))
+
+    async def give_back(self, hints: Sequence[Hint]) -> None:
+        """Queue these dispatches again."""
+        await self._execute("dispatch_undo", **_parallel(hints))
 
     async def finish(self, finishes: Sequence[Finish]) -> dict[tuple[UUID, int], JobState]:
         """End these attempts; those that do not come back were no longer ours, and nothing of them is kept."""
@@ -96,11 +115,18 @@ class Ledger:
         """Close all connections."""
         await self._engine.dispose()
 
+    def _taking(self, hints: Sequence[Hint]) -> dict[str, Any]:
+        return {"worker": self._worker, "lease_seconds": self._settings.lease_seconds, **_parallel(hints)}
+
     async def _execute(self, name: str, **parameters: object) -> Sequence[Any]:
         with reaching(self._settings):
             async with self._engine.begin() as connection:
                 done = await connection.execute(statement(name), parameters)
                 return done.all() if done.returns_rows else ()
+
+
+def _beats(rows: Sequence[Any]) -> dict[tuple[UUID, int], Beat]:
+    return {(row.id, row.attempt): Beat(row.cancel_requested, row.expired) for row in rows}
 
 
 def _parallel(hints: Sequence[Hint]) -> dict[str, list[Any]]:

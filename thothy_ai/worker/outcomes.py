@@ -6,7 +6,8 @@ rejected for good                         dead
 refused by the engine, malformed job      dead at once
 fault of the kind or the engine           queued after a delay, failure counted dead when failures are used up
 engine lost                               queued, engine death counted         dead at the third
-shutdown, engine away or draining         queued at once, nothing counted
+shutdown, engine away or draining,
+connection to a living engine lost        queued at once, nothing counted
 cancelled, deadline passed                cancelled, expired
 """
 
@@ -87,6 +88,7 @@ class Finish:
     usage: Usage = NOTHING
     judged: Judged | None = None
     follow_ups: tuple[FollowUp, ...] = ()
+    answered_at: float | None = None  # monotonic: when the engine's result arrived
 
 
 def judged(

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+SILENCE_SECONDS = 10.0  # an engine that is not back by then has died, or might as well have
 
 
 class EngineAwayError(Exception):
@@ -59,6 +60,15 @@ class Residency:
         """The engine was lost under a request: stop claiming and look."""
         self._ready.clear()
         self._doubted.set()
+
+    async def outlived(self, session_id: UUID | None) -> bool:
+        """Whether the engine of this session lives on, though a request on it was lost: only its connection was."""
+        self.doubt()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SILENCE_SECONDS):
+                await self.ready()
+                return session_id is not None and self.session_id == session_id
+        return False
 
     def refuse(self) -> None:
         """The engine takes nothing new: wait for its next life."""

@@ -1,0 +1,30 @@
+-- Takes the first of these suspects, in planned order, unless one runs anywhere (worker/suspects.py). Whoever asks holds
+-- the turn. Returns those that still wait, and the one that was taken with its attempt; others are stale.
+WITH given AS (
+    SELECT id, dispatch_no
+    FROM unnest(CAST(:ids AS uuid[]), CAST(:dispatch_nos AS integer[])) AS hint (id, dispatch_no)
+), free AS (
+    SELECT
+        job.id, dispatch_no, engine_deaths,
+        row_number() OVER (
+            ORDER BY state DESC, priority DESC, deadline ASC NULLS LAST,
+                date_bin('10 minutes', enqueued_at, 'epoch'), source_key, job.id
+        ) AS place
+    FROM job JOIN given USING (id, dispatch_no)
+    WHERE (state = 'dispatched' AND NOT cancel_requested AND (deadline IS NULL OR deadline > now()))
+        OR (state = 'running' AND worker = :worker)  -- claimed before, but the answer never came: it goes first
+), claimed AS (
+    UPDATE job
+    SET state = 'running', attempt = attempt + 1, worker = :worker, started_at = now(),
+        lease_until = now() + make_interval(secs => :lease_seconds), reason = NULL, detail = NULL
+    FROM free
+    WHERE job.id = free.id AND job.dispatch_no = free.dispatch_no AND place = 1
+        AND (state = 'dispatched' AND NOT cancel_requested OR state = 'running' AND worker = :worker)
+        AND NOT EXISTS (
+            SELECT FROM job AS other WHERE other.state = 'running' AND other.engine_deaths > 0 AND other.id <> free.id
+        )
+    RETURNING job.*
+)
+SELECT free.id, free.dispatch_no, attempt, tenant, kind, failures, max_attempts, free.engine_deaths, priority, deadline,
+    source_key, request
+FROM free LEFT JOIN claimed USING (id) LEFT JOIN job_request ON job_id = claimed.id

@@ -1,14 +1,21 @@
-"""Linear layers, in the form that the device multiplies fastest; chosen once, at load."""
+"""Linear layers, in the form that the device multiplies fastest or that holds least; chosen once, at load."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from thothy_ai.kernels.quantize import Quantized, dequantize
+
 _PACKED_FOR_ROWS = 16  # measured: a layout packed for 8 rows or more serves 1 to 512 rows equally well
+_FP8_MULTIPLE = 16  # cuBLAS multiplies fp8 matrices whose sizes are multiples of it
+
+Activations = Tensor | Quantized
 
 
 class Linear(Protocol):
@@ -16,8 +23,16 @@ class Linear(Protocol):
 
     num_bytes: int
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
+        ...
+
+
+class LinearFormat(Protocol):
+    """Makes the layer of weight [out, in] and bias [out] or none, and keeps no reference to a weight it converts."""
+
+    def __call__(self, weight: Tensor, bias: Tensor | None = None, /) -> Linear:
+        """Make the layer."""
         ...
 
 
@@ -28,9 +43,9 @@ class DenseLinear:
         self._weight, self._bias = weight, bias
         self.num_bytes = 0 if shared else _num_bytes(weight, bias)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
-        return functional.linear(x, self._weight, self._bias)
+        return functional.linear(_plain(x, self._weight.dtype), self._weight, self._bias)
 
 
 class PackedLinear:
@@ -41,20 +56,79 @@ class PackedLinear:
         self._bias = bias
         self.num_bytes = _num_bytes(weight, bias)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
+        x = _plain(x, torch.float32)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
         return out
 
 
-def linear(weight: Tensor, bias: Tensor | None = None, *, shared: bool = False) -> Linear:
-    """The layer of weight [out, in] and bias [out]; `shared` says that others hold the weight too (a tied embedding).
+class Fp8Linear:
+    """An fp8 weight with a scale for each output, times activations with a scale for each token (W8A8).
+
+    Both sizes of the weight are multiples of 16. Results have the type that the weight had. `quantize` makes fp8 rows
+    of the weight, and of activations that come as they are.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, quantize: Callable[[Tensor], Quantized]) -> None:
+        self._weight, self._bias, self._dtype = quantize(weight), bias, weight.dtype
+        self._quantize = quantize
+        self._multiply = _scaled_product if weight.is_cuda else _dequantized_product
+        self.num_bytes = _num_bytes(self._weight.values, bias) + self._weight.scales.nbytes
+
+    def __call__(self, x: Activations) -> Tensor:
+        """Multiply."""
+        if isinstance(x, Tensor):
+            x = self._quantize(x)
+        return self._multiply(x, self._weight, self._bias, self._dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8Format:
+    """fp8 where the weight's shape allows it, dense elsewhere. `quantize` is that of the model's operations."""
+
+    quantize: Callable[[Tensor], Quantized]
+
+    def __call__(self, weight: Tensor, bias: Tensor | None = None, /) -> Linear:
+        """Make the layer; beside the weight only its fp8 copy is needed."""
+        if any(size % _FP8_MULTIPLE for size in weight.shape):
+            return linear(weight, bias)
+        return Fp8Linear(weight, bias, self.quantize)
+
+
+def linear(weight: Tensor, bias: Tensor | None = None, /, *, shared: bool = False) -> Linear:
+    """The layer in the weight's own type; `shared` says that others hold the weight too (a tied embedding).
 
     A packed layer holds its own copy and keeps no reference to `weight`.
     """
     if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
         return PackedLinear(weight, bias)
     return DenseLinear(weight, bias, shared=shared)
+
+
+def _scaled_product(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """On the tensor cores; the scales are applied to the sums."""
+    if bias is not None and dtype == torch.float32:  # cuBLAS adds none to float32 results
+        return _scaled_product(x, weight, None, dtype).add_(bias)
+    return torch._scaled_mm(
+        x.values,
+        weight.values.t(),
+        scale_a=x.scales,
+        scale_b=weight.scales.t(),
+        bias=bias,
+        out_dtype=dtype,
+        use_fast_accum=True,
+    )
+
+
+def _dequantized_product(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The same product in float32."""
+    wide = None if bias is None else bias.float()
+    return functional.linear(dequantize(x), dequantize(weight), wide).to(dtype)
+
+
+def _plain(x: Activations, dtype: torch.dtype) -> Tensor:
+    return x if isinstance(x, Tensor) else dequantize(x).to(dtype)
 
 
 def _num_bytes(weight: Tensor, bias: Tensor | None) -> int:

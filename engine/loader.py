@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.errors import InvalidRequestError, ModelLoadError
 from thothy_ai.engine.model_config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.weights.assemble import assemble
+from thothy_ai.engine.weights.formats import WEIGHT_FORMATS
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
 
@@ -30,15 +31,19 @@ class LoadedModel:
     name: str
 
 
-def load_model(path: Path, *, device: torch.device, dtype: torch.dtype, cache_dir: Path | None = None) -> LoadedModel:
+def load_model(
+    path: Path, *, device: torch.device, dtype: torch.dtype, weights: str = "auto", cache_dir: Path | None = None
+) -> LoadedModel:
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
-    `cache_dir` keeps converted GGUF files; None: the user's cache folder.
+    `weights`: "auto" (as `dtype`) or "fp8". `cache_dir` keeps converted GGUF files; None: the user's cache folder.
     """
+    if weights not in WEIGHT_FORMATS:
+        raise InvalidRequestError(f"weights {weights!r} are not supported: {', '.join(WEIGHT_FORMATS)}")
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir())
     config = ModelConfig.from_folder(folder)
     with SafetensorsFolder(folder, device, dtype) as source:
-        model = assemble(config, source)
+        model = assemble(config, source, WEIGHT_FORMATS[weights])
     return LoadedModel(config, model, load_tokenizer(folder), path.stem if path.is_file() else path.resolve().name)
 
 

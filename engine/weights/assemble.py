@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -10,7 +11,9 @@ from torch import Tensor
 from thothy_ai.engine.device import operations_for
 from thothy_ai.engine.linear import Linear, linear
 from thothy_ai.engine.model_config import ModelConfig
-from thothy_ai.engine.models.decoder import Layer, LinearInputs, Model
+from thothy_ai.engine.models.decoder import Layer, Model
+from thothy_ai.engine.weights.formats import WeightFormat, plain
+from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.rope import QKNorm, rotary_table
 
 
@@ -22,28 +25,35 @@ class TensorSource(Protocol):
         ...
 
 
-def assemble(config: ModelConfig, source: TensorSource) -> Model:
-    """The model of `config` with the source's weights."""
-    return _Assembly(config, source).model()
+def assemble(
+    config: ModelConfig, source: TensorSource, weight_format: Callable[[Operations], WeightFormat] = plain
+) -> Model:
+    """The model of `config` with the source's weights, which its layers hold in `weight_format`."""
+    return _Assembly(config, source, weight_format).model()
 
 
 class _Assembly:
-    def __init__(self, config: ModelConfig, source: TensorSource) -> None:
+    def __init__(
+        self, config: ModelConfig, source: TensorSource, weight_format: Callable[[Operations], WeightFormat]
+    ) -> None:
         self._config, self._source = config, source
         self._num_bytes = 0
+        self._embedding = self._vector("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
+        self._operations = operations_for(self._embedding.device)
+        self._format = weight_format(self._operations)
 
     def model(self) -> Model:
-        config = self._config
-        embedding = self._vector("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
-        layers = tuple(self._layer(f"model.layers.{index}.") for index in range(config.num_layers))
-        norm = self._vector("model.norm.weight", config.hidden_size)
-        head = self._head(embedding)
-        rotary = rotary_table(
-            config.rope.inverse_frequencies, config.rope.scaling, config.max_context, embedding.device
-        )
-        operations = operations_for(embedding.device)
+        config, rope = self._config, self._config.rope
         return Model(
-            config, embedding, layers, norm, head, rotary, self._num_bytes, operations, LinearInputs.plain(operations)
+            config=config,
+            embedding=self._embedding,
+            layers=tuple(self._layer(f"model.layers.{index}.") for index in range(config.num_layers)),
+            norm=self._vector("model.norm.weight", config.hidden_size),
+            head=self._head(),
+            rotary=rotary_table(rope.inverse_frequencies, rope.scaling, config.max_context, self._embedding.device),
+            num_bytes=self._num_bytes,
+            operations=self._operations,
+            inputs=self._format.inputs,
         )
 
     def _layer(self, prefix: str) -> Layer:
@@ -71,11 +81,11 @@ class _Assembly:
             query=self._vector(attention + "q_norm.weight", size), key=self._vector(attention + "k_norm.weight", size)
         )
 
-    def _head(self, embedding: Tensor) -> Linear:
+    def _head(self) -> Linear:
         config = self._config
-        if not config.tied_embeddings:
-            return self._merged({"lm_head": config.vocab_size}, config.hidden_size, bias=False)
-        return self._counted(linear(embedding, shared=True))
+        if config.tied_embeddings:
+            return self._counted(linear(self._embedding, shared=True))
+        return self._counted(linear(self._source.tensor("lm_head.weight", config.vocab_size, config.hidden_size)))
 
     def _vector(self, name: str, *shape: int) -> Tensor:
         tensor = self._source.tensor(name, *shape)
@@ -87,7 +97,7 @@ class _Assembly:
         tensor = self._source.tensor
         weight = _joined([tensor(f"{name}.weight", rows, inputs) for name, rows in outputs.items()])
         biases = _joined([tensor(f"{name}.bias", rows) for name, rows in outputs.items()]) if bias else None
-        return self._counted(linear(weight, biases))
+        return self._counted(self._format.projection(weight, biases))
 
     def _counted(self, layer: Linear) -> Linear:
         self._num_bytes += layer.num_bytes

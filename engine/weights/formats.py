@@ -1,0 +1,31 @@
+"""The forms that the weights of a model's layers can have, by the names that options give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from thothy_ai.engine.linear import Fp8Format, LinearFormat, linear
+from thothy_ai.engine.models.decoder import LinearInputs
+from thothy_ai.kernels.operations import Operations
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFormat:
+    """What makes the layers' projections, and what makes that which these multiply. The head stays plain."""
+
+    projection: LinearFormat
+    inputs: LinearInputs
+
+
+def plain(operations: Operations) -> WeightFormat:
+    """Weights in the model's type."""
+    return WeightFormat(linear, LinearInputs.plain(operations))
+
+
+def fp8(operations: Operations) -> WeightFormat:
+    """Weights and activations in fp8, quantized as each weight is loaded."""
+    return WeightFormat(Fp8Format(operations.quantize_fp8), LinearInputs.fp8(operations))
+
+
+WEIGHT_FORMATS: dict[str, Callable[[Operations], WeightFormat]] = {"auto": plain, "fp8": fp8}

@@ -19,7 +19,7 @@ _SEED_LOW, _SEED_HIGH = (tl.constexpr(int(c)) for c in (Column.SEED_LOW, Column.
 _INF = tl.constexpr(float("inf"))
 
 
-@triton.jit(do_not_specialize=["tiles_each"])
+@triton.jit(do_not_specialize=["tiles_each"], do_not_specialize_on_alignment=["rows", "positions"])
 def choose_kernel(
     chosen,  # [R] int64, written where the row is not filtered
     values,  # [max_rows, PARTS] float32, scratch

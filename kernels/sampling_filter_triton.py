@@ -25,7 +25,7 @@ _LOG2_E = tl.constexpr(1.4426950408889634)
 _MOST_READINGS = tl.constexpr(100)  # bounds fall to a fifth each time; only infinite scores could keep them apart
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["rows", "positions"])
 def filtered_kernel(
     chosen,  # [R] int64, written where the row is filtered
     logits,  # [R, V]
@@ -51,22 +51,13 @@ def filtered_kernel(
             seen += member * words
         penalty = parameter(table, row, _PENALTY).to(tl.float32)
         temperature = parameter(table, row, _TEMPERATURE).to(tl.float32)
-        threshold, peak = _bounds(logits, allowed, seen, penalty, vocab, LINES, LINE)
-        if threshold < peak:  # else all are equal, or masked
-            top_k = parameter(table, row, _TOP_K).to(tl.float32)
-            if top_k < vocab:
-                threshold = _search(
-                    logits, allowed, seen, penalty, vocab, threshold, peak, 0.0, top_k, True, LINES, LINE
-                )
-            top_p = parameter(table, row, _TOP_P).to(tl.float32)
-            if top_p < 1.0:
-                threshold = _search(
-                    logits, allowed, seen, penalty, vocab, threshold, peak, _LOG2_E / temperature, top_p, False,
-                    LINES, LINE,
-                )  # fmt: skip
-            min_p = parameter(table, row, _MIN_P).to(tl.float32)
-            if min_p > 0.0:
-                threshold = tl.maximum(threshold, peak + tl.log(min_p) * temperature)
+        threshold = survival_threshold(
+            logits, allowed, seen, penalty, vocab, temperature,
+            parameter(table, row, _TOP_K).to(tl.float32),
+            parameter(table, row, _TOP_P).to(tl.float32),
+            parameter(table, row, _MIN_P).to(tl.float32),
+            LINES, LINE,
+        )  # fmt: skip
         token = _draw(
             logits, allowed, seen, penalty, vocab, threshold, 1.0 / temperature,
             parameter(table, row, _SEED_LOW).to(tl.int64).to(tl.uint32),
@@ -75,6 +66,24 @@ def filtered_kernel(
             LINES, LINE,
         )  # fmt: skip
         tl.store(chosen + member, token.to(tl.int64))
+
+
+@triton.jit
+def survival_threshold(
+    logits, allowed, seen, penalty, vocab, temperature, top_k, top_p, min_p,
+    LINES: tl.constexpr, LINE: tl.constexpr,
+):  # fmt: skip
+    """The lowest score that lives, before it is divided by the temperature; inf if all are masked."""
+    threshold, peak = _bounds(logits, allowed, seen, penalty, vocab, LINES, LINE)
+    if threshold < peak:  # else those that are not masked are all equal
+        if top_k < vocab:
+            threshold = _search(logits, allowed, seen, penalty, vocab, threshold, peak, 0.0, top_k, True, LINES, LINE)
+        if top_p < 1.0:
+            rate = _LOG2_E / temperature
+            threshold = _search(logits, allowed, seen, penalty, vocab, threshold, peak, rate, top_p, False, LINES, LINE)
+        if min_p > 0.0:
+            threshold = tl.maximum(threshold, peak + tl.log(min_p) * temperature)
+    return threshold
 
 
 @triton.jit

@@ -121,7 +121,7 @@ def _row_arguments(step: Step, seen: Tensor | None) -> tuple[Tensor | int | None
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["rows", "positions"])
 def _mark_kernel(seen, token_ids, rows, positions, table, words, longest, TOKENS: tl.constexpr):
     member = tl.program_id(0).to(tl.int64)
     row = tl.load(rows + member)

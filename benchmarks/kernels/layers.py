@@ -1,0 +1,153 @@
+"""The layer operations: time and bandwidth; and the matrix products between them, in bf16 and fp8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import cycle
+
+import torch
+import triton.testing
+from torch import Tensor
+
+from thothy_ai.engine.linear import Fp8Format, linear
+from thothy_ai.kernels.operations_triton import TritonOperations
+from thothy_ai.kernels.paged import LayerCache
+from thothy_ai.kernels.quantize import FP8
+from thothy_ai.kernels.rope import QKNorm, rotary_table
+from thothy_ai.kernels.rows import StepFacts
+
+Row = tuple[str, ...]
+HEADER: Row = ("operation", "model", "tokens", "us", "GB/s", "TFLOP/s")
+TOKENS = (64, 512, 2048, 8192)
+CONTEXT, BLOCK = 4096, 16
+LARGER_THAN_L2 = 128 << 20
+OPERATIONS = TritonOperations()
+FP8_FORMAT = Fp8Format(OPERATIONS.quantize_fp8)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a model's layer."""
+
+    name: str
+    hidden: int
+    inner: int
+    heads: int
+    normed: bool
+    kv_heads: int = 8
+    dim: int = 128
+
+    @property
+    def products(self) -> dict[str, tuple[int, int]]:
+        """(outputs, inputs) of the matrix products."""
+        queries = self.heads * self.dim
+        return {
+            "qkv": (queries + 2 * self.kv_heads * self.dim, self.hidden),
+            "output": (self.hidden, queries),
+            "gate_up": (2 * self.inner, self.hidden),
+            "down": (self.hidden, self.inner),
+        }
+
+
+LLAMA = Shape("llama-8b", 4096, 14336, 32, normed=False)
+QWEN = Shape("qwen3-0.6b", 1024, 3072, 16, normed=True)
+
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation and the bytes that it must move. `make` draws new inputs and returns a call over them."""
+
+    name: str
+    bytes: int
+    make: Callable[[], Call]
+
+    def row(self, shape: Shape, tokens: int) -> Row:
+        """Measured over so many inputs that the L2 cache holds none until its turn comes again."""
+        calls = cycle([self.make() for _ in range(min(1000, 1 + LARGER_THAN_L2 // self.bytes))])
+
+        def call() -> None:
+            next(calls)()
+
+        milliseconds = triton.testing.do_bench_cudagraph(call, rep=10, return_mode="median")
+        bandwidth = self.bytes / milliseconds / 1e6
+        return (self.name, shape.name, str(tokens), f"{milliseconds * 1e3:.1f}", f"{bandwidth:.0f}", "-")
+
+
+def measure() -> list[Row]:
+    """All operations, then the matrix products."""
+    rows = [
+        each.row(shape, tokens) for shape in (LLAMA, QWEN) for tokens in TOKENS for each in operations(shape, tokens)
+    ]
+    return rows + [row for tokens in TOKENS for row in product_rows(LLAMA, tokens)]
+
+
+def operations(shape: Shape, tokens: int) -> list[Operation]:
+    hidden, inner = tokens * shape.hidden, tokens * shape.inner
+    heads, pairs = tokens * shape.heads * shape.dim, 2 * tokens * shape.kv_heads * shape.dim
+    return [
+        Operation("add_rms_norm", 8 * hidden, lambda: _norm(OPERATIONS.add_rms_norm, shape, tokens)),
+        Operation("add_rms_norm_fp8", 7 * hidden, lambda: _norm(OPERATIONS.add_rms_norm_fp8, shape, tokens)),
+        Operation("quantize_fp8", 3 * hidden, lambda: partial(OPERATIONS.quantize_fp8, _normal(tokens, shape.hidden))),
+        Operation("silu_mul", 6 * inner, lambda: partial(OPERATIONS.silu_mul, _normal(tokens, 2 * shape.inner))),
+        Operation(
+            "silu_mul_fp8", 5 * inner, lambda: partial(OPERATIONS.silu_mul_fp8, _normal(tokens, 2 * shape.inner))
+        ),
+        Operation("rotate_and_cache", 4 * (heads + pairs), lambda: _rotation(shape, tokens, torch.bfloat16)),
+        Operation("rotate_and_cache, fp8 KV", 4 * heads + 3 * pairs, lambda: _rotation(shape, tokens, FP8)),
+        Operation("step_tokens", 28 * tokens, partial(_step_tokens, tokens)),
+    ]
+
+
+def product_rows(shape: Shape, tokens: int) -> Iterator[Row]:
+    """do_bench empties the L2 cache before each call."""
+    for name, (outputs, inputs) in shape.products.items():
+        x, weight = _normal(tokens, inputs), _normal(outputs, inputs)
+        plain, quantized = partial(linear(weight), x), partial(FP8_FORMAT(weight), OPERATIONS.quantize_fp8(x))
+        for kind, call in (("bf16", plain), ("fp8", quantized)):
+            milliseconds = triton.testing.do_bench(call, return_mode="median")
+            speed = 2 * tokens * outputs * inputs / milliseconds / 1e9
+            yield (f"{name}, {kind}", shape.name, str(tokens), f"{milliseconds * 1e3:.1f}", "-", f"{speed:.0f}")
+
+
+def _norm(operation: Callable[..., object], shape: Shape, tokens: int) -> Call:
+    return partial(operation, *_normal(2, tokens, shape.hidden), _normal(shape.hidden), 1e-5)
+
+
+def _rotation(shape: Shape, tokens: int, dtype: torch.dtype) -> Call:
+    cuda = torch.device("cuda")
+    qkv = _normal(tokens, shape.heads + 2 * shape.kv_heads, shape.dim)
+    norms = QKNorm(_normal(shape.dim), _normal(shape.dim)) if shape.normed else None
+    table = rotary_table([10000.0 ** (-2 * i / shape.dim) for i in range(shape.dim // 2)], 1.0, CONTEXT, cuda)
+    positions = torch.randint(CONTEXT, (tokens,), device=cuda)
+    slots = torch.randperm(2 * tokens, device=cuda)[:tokens]
+    cache = _cache(2 * tokens // BLOCK, shape, dtype)
+    return lambda: OPERATIONS.rotate_and_cache(qkv, norms, 1e-6, table, positions, slots, cache, shape.heads)
+
+
+def _cache(blocks: int, shape: Shape, dtype: torch.dtype) -> LayerCache:
+    size = (blocks, BLOCK, shape.kv_heads)
+    keys, values = (torch.empty(*size, shape.dim, dtype=dtype, device="cuda") for _ in range(2))
+    return LayerCache(keys, values, *(torch.empty(size, device="cuda") for _ in range(2 if dtype == FP8 else 0)))
+
+
+@cache
+def _step_tokens(tokens: int) -> Call:
+    """One half of the tokens decodes, the other half is one sequence's prefill."""
+    count = tokens // 2 + 1
+    counts = torch.tensor([1] * (tokens - count) + [count], dtype=torch.int32)
+    begins = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(torch.int32)
+    rows = torch.arange(len(counts), dtype=torch.int32)
+    facts = StepFacts(*(each.cuda() for each in (rows, torch.zeros_like(rows), counts, begins)))
+    token_ids, tables = (
+        torch.zeros(len(counts), width, dtype=torch.int32, device="cuda") for width in (count, count // BLOCK + 1)
+    )
+    return lambda: OPERATIONS.step_tokens(token_ids, tables, facts, tokens, BLOCK)
+
+
+def _normal(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.bfloat16, device="cuda")

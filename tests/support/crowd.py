@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from echo_kind import Echo
+from home import THOTHY
 from queue_bench import QUICK, Queue, eventually
 
 from thothy_ai.dispatcher import Dispatcher
@@ -48,11 +49,23 @@ class Crowd:
             stack.callback(loop.stop)
 
     def worker(self, seconds: float = 0.0, **changes: object) -> subprocess.Popen[bytes]:
+        """A worker over a fake engine of its own, whose generations take so long."""
+        return self._start([sys.executable, str(WORKER), str(seconds)], changes)
+
+    def sharing_worker(self, engine_url: str, **changes: object) -> subprocess.Popen[bytes]:
+        """A worker over the engine at this URL."""
+        return self._start([*THOTHY, "worker"], changes | {"engine_url": engine_url})
+
+    def null_engine(self, engine_url: str, seconds: float) -> subprocess.Popen[bytes]:
+        """An engine process without a model, whose generations take so long."""
+        return self._start([*THOTHY, "engine", "--null", "--null-latency", str(seconds)], {"engine_url": engine_url})
+
+    def _start(self, command: list[str], changes: dict[str, object]) -> subprocess.Popen[bytes]:
         env = environment(self.queue.settings) | {
             f"THOTHY_{name.upper()}": str(value) for name, value in changes.items()
         }
         with self.log.open("ab") as log:
-            process = subprocess.Popen([sys.executable, WORKER, str(seconds)], env=env, stdout=log, stderr=log)
+            process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         self._stack.callback(self._end, process)
         return process
 

@@ -1,16 +1,17 @@
-"""`thothy queue`: pause, resume, status."""
+"""`thothy queue`: pause, resume, drain, status."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import AsJson, database, print_json, table
+from thothy_ai.cli.shell import AsJson, database, fail, print_json, table
 
-app = typer.Typer(no_args_is_help=True, help="Pause, resume and look at the queue.")
+app = typer.Typer(no_args_is_help=True, help="Pause, resume, drain and look at the queue.")
 
 
 @app.command()
@@ -37,6 +38,30 @@ def resume() -> None:
     with database() as engine:
         set_paused(engine, paused=False)
     typer.echo("Resumed.")
+
+
+@app.command()
+def drain(
+    note: Annotated[str | None, typer.Option(help="Why; shown by `thothy queue status`.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for what runs. Default: any.")] = None,
+) -> None:
+    """Stop admitting jobs, let those that run finish, and say when nothing runs. Enqueueing goes on.
+
+    Example: thothy queue drain --note "new worker image" --timeout 600
+    """
+    from thothy_ai.operate import queue_status
+    from thothy_ai.quiesce import quiesce
+
+    begun, said = time.monotonic(), -1
+    with database() as engine:
+        for running in quiesce(engine, note=note):
+            if running != said:
+                typer.echo(f"Nothing new is admitted; {running} jobs run.")
+                said = running
+            if running and timeout is not None and time.monotonic() - begun >= timeout:
+                fail(f"{running} jobs still run after {timeout:g} s; the queue stays paused")
+        waiting = queue_status(engine).open
+    typer.echo(f"Drained: nothing runs, {waiting} jobs wait. `thothy queue resume` lets them run.")
 
 
 @app.command()

@@ -1,9 +1,8 @@
 """Attention of the decode sequences over the paged cache, in Triton: split over tokens, with shared prefixes read once.
 
-A program owns one KV head of one slot of the plan. The query heads of that KV head, of one sequence or of all members
-of a group, are the rows of one tile, so that keys and values are read once for all of them (Flash-Decoding, Dao et al.,
-2023). Neighbouring programs have neighbouring KV heads of the same tokens, so they read neighbouring memory. Sequences
-that lie in several slots, or in a group, are merged by their log-sum-exps afterwards.
+One launch computes the slots of the plan (Flash-Decoding: Dao et al., 2023). Neighbouring programs have neighbouring KV
+heads of the same tokens, so they read neighbouring memory. Another launch merges what lies in several slots, or in a
+group's prefix and a sequence's own part.
 """
 
 from __future__ import annotations
@@ -13,16 +12,12 @@ from dataclasses import dataclass
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
+from thothy_ai.kernels.decode_kernel_triton import decode_kernel
 from thothy_ai.kernels.decode_merge_triton import Partials, merge
 from thothy_ai.kernels.decode_plan_triton import DecodePlan
-from thothy_ai.kernels.interpreter import INTERPRETED
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
-
-_FP8_MAX = tl.constexpr(448.0)  # of float8_e4m3fn
-_INTERPRETED = tl.constexpr(INTERPRETED)
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,7 @@ class DecodeAttention:
     def _attend(self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor) -> None:
         shape, tuning, plan, partials = self._shape, self._tuning, self._plan, self._partials
         key_scales, value_scales = cache.key_scales, cache.value_scales
-        _decode_kernel[(plan.num_slots * shape.num_kv_heads,)](
+        decode_kernel[(plan.num_slots * shape.num_kv_heads,)](
             out,
             partials.outputs,
             partials.weights,
@@ -116,185 +111,3 @@ class DecodeAttention:
             GROUP_ROWS=tuning.group_rows,
             num_warps=tuning.warps,
         )
-
-
-@triton.jit(
-    do_not_specialize=["table_row", "group_base"],
-    do_not_specialize_on_alignment=["block_tables", "rows", "context_lens", "shared_lens", "group_sizes"],
-)
-def _decode_kernel(
-    out,
-    partial_outputs,
-    partial_weights,
-    q,
-    keys,
-    values,
-    key_scales,
-    value_scales,
-    block_tables,
-    rows,
-    context_lens,
-    shared_lens,
-    group_sizes,
-    totals,
-    own_starts,
-    group_starts,
-    group_members,
-    slot_units,
-    out_token,
-    out_head,
-    q_token,
-    q_head,
-    kv_block,
-    kv_slot,
-    kv_head,
-    scale_block,
-    scale_slot,
-    scale_head,
-    table_row,
-    group_base,
-    scale,  # to powers of two
-    KV_HEADS: tl.constexpr,
-    HEADS: tl.constexpr,  # query heads of a KV head
-    HEADS_PAD: tl.constexpr,
-    DIM: tl.constexpr,
-    DIM_PAD: tl.constexpr,
-    PAGE: tl.constexpr,
-    TILE: tl.constexpr,
-    AHEAD: tl.constexpr,
-    GROUP_ROWS: tl.constexpr,
-):
-    slot = tl.program_id(0) // KV_HEADS
-    head = tl.program_id(0) % KV_HEADS
-    share = tl.load(totals)
-    shared_tiles = tl.load(totals + 1)
-    end = tl.minimum((slot + 1) * share, tl.load(totals + 2))
-    unit = tl.load(slot_units + slot)
-    place = slot * share
-
-    q += head * HEADS * q_head
-    out += head * HEADS * out_head
-    keys += head.to(tl.int64) * kv_head
-    values += head.to(tl.int64) * kv_head
-    if key_scales is not None:
-        key_scales += head * scale_head
-        value_scales += head * scale_head
-
-    lead_rows: tl.constexpr = max(16, GROUP_ROWS * HEADS_PAD)
-    own_rows: tl.constexpr = max(16, HEADS_PAD)
-    dim = tl.arange(0, DIM_PAD)
-
-    row = tl.arange(0, lead_rows)
-    while place < tl.minimum(end, shared_tiles):
-        member = tl.load(group_members + unit)
-        start = tl.load(group_starts + member)
-        length = tl.load(shared_lens + member)
-        used = (row // HEADS_PAD < tl.load(group_sizes + member)) & (row % HEADS_PAD < HEADS)
-        token = member + row // HEADS_PAD
-        until = tl.minimum(end - start, tl.cdiv(length, TILE))
-        output, weight = _attend(
-            q + (token.to(tl.int64) * q_token + row % HEADS_PAD * q_head)[:, None] + dim[None, :], used,
-            keys, values, key_scales, value_scales, block_tables + tl.load(rows + member).to(tl.int64) * table_row,
-            (place - start) * TILE, tl.minimum(until * TILE, length),
-            kv_block, kv_slot, scale_block, scale_slot, scale, lead_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
-        )  # fmt: skip
-        number = (group_base + token + GROUP_ROWS * slot) * (KV_HEADS * HEADS) + head * HEADS + row % HEADS_PAD
-        _store_partial(partial_outputs, partial_weights, number, output, weight, used, DIM, DIM_PAD)
-        place = start + until
-        unit += 1
-
-    if slot * share < shared_tiles:
-        unit = 0
-    row = tl.arange(0, own_rows)
-    used = row < HEADS
-    while place < end:
-        start = tl.load(own_starts + unit)
-        shared = tl.load(shared_lens + unit)
-        context = tl.load(context_lens + unit)
-        tiles = tl.cdiv(context - shared, TILE)
-        until = tl.minimum(end - start, tiles)
-        output, weight = _attend(
-            q + (unit.to(tl.int64) * q_token + row * q_head)[:, None] + dim[None, :], used,
-            keys, values, key_scales, value_scales, block_tables + tl.load(rows + unit).to(tl.int64) * table_row,
-            shared + (place - start) * TILE, tl.minimum(shared + until * TILE, context),
-            kv_block, kv_slot, scale_block, scale_slot, scale, own_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
-        )  # fmt: skip
-        whole = (shared == 0) & (place == start) & (until == tiles)
-        if whole:
-            target = out + (unit.to(tl.int64) * out_token + row * out_head)[:, None] + dim[None, :]
-            tl.store(target, output.to(out.dtype.element_ty), mask=used[:, None] & (dim < DIM)[None, :])
-        else:
-            number = (unit + slot) * (KV_HEADS * HEADS) + head * HEADS + row
-            _store_partial(partial_outputs, partial_weights, number, output, weight, used, DIM, DIM_PAD)
-        place = start + until
-        unit += 1
-
-
-@triton.jit
-def _attend(
-    queries,  # [ROWS, DIM_PAD] pointers
-    used,  # [ROWS]
-    keys,
-    values,
-    key_scales,
-    value_scales,
-    table,
-    begin,
-    end,
-    kv_block,
-    kv_slot,
-    scale_block,
-    scale_slot,
-    scale,
-    ROWS: tl.constexpr,
-    DIM: tl.constexpr,
-    DIM_PAD: tl.constexpr,
-    PAGE: tl.constexpr,
-    TILE: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
-    """Attention of ROWS queries to tokens [begin, end) of a block table, and its log2-sum-exp2 per row.
-
-    `begin` is a multiple of PAGE plus one of TILE, so a tile lies within a page where TILE divides PAGE.
-    """
-    dim = tl.arange(0, DIM_PAD)
-    query = tl.load(queries, mask=used[:, None] & (dim < DIM)[None, :], other=0.0)
-    if _INTERPRETED or (key_scales is not None and query.dtype == tl.float32):
-        query = query.to(tl.float32)
-    elif key_scales is not None:  # fp8 becomes float16 in half the instructions that bfloat16 takes
-        query = query.to(tl.float16)
-    total = tl.zeros([ROWS, DIM_PAD], tl.float32)
-    peak = tl.full([ROWS], float("-inf"), tl.float32)
-    weight = tl.zeros([ROWS], tl.float32)
-    # Tiles wait for their block numbers, which are loaded as far ahead of them as they are of their use.
-    for first in tl.range(begin, end, TILE, num_stages=2 * AHEAD + 1):
-        token = first + tl.arange(0, TILE)
-        inside = token < end
-        present = inside[:, None] & (dim < DIM)[None, :]
-        block = tl.load(table + token // PAGE, mask=inside, other=0).to(tl.int64)
-        at = block * kv_block + token % PAGE * kv_slot
-        scale_at = block * scale_block + token % PAGE * scale_slot
-        key = tl.load(keys + at[:, None] + dim[None, :], mask=present, other=0.0).to(query.dtype)
-        scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
-        if key_scales is not None:
-            scores *= tl.load(key_scales + scale_at, mask=inside, other=0.0)[None, :]
-        scores = tl.where(inside[None, :], scores, float("-inf"))
-        higher = tl.maximum(peak, tl.max(scores, 1))
-        chance = tl.exp2(scores - higher[:, None])
-        fade = tl.exp2(peak - higher)
-        weight = weight * fade + tl.sum(chance, 1)
-        value = tl.load(values + at[:, None] + dim[None, :], mask=present, other=0.0).to(query.dtype)
-        if value_scales is not None:  # times the largest stored value, so that float16 holds the product
-            chance *= tl.load(value_scales + scale_at, mask=inside, other=0.0)[None, :] * _FP8_MAX
-        total = tl.dot(chance.to(query.dtype), value, total * fade[:, None], input_precision="ieee")
-        peak = higher
-    if value_scales is not None:
-        total /= _FP8_MAX
-    return total / weight[:, None], peak + tl.log2(weight)
-
-
-@triton.jit
-def _store_partial(outputs, weights, number, output, weight, used, DIM: tl.constexpr, DIM_PAD: tl.constexpr):
-    dim = tl.arange(0, DIM_PAD)
-    tl.store(weights + number, weight, mask=used)
-    tl.store(outputs + number[:, None] * DIM + dim[None, :], output, mask=used[:, None] & (dim < DIM)[None, :])

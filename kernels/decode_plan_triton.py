@@ -50,7 +50,15 @@ class DecodePlan:
         def buffer(size: int) -> Tensor:
             return torch.zeros(size, dtype=torch.int32, device=device)
 
-        return cls(tile, num_slots, buffer(3), *(buffer(max_rows) for _ in range(3)), buffer(num_slots))
+        return cls(
+            tile=tile,
+            num_slots=num_slots,
+            totals=buffer(3),
+            own_starts=buffer(max_rows),
+            group_starts=buffer(max_rows),
+            group_members=buffer(max_rows),
+            slot_units=buffer(num_slots),
+        )
 
     def fill(self, batch: AttentionBatch) -> None:
         """Divide the batch's decode sequences; one launch."""

@@ -6,6 +6,7 @@ that no sequence owns: padded rows write there.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -32,7 +33,7 @@ class AttentionShape:
     @property
     def scale(self) -> float:
         """What scores are multiplied by."""
-        return self.head_dim**-0.5
+        return 1 / math.sqrt(self.head_dim)
 
     @property
     def heads_per_kv(self) -> int:

@@ -138,8 +138,8 @@ def _tensors(batch: AttentionBatch) -> dict[str, Tensor]:
 
 
 def _quantize(cache: Tensor) -> tuple[Tensor, Tensor]:
-    scales = cache.abs().amax(-1) / torch.finfo(FP8).max
-    return (cache / scales[..., None]).to(FP8), scales
+    scales = cache.float().abs().amax(-1) / torch.finfo(FP8).max
+    return (cache.float() / scales[..., None]).to(FP8), scales
 
 
 def _dense(cache: Tensor, scales: Tensor | None) -> Tensor:

@@ -91,6 +91,11 @@ def test_values_that_only_the_scales_make_small(device: torch.device) -> None:
     torch.testing.assert_close(out, textbook(tiny, shape_of(tiny).scale), atol=3e-6, rtol=5e-3)
 
 
+def test_scores_of_hundreds(device: torch.device) -> None:
+    case = make_case([(20, 60)], heads=2, kv_heads=1, dim=32, block_size=16, seed=6)
+    check(replace(case, q=case.q * 300), device, SMALL)
+
+
 def test_another_memory_order_of_the_cache(device: torch.device) -> None:
     case = make_case(MIXED, heads=6, kv_heads=3, dim=16, block_size=16, seed=9)
     check(case.heads_first(), device, SMALL)

@@ -1,0 +1,162 @@
+"""Processes that die at named places, and what is true once others have taken over: each job ends exactly once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from crowd import KEY, Crowd, check_each_once, enqueue, environment
+from queue_bench import Queue, eventually
+from redis import Redis
+from sqlalchemy import create_engine, inspect, text
+
+from thothy_ai.crash_points import EXIT_CODE
+from thothy_ai.db.schema import check_schema, migrate
+from thothy_ai.settings import Settings
+
+JOBS = 40
+CLI = (sys.executable, "-m", "thothy_ai.cli")
+
+
+@pytest.fixture
+def cast(queue: Queue, tmp_path: Path) -> Iterator[Cast]:
+    log = tmp_path / "doomed.log"
+    with ExitStack() as stack:
+        yield Cast(queue, log, stack)
+    print(log.read_text() if log.exists() else "nobody")  # noqa: T201 - shown when the test failed
+
+
+class Cast:
+    """Processes that will die, over a queue."""
+
+    def __init__(self, queue: Queue, log: Path, stack: ExitStack) -> None:
+        self.queue = queue
+        self._log = log
+        self._stack = stack
+
+    def doomed(self, service: str, place: str) -> subprocess.Popen[bytes]:
+        """A dispatcher or a reaper that dies at that place."""
+        env = environment(self.queue.settings) | {"THOTHY_CRASH_POINT": place}
+        with self._log.open("ab") as log:
+            process = subprocess.Popen([*CLI, service], env=env, stdout=log, stderr=log)
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        return process
+
+
+def attempts(queue: Queue, outcome: str) -> int:
+    return int(queue.rows("SELECT count(*) FROM attempt WHERE outcome = :outcome", outcome=outcome)[0][0])
+
+
+@pytest.mark.parametrize("place", ["after_claim", "after_engine", "after_engine:20"])
+def test_a_worker_that_dies_before_its_commit_leaves_jobs_to_run_again(queue: Queue, crowd: Crowd, place: str) -> None:
+    enqueue(queue, JOBS)
+    assert crowd.worker(0.02, crash_point=place).wait(20) == EXIT_CODE
+    running = queue.count("running")
+    assert running > 0
+    crowd.worker()
+    crowd.drained()
+    check_each_once(queue, JOBS)
+    assert attempts(queue, "lost") == running
+    assert queue.rows("SELECT max(failures) FROM job") == [(1,)]
+
+
+def test_a_worker_that_dies_between_commit_and_acknowledgement_leaves_nothing_to_do_again(
+    queue: Queue, crowd: Crowd
+) -> None:
+    enqueue(queue, JOBS)
+    assert crowd.worker(crash_point="after_commit").wait(20) == EXIT_CODE
+    committed, running = queue.count("succeeded"), queue.count("running")
+    assert committed > 0
+    crowd.worker()
+    crowd.drained()
+    check_each_once(queue, JOBS)
+    assert attempts(queue, "lost") == running  # nothing that was committed ran again
+    assert queue.rows("SELECT count(*) FROM attempt") == [(JOBS + running,)]
+
+
+@pytest.mark.parametrize(("place", "in_redis"), [("mid_dispatch", 0), ("after_publish", JOBS)])
+def test_a_dispatcher_that_dies_amid_a_dispatch_loses_no_job(
+    queue: Queue, cast: Cast, tmp_path: Path, place: str, in_redis: int
+) -> None:
+    enqueue(queue, JOBS)
+    assert cast.doomed("dispatcher", place).wait(20) == EXIT_CODE
+    assert queue.count("dispatched") == JOBS
+    with Redis.from_url(queue.settings.require_redis_url()) as redis:
+        assert redis.llen(KEY) == in_redis
+    with ExitStack() as stack:
+        crowd = Crowd(queue, tmp_path / "workers.log", stack)
+        crowd.worker()
+        crowd.drained()
+    check_each_once(queue, JOBS)
+    [(republished,)] = queue.rows("SELECT count(DISTINCT job_id) FROM job_event WHERE event = 'republished'")
+    assert republished >= JOBS - in_redis
+
+
+@pytest.mark.parametrize("rule", [1, 2, 7])
+def test_a_reaper_that_dies_between_two_rules_is_replaced_by_one_that_does_the_rest(
+    queue: Queue, cast: Cast, tmp_path: Path, rule: int
+) -> None:
+    """One job of each sort: its lease ran out, its message is lost, its deadline has passed."""
+    queue.enqueue("one", "two", "three")
+    queue.dispatch()
+    queue.rows(
+        "UPDATE job SET state = 'running', attempt = 1, worker = 'gone', started_at = now(),"
+        " lease_until = now() - interval '1 s' WHERE id = (SELECT min(id::text)::uuid FROM job)"
+    )
+    queue.rows("UPDATE job SET deadline = now() - interval '1 s' WHERE id = (SELECT max(id::text)::uuid FROM job)")
+    assert cast.doomed("reaper", f"mid_reap:{rule}").wait(20) == EXIT_CODE
+    with ExitStack() as stack:
+        crowd = Crowd(queue, tmp_path / "workers.log", stack)
+        crowd.worker()
+        crowd.drained()
+    assert queue.rows("SELECT state, count(*) FROM job GROUP BY state ORDER BY state") == [
+        ("expired", 1),
+        ("succeeded", 2),
+    ]
+    assert queue.rows("SELECT event, count(*) FROM job_event GROUP BY event ORDER BY event") == [
+        ("expired", 1),
+        ("lost", 1),
+        ("republished", 1),
+    ]
+
+
+@pytest.mark.parametrize(("place", "tables"), [("mid_migration", 0), ("before_partitions", 1)])
+def test_a_migration_that_dies_can_be_run_again(
+    clean_environment: None, empty_database: str, tmp_path: Path, place: str, tables: int
+) -> None:
+    settings = Settings.load(home=tmp_path, database_url=empty_database)
+    env = {"THOTHY_DATABASE_URL": empty_database, "THOTHY_HOME": str(tmp_path), "THOTHY_CRASH_POINT": place}
+    died = subprocess.run([*CLI, "migrate"], env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert died.returncode == EXIT_CODE, died.stderr
+    engine = create_engine(empty_database)
+    try:
+        eventually(lambda: not _sessions(engine))
+        assert ("job" in inspect(engine).get_table_names()) is bool(tables)
+        assert migrate(settings) == check_schema(settings)
+        assert any(name.startswith("attempt_2") for name in inspect(engine).get_table_names())
+    finally:
+        engine.dispose()
+
+
+def _sessions(engine: object) -> bool:
+    with engine.connect() as connection:  # type: ignore[attr-defined]
+        return bool(
+            connection.scalar(text("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'thothy-migrate'"))
+        )
+
+
+def test_a_crash_point_that_is_none_is_refused(clean_environment: None) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import thothy_ai.crash_points"],
+        env={"THOTHY_CRASH_POINT": "mid_air"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "mid_air" in done.stderr

@@ -1,0 +1,47 @@
+"""A Redis that refuses writes, as it does on a full disk: workers wait, and go on with what they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from crowd import Crowd, check_each_once, enqueue
+from queue_bench import Queue, eventually
+from redis import Redis
+
+Full = Callable[[Redis], None]
+
+
+def no_memory(redis: Redis) -> None:
+    redis.config_set("maxmemory", 1)
+
+
+def no_writes(redis: Redis) -> None:
+    """What a full disk comes to: nothing that writes is taken. A replica without its master refuses likewise."""
+    redis.config_set("min-replicas-to-write", 1)
+
+
+@contextmanager
+def room(redis: Redis) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        redis.config_set("maxmemory", 0)
+        redis.config_set("min-replicas-to-write", 0)
+
+
+@pytest.mark.parametrize("full", [no_memory, no_writes])
+def test_a_redis_that_is_full_ends_no_worker_and_loses_no_attempt(queue: Queue, crowd: Crowd, full: Full) -> None:
+    enqueue(queue, 150)
+    worker = crowd.worker(0.3)
+    eventually(lambda: queue.count("succeeded") > 10)
+    with Redis.from_url(queue.settings.require_redis_url()) as redis:
+        with room(redis):
+            full(redis)
+            eventually(lambda: queue.count("running") == 0)  # what it had is finished meanwhile
+        crowd.drained()
+        check_each_once(queue, 150)
+        assert worker.poll() is None
+        assert queue.rows("SELECT count(*) FROM attempt WHERE outcome <> 'succeeded'") == [(0,)]
+        assert redis.info("clients")["connected_clients"] < 30

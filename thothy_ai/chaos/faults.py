@@ -1,0 +1,262 @@
+"""`Faults`: what each fault does to a rig, and how it is undone.
+
+What lasts (a slow line, a stopped worker, a Postgres that is away) goes on while other faults come; only a fault at the
+same target waits for its end. What a full disk does to Redis is had without root: its snapshot's place is taken by
+a folder, so that it cannot be written, and Redis refuses every write from then on, as it does on a full disk.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
+
+import psycopg
+from redis.exceptions import RedisError
+
+from thothy_ai.broker import Broker
+from thothy_ai.chaos.options import DISPATCHERS, SHORT_AWAY, WORKERS
+from thothy_ai.chaos.plan import Fault, FaultKind
+from thothy_ai.chaos.rig import Rig, send
+from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.statements import statement
+from thothy_ai.errors import ThothyError
+from thothy_ai.worker.hints import Hint
+
+DELAY = 0.2  # seconds that a slow line adds to each round trip
+LASTS = 3.0  # seconds of what is undone later
+BRIEF = 1.5
+SKEWS = (-86_400, -90, 90, 3_600, 40 * 86_400)  # seconds; the last one is in another month's partition
+BGSAVE_SECONDS = 2.0
+CUT_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'thothy-{}'"
+
+POSTGRES = (
+    FaultKind.POSTGRES_RESTARTED,
+    FaultKind.POSTGRES_CRASHED,
+    FaultKind.POSTGRES_AWAY,
+    FaultKind.POSTGRES_CUT,
+    FaultKind.DISPATCHERS_SPLIT,
+)
+REDIS = (
+    FaultKind.REDIS_KILLED,
+    FaultKind.REDIS_FLUSHED,
+    FaultKind.REDIS_CUT,
+    FaultKind.REDIS_DISK_FULL,
+    FaultKind.REDIS_MEMORY_FULL,
+)
+
+
+def _at_the_target_of(kind: FaultKind) -> Collection[FaultKind]:
+    return next((group for group in (POSTGRES, REDIS) if kind in group), (kind,))
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """A fault that is still there, until it is undone."""
+
+    kind: FaultKind
+    until: float  # monotonic seconds
+    undo: Callable[[], None]
+
+
+class Faults:
+    """Injects faults, one at a time. `lost_messages`: how many were in Redis when its data went."""
+
+    def __init__(self, rig: Rig, away_seconds: float) -> None:
+        self.lost_messages = 0
+        self._rig = rig
+        self._away_seconds = away_seconds
+        self._lasting: list[Lasting] = []
+        self._acts: dict[FaultKind, Callable[[random.Random], str]] = {
+            FaultKind.WORKER_KILLED: lambda chance: self._signal(chance.choice(WORKERS), SIGKILL),
+            FaultKind.WORKER_TERMINATED: lambda chance: self._signal(chance.choice(WORKERS), SIGTERM),
+            FaultKind.WORKER_STALLED: self._stall_worker,
+            FaultKind.ENGINE_KILLED: lambda _: self._signal("engine", SIGKILL),
+            FaultKind.DISPATCHER_KILLED: lambda chance: self._signal(chance.choice(DISPATCHERS), SIGKILL),
+            FaultKind.DISPATCHERS_SPLIT: self._split_dispatchers,
+            FaultKind.REAPER_KILLED: lambda _: self._signal("reaper", SIGKILL),
+            FaultKind.REDIS_KILLED: self._kill_redis,
+            FaultKind.REDIS_FLUSHED: self._flush_redis,
+            FaultKind.REDIS_CUT: self._cut_redis,
+            FaultKind.REDIS_DISK_FULL: self._fill_redis_disk,
+            FaultKind.REDIS_MEMORY_FULL: self._fill_redis_memory,
+            FaultKind.POSTGRES_RESTARTED: self._restart_postgres,
+            FaultKind.POSTGRES_CRASHED: self._crash_postgres,
+            FaultKind.POSTGRES_AWAY: self._take_postgres_away,
+            FaultKind.POSTGRES_CUT: self._cut_postgres,
+            FaultKind.NETWORK_SLOW: self._slow_network,
+            FaultKind.NETWORK_CUT: self._cut_network,
+            FaultKind.CLOCK_SKEWED: self._skew_clock,
+        }
+
+    def next_of(self, plan: list[Fault]) -> Fault:
+        """The first whose target is free; the very first when none is, and it will have to wait."""
+        busy = {kind for lasting in self._lasting for kind in _at_the_target_of(lasting.kind)}
+        return next((fault for fault in plan if fault.kind not in busy), plan[0])
+
+    def inject(self, fault: Fault) -> str:
+        """Do it; returns what was done, in words."""
+        self._end(_at_the_target_of(fault.kind))
+        return self._acts[fault.kind](random.Random(fault.draw))  # noqa: S311 - a schedule, not a secret
+
+    def undo_due(self) -> None:
+        """Undo what has lasted long enough."""
+        now = time.monotonic()
+        for lasting in [lasting for lasting in self._lasting if lasting.until <= now]:
+            self._undo(lasting)
+
+    def undo_all(self) -> None:
+        """Undo everything, each in its time."""
+        self._end(tuple(FaultKind))
+
+    def _end(self, kinds: Collection[FaultKind]) -> None:
+        ending = [lasting for lasting in self._lasting if lasting.kind in kinds]
+        for lasting in sorted(ending, key=lambda lasting: lasting.until):
+            time.sleep(max(0.0, lasting.until - time.monotonic()))
+            self._undo(lasting)
+
+    def _undo(self, lasting: Lasting) -> None:
+        self._lasting.remove(lasting)
+        lasting.undo()
+
+    def _last(self, kind: FaultKind, seconds: float, undo: Callable[[], None]) -> None:
+        self._lasting.append(Lasting(kind, time.monotonic() + seconds, undo))
+
+    # Processes.
+
+    def _signal(self, name: str, number: Signals) -> str:
+        pid = self._rig.signal(name, number)
+        return f"{name}, process {pid}" if pid else f"{name} is down already"
+
+    def _stall_worker(self, chance: random.Random) -> str:
+        name = chance.choice(WORKERS)
+        pid = self._rig.signal(name, SIGSTOP)
+        seconds = self._rig.settings.lease_seconds + BRIEF
+        self._last(FaultKind.WORKER_STALLED, seconds, lambda: send(pid, SIGCONT))
+        return f"{name} for {seconds:g} s"
+
+    def _split_dispatchers(self, chance: random.Random) -> str:
+        """One is stopped with whatever it is at, both lose the lock, and a third dispatches without asking for it."""
+        name = chance.choice(DISPATCHERS)
+        pid = self._rig.signal(name, SIGSTOP)
+        self._last(FaultKind.DISPATCHERS_SPLIT, BRIEF, lambda: send(pid, SIGCONT))
+        self._rig.postgres.execute(CUT_SESSIONS.format("dispatcher"))
+        return f"{name} is stopped, another without the lock dispatches {self._dispatch_without_lock()} jobs"
+
+    def _dispatch_without_lock(self) -> int:
+        settings = self._rig.settings
+        engine, broker = make_engine(settings, application="rogue", pool_size=1), Broker(settings)
+        try:
+            with reaching(settings), engine.begin() as connection:
+                rows = connection.execute(statement("dispatch"), {"min_depth": 64, "depth": 0}).all()
+            with suppress(ThothyError):  # Redis may be away
+                broker.publish([Hint(*row) for row in rows])
+            return len(rows)
+        finally:
+            broker.close()
+            engine.dispose()
+
+    # Redis.
+
+    def _kill_redis(self, _: random.Random) -> str:
+        lost = self._count_messages()
+        self._rig.valkey.process.kill()
+        self._rig.valkey.process.start()
+        return f"{lost} messages lost"
+
+    def _flush_redis(self, _: random.Random) -> str:
+        lost = self._count_messages()
+        with self._rig.redis() as redis:
+            redis.flushall()
+        return f"{lost} messages lost"
+
+    def _cut_redis(self, _: random.Random) -> str:
+        with self._rig.redis() as redis:
+            return f"{redis.client_kill_filter(_type='normal', skipme=True)} connections"
+
+    def _fill_redis_disk(self, _: random.Random) -> str:
+        blocker = self._rig.valkey.folder / "dump.rdb"
+        blocker.mkdir(exist_ok=True)
+        with self._rig.redis() as redis:
+            redis.config_set("save", "3600 1")
+            redis.bgsave()
+            end = time.monotonic() + BGSAVE_SECONDS
+            while redis.info("persistence")["rdb_last_bgsave_status"] == "ok" and time.monotonic() < end:
+                time.sleep(0.02)
+
+        def undo() -> None:
+            blocker.rmdir()
+            with self._rig.redis() as redis:
+                redis.config_set("save", "")
+
+        self._last(FaultKind.REDIS_DISK_FULL, LASTS, undo)
+        return f"writes are refused for {LASTS:g} s"
+
+    def _fill_redis_memory(self, _: random.Random) -> str:
+        with self._rig.redis() as redis:
+            redis.config_set("maxmemory", 1)
+
+        def undo() -> None:
+            with self._rig.redis() as redis:
+                redis.config_set("maxmemory", 0)
+
+        self._last(FaultKind.REDIS_MEMORY_FULL, LASTS, undo)
+        return f"what takes memory is refused for {LASTS:g} s"
+
+    def _count_messages(self) -> int:
+        settings = self._rig.settings
+        try:
+            with self._rig.redis() as redis:
+                lengths = (
+                    redis.llen(f"{settings.queue_prefix}{settings.queue_name}"),
+                    redis.hlen(f"{settings.queue_prefix}unacked"),
+                )
+        except RedisError:
+            return 0
+        lost = sum(int(str(length)) for length in lengths)
+        self.lost_messages += lost
+        return lost
+
+    # Postgres.
+
+    def _restart_postgres(self, _: random.Random) -> str:
+        self._rig.postgres.process.stop()
+        self._rig.start_postgres()
+        return "in good order"
+
+    def _crash_postgres(self, _: random.Random) -> str:
+        self._rig.crash_postgres()
+        self._rig.start_postgres()
+        return "without a checkpoint"
+
+    def _take_postgres_away(self, _: random.Random) -> str:
+        seconds, self._away_seconds = self._away_seconds, SHORT_AWAY
+        self._rig.postgres.process.stop()
+        self._last(FaultKind.POSTGRES_AWAY, seconds, self._rig.start_postgres)
+        return f"for {seconds:g} s"
+
+    def _cut_postgres(self, _: random.Random) -> str:
+        with suppress(psycopg.OperationalError):
+            self._rig.postgres.execute(CUT_SESSIONS.format("%"))
+        return "all of the service"
+
+    # The way there, and the time.
+
+    def _slow_network(self, _: random.Random) -> str:
+        lines = self._rig.lines
+        lines.delay = DELAY
+        self._last(FaultKind.NETWORK_SLOW, LASTS, lambda: setattr(lines, "delay", 0.0))
+        return f"of one worker, for {LASTS:g} s"
+
+    def _cut_network(self, _: random.Random) -> str:
+        self._rig.lines.cut()
+        return "of one worker"
+
+    def _skew_clock(self, chance: random.Random) -> str:
+        seconds = chance.choice(SKEWS)
+        self._rig.clock.set(seconds)
+        self._last(FaultKind.CLOCK_SKEWED, LASTS, lambda: self._rig.clock.set(0))
+        return f"of one worker by {seconds:+d} s, for {LASTS:g} s"

@@ -1,0 +1,113 @@
+"""What must hold once a chaos run is over. Each query lists what breaks it, as job id (or another name) and words.
+
+`WATCH` is laid over the schema before the run: it notes every change of a job that had already ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Engine, text
+
+SHOWN = 50  # of each invariant's violations
+
+WATCH = """
+CREATE TABLE chaos_reopened (job_id uuid, change text);
+CREATE FUNCTION chaos_note_reopened() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO chaos_reopened VALUES (old.id, old.state || ' became ' || new.state);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER chaos_reopened AFTER UPDATE ON job FOR EACH ROW
+WHEN (old.finished_at IS NOT NULL
+    AND (new.state, new.finished_at, new.attempt) IS DISTINCT FROM (old.state, old.finished_at, old.attempt))
+EXECUTE FUNCTION chaos_note_reopened();
+"""
+
+INVARIANTS: dict[str, str] = {
+    "every job that was sent is there": """
+        SELECT key, 'was sent and is not in the table'
+        FROM (SELECT 'chaos-' || n AS key FROM generate_series(1, :jobs) AS n) AS sent
+        WHERE NOT EXISTS (SELECT FROM job WHERE tenant = 'chaos' AND idempotency_key = key)""",
+    "every job has ended": """
+        SELECT id, 'is ' || state FROM job WHERE finished_at IS NULL""",
+    "what has ended stays so": """
+        SELECT job_id, change FROM chaos_reopened""",
+    "a succeeded job has exactly one artifact, no other has one": """
+        SELECT job.id, state || ' with ' || count(artifact.job_id) || ' accepted artifacts'
+        FROM job LEFT JOIN artifact ON artifact.job_id = job.id AND verdict = 'accepted'
+        GROUP BY job.id
+        HAVING count(artifact.job_id) <> CASE WHEN state = 'succeeded' THEN 1 ELSE 0 END""",
+    "a succeeded job has exactly one succeeded attempt, its last": """
+        SELECT job.id, state || ' at attempt ' || job.attempt || ', succeeded ones: ' ||
+            coalesce(string_agg(tried.attempt::text, ', '), 'none')
+        FROM job LEFT JOIN attempt AS tried ON tried.job_id = job.id AND outcome = 'succeeded'
+        GROUP BY job.id
+        HAVING count(tried.attempt) <> CASE WHEN state = 'succeeded' THEN 1 ELSE 0 END
+            OR max(tried.attempt) <> job.attempt""",
+    "attempts stay within the limit": """
+        SELECT job.id, failures || ' failures, ' || count(tried.attempt) || ' recorded, limit ' || max_attempts
+        FROM job LEFT JOIN attempt AS tried ON tried.job_id = job.id
+            AND (outcome IN ('failed', 'rejected') OR outcome = 'lost' AND tried.reason = 'lease_lost')
+        GROUP BY job.id
+        HAVING failures > max_attempts OR count(tried.attempt) > failures""",
+    "every attempt is recorded once, under a number that was claimed": """
+        SELECT job.id, count(tried.attempt) || ' attempts of ' || job.attempt || ', up to ' || max(tried.attempt)
+        FROM job JOIN attempt AS tried ON tried.job_id = job.id
+        GROUP BY job.id
+        HAVING max(tried.attempt) > job.attempt OR count(tried.attempt) > job.attempt""",
+    "a job ends as its request asks for, or says why not": """
+        SELECT id, state || ' (' || coalesce(reason, 'no reason') || '), asked for: ' || (request ->> 'fate')
+        FROM job JOIN job_request ON job_id = id
+        WHERE NOT CASE state
+            WHEN 'succeeded' THEN request ->> 'fate' = 'accepted'
+            WHEN 'cancelled' THEN cancel_requested
+            WHEN 'expired' THEN deadline <= finished_at
+            WHEN 'dead' THEN request ->> 'fate' = 'rejected'
+                OR reason = 'lease_lost' AND failures >= max_attempts OR reason = 'engine_killer'
+            END""",
+    "each follow-up that an artifact asks for is sent once": """
+        SELECT parent.id, parent.state || ' with ' || count(child.id) || ' follow-ups'
+        FROM job AS parent JOIN job_request ON job_id = parent.id LEFT JOIN job AS child ON child.parent_id = parent.id
+        GROUP BY parent.id, request
+        HAVING count(child.id) <> CASE WHEN parent.state = 'succeeded' THEN (request ->> 'more')::int ELSE 0 END""",
+    # An engine that was killed may have delivered results after its counters were last written: those results are
+    # proof of busy time, too. A session whose counters were written after its last result has no such excuse.
+    "no engine session is booked for more than it was busy": """
+        SELECT session.id, 'busy for ' || busy_seconds || ' s, booked for ' || sum(compute_seconds) || ' s'
+        FROM engine_session AS session JOIN attempt ON engine_session_id = session.id
+        GROUP BY session.id
+        HAVING sum(compute_seconds) FILTER (WHERE finished_at < heartbeat_at) > busy_seconds * 1.000001""",
+    # What was busy and is not booked went into attempts without a result; each costs one answer at most.
+    "what is not booked was wasted by attempts that came to nothing": """
+        SELECT 'engine',
+            'busy for ' || busy || ' s, booked for ' || booked || ' s, ' || fruitless || ' attempts without a result'
+        FROM (SELECT sum(busy_seconds) AS busy FROM engine_session) AS engines,
+            (SELECT sum(compute_seconds) AS booked,
+                count(*) FILTER (WHERE compute_seconds = 0) AS fruitless FROM attempt) AS attempts
+        WHERE :answer_seconds > 0 AND busy - booked > :answer_seconds * fruitless + 0.000001 * busy""",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An invariant that does not hold, for whom, and how."""
+
+    invariant: str
+    who: str
+    how: str
+
+
+def violations(engine: Engine, jobs: int, answer_seconds: float) -> list[Violation]:
+    """What does not hold, at most `SHOWN` of each. `answer_seconds`: what an answer costs; 0 when that is not fixed."""
+    found = []
+    with engine.connect() as connection:
+        for invariant, query in INVARIANTS.items():
+            wanted = {name: value for name, value in _given(jobs, answer_seconds).items() if f":{name}" in query}
+            rows = connection.execute(text(query), wanted).fetchmany(SHOWN)
+            found += [Violation(invariant, str(who), str(how)) for who, how in rows]
+    return found
+
+
+def _given(jobs: int, answer_seconds: float) -> dict[str, float]:
+    return {"jobs": jobs, "answer_seconds": answer_seconds}

@@ -1,0 +1,47 @@
+"""The kind of job that a chaos run sends: cheap to judge, and its request says how it is to end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, RejectionReason, Request, Sampling
+from thothy_ai.jobs.schema import prose
+
+NAME = "chaos"
+
+
+class Chaos(Request):
+    """Job `number`; `fate`: what the validator will say of it; `more`: follow-up jobs wanted."""
+
+    number: int
+    fate: Literal["accepted", "rejected"] = "accepted"
+    more: int = 0
+
+
+class ChaosArtifact(Artifact):
+    """A sentence."""
+
+    note: Annotated[str, prose(1, 60)]
+
+
+def _checks(request: Chaos, _: ChaosArtifact) -> Iterator[Rejection | None]:
+    if request.fate == "rejected":
+        yield Rejection(RejectionReason.WRONG_LANGUAGE, "as asked for")
+
+
+def _follow_ups(request: Chaos, _: ChaosArtifact) -> tuple[Chaos, ...]:
+    return tuple(Chaos(number=request.number) for _ in range(request.more))
+
+
+KIND = JobKind(
+    name=NAME,
+    request=Chaos,
+    artifact=ChaosArtifact,
+    prompt=lambda request: (Message("user", f"Write one short sentence about the number {request.number}."),),
+    sampling=lambda _: Sampling(max_tokens=24, temperature=0.5),
+    locale=lambda _: "en",
+    source=lambda request: str(request.number // 100),
+    checks=_checks,
+    follow_ups=_follow_ups,
+)

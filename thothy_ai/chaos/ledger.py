@@ -1,0 +1,139 @@
+"""`Ledger`: what happened in a chaos run, as numbers, read from Postgres once it is over."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from sqlalchemy import Engine, text
+
+from thothy_ai.chaos.rig import Rig
+
+COUNTS = text("""
+SELECT
+    (SELECT count(*) FROM job WHERE parent_id IS NULL) AS jobs,
+    (SELECT count(*) FROM job WHERE parent_id IS NOT NULL) AS follow_ups,
+    (SELECT coalesce(sum(dispatch_no), 0) FROM job) AS sent,
+    (SELECT count(*) FROM job_event WHERE event = 'republished') AS republished,
+    (SELECT count(*) FROM attempt) AS attempts,
+    (SELECT count(*) FROM attempt WHERE outcome = 'lost') AS attempts_lost,
+    (SELECT count(*) FROM attempt WHERE outcome = 'released') AS attempts_released,
+    (SELECT coalesce(sum(n - 1), 0) FROM (
+        SELECT count(*) AS n FROM attempt WHERE outcome = 'succeeded' GROUP BY job_id
+    ) AS succeeded) AS duplicates,
+    (SELECT count(*) FROM job WHERE finished_at IS NULL) AS open,
+    (SELECT count(*) FROM job WHERE failures > max_attempts) AS beyond_limit,
+    (SELECT count(*) FROM job JOIN job_request ON job_id = id
+        WHERE state = 'dead' AND request ->> 'fate' = 'accepted') AS dead_of_faults
+""")
+STATES = text("SELECT state, count(*) AS jobs FROM job GROUP BY state ORDER BY count(*) DESC")
+# Of a session whose last counters were lost with it, what it is booked for is proof of busy time as well.
+BOOKS = text("""
+SELECT count(*) AS sessions, coalesce(sum(greatest(busy_seconds, booked)), 0) AS busy,
+    coalesce(sum(booked), 0) AS booked
+FROM engine_session JOIN LATERAL (
+    SELECT coalesce(sum(compute_seconds), 0) AS booked FROM attempt WHERE engine_session_id = engine_session.id
+) AS books ON true
+""")
+FENCED = re.compile(rb"^thothy_results_fenced_total ([0-9.e+]+)$", re.MULTILINE)
+SCRAPE_SECONDS = 0.3
+
+
+class Drains(NamedTuple):
+    """Jobs and seconds of the drain without faults and of the one with them."""
+
+    calm_jobs: int
+    calm_seconds: float
+    storm_jobs: int
+    storm_seconds: float
+
+    @property
+    def calm_seconds_of_all(self) -> float:
+        """Seconds that the jobs of the second drain would have taken without faults."""
+        return self.storm_jobs * self.calm_seconds / max(self.calm_jobs, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Messages, attempts, jobs and seconds. `results_fenced` is what workers had counted when last asked."""
+
+    jobs: int
+    follow_ups: int
+    sent: int
+    lost_in_redis: int
+    republished: int
+    attempts: int
+    attempts_lost: int
+    attempts_released: int
+    results_fenced: int
+    duplicates: int
+    missing: int
+    beyond_limit: int
+    dead_of_faults: int
+    states: dict[str, int]
+    engine_sessions: int
+    busy_seconds: float
+    booked_seconds: float
+    wasted_seconds: float
+    calm_jobs: int
+    calm_seconds: float
+    storm_jobs: int
+    storm_seconds: float
+    storm_seconds_without_faults: float
+
+
+def read_ledger(engine: Engine, wanted: int, lost_in_redis: int, fenced: int, drains: Drains) -> Ledger:
+    """The ledger of a run that was to send `wanted` jobs."""
+    with engine.connect() as connection:
+        counts = dict(connection.execute(COUNTS).mappings().one())
+        books = connection.execute(BOOKS).one()
+        states = {str(row.state): int(row.jobs) for row in connection.execute(STATES)}
+    still_open = counts.pop("open")
+    return Ledger(
+        **{name: int(count) for name, count in counts.items()},
+        lost_in_redis=lost_in_redis,
+        results_fenced=fenced,
+        missing=wanted - int(counts["jobs"]) + int(still_open),
+        states=states,
+        engine_sessions=books.sessions,
+        busy_seconds=books.busy,
+        booked_seconds=books.booked,
+        wasted_seconds=books.busy - books.booked,
+        calm_jobs=drains.calm_jobs,
+        calm_seconds=drains.calm_seconds,
+        storm_jobs=drains.storm_jobs,
+        storm_seconds=drains.storm_seconds,
+        storm_seconds_without_faults=drains.calm_seconds_of_all,
+    )
+
+
+class FencedResults:
+    """What workers have counted, by process: a counter dies with its worker, so it is asked for again and again."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._seen: dict[int, int] = {}
+
+    def look(self) -> None:
+        """Ask every worker that answers."""
+        for name, port in self._rig.metrics_ports.items():
+            pid = self._rig.pid(name)
+            if pid and (count := _scraped(port)) is not None:
+                self._seen[pid] = count
+
+    @property
+    def total(self) -> int:
+        """Of all workers that ever were."""
+        return sum(self._seen.values())
+
+
+def _scraped(port: int) -> int | None:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=SCRAPE_SECONDS) as answer:
+            found = FENCED.search(answer.read())
+    except (URLError, OSError):
+        return None
+    return int(float(found.group(1))) if found else None

@@ -1,0 +1,56 @@
+"""`draw_plan`: which faults a run suffers, in which order. The same seed draws the same plan."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FaultKind(StrEnum):
+    """What can be broken."""
+
+    WORKER_KILLED = "worker SIGKILL"
+    WORKER_TERMINATED = "worker SIGTERM"
+    WORKER_STALLED = "worker SIGSTOP beyond its lease"
+    ENGINE_KILLED = "engine SIGKILL"
+    DISPATCHER_KILLED = "dispatcher SIGKILL"
+    DISPATCHERS_SPLIT = "two dispatchers at once"
+    REAPER_KILLED = "reaper SIGKILL"
+    REDIS_KILLED = "Redis SIGKILL, data gone"
+    REDIS_FLUSHED = "Redis FLUSHALL"
+    REDIS_CUT = "Redis CLIENT KILL"
+    REDIS_DISK_FULL = "Redis cannot write its disk"
+    REDIS_MEMORY_FULL = "Redis out of memory"
+    POSTGRES_RESTARTED = "Postgres restart"
+    POSTGRES_CRASHED = "Postgres crash"
+    POSTGRES_AWAY = "Postgres away"
+    POSTGRES_CUT = "Postgres cuts every session"
+    NETWORK_SLOW = "network 200 ms slower"
+    NETWORK_CUT = "network cut"
+    CLOCK_SKEWED = "clock skew"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: `at` is the share of the jobs that have ended when it comes; `draw` seeds its own choices."""
+
+    at: float
+    kind: FaultKind
+    draw: int
+
+
+def draw_plan(seed: int, faults: int, without: Collection[FaultKind] = ()) -> list[Fault]:
+    """So many faults, evenly spread over the drain. Every kind comes before any comes again."""
+    chance = random.Random(seed)  # noqa: S311 - a schedule, not a secret
+    kinds: list[FaultKind] = []
+    while len(kinds) < faults:
+        kinds += _shuffled(chance, [kind for kind in FaultKind if kind not in without])
+    return [
+        Fault((number + 0.5) / (faults + 1), kind, chance.getrandbits(32)) for number, kind in enumerate(kinds[:faults])
+    ]
+
+
+def _shuffled(chance: random.Random, kinds: list[FaultKind]) -> list[FaultKind]:
+    return chance.sample(kinds, len(kinds))

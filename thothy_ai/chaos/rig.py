@@ -1,0 +1,189 @@
+"""`Rig`: the stack of a chaos run, in a home of its own: every server and process of it can be reached and broken.
+
+worker-1  ──────────────────────────▶ Postgres, Valkey without persistence, engine
+worker-2  ─under a clock─▶ lines ───▶ the same
+dispatcher-1, dispatcher-2, reaper    one supervisor starts what ends again, at once and for ever
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import SecretStr
+from redis import Redis
+from redis.exceptions import RedisError
+
+from thothy_ai.chaos.clock import SkewedClock
+from thothy_ai.chaos.lines import Lines
+from thothy_ai.chaos.options import DISPATCHERS, NULL_LATENCY, QUICK, SLOW_WORKER, WORKERS, ChaosOptions
+from thothy_ai.db.schema import migrate
+from thothy_ai.embedded import Postgres, Valkey
+from thothy_ai.embedded.process import Process, Program, free_port
+from thothy_ai.embedded.supervisor import Patience, Supervisor
+from thothy_ai.errors import ServiceStartError
+from thothy_ai.settings import Settings
+
+FOR_EVER = Patience(failures=sys.maxsize, first_delay=0.1, longest_delay=0.1, look_every=0.1)
+START_SECONDS = 60
+ENGINE_START_SECONDS = 900  # a large model is read from a slow disk
+RESTARTS = 20  # of a Postgres that crashed: its children may still be there
+
+
+class Rig:
+    """Ready once entered; gone, with every port, once left."""
+
+    def __init__(self, home: Path, options: ChaosOptions) -> None:
+        self.home = home
+        self.postgres = Postgres(home / "postgres", log=self._log("postgres"))
+        self.valkey = Valkey(home / "valkey", log=self._log("valkey"), durable=False)
+        self.lines = Lines()
+        self.clock = SkewedClock(home)
+        self.clocks_can_be_wrong = False
+        self.settings = Settings.load(home=home, **QUICK)
+        self.metrics_ports = {name: free_port() for name in WORKERS}
+        self._options = options
+        self._processes: dict[str, Process] = {}
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            undo.enter_context(self.lines)
+            undo.callback(self.postgres.stop)
+            self.postgres.start()
+            undo.callback(self.valkey.stop)
+            self.valkey.start()
+            self.settings = self._with_urls()
+            self.clocks_can_be_wrong = self.clock.build()
+            migrate(self.settings)
+            self._start_processes(undo)
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._undo.close()
+
+    def pid(self, name: str) -> int:
+        """The process id of a service at this moment; 0 while it is down."""
+        process = self._processes[name]
+        return process.pid or 0 if process.alive else 0
+
+    def signal(self, name: str, number: signal.Signals) -> int:
+        """Send a signal to a service; returns whom it went to, 0 when it is down."""
+        pid = self.pid(name)
+        if pid:
+            send(pid, number)
+        return pid
+
+    def redis(self) -> Redis:
+        """A client of the server itself, around all lines."""
+        return Redis.from_url(self.valkey.url, socket_timeout=2, socket_connect_timeout=2)
+
+    def crash_postgres(self) -> None:
+        """End it without a checkpoint, as a power cut would, and wait for its end."""
+        send(self.postgres.process.pid or 0, signal.SIGQUIT)
+        _wait(lambda: not self.postgres.process.alive, START_SECONDS, "Postgres does not end")
+
+    def start_postgres(self) -> None:
+        """Start it again over its data, on its port."""
+        for attempt in range(RESTARTS):
+            try:
+                return self.postgres.process.start()
+            except ServiceStartError:
+                if attempt == RESTARTS - 1:
+                    raise
+                time.sleep(0.2)
+        return None
+
+    def _start_processes(self, undo: ExitStack) -> None:
+        supervisor = Supervisor(FOR_EVER)
+        undo.callback(supervisor.stop)
+        for name in ("engine", "reaper", *DISPATCHERS, *WORKERS):
+            self._processes[name] = process = Process(self._program(name))
+            process.spawn()
+            supervisor.add(process)
+        supervisor.watch()
+        limit = ENGINE_START_SECONDS if self._options.model else START_SECONDS
+        _wait(self._ready, limit, f"the stack is not ready (logs: {self.home / 'logs'})")
+
+    def _program(self, name: str) -> Program:
+        return Program(
+            name=name,
+            argv=(sys.executable, "-m", "thothy_ai.cli", name.partition("-")[0], *self._arguments(name)),
+            env=self._environment(name),
+            log=self._log(name),
+            ready=lambda: True,
+            stop_signal=signal.SIGKILL,  # at the end of a run nobody has anything left to finish
+        )
+
+    def _arguments(self, name: str) -> tuple[str, ...]:
+        if name != "engine":
+            return ()
+        url = ("--url", self.settings.require_engine_url())
+        if self._options.model:
+            return ("--model", str(self._options.model), *url)
+        return ("--null", "--null-latency", str(NULL_LATENCY), *url)
+
+    def _environment(self, name: str) -> dict[str, str]:
+        if name not in WORKERS:
+            return self.settings.environment()
+        changes: dict[str, Any] = {"metrics_port": self.metrics_ports[name]}
+        if name == SLOW_WORKER:
+            changes |= self._behind_lines()
+        worker = self.settings.model_copy(update=changes).environment()
+        return worker | (self.clock.environment() if name == SLOW_WORKER else {})
+
+    def _behind_lines(self) -> dict[str, Any]:
+        postgres, valkey = self.postgres, self.valkey
+        to_postgres, to_valkey = (self.lines.open(("127.0.0.1", server.port)) for server in (postgres, valkey))
+        to_engine = self.lines.open(self.settings.require_engine_url().removeprefix("unix://"))
+        return {
+            "database_url": SecretStr(postgres.url.replace(f":{postgres.port}/", f":{to_postgres}/")),
+            "redis_url": SecretStr(valkey.url.replace(f":{valkey.port}/", f":{to_valkey}/")),
+            "engine_url": f"tcp://127.0.0.1:{to_engine}",
+        }
+
+    def _with_urls(self) -> Settings:
+        return self.settings.model_copy(
+            update={
+                "database_url": SecretStr(self.postgres.url),
+                "redis_url": SecretStr(self.valkey.url),
+                "engine_url": f"unix://{self.home / 'engine.sock'}",
+            }
+        )
+
+    def _ready(self) -> bool:
+        """Both workers wait for messages, both leaders have their sessions, the engine listens."""
+        try:
+            with self.redis() as redis:
+                waiting = sum(client["cmd"] == "brpop" for client in redis.client_list())
+        except RedisError:
+            return False
+        leaders = {"thothy-dispatcher", "thothy-reaper", "thothy-worker"}  # a worker's: it has met the engine
+        return waiting == len(WORKERS) and leaders <= self.postgres.sessions()
+
+    def _log(self, name: str) -> Path:
+        return self.home / "logs" / f"{name}.log"
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    """Signal a process, if it is still there."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _wait(holds: Callable[[], bool], seconds: float, otherwise: str) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            raise ServiceStartError(otherwise)
+        time.sleep(0.1)

@@ -1,0 +1,160 @@
+"""`run_chaos`: a drain without faults, a drain with them, and then the invariants and the ledger.
+
+calm: a part of the jobs, nothing breaks                        how fast the stack is
+storm: the rest, a fault whenever its share of them has ended   or when the drain stands still for too long
+settled: everything undone, nothing open                        invariants, ledger
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import text
+
+from thothy_ai.chaos.faults import Faults
+from thothy_ai.chaos.invariants import WATCH, Violation, violations
+from thothy_ai.chaos.ledger import Drains, FencedResults, Ledger, read_ledger
+from thothy_ai.chaos.options import NULL_LATENCY, ChaosOptions
+from thothy_ai.chaos.plan import Fault, FaultKind, draw_plan
+from thothy_ai.chaos.rig import Rig
+from thothy_ai.chaos.workload import Workload
+
+LOOK_SECONDS = 0.1
+FENCED_SECONDS = 1.0
+SETTLE_SECONDS = 20.0
+COUNTERS_ARE_WRITTEN = text("""
+SELECT max(heartbeat_at) > (SELECT coalesce(max(finished_at), '-infinity') FROM attempt) FROM engine_session
+""")
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """A fault that was: when (seconds since the storm began), what, and what it did."""
+
+    seconds: float
+    fault: str
+    did: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A run's outcome. `logs`: where they are kept when something did not hold."""
+
+    options: ChaosOptions
+    ledger: Ledger
+    faults: tuple[Injected, ...]
+    violations: tuple[Violation, ...]
+    logs: Path | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def run_chaos(options: ChaosOptions, tell: Tell = lambda _: None) -> Report:
+    """Run, and leave nothing behind but logs, those only when an invariant is broken. `tell` hears how it goes."""
+    home = Path(tempfile.mkdtemp(prefix="thothy-chaos-"))
+    home.chmod(0o755)  # a Postgres that runs as nobody must reach it
+    keep = False
+    try:
+        with Rig(home, options) as rig, Workload(rig.settings, options.jobs) as workload:
+            report = _Run(options, rig, workload, tell).run()
+        keep = bool(report.violations)
+        return report
+    finally:
+        for path in home.iterdir() if keep else (home,):
+            if path.name != "logs":
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+class _Run:
+    """One run over a rig that stands."""
+
+    def __init__(self, options: ChaosOptions, rig: Rig, workload: Workload, tell: Tell) -> None:
+        self._options = options
+        self._rig = rig
+        self._workload = workload
+        self._tell = tell
+        self._faults = Faults(rig, options.away_seconds)
+        self._fenced = FencedResults(rig)
+        self._injected: list[Injected] = []
+        self._gives_up_at = time.monotonic() + options.minutes * 60
+
+    def run(self) -> Report:
+        with self._workload.engine.begin() as connection:
+            connection.execute(text(WATCH))
+        calm_seconds = self._calm()
+        storm_seconds = self._storm()
+        self._settle()
+        return self._report(calm_seconds, storm_seconds)
+
+    def _calm(self) -> float:
+        began = time.monotonic()
+        self._workload.send(1, self._options.calm_jobs)
+        while self._workload.open() != 0 and not self._late():
+            time.sleep(LOOK_SECONDS)
+        seconds = time.monotonic() - began
+        self._tell(f"{self._options.calm_jobs} jobs without faults: {seconds:.1f} s")
+        return seconds
+
+    def _storm(self) -> float:
+        """The rest of the jobs, and every fault of the plan."""
+        without = () if self._rig.clocks_can_be_wrong else (FaultKind.CLOCK_SKEWED,)
+        plan = draw_plan(self._options.seed, self._options.faults, without)
+        began = last = time.monotonic()
+        self._workload.send_beside(self._options.calm_jobs + 1)
+        while (plan or not self._drained()) and not self._late():
+            self._faults.undo_due()
+            if plan and self._is_due(plan[0], last):
+                fault = self._faults.next_of(plan)
+                plan.remove(fault)
+                self._inject(fault, began)
+                last = time.monotonic()
+            self._fenced.look()
+            time.sleep(LOOK_SECONDS)
+        return time.monotonic() - began
+
+    def _is_due(self, fault: Fault, last: float) -> bool:
+        calm = self._options.calm_jobs
+        ended = self._workload.ended()
+        share = 0.0 if ended is None else (ended - calm) / max(self._options.jobs - calm, 1)
+        return share >= fault.at or time.monotonic() - last > self._options.patience_seconds
+
+    def _inject(self, fault: Fault, began: float) -> None:
+        did = self._faults.inject(fault)
+        self._injected.append(Injected(round(time.monotonic() - began, 1), fault.kind, did))
+        self._tell(f"{self._injected[-1].seconds:6.1f} s  {fault.kind}: {did}")
+
+    def _drained(self) -> bool:
+        """Every job that is to be sent has ended, and so have its follow-ups."""
+        return self._workload.ended() == self._options.jobs and self._workload.open() == 0
+
+    def _settle(self) -> None:
+        """Undo what lasts; then the engine's last counters are to be written."""
+        self._faults.undo_all()
+        end = time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < end:
+            with self._workload.engine.connect() as connection:
+                if connection.execute(COUNTERS_ARE_WRITTEN).scalar():
+                    break
+            time.sleep(LOOK_SECONDS)
+        self._fenced.look()
+
+    def _report(self, calm_seconds: float, storm_seconds: float) -> Report:
+        options, engine = self._options, self._workload.engine
+        drains = Drains(options.calm_jobs, calm_seconds, options.jobs - options.calm_jobs, storm_seconds)
+        ledger = read_ledger(engine, options.jobs, self._faults.lost_messages, self._fenced.total, drains)
+        broken = tuple(violations(engine, options.jobs, 0.0 if options.model else NULL_LATENCY))
+        logs = self._rig.home / "logs" if broken else None
+        return Report(options, ledger, tuple(self._injected), broken, logs)
+
+    def _late(self) -> bool:
+        return time.monotonic() > self._gives_up_at

@@ -1,0 +1,115 @@
+"""`Workload`: the jobs of a chaos run. They are sent while everything breaks, by a producer that is as stubborn as one
+in production: it sends a batch again, under the same idempotency keys, until it hears that it is there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Self, TypeVar
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+from thothy_ai.chaos.kind import Chaos
+from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.errors import DatabaseError
+from thothy_ai.operate import cancel
+from thothy_ai.producer import Producer
+from thothy_ai.producer.drafts import EnqueueOptions
+from thothy_ai.settings import Settings
+
+BATCH = 200
+MOST_OPEN = 1_500  # the producer keeps so far ahead of the drain
+PAUSE = 0.2
+DEADLINE = timedelta(seconds=4)
+SENT = text(
+    "SELECT count(*) FILTER (WHERE finished_at IS NOT NULL) AS ended, count(*) AS sent FROM job WHERE parent_id IS NULL"
+)
+OPEN = text("SELECT count(*) FROM job WHERE finished_at IS NULL")
+
+T = TypeVar("T")
+
+
+class Workload:
+    """Sends jobs 1 to `jobs`. Leaving it stops the sending."""
+
+    def __init__(self, settings: Settings, jobs: int) -> None:
+        self.engine: Engine = make_engine(settings, application="chaos")
+        self._settings = settings
+        self._producer = Producer(settings)
+        self._jobs = jobs
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def send(self, first: int, last: int) -> None:
+        """Send these numbers now."""
+        for start in range(first, last + 1, BATCH):
+            self._send_batch(range(start, min(start + BATCH, last + 1)))
+
+    def send_beside(self, first: int) -> None:
+        """Send the rest from a thread, and cancel a few of them, never far ahead of the drain."""
+        self._thread = threading.Thread(target=self._send_rest, args=(first,), name="chaos-producer", daemon=True)
+        self._thread.start()
+
+    def ended(self) -> int | None:
+        """How many of the jobs that were sent have ended; None while Postgres cannot say."""
+        try:
+            with reaching(self._settings), self.engine.connect() as connection:
+                return int(connection.execute(SENT).one().ended)
+        except DatabaseError:
+            return None
+
+    def open(self) -> int | None:
+        """How many jobs, follow-ups among them, have not ended; None while Postgres cannot say."""
+        try:
+            with reaching(self._settings), self.engine.connect() as connection:
+                return int(connection.execute(OPEN).scalar_one())
+        except DatabaseError:
+            return None
+
+    def _send_rest(self, first: int) -> None:
+        unwanted: list[UUID] = []
+        for start in range(first, self._jobs + 1, BATCH):
+            while not self._stopping.is_set() and (self.open() or 0) > MOST_OPEN:
+                self._stopping.wait(PAUSE)
+            ids = self._send_batch(range(start, min(start + BATCH, self._jobs + 1)))
+            self._insist(lambda unwanted=unwanted: cancel(self.engine, unwanted))  # type: ignore[misc]
+            unwanted = [job_id for number, job_id in ids.items() if number % 100 == 13]
+
+    def _send_batch(self, numbers: range) -> dict[int, UUID]:
+        jobs = self._insist(lambda: self._producer.enqueue_many([_job(number) for number in numbers]))
+        return {number: job.id for number, job in zip(numbers, jobs or (), strict=False)}
+
+    def _insist(self, ask: Callable[[], T]) -> T | None:
+        """What `ask` returns once Postgres answers; None when the run is over first."""
+        while not self._stopping.is_set():
+            try:
+                with reaching(self._settings):
+                    return ask()
+            except DatabaseError:
+                self._stopping.wait(PAUSE)
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._producer.close()
+        self.engine.dispose()
+
+
+def _job(number: int) -> tuple[Chaos, EnqueueOptions]:
+    """A mix: of a hundred jobs two are refused by the validator, two have a follow-up, one has a deadline."""
+    request = Chaos(
+        number=number, fate="rejected" if number % 50 == 7 else "accepted", more=1 if number % 50 == 3 else 0
+    )
+    deadline = datetime.now(UTC) + DEADLINE if number % 100 == 11 else None
+    return request, EnqueueOptions(idempotency_key=f"chaos-{number}", deadline=deadline)

@@ -6,7 +6,11 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra import libdevice
 
+from thothy_ai.kernels.interpreter import INTERPRETED
+
+_INTERPRETED = tl.constexpr(INTERPRETED)
 _LINES, _LINE = 128, 8  # of a program's tile
 
 
@@ -45,12 +49,15 @@ def line_words(first, seed_low, seed_high, position, LINE: tl.constexpr):
 
 @triton.jit
 def gumbel(words):
-    """Standard Gumbel noise, float32. log1p(-u) is log(1 - u), corrected for what 1 - u rounds off (Kahan)."""
+    """Standard Gumbel noise, float32: -log of -log1p(-u), where u is uniform.
+
+    log1p(-u) is log(1 - u) and what 1 - u rounded off, over 1 - u; that part is 0 from 1/2 on, and 1 / (1 - u) is near
+    enough to 1 + u below. The outer logarithm may be the hardware's: an ulp or two of the noise is what it costs.
+    """
     u = tl.minimum(words.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10, 0.99999994)
     rest = 1.0 - u
-    lost = rest == 1.0
-    exponential = tl.where(lost, u, -tl.log(rest) * (u / tl.where(lost, 1.0, 1.0 - rest)))
-    return -tl.log(exponential)
+    exponential = (rest - 1.0 + u) * (1.0 + u) - tl.log(rest)
+    return -tl.log(exponential) if _INTERPRETED else -libdevice.fast_logf(exponential)
 
 
 @triton.jit

@@ -22,7 +22,10 @@ from thothy_ai.worker.hints import Hint
 
 logger = logging.getLogger(__name__)
 
+# Statistics are stale just when a queue fills fast: of a queue that was empty, Postgres would read and sort all of it.
+BY_INDEX = ("SET enable_seqscan = off", "SET enable_bitmapscan = off")
 BUSY_PART = 0.2  # of the interval, while there is more to dispatch
+RIPEN_BATCH = 5000  # delayed jobs a round whose time comes
 IDLE_TIMES = 4  # the interval, while there is nothing; a NOTIFY comes earlier
 
 
@@ -32,7 +35,7 @@ class Dispatcher:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._broker = Broker(settings)
-        self._leader = Leader(settings, "dispatcher", channels=("thothy_queued",))
+        self._leader = Leader(settings, "dispatcher", channels=("thothy_queued",), session=BY_INDEX)
 
     def run(self) -> None:
         """Dispatch until `stop`."""
@@ -57,6 +60,7 @@ class Dispatcher:
     def _round(self) -> float:
         depth = self._broker.depth()
         metrics.LIST_LENGTH.set(depth)
+        self._leader.ask("dispatch_ripen", limit=RIPEN_BATCH)
         hints = self._dispatch(depth)
         interval = self._settings.dispatch_interval_seconds
         if hints:

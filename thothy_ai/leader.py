@@ -31,12 +31,17 @@ TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtext(:role))")
 
 
 class Leader:
-    """Calls work again and again while this process leads `role`; stands by while another does."""
+    """Calls work again and again while this process leads `role`; stands by while another does.
 
-    def __init__(self, settings: Settings, role: str, channels: Sequence[str] = ()) -> None:
+    `session` are statements for each new connection, `channels` those whose NOTIFY is a wake-up.
+    """
+
+    def __init__(
+        self, settings: Settings, role: str, channels: Sequence[str] = (), session: Sequence[str] = ()
+    ) -> None:
         self._settings = settings
         self._role = role
-        self._channels = channels
+        self._opening = (*session, *(f"LISTEN {channel}" for channel in channels))
         self._engine = make_engine(settings, application=role, pool_size=1)
         self._connection: Connection | None = None
         self._leads = False
@@ -112,8 +117,8 @@ class Leader:
     def _connected(self) -> Connection:
         if self._connection is None:
             connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            for channel in self._channels:
-                connection.execute(text(f"LISTEN {channel}"))
+            for order in self._opening:
+                connection.execute(text(order))
             self._connection = connection
         return self._connection
 

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 MINUTE, HOUR = 60.0, 3600.0
 ENGINE_SILENCE_SECONDS = 60.0
+BATCH = 5000  # jobs that end in one transaction
 USAGE_HOURS = 1  # before the current one
 
 
@@ -50,6 +51,7 @@ class Reaper:
             (HOUR, self._partitions),
         )
         self._last = dict.fromkeys(range(len(self._rules)), float("-inf"))
+        self._more = False  # a rule has left something for the next round
         self._missing: set[Hint] = set()  # dispatches that the last round did not find anywhere
 
     def run(self) -> None:
@@ -68,12 +70,13 @@ class Reaper:
         self._leader.stop_on_signals()
 
     def _round(self) -> float:
+        self._more = False
         for number, (every, rule) in enumerate(self._rules):
             if time.monotonic() - self._last[number] >= every:
                 rule()
                 self._last[number] = time.monotonic()
                 crash_point("mid_reap")
-        return self._settings.reap_interval_seconds
+        return 0.0 if self._more else self._settings.reap_interval_seconds
 
     def _leases(self) -> None:
         """Take back what silent workers hold; not before they could have been heard.
@@ -90,10 +93,16 @@ class Reaper:
         _report("their lease ran out", rows)
 
     def _expired(self) -> None:
-        _report("their deadline passed", self._leader.ask("reap_expired"))
+        self._end("their deadline passed", "reap_expired")
 
     def _cancelled(self) -> None:
-        _report("cancelled", self._leader.ask("reap_cancelled"))
+        self._end("cancelled", "reap_cancelled")
+
+    def _end(self, why: str, name: str) -> None:
+        """End a batch; when it was full, the next round comes at once, and the other rules in between."""
+        rows = self._leader.ask(name, limit=BATCH)
+        self._more = self._more or len(rows) == BATCH
+        _report(why, rows)
 
     def _dispatches(self) -> None:
         """A dispatch that nobody claimed in time and whose message is not in Redis is lost.

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from echo_kind import Echo
@@ -39,6 +39,26 @@ def eventually(holds: Callable[[], object], seconds: float = 20) -> None:
     while not holds():
         assert time.monotonic() < end, f"still not so after {seconds} s"
         time.sleep(0.02)
+
+
+class Loop(Protocol):
+    """A dispatcher or a reaper."""
+
+    def run(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+@contextmanager
+def running(loop: Loop) -> Iterator[None]:
+    """On a thread of its own."""
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.stop()
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 class Queue:

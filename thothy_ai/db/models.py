@@ -43,6 +43,7 @@ class Job(Base):
     priority: Mapped[Small] = mapped_column(server_default=ZERO)  # higher goes first
     deadline: Mapped[datetime | None]
     not_before: Mapped[datetime] = mapped_column(server_default=NOW)
+    delayed: Mapped[bool] = mapped_column(server_default=sql("false"))  # not among what dispatching looks at yet
     source_key: Mapped[str]  # jobs over the same source share it, and run near each other
     idempotency_key: Mapped[str | None]
     request_digest: Mapped[str]
@@ -87,8 +88,9 @@ class Job(Base):
             ),  # spelt as Postgres does: alembic compares
             "source_key",
             "id",
-            postgresql_where=sql("state = 'queued'"),
+            postgresql_where=sql("state = 'queued' AND NOT delayed"),
         ),
+        Index("ix_job_delayed", "not_before", postgresql_where=sql("state = 'queued' AND delayed")),
         # Not over lease_until: each heartbeat changes it, and must not have to write every index again.
         Index("ix_job_running", "worker", postgresql_where=sql("state = 'running'")),
         Index("ix_job_dispatched", "dispatched_at", postgresql_where=sql("state = 'dispatched'")),

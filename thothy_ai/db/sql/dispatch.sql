@@ -6,7 +6,7 @@ WITH room AS (
 ), due AS (
     SELECT id
     FROM job
-    WHERE state = 'queued' AND not_before <= now() AND (deadline IS NULL OR deadline > now())
+    WHERE state = 'queued' AND NOT delayed AND not_before <= now() AND (deadline IS NULL OR deadline > now())
         AND NOT EXISTS (SELECT FROM queue_control WHERE name = 'default' AND paused)
     ORDER BY priority DESC, deadline ASC NULLS LAST, date_bin('10 minutes', enqueued_at, 'epoch'), source_key, id
     LIMIT (SELECT greatest(places, 0) FROM room)
@@ -14,8 +14,7 @@ WITH room AS (
 ), dispatched AS (
     UPDATE job
     SET state = 'dispatched', dispatch_no = dispatch_no + 1, dispatched_at = now()
-    FROM due
-    WHERE job.id = due.id
+    WHERE id = ANY(ARRAY(SELECT id FROM due))  -- a join might read all of a full queue: how many are due nobody can foresee
     RETURNING job.id, dispatch_no, priority, deadline, enqueued_at, source_key
 )
 SELECT id, dispatch_no FROM dispatched ORDER BY priority DESC, deadline ASC NULLS LAST, date_bin('10 minutes', enqueued_at, 'epoch'), source_key, id

@@ -11,10 +11,11 @@ WITH given AS (
     ) AS given (id, kind, priority, deadline, not_before, source_key, idempotency_key, digest, max_attempts, request)
 ),
 inserted AS (
-    INSERT INTO job (id, tenant, kind, priority, deadline, not_before, source_key, idempotency_key, request_digest,
-                     max_attempts)
-    SELECT id, :tenant, kind, priority, deadline, coalesce(not_before, now()), source_key, idempotency_key, digest,
-           max_attempts
+    INSERT INTO job (id, tenant, kind, priority, deadline, not_before, delayed, source_key, idempotency_key,
+                     request_digest, max_attempts)
+    SELECT id, :tenant, kind, priority, deadline, coalesce(not_before, now()),
+           coalesce(not_before > now() + interval '1 minute', false),  -- more than `dispatch_ripen` looks ahead
+           source_key, idempotency_key, digest, max_attempts
     FROM given
     ORDER BY idempotency_key, id
     ON CONFLICT (tenant, idempotency_key) DO NOTHING

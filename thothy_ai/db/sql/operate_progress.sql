@@ -5,4 +5,5 @@ SELECT
     min(enqueued_at) AS oldest,
     now() AS now
 FROM job
-WHERE state = 'queued' OR state = 'dispatched' OR state = 'running'  -- each has its partial index
+WHERE (state = 'queued' AND NOT delayed) OR (state = 'queued' AND delayed) OR state = 'dispatched' OR state = 'running'
+    -- each has its partial index

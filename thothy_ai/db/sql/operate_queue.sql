@@ -10,5 +10,6 @@ SELECT
     count(*) FILTER (WHERE deadline <= now() + interval '24 hours') AS due_24h,
     count(*) FILTER (WHERE state = 'running' AND lease_until < now()) AS expired_leases
 FROM job
-WHERE state = 'queued' OR state = 'dispatched' OR state = 'running'  -- each has its partial index
+WHERE (state = 'queued' AND NOT delayed) OR (state = 'queued' AND delayed) OR state = 'dispatched' OR state = 'running'
+    -- each has its partial index
 GROUP BY state

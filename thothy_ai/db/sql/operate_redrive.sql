@@ -9,7 +9,7 @@ WITH ended AS (
 ), redriven AS (
     UPDATE job
     SET state = 'queued', failures = 0, engine_deaths = 0, cancel_requested = FALSE, reason = NULL, detail = NULL,
-        finished_at = NULL, not_before = now(),
+        finished_at = NULL, not_before = now(), delayed = FALSE,
         deadline = coalesce(CAST(:deadline AS timestamptz), CASE WHEN deadline > now() THEN deadline END)
     FROM ended
     WHERE job.id = ended.id

@@ -1,16 +1,16 @@
--- Ends jobs that are to be cancelled and that nobody runs.
+-- Ends jobs that are to be cancelled and that nobody runs, at most so many at once.
 WITH unwanted AS (
     SELECT id
     FROM job
     WHERE state IN ('queued', 'dispatched') AND cancel_requested
     ORDER BY id
+    LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ), cancelled AS (
     UPDATE job
     SET state = 'cancelled', finished_at = now(), reason = NULL, detail = NULL
-    FROM unwanted
-    WHERE job.id = unwanted.id
-    RETURNING job.id, kind, state
+    WHERE id = ANY(ARRAY(SELECT id FROM unwanted))
+    RETURNING id, kind, state
 ), noted AS (
     INSERT INTO job_event (job_id, event) SELECT id, 'cancelled' FROM cancelled
 )

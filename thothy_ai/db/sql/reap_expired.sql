@@ -1,16 +1,16 @@
--- Ends jobs that nobody has claimed and whose deadline has passed.
+-- Ends jobs that nobody has claimed and whose deadline has passed; at most so many at once: a whole night's may be late.
 WITH late AS (
     SELECT id
     FROM job
     WHERE state IN ('queued', 'dispatched') AND deadline <= now()
-    ORDER BY id
+    ORDER BY deadline
+    LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ), expired AS (
     UPDATE job
     SET state = 'expired', finished_at = now(), reason = 'deadline', detail = NULL
-    FROM late
-    WHERE job.id = late.id
-    RETURNING job.id, kind, state
+    WHERE id = ANY(ARRAY(SELECT id FROM late))
+    RETURNING id, kind, state
 ), noted AS (
     INSERT INTO job_event (job_id, event) SELECT id, 'expired' FROM expired
 )

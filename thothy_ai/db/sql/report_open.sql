@@ -1,5 +1,6 @@
 -- What is still to do at this moment, by kind and state.
 SELECT kind, state, count(*) AS jobs
 FROM job
-WHERE state = 'queued' OR state = 'dispatched' OR state = 'running'  -- each has its partial index
+WHERE (state = 'queued' AND NOT delayed) OR (state = 'queued' AND delayed) OR state = 'dispatched' OR state = 'running'
+    -- each has its partial index
 GROUP BY kind, state

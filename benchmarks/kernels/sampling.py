@@ -71,7 +71,7 @@ CHOOSING_TILES = [
 FILTERING_TILES = [Tile(1024, 8, 32), Tile(512, 8, 16), Tile(1024, 8, 16), Tile(256, 8, 8), Tile(2048, 8, 32)]
 
 Row = tuple[str, ...]
-HEADER: Row = ("sampling", "rows x vocabulary", "us", "GB/s of logits")
+HEADER: Row = ("sampling", "rows x vocabulary", "us", "GB/s")
 
 
 def measure() -> list[Row]:

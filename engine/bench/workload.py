@@ -81,6 +81,15 @@ class Workload:
         return self.jobs
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is drained, by its name, and other jobs to warm up with."""
+
+    name: str
+    jobs: tuple[Job, ...]
+    warm_up: tuple[Job, ...]
+
+
 def read_workload(path: Path) -> Workload:
     """Read a workload file; InvalidRequestError says what is wrong with it."""
     try:
@@ -126,7 +135,7 @@ def sibling_jobs(rows: Iterable[Sequence[Any]]) -> tuple[Job, ...]:
 class TokenDraw:
     """Token ids at random, the same for the same seed and part."""
 
-    def __init__(self, vocab_size: int, seed: int) -> None:
+    def __init__(self, vocab_size: int, seed: str) -> None:
         self._vocabulary = range(vocab_size)
         self._seed = seed
         self._drawn: dict[Part, tuple[int, ...]] = {}

@@ -1,0 +1,155 @@
+"""Whether a drain's tokens are right, on any weights: random ones have no text that could be read.
+
+Some finished jobs are computed again, prompt and output in one pass, alone, in a cache of their own, through the plain
+torch references: no kernels of ours, no batch, no prefix cache, no chunks, no graphs, no overlap. Each token that the
+engine chose must there have nearly the log-probability of the best one. A token from a wrong context misses it by
+nats; rounding in another order by hundredths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.bench.drain import Drained
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.device import resolve_kv_dtype
+from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.kv_cache import KVCache
+from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.weights.formats import WEIGHT_FORMATS
+from thothy_ai.kernels.operations import ReferenceOperations
+from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
+from thothy_ai.kernels.rows import StepTokens
+
+JOBS = 8
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.15}  # nats
+_FP8_TOLERANCE = 0.5
+_BLOCK = 16
+_ROWS_AT_ONCE = 128  # of a whole vocabulary in float32
+
+
+class WrongTokensError(EngineError):
+    """The engine chose tokens that the references would not have chosen."""
+
+    code = "wrong_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was compared. Gaps are in nats: the best token's log-probability less the chosen one's."""
+
+    jobs: int
+    tokens: int
+    worst: float
+    mean: float
+    agreeing: float  # share of tokens that are the references' own choice
+    tolerance: float
+
+
+def check(drained: Drained, model: Model, options: EngineOptions, tolerance: float | None = None) -> Checked:
+    """Compare some jobs, spread over the drain; WrongTokensError if a gap is wider than `tolerance` nats.
+
+    None stands for what rounding explains in the drain's types.
+    """
+    limit = _tolerance(model, options) if tolerance is None else tolerance
+    oracle = _Oracle(model, options)
+    sample = spread(drained.finished, JOBS)
+    gaps = [oracle.gaps(request.prompt, output) for request, output in sample]
+    for (request, _), gap in zip(sample, gaps, strict=True):
+        if not float(gap.max()) <= limit:  # NaN included
+            raise WrongTokensError(
+                f"job {request.id}: token {int(gap.argmax())} of its output lies {float(gap.max()):.3f} nats below the "
+                f"best one by the references, and {limit} is what rounding explains; {int((gap > limit).sum())} of "
+                f"{len(gap)} tokens do"
+            )
+    together = torch.cat(gaps)
+    return Checked(
+        jobs=len(sample),
+        tokens=len(together),
+        worst=float(together.max()),
+        mean=float(together.mean()),
+        agreeing=float((together == 0).float().mean()),
+        tolerance=limit,
+    )
+
+
+def spread(
+    finished: Sequence[tuple[CoreRequest, tuple[int, ...]]], count: int
+) -> list[tuple[CoreRequest, tuple[int, ...]]]:
+    """At most `count`, at even distances, the first and the last among them."""
+    last = len(finished) - 1
+    places = sorted({round(index * last / max(1, count - 1)) for index in range(count)})
+    return [finished[place] for place in places]
+
+
+def _tolerance(model: Model, options: EngineOptions) -> float:
+    quantized = "fp8" in {options.weights, options.kv_dtype}
+    return _FP8_TOLERANCE if quantized else _TOLERANCE[model.dtype]
+
+
+class _Oracle:
+    """The model on the reference operations, one sequence at a time."""
+
+    def __init__(self, model: Model, options: EngineOptions) -> None:
+        operations = ReferenceOperations()
+        inputs = WEIGHT_FORMATS[options.weights](operations).inputs
+        self._model = replace(model, operations=operations, inputs=inputs)
+        self._kv_dtype = resolve_kv_dtype(options.kv_dtype, model.dtype)
+
+    @torch.inference_mode()
+    def gaps(self, prompt: Sequence[int], output: Sequence[int]) -> Tensor:
+        """Gaps [n] of the n output tokens after the prompt, float32."""
+        hidden = self._hidden([*prompt, *output[:-1]])[len(prompt) - 1 :]
+        chosen = torch.tensor(output, device=hidden.device)
+        parts = zip(hidden.split(_ROWS_AT_ONCE), chosen.split(_ROWS_AT_ONCE), strict=True)
+        return torch.cat([_gaps(self._model.logits(rows).float(), tokens) for rows, tokens in parts])
+
+    def _hidden(self, tokens: Sequence[int]) -> Tensor:
+        """Final hidden states [T, hidden] of all T tokens, in one pass."""
+        model, length = self._model, len(tokens)
+        blocks = -(-length // _BLOCK)
+        cache = KVCache.allocate(model.config, blocks + 1, _BLOCK, self._kv_dtype, model.device)
+        ids = torch.tensor(tokens, device=model.device)
+        positions = torch.arange(length, device=model.device)
+        step = StepTokens(ids, positions, positions + _BLOCK)  # from block 1 on
+        attention = model.operations.attention(self._shape(blocks))
+        return model.forward(step, self._batch(length, blocks), cache, attention)
+
+    def _batch(self, length: int, blocks: int) -> AttentionBatch:
+        def integers(*values: int) -> Tensor:
+            return torch.tensor(values, dtype=torch.int32, device=self._model.device)
+
+        return AttentionBatch(
+            block_tables=torch.arange(1, blocks + 1, dtype=torch.int32, device=self._model.device)[None],
+            rows=integers(0),
+            context_lens=integers(length),
+            query_starts=integers(0, length),
+            shared_lens=integers(0),
+            group_sizes=integers(0),
+            num_decode=int(length == 1),
+            query_lens=(length,),
+            kv_lens=(length,),
+        )
+
+    def _shape(self, blocks: int) -> AttentionShape:
+        config = self._model.config
+        return AttentionShape(
+            max_rows=1,
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            block_size=_BLOCK,
+            max_context=blocks * _BLOCK,
+            dtype=self._model.dtype,
+            device=self._model.device,
+        )
+
+
+def _gaps(logits: Tensor, tokens: Tensor) -> Tensor:
+    """logits [n, vocab], tokens [n] -> [n]; a difference of logits is one of log-probabilities."""
+    return logits.amax(dim=-1) - logits.gather(-1, tokens[:, None])[:, 0]

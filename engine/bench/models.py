@@ -1,0 +1,44 @@
+"""The model of a drain: a named shape with random weights, drawn on the device, or a real model's folder."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.bench.shapes import write_config
+from thothy_ai.engine.device import resolve_device, resolve_dtype
+from thothy_ai.engine.loader import LoadedModel, load_model
+from thothy_ai.engine.model_config import ModelConfig
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.weights.assemble import assemble
+from thothy_ai.engine.weights.formats import WEIGHT_FORMATS
+
+
+class RandomWeights:
+    """A tensor source that has every tensor: norms of ones, everything else normal with deviation 0.02."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self._device, self._dtype = device, dtype
+        self._generator = torch.Generator(device).manual_seed(0)
+
+    def tensor(self, name: str, *shape: int) -> Tensor:
+        """A new tensor of this shape."""
+        fresh = torch.empty(shape, dtype=self._dtype, device=self._device)
+        return fresh.fill_(1.0) if "norm" in name else fresh.normal_(0.0, 0.02, generator=self._generator)
+
+
+def bench_model(shape: str, options: EngineOptions) -> LoadedModel:
+    """`options.model` if there is one, else the named shape, which has no tokenizer."""
+    device = resolve_device(options.device)
+    dtype = resolve_dtype(options.dtype, device)
+    if options.model is not None:
+        return load_model(
+            options.model, device=device, dtype=dtype, weights=options.weights, cache_dir=options.cache_dir
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        config = ModelConfig.from_folder(write_config(shape, Path(folder)))
+    model = assemble(config, RandomWeights(device, dtype), WEIGHT_FORMATS[options.weights])
+    return LoadedModel(config, model, None, f"{shape} (random weights)")

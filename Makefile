@@ -27,7 +27,7 @@ demo: install ## drain a mixed queue on this machine, end to end, and print the 
 up: install ## the embedded stack, until Ctrl-C
 	$(BIN)/thothy up
 
-test: lint types unit integration ## everything that needs no GPU
+test: lint types unit integration chaos ## everything that needs no GPU
 
 lint: install ## ruff: style and format
 	$(BIN)/ruff check .
@@ -41,6 +41,9 @@ unit: install ## tests without services
 
 integration: install ## tests on a real Postgres, a real Valkey, the real model
 	$(BIN)/python -m pytest tests/integration tests/acceptance
+
+chaos: install ## a short run over a stack that is broken again and again; `thothy chaos` is the long one
+	$(BIN)/python -m pytest tests/chaos
 
 bench-cpu: install ## engine and queue against transformers on this machine; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.cpu

@@ -1,0 +1,103 @@
+"""Every invariant can break: a database with just that wrong in it is found out, and a sound one is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+
+from thothy_ai.chaos.invariants import INVARIANTS, WATCH, violations
+from thothy_ai.chaos.kind import Chaos
+from thothy_ai.db.connect import make_engine
+from thothy_ai.producer import Producer
+from thothy_ai.producer.drafts import EnqueueOptions
+from thothy_ai.settings import Settings
+
+JOBS = 3
+ANSWER_SECONDS = 0.5
+SESSION = "00000000-0000-7000-8000-000000000001"
+SOUND = f"""
+INSERT INTO engine_session (
+    id, model, device, dtype, gpus, num_blocks, block_size, started_at, heartbeat_at, busy_seconds
+)
+VALUES ('{SESSION}', 'null', 'none', 'none', 0, 0, 16, now(), now() + interval '1 s', 1.5);
+UPDATE job SET state = 'succeeded', attempt = 1, finished_at = now();
+INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, compute_seconds)
+SELECT id, 1, tenant, kind, 'w', '{SESSION}', now(), 'succeeded', 0.5 FROM job;
+INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, body, text)
+SELECT id, kind, 'en', 1, tenant, 'accepted', '{{}}', '' FROM job;
+"""
+WASTED = "what is not booked was wasted by attempts that came to nothing"
+ONE = "(SELECT id FROM job ORDER BY id LIMIT 1)"
+LOST = f"""
+INSERT INTO attempt (job_id, attempt, tenant, kind, worker, started_at, outcome, reason)
+SELECT id, 2, tenant, kind, 'w', now(), 'lost', 'lease_lost' FROM job WHERE id = {ONE}"""
+
+BROKEN = {
+    "every job that was sent is there": f"DELETE FROM job WHERE id = {ONE}",
+    "every job has ended": f"UPDATE job SET state = 'queued', finished_at = NULL WHERE id = {ONE}",
+    "what has ended stays so": f"UPDATE job SET state = 'cancelled', cancel_requested = true WHERE id = {ONE}",
+    "a succeeded job has exactly one artifact, no other has one": f"DELETE FROM artifact WHERE job_id = {ONE}",
+    "a succeeded job has exactly one succeeded attempt, its last": f"UPDATE job SET attempt = 2 WHERE id = {ONE}",
+    "attempts stay within the limit": LOST,
+    "every attempt is recorded once, under a number that was claimed": LOST,
+    "a job ends as its request asks for, or says why not": (
+        f"UPDATE job_request SET request = jsonb_set(request, '{{fate}}', '\"rejected\"') WHERE job_id = {ONE}"
+    ),
+    "each follow-up that an artifact asks for is sent once": (
+        f"UPDATE job_request SET request = jsonb_set(request, '{{more}}', '1') WHERE job_id = {ONE}"
+    ),
+    "no engine session is booked for more than it was busy": "UPDATE engine_session SET busy_seconds = 1.4",
+    WASTED: "UPDATE engine_session SET busy_seconds = 2.1",
+}
+
+
+@pytest.fixture
+def database(settings: Settings) -> Iterator[Engine]:
+    """Three jobs that succeeded, watched."""
+    chosen = settings.model_copy(update={"tenant": "chaos", "kinds": ("thothy_ai.chaos.kind",)})
+    engine = make_engine(chosen)
+    with Producer(chosen) as producer:
+        producer.enqueue_many(
+            [(Chaos(number=n), EnqueueOptions(idempotency_key=f"chaos-{n}")) for n in range(1, JOBS + 1)]
+        )
+    run(engine, SOUND)
+    run(engine, WATCH)
+    yield engine
+    engine.dispose()
+
+
+def run(engine: Engine, script: str) -> None:
+    with engine.begin() as connection:
+        for statement in script.split(";\n") if script is SOUND else [script]:
+            if statement.strip():
+                connection.execute(text(statement.replace(":", r"\:")))
+
+
+def broken(engine: Engine) -> set[str]:
+    return {violation.invariant for violation in violations(engine, JOBS, ANSWER_SECONDS)}
+
+
+def test_a_sound_database_breaks_nothing(database: Engine) -> None:
+    assert broken(database) == set()
+
+
+def test_an_attempt_without_a_result_accounts_for_one_wasted_answer(database: Engine) -> None:
+    run(database, LOST.replace("id, 2,", "id, 0,"))
+    run(database, "UPDATE engine_session SET busy_seconds = 2.0")
+    assert WASTED not in broken(database)
+    run(database, "UPDATE engine_session SET busy_seconds = 2.1")
+    assert WASTED in broken(database)
+
+
+@pytest.mark.parametrize("invariant", INVARIANTS)
+def test_what_is_broken_is_found_and_named(database: Engine, invariant: str) -> None:
+    first: UUID
+    with database.connect() as connection:
+        first = connection.scalar(text(ONE[1:-1]))
+    run(database, BROKEN[invariant])
+    found = [violation for violation in violations(database, JOBS, ANSWER_SECONDS) if violation.invariant == invariant]
+    assert len(found) == 1
+    assert found[0].who in {str(first), "chaos-1", SESSION, "engine"}

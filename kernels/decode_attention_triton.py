@@ -22,13 +22,19 @@ from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
 
 @dataclass(frozen=True)
 class DecodeTuning:
-    """Tokens of a tile; tiles loaded ahead by a program, and its warps; programs of the grid; most rows of a group."""
+    """How the kernel is cut and compiled.
+
+    `tile`: tokens at a time. `ahead`: tiles that a program loads ahead. `warps`, `registers`: of a program, and the
+    most that a thread of it may have. `programs`: those of the grid; none is idle when all fit on the GPU at once.
+    `group_rows`: most sequences of a group.
+    """
 
     tile: int
     ahead: int
     warps: int
     programs: int
     group_rows: int
+    registers: int | None = None
 
     @staticmethod
     def suited(shape: AttentionShape) -> DecodeTuning:
@@ -107,7 +113,8 @@ class DecodeAttention:
             DIM_PAD=max(16, triton.next_power_of_2(shape.head_dim)),
             PAGE=shape.block_size,
             TILE=tuning.tile,
-            AHEAD=tuning.ahead,
+            AHEAD=tuning.ahead + (key_scales is not None),  # tiles of fp8 are half as large
             GROUP_ROWS=tuning.group_rows,
             num_warps=tuning.warps,
+            maxnreg=tuning.registers,
         )

@@ -136,6 +136,9 @@ def tunings(processors: int) -> list[DecodeTuning]:
         narrow,
         *(replace(narrow, ahead=ahead) for ahead in (3, 4)),
         replace(narrow, programs=9 * processors),
+        *(replace(narrow, programs=count * processors, registers=128) for count in (4, 8)),
+        replace(narrow, ahead=3, programs=4 * processors, registers=128, group_rows=4),
+        replace(base, ahead=1, programs=4 * processors, registers=128),
         replace(base, tile=128, ahead=1),
         replace(base, tile=128, ahead=2, warps=8, programs=processors),
     ]

@@ -189,11 +189,19 @@ def test_every_token_is_in_one_slot(count: int, slots: int, device: torch.device
 
 
 @needs_gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "dim"), [(32, 8, 128), (16, 8, 128), (7, 1, 64), (3, 1, 80), (8, 4, 256)]
+    ("heads", "kv_heads", "dim", "dtype"),
+    [
+        (32, 8, 128, torch.bfloat16),
+        (16, 8, 128, torch.float16),
+        (8, 2, 128, torch.float32),
+        (7, 1, 64, torch.bfloat16),
+        (3, 1, 80, torch.float32),
+        (16, 1, 96, torch.bfloat16),
+        (8, 4, 256, torch.bfloat16),
+    ],
 )
-def test_many_rows(dtype: torch.dtype, heads: int, kv_heads: int, dim: int, device: torch.device) -> None:
+def test_many_rows(heads: int, kv_heads: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
     rng = random.Random(dim)
     lengths = [(1, 560 + rng.randint(1, 900)) for _ in range(60)]
     groups = [Group(first, 4, rng.randint(1, 35)) for first in range(0, 40, 4)]

@@ -1,0 +1,236 @@
+"""Whatever two workers, a dispatcher, a reaper, a careless Redis and the clock do: no job is lost, none is done twice.
+
+Moves are drawn by Hypothesis; each is the service's own statement (`queue_world`). The same ones at every run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from echo_kind import Echo, EchoArtifact
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from queue_bench import Queue
+from queue_world import Worker, World
+
+from thothy_ai import operate
+from thothy_ai.db.states import TERMINAL, JobState
+from thothy_ai.jobs import RejectionReason, Verdict
+from thothy_ai.jobs.kind import Rejection
+from thothy_ai.worker import outcomes
+from thothy_ai.worker.claims import Claim
+from thothy_ai.worker.outcomes import ENGINE_DEATHS, NOTHING, Finish, Retry
+
+RETRY = Retry(2, 8)
+OUTPUT = EchoArtifact(echo="ok")
+JOBS = 8  # at most
+FINAL = ("state", "reason", "attempt", "failures", "tried", "charged")  # of a terminal job: nothing changes them
+
+
+def rejected(reason: RejectionReason) -> Callable[[Claim], Finish]:
+    verdict = Verdict.reject(Rejection(reason, "because"), OUTPUT)
+    return lambda claim: outcomes.judged(claim, verdict, "raw", "en", NOTHING)
+
+
+def accepted(claim: Claim) -> Finish:
+    return outcomes.judged(claim, Verdict.accept(OUTPUT), "raw", "en", NOTHING)
+
+
+ENDS: dict[str, Callable[[Claim], Finish]] = {
+    "accepted": accepted,
+    "rejected": rejected(RejectionReason.REPETITION),
+    "refused": rejected(RejectionReason.WRONG_LANGUAGE),
+    "failed": lambda claim: outcomes.failed(claim, "engine_error", "", RETRY, 0.5),
+    "engine died": lambda claim: outcomes.engine_died(claim, ""),
+    "given back": lambda claim: outcomes.released(claim, "shutdown"),
+    "hopeless": lambda claim: outcomes.hopeless(claim, "prompt_too_long", ""),
+}
+WORKERS = st.integers(0, 1)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """`world` is given by the test. `ended` are the terminal jobs as they were first seen."""
+
+    def __init__(self, queue: Queue, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.world = World(queue, loop)
+        self.ended: dict[UUID, Any] = {}
+        self.pardoned: Counter[UUID] = Counter()  # charged attempts before a redrive
+        self.ids: list[UUID] = []
+
+    def teardown(self) -> None:
+        try:
+            self._everything_ends()
+        finally:
+            self.world.close()
+
+    # What may happen.
+
+    @initialize(count=st.integers(1, 3))
+    def begin(self, count: int) -> None:
+        for _ in range(count):
+            self.enqueue(2, None)
+
+    @precondition(lambda self: len(self.ids) < JOBS)
+    @rule(max_attempts=st.integers(1, 3), seconds=st.none() | st.sampled_from([5, 100]))
+    def enqueue(self, max_attempts: int, seconds: int | None) -> None:
+        deadline = datetime.now(UTC) + timedelta(seconds=seconds) if seconds else None
+        job = self.world.queue.producer.enqueue(
+            Echo(text=f"ok {len(self.ids)}"), max_attempts=max_attempts, deadline=deadline
+        )
+        self.ids.append(job.id)
+
+    @rule()
+    def dispatch(self) -> None:
+        self.world.dispatch()
+
+    @precondition(lambda self: self.world.redis)
+    @rule()
+    def flush_redis(self) -> None:
+        self.world.redis.clear()
+
+    @precondition(lambda self: self.world.redis)
+    @rule()
+    def deliver_twice(self) -> None:
+        self.world.redis += self.world.redis[:1]
+
+    @precondition(lambda self: self.world.redis)
+    @rule(worker=WORKERS, most=st.integers(1, 4))
+    def claim(self, worker: int, most: int) -> None:
+        before = self.world.sight()
+        answer = self.world.claim(self.world.workers[worker], most)
+        lone = any(job.state == "running" and job.engine_deaths >= 2 for job in before.values())
+        assert not (lone and answer.claims)
+        assert all(before[claim.id].engine_deaths == 0 for claim in answer.claims)
+
+    @precondition(lambda self: any(worker.line for worker in self.world.workers))
+    @rule(worker=WORKERS)
+    def claim_suspect(self, worker: int) -> None:
+        self.world.claim_suspect(self.world.workers[worker])
+
+    @precondition(lambda self: any(worker.hand for worker in self.world.workers))
+    @rule(worker=WORKERS)
+    def heartbeat(self, worker: int) -> None:
+        """Extend leases; stop what is to be stopped. What is fenced stays in hand: a zombie may still finish it."""
+        asked = self.world.workers[worker]
+        beats = self.world.heartbeat(asked)
+        for claim in list(asked.hand):
+            beat = beats.get(claim.token)
+            if beat is not None and (beat.cancel_requested or beat.expired):
+                end = outcomes.cancelled if beat.cancel_requested else outcomes.expired
+                self._finish(asked, claim, end(claim), forget=True)
+
+    @precondition(lambda self: any(worker.hand for worker in self.world.workers))
+    @rule(worker=WORKERS, which=st.integers(0, JOBS), end=st.sampled_from(sorted(ENDS)), forget=st.booleans())
+    def finish(self, worker: int, which: int, end: str, forget: bool) -> None:
+        """End a claim, be it long lost; when the worker does not hear the answer it does so again later."""
+        asked = self.world.workers[worker]
+        if asked.hand:
+            claim = asked.hand[which % len(asked.hand)]
+            self._finish(asked, claim, ENDS[end](claim), forget)
+
+    @precondition(lambda self: self.ids)
+    @rule(which=st.integers(0, JOBS))
+    def cancel(self, which: int) -> None:
+        job_id = self.ids[which % len(self.ids)]
+        assert (job_id in operate.cancel(self.world.queue.engine, [job_id])) == (job_id not in self.ended)
+
+    @precondition(lambda self: self.ended)
+    @rule(which=st.integers(0, JOBS))
+    def redrive(self, which: int) -> None:
+        job_id = sorted(self.ended)[which % len(self.ended)]
+        redriven = operate.redrive(self.world.queue.engine, [job_id])
+        assert (job_id in redriven) == (self.ended[job_id].state != JobState.SUCCEEDED)
+        if redriven:
+            self.pardoned[job_id] = self.ended.pop(job_id).charged
+
+    @rule(seconds=st.sampled_from([1, 10, 70]))
+    def time_passes(self, seconds: int) -> None:
+        self.world.wait(seconds)
+
+    @rule()
+    def reap(self) -> None:
+        self.world.reap()
+
+    @rule(worker=WORKERS)
+    def restart(self, worker: int) -> None:
+        """SIGTERM: it gives back what it has and starts anew."""
+        asked = self.world.workers[worker]
+        for claim in asked.hand:
+            self._finish(asked, claim, outcomes.released(claim, "shutdown"), forget=False)
+        asked.hand = []
+        self.world.give_back(asked)
+
+    def _finish(self, worker: Worker, claim: Claim, finish: Finish, forget: bool) -> None:
+        job = self.world.sight()[claim.id]
+        ours = (job.state, job.attempt, job.worker) == ("running", claim.attempt, worker.name)
+        assert self.world.finish(worker, [finish]) == ({claim.token} if ours else set())
+        if forget:
+            worker.hand.remove(claim)
+
+    # What must hold.
+
+    @invariant()
+    def the_record_is_right(self) -> None:
+        sight = self.world.sight()
+        assert set(sight) == set(self.ids)
+        for job in sight.values():
+            self._job_is_right(job)
+        suspects = [job for job in sight.values() if job.state == "running" and job.engine_deaths]
+        assert len(suspects) <= 1
+
+    def _job_is_right(self, job: Any) -> None:
+        assert job.accepted == (job.state == JobState.SUCCEEDED)
+        assert job.failures == job.charged - self.pardoned[job.id] <= job.max_attempts
+        assert job.engine_deaths <= ENGINE_DEATHS
+        assert job.tried == job.attempt - (job.state == JobState.RUNNING) - self.world.unbooked[job.id]
+        assert (job.state == JobState.RUNNING) == (job.lease_until is not None) == (job.worker is not None)
+        holders = [
+            worker.name
+            for worker in self.world.workers
+            for claim in worker.hand
+            if claim.token == (job.id, job.attempt)
+        ]
+        assert len(holders) <= 1
+        assert job.state != JobState.RUNNING or holders in ([], [job.worker])
+        if job.state in TERMINAL:
+            first = self.ended.setdefault(job.id, job)
+            assert all(getattr(first, name) == getattr(job, name) for name in FINAL)
+        else:
+            assert job.id not in self.ended
+
+    def _everything_ends(self) -> None:
+        """Left to themselves, workers that answer bring every job to an end."""
+        for _ in range(30):
+            self.world.wait(100)
+            self.world.reap()
+            self.world.dispatch()
+            self.world.claim(self.world.workers[0], JOBS)
+            self.world.claim_suspect(self.world.workers[0])
+            hand, self.world.workers[0].hand = self.world.workers[0].hand, []
+            self.world.finish(self.world.workers[0], [accepted(claim) for claim in hand])
+            if all(job.state in TERMINAL for job in self.world.sight().values()):
+                break
+        self.the_record_is_right()
+        assert set(self.ended) == set(self.ids)
+
+
+def test_no_job_is_lost_and_none_is_done_twice(queue: Queue) -> None:
+    with asyncio.Runner() as runner:
+        run_state_machine_as_test(
+            lambda: QueueMachine(queue, runner.get_loop()),
+            settings=settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True, database=None),
+        )

@@ -39,7 +39,7 @@ def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents)
     attention = model.operations.attention(_attention_shape(model, sizes))
     sizes = replace(sizes, group_rows=attention.group_rows)
     kv_bytes = KVCache.bytes_per_block(loaded.config, sizes.block_size, kv_dtype)
-    workspace = _workspace(loaded.config, sizes, model.dtype)
+    workspace = _workspace(loaded.config, sizes, model.dtype, device)
     config = sizes.with_blocks(_num_blocks(kv_bytes, workspace, sizes, options, device))
     planned = model.num_bytes + kv_bytes * config.num_blocks + workspace
     _refuse_more_than_there_is(planned, device)
@@ -122,13 +122,16 @@ def _num_blocks(
     return blocks
 
 
-def _workspace(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype) -> int:
+def _workspace(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:
     """Bytes of the largest step's activations, logits and rows; generous, since the allocator fragments."""
     activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.intermediate_size) * dtype.itemsize
-    logits = sizes.max_rows * model.vocab_size * 4 + Sampler.workspace_bytes(sizes.max_rows, model.vocab_size)
-    rows = sizes.max_rows * sizes.max_context * 8 + (_GPU_BUFFERS if sizes.graphs else 0)
+    logits = sizes.max_rows * model.vocab_size * 4
+    drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
+    rows = sizes.max_rows * sizes.max_context * 4
+    if device.type == "cuda":
+        return 2 * activations + logits + drawing + rows + _GPU_BUFFERS
     gathered = 8 * sizes.max_context * model.num_heads * model.head_dim * 4
-    return 2 * (activations + gathered) + logits + rows
+    return 2 * (activations + gathered) + logits + drawing + rows
 
 
 def _info(name: str, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> EngineInfo:

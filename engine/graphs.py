@@ -39,7 +39,7 @@ class DecodeGraphs:
                 pad(size)
                 forward(size)  # compiles and loads what capture must not
                 stream.synchronize()
-                self._captured[size] = _capture(lambda size=size: forward(size), pool)
+                self._captured[size] = _capture(forward, size, pool)
         torch.cuda.current_stream().wait_stream(stream)
 
     def size_for(self, members: int) -> int | None:
@@ -54,10 +54,12 @@ class DecodeGraphs:
         return hidden
 
 
-def _capture(forward: Callable[[], Tensor], pool: tuple[int, int]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+def _capture(
+    forward: Callable[[int], Tensor], size: int, pool: torch.cuda._POOL_HANDLE
+) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     """Like the context manager `torch.cuda.graph`, which collects garbage each time: seconds, for some forty sizes."""
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin(pool=pool)
-    hidden = forward()
+    hidden = forward(size)
     graph.capture_end()
     return graph, hidden

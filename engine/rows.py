@@ -30,10 +30,13 @@ class Rows:
     def __init__(
         self, max_rows: int, longest: int, block_size: int, operations: Operations, device: torch.device
     ) -> None:
-        shape = {"dtype": torch.int32, "device": device}
-        self.token_ids = torch.zeros(max_rows + 1, longest + 1, **shape)
-        self.block_tables = torch.zeros(max_rows + 1, -(-longest // block_size), **shape)
-        self._facts = torch.zeros(_FACTS * max_rows + max_rows + 1, **shape)
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.int32, device=device)
+
+        self.token_ids = zeros(max_rows + 1, longest + 1)
+        self.block_tables = zeros(max_rows + 1, -(-longest // block_size))
+        self._facts = zeros((_FACTS + 1) * max_rows + 1)
         self._padding = max_rows
         self._block_size, self._operations = block_size, operations
         self._tokens_sent = [0] * max_rows

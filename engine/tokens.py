@@ -28,7 +28,8 @@ def bitmask(samplers: Seq[Scheduled], vocab_size: int) -> Tensor | None:
     """Allowed tokens of sampling members [R, ceil(vocab/32)] int32, or None where no member has a grammar."""
     if all(member.sequence.request.grammar is None for member in samplers):
         return None
-    mask = torch.full((len(samplers), -(-vocab_size // 32)), -1, dtype=torch.int32)
+    shape = (len(samplers), -(-vocab_size // 32))
+    mask = torch.full(shape, -1, dtype=torch.int32, pin_memory=torch.cuda.is_available())  # sent without a copy
     for row, member in zip(mask, samplers, strict=True):
         _fill(row, member)
     return mask

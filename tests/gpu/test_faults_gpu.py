@@ -48,5 +48,7 @@ def test_a_kernel_s_assertion_names_the_step_s_members(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCENE, str(folder)], capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.stdout.splitlines()[0].startswith("['one', 'two']"), done.stderr[-2000:]
-    assert done.stdout.splitlines()[1] == "['one', 'two']"
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, f"exit code {done.returncode}: {done.stderr[-3000:]}"
+    assert lines[0].startswith("['one', 'two']")
+    assert lines[1] == "['one', 'two']"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import sqlalchemy as sa
 from alembic import op
 
 revision = "0003"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from uuid import UUID
 import typer
 
 from thothy_ai.cli.jobs import Kind, Since
-from thothy_ai.cli.shell import AsJson, database, fail, plain, print_json, printable, table
+from thothy_ai.cli.shell import AsJson, database, document, fail, print_json, printable, table
 from thothy_ai.db.states import Verdict
 
 app = typer.Typer(no_args_is_help=True, help="List, show and export artifacts.")
@@ -69,7 +68,7 @@ def show(job_id: Annotated[UUID, typer.Argument(metavar="JOB_ID")], as_json: AsJ
             bold=True,
         )
         body = artifact["body"]
-        typer.echo(printable(artifact["text"] if body is None else json.dumps(body, ensure_ascii=False, indent=2)))
+        typer.echo(printable(artifact["text"]) if body is None else document(body, indent=2))
     return None
 
 
@@ -105,7 +104,7 @@ def _write_lines(artifacts: Iterator[dict[str, Any]], to: Path) -> int:
     written = 0
     with nullcontext(sys.stdout) if str(to) == "-" else to.open("w", encoding="utf-8") as file:
         for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the count is what is returned
-            file.write(_document(artifact, indent=None) + "\n")
+            file.write(document(artifact) + "\n")
     return written
 
 
@@ -114,7 +113,7 @@ def write_folder(artifacts: Iterator[dict[str, Any]], to: Path) -> int:
     to.mkdir(parents=True, exist_ok=True)
     written = 0
     for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the count is what is returned
-        (to / file_name(artifact)).write_text(_document(artifact, indent=2) + "\n", encoding="utf-8")
+        (to / file_name(artifact)).write_text(document(artifact, indent=2) + "\n", encoding="utf-8")
     return written
 
 
@@ -122,10 +121,6 @@ def file_name(artifact: dict[str, Any]) -> str:
     """A name of plain characters that no other artifact has: job ids and attempts are in it."""
     parts = [artifact["kind"], artifact["locale"], str(artifact["job_id"]), str(artifact["attempt"])]
     return ".".join(_UNSAFE.sub("_", part).strip(".")[:60] or "_" for part in parts) + ".json"
-
-
-def _document(artifact: dict[str, Any], indent: int | None) -> str:
-    return json.dumps(artifact, default=plain, ensure_ascii=False, indent=indent)
 
 
 def _excerpt(text: str) -> str:

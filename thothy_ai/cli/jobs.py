@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ from uuid import UUID
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import AsJson, cell, console, database, fail, print_json, table, usage
+from thothy_ai.cli.shell import AsJson, cell, console, database, document, fail, print_json, table, usage
 from thothy_ai.db.states import JobState
 
 app = typer.Typer(no_args_is_help=True, help="List, show, retry and cancel jobs.")
@@ -142,7 +141,7 @@ def print_job(job: dict[str, Any]) -> None:
         if name not in lists:
             facts.add_row(Text(name, style="dim"), Text(cell(value)))
     console().print(facts)
-    typer.echo("\nrequest\n" + json.dumps(job["request"], ensure_ascii=False, indent=2))
+    typer.echo("\nrequest\n" + document(job["request"], indent=2))
     for name, columns in {
         "attempts": ["attempt", "outcome", "reason", "detail", "worker", "started_at", "finished_at", "output_tokens"],
         "artifacts": ["attempt", "locale", "verdict", "reason", "text"],

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import AsJson, database, fail, print_json, table
+from thothy_ai.cli.shell import AsJson, database, fail, print_json, printable, table
 
 app = typer.Typer(no_args_is_help=True, help="Pause, resume, drain and look at the queue.")
 
@@ -77,7 +77,7 @@ def status(as_json: AsJson = False) -> None:
     if as_json:
         return print_json({**asdict(now), "open": now.open, "oldest_age_seconds": now.oldest_age})
     if now.paused:
-        why = f": {now.note}" if now.note else ""
+        why = f": {printable(now.note)}" if now.note else ""
         typer.echo(f"Paused since {times.local(now.changed_at)}{why}")
     if not now.open:
         return typer.echo("The queue is empty.")

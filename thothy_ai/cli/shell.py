@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead: stable keys, times in UTC.")]
 
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# What drives a terminal, or turns the text around on it.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def fail(message: object) -> NoReturn:
     """End the command: one line on standard error, exit code 1."""
-    line = " ".join(str(message).split())
+    line = printable(" ".join(str(message).split()))
     typer.echo(f"thothy: {line}", err=True)
     raise typer.Exit(1)
 
@@ -127,7 +128,13 @@ def printable(text: str) -> str:
 
 def print_json(value: Any) -> None:
     """Print a value as one JSON document."""
-    typer.echo(json.dumps(value, default=plain, ensure_ascii=False, indent=2))
+    typer.echo(document(value, indent=2))
+
+
+def document(value: Any, indent: int | None = None) -> str:
+    """A value as JSON whose text is readable, and drives no terminal: JSON itself escapes only the oldest codes."""
+    text = json.dumps(value, default=plain, ensure_ascii=False, indent=indent)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def plain(value: object) -> str:

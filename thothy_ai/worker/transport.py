@@ -26,7 +26,7 @@ class Channel(redis.Channel):
             read: bool | None = _read(self, **options)
         except UNREADABLE as error:
             metrics.DROPPED.labels("unreadable").inc()
-            logger.warning("a list element is dropped, unreadable: %r", error)
+            logger.warning("a list element is dropped, unreadable: %.200s", repr(error))  # a stranger's text
             return None
         return read
 

@@ -1,4 +1,4 @@
-"""A queue that grows faster than it drains: Postgres grows, Redis does not, and what is next is found without a search."""
+"""A queue that grows faster than it drains: Postgres grows, Redis does not; what is next is found without a search."""
 
 from __future__ import annotations
 

@@ -1,0 +1,115 @@
+"""Whoever reaches Redis can push anything: it is counted and dropped, and runs nothing that Postgres has not ordered."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from crowd import KEY, UNACKED, Crowd
+from queue_bench import Queue, eventually
+from redis import Redis
+
+from thothy_ai.broker import Broker
+from thothy_ai.embedded.process import free_port
+from thothy_ai.worker.hints import Hint
+
+
+class Bomb:
+    """Unpickling it makes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return open, (str(self.file), "w")
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def honest(queue: Queue, redis: Redis) -> dict[str, object]:
+    """A message as the dispatcher makes it."""
+    publish(queue, Hint(uuid4(), 1))
+    found: dict[str, object] = json.loads(redis.rpop(KEY))
+    return found
+
+
+def publish(queue: Queue, *hints: Hint) -> None:
+    broker = Broker(queue.settings)
+    broker.publish(hints)
+    broker.close()
+
+
+def body(*arguments: object) -> str:
+    return base64.b64encode(json.dumps([arguments, {}, {}]).encode()).decode()
+
+
+def figures(port: int, name: str) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        lines = [line for line in answer.read().decode().splitlines() if line.startswith(name)]
+    return {line.rpartition(" ")[0].removeprefix(name): float(line.rpartition(" ")[2]) for line in lines}
+
+
+def test_what_is_no_hint_is_counted_and_dropped(
+    queue: Queue, redis: Redis, crowd: Crowd, honest: dict[str, object], tmp_path: Path
+) -> None:
+    port = free_port()
+    worker = crowd.worker(metrics_port=port)
+    headers = honest["headers"]
+    assert isinstance(headers, dict)
+    bomb = tmp_path / "exploded"
+    pickled = base64.b64encode(pickle.dumps(Bomb(bomb))).decode()
+    hostile: dict[str, list[dict[str, object] | bytes]] = {
+        "unknown_task": [honest | {"headers": headers | {"task": "os.system"}}],
+        "unknown_format": [honest | {"headers": {}, "body": body("x")}],
+        "invalid_task": [
+            honest | {"headers": headers | {"expires": "x"}},
+            honest | {"content-type": "application/x-python-serialize", "body": pickled},
+        ],
+        "malformed": [
+            honest | {"body": body("'; DROP TABLE job; --", 1)},
+            honest | {"body": body(str(uuid4()), "1")},
+            honest | {"body": body(str(uuid4()), 2**70)},
+            honest | {"body": body("x" * 10_000_000, 1)},
+        ],
+        "unreadable": [b"\x80\x04.", b"{", honest | {"properties": None}],
+    }
+    for messages in hostile.values():
+        for message in messages:
+            redis.lpush(KEY, message if isinstance(message, bytes) else json.dumps(message).encode())
+    wanted = {f'{{reason="{reason}"}}': float(len(messages)) for reason, messages in hostile.items()}
+    eventually(lambda: redis.llen(KEY) == 0 and redis.hlen(UNACKED) == 0 and worker.poll() is None)
+    eventually(lambda: figures(port, "thothy_messages_dropped_total") == wanted)
+    assert not bomb.exists()
+    assert crowd.log.stat().st_size < 20_000, "a stranger's text fills the log"
+    queue.enqueue("ok")
+    crowd.drained()
+    assert queue.count("succeeded") == 1
+
+
+def test_a_hint_that_postgres_has_not_given_out_runs_nothing(queue: Queue, redis: Redis, crowd: Crowd) -> None:
+    """Unknown jobs, another tenant's, finished ones, and jobs whose time has not come."""
+    port = free_port()
+    worker = crowd.worker(metrics_port=port)
+    [finished] = queue.enqueue("ok")
+    crowd.drained()
+    queue.rows("UPDATE queue_control SET paused = true")
+    ours, theirs = queue.enqueue("ok ours", "ok theirs")
+    queue.rows("UPDATE job SET tenant = 'them' WHERE id = :id", id=theirs)
+    forged = [Hint(uuid4(), 1), Hint(finished, 1), Hint(finished, 2), Hint(ours, 1), Hint(theirs, 1), Hint(theirs, 2)]
+    publish(queue, *forged)
+    eventually(lambda: figures(port, "thothy_worker_claims_stale_total").get("", 0) >= len(forged))
+    eventually(lambda: redis.hlen(UNACKED) == 0)
+    assert (queue.job(ours).state, queue.job(theirs).state, queue.job(finished).attempt) == ("queued", "queued", 1)
+    assert worker.poll() is None
+    assert queue.outcomes(theirs) == []

@@ -1,0 +1,141 @@
+"""`python -m benchmarks.accuracy`: what fp8 weights and an fp8 KV cache cost in accuracy, on the demo's source texts.
+
+Each text is read in one pass with the right tokens before each (teacher forcing). On a CPU the reference operations
+compute, on a GPU the kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.results import table, write_section
+from thothy_ai.demo.sources import load_sources
+from thothy_ai.engine.bundled import bundled_model_path
+from thothy_ai.engine.device import resolve_device
+from thothy_ai.engine.kv_cache import KVCache
+from thothy_ai.engine.loader import load_model
+from thothy_ai.engine.models.decoder import Model
+from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
+from thothy_ai.kernels.quantize import FP8
+from thothy_ai.kernels.rows import StepFacts
+
+BLOCK = 16
+HEADER = ("weights", "KV cache", "perplexity", "mean difference", "99th percentile", "largest", "same first choice")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is compared: the model's type, and what is fp8."""
+
+    dtype: torch.dtype
+    weights: str = "auto"
+    fp8_cache: bool = False
+
+    @property
+    def label(self) -> tuple[str, str]:
+        plain = str(self.dtype).removeprefix("torch.")
+        return "fp8" if self.weights == "fp8" else plain, "fp8" if self.fp8_cache else plain
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Of each token after a text's first: its log-probability, and the likeliest token."""
+
+    chances: Tensor
+    choices: Tensor
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(-float(self.chances.mean()))
+
+
+def variants(device: torch.device) -> list[Variant]:
+    """The baseline first: what the engine runs on the device when nothing is asked for."""
+    base, *others = (torch.bfloat16,) if device.type == "cuda" else (torch.float32, torch.bfloat16)
+    fp8 = [Variant(base, fp8_cache=True), Variant(base, "fp8"), Variant(base, "fp8", fp8_cache=True)]
+    return [Variant(base), *(Variant(other) for other in others), *fp8]
+
+
+def read(path: Path, variant: Variant, device: torch.device) -> Reading:
+    """All texts under one variant."""
+    loaded = load_model(path, device=device, dtype=variant.dtype, weights=variant.weights)
+    if loaded.tokenizer is None:
+        raise SystemExit(f"{path} has no tokenizer")
+    texts = [loaded.tokenizer.encode(source.text) for source in load_sources()]
+    readings = [_read_text(loaded.model, FP8 if variant.fp8_cache else variant.dtype, text) for text in texts]
+    return Reading(*(torch.cat(parts) for parts in zip(*readings, strict=True)))
+
+
+def _read_text(model: Model, kv_dtype: torch.dtype, text: list[int]) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and first choices of the text's tokens but the first, [T - 1] each."""
+    config, device, length = model.config, model.device, len(text)
+    blocks = -(-length // BLOCK)
+    cache = KVCache.allocate(config, blocks + 1, BLOCK, kv_dtype, device)
+    tables = torch.arange(1, blocks + 1, dtype=torch.int32, device=device)[None]
+    facts = StepFacts(
+        *(torch.tensor(each, dtype=torch.int32, device=device) for each in ([0], [0], [length], [0, length]))
+    )
+    ids = torch.tensor([text], dtype=torch.int32, device=device)
+    tokens = model.operations.step_tokens(ids, tables, facts, length, BLOCK)
+    attention = model.operations.attention(
+        AttentionShape(
+            1, config.num_heads, config.num_kv_heads, config.head_dim, BLOCK, blocks * BLOCK, model.dtype, device
+        )
+    )
+    nothing = torch.zeros_like(facts.rows)
+    batch = AttentionBatch(
+        tables, facts.rows, facts.counts, facts.query_starts, nothing, nothing, 0, (length,), (length,)
+    )
+    logits = model.logits(model.forward(tokens, batch, cache, attention))[:-1].float()
+    chances = logits.log_softmax(-1).gather(1, tokens.ids[1:, None]).squeeze(1)
+    return chances.double().cpu(), logits.argmax(-1).cpu()
+
+
+def compare(variant: Variant, reading: Reading, base: Reading) -> tuple[str, ...]:
+    """A row of the table."""
+    apart = (reading.chances - base.chances).abs()
+    figures = (float(apart.mean()), float(apart.quantile(0.99)), float(apart.max()))
+    same = float((reading.choices == base.choices).double().mean())
+    return (*variant.label, f"{reading.perplexity:.3f}", *(f"{figure:.4f}" for figure in figures), f"{same:.1%}")
+
+
+def run(path: Path, device: torch.device) -> tuple[int, list[tuple[str, ...]]]:
+    """How many tokens were predicted, and the table's rows."""
+    rows: list[tuple[str, ...]] = []
+    base: Reading | None = None
+    for variant in variants(device):
+        reading = read(path, variant, device)
+        base = base or reading
+        rows.append(compare(variant, reading, base))
+        print(*rows[-1], flush=True)
+    return len(base.chances) if base else 0, rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, help="Hugging Face folder or GGUF file; the bundled model by default")
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args()
+    device = resolve_device(options.device)
+    path = options.model or bundled_model_path()
+    tokens, rows = run(path, device)
+    kernels, where = "plain torch", None
+    if device.type == "cuda":
+        kernels, where = "Triton", f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    write_section(
+        f"Accuracy of fp8, {path.stem}, {kernels}",
+        "python -m benchmarks.accuracy" + (f" --model {path.name}" if options.model else ""),
+        f"{tokens:,} tokens of the demo's source texts, each predicted from the right tokens before it. Differences "
+        f"are between log-probabilities of those tokens and the first row's.\n\n{table(HEADER, rows)}",
+        where=where,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -35,7 +35,7 @@ def _ours(name: str | None, kind: str, _parents: object) -> bool:
     return not (kind == "table" and name and PARTITION.fullmatch(name))
 
 
-def _applied(**_: object) -> None:
+def _applied(*_: object, **__: object) -> None:
     """A migration's statements are done, and not committed yet."""
     crash_point("mid_migration")
 

@@ -1,4 +1,4 @@
-"""Whoever reaches Redis can push anything: it is counted and dropped, and runs nothing that Postgres has not ordered."""
+"""Whoever reaches Redis can push anything: it is counted and dropped, and runs nothing that Postgres did not order."""
 
 from __future__ import annotations
 

@@ -43,8 +43,10 @@ class DecodeTuning:
         if shape.device.type == "cpu":
             return DecodeTuning(tile=32, ahead=1, warps=4, programs=8, group_rows=group_rows)
         row_bytes = triton.next_power_of_2(shape.head_dim) * shape.dtype.itemsize
-        tile = min(64, max(16, 16384 // row_bytes))
         processors = torch.cuda.get_device_properties(shape.device).multi_processor_count
+        if row_bytes <= 256:
+            return DecodeTuning(64, 1, 4, 4 * processors, group_rows, registers=128)
+        tile = min(64, max(16, 16384 // row_bytes))
         return DecodeTuning(tile, ahead=2, warps=4, programs=2 * processors, group_rows=group_rows)
 
 

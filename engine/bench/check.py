@@ -2,8 +2,9 @@
 
 Some finished jobs are computed again, prompt and output in one pass, alone, in a cache of their own, through the plain
 torch references: no kernels of ours, no batch, no prefix cache, no chunks, no graphs, no overlap. Each token that the
-engine chose must there have nearly the log-probability of the best one. A token from a wrong context misses it by
-nats; rounding in another order by hundredths.
+engine chose must there have nearly the log-probability of the best one: rounding in another order costs hundredths of a
+nat. It notices little things: over eight random layers, 24 tokens after a prompt of 600 missed the best one by up to
+0.3 nats where one token of the prompt was another, by 3 where eight were.
 """
 
 from __future__ import annotations

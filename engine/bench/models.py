@@ -10,6 +10,7 @@ from torch import Tensor
 
 from thothy_ai.engine.bench.shapes import write_config
 from thothy_ai.engine.device import resolve_device, resolve_dtype
+from thothy_ai.engine.errors import OutOfMemoryError
 from thothy_ai.engine.loader import LoadedModel, load_model
 from thothy_ai.engine.model_config import ModelConfig
 from thothy_ai.engine.options import EngineOptions
@@ -31,9 +32,19 @@ class RandomWeights:
 
 
 def bench_model(shape: str, options: EngineOptions) -> LoadedModel:
-    """`options.model` if there is one, else the named shape, which has no tokenizer."""
+    """`options.model` if there is one, else the named shape, which has no tokenizer.
+
+    ModelLoadError or one of its kind says why it can't be.
+    """
     device = resolve_device(options.device)
     dtype = resolve_dtype(options.dtype, device)
+    try:
+        return _loaded(shape, options, device, dtype)
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemoryError(f"{options.model or shape} does not fit {device}: {error}") from error
+
+
+def _loaded(shape: str, options: EngineOptions, device: torch.device, dtype: torch.dtype) -> LoadedModel:
     if options.model is not None:
         return load_model(
             options.model, device=device, dtype=dtype, weights=options.weights, cache_dir=options.cache_dir

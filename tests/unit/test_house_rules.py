@@ -15,6 +15,7 @@ FOLDERS = ("jobs", "engine", "kernels", "migrations")
 # What the rest of the service may use of the engine: what crosses its line, and the process that it starts.
 ENGINE_DOORS = {
     "thothy_ai.engine.api",
+    "thothy_ai.engine.bench.command",
     "thothy_ai.engine.bundled",
     "thothy_ai.engine.client",
     "thothy_ai.engine.errors",

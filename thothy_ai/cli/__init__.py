@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from thothy_ai.cli import artifacts, chaos, database, dead, doctor, enqueue, jobs, queue, report, services, stack
+from thothy_ai.cli import artifacts, bench, chaos, database, dead, doctor, enqueue, jobs, queue, report, services, stack
 from thothy_ai.cli.shell import Commands
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.add_typer(queue.app, name="queue")
 app.add_typer(database.app)
 app.add_typer(doctor.app)
 app.add_typer(chaos.app)
+app.add_typer(bench.app, name="bench")
 app.add_typer(services.app)
 
 

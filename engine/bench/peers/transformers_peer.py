@@ -18,6 +18,7 @@ from thothy_ai.engine.options import EngineOptions
 
 _NEVER = -1  # no token has this id
 _PATIENCE = 1.0  # seconds between looks at whether its thread lives
+_CPU_KV_TOKENS, _CPU_BUDGET = 16_384, 512  # as our own
 
 
 def name() -> str:
@@ -32,7 +33,7 @@ def resident(folder: Path, options: EngineOptions, *, real_weights: bool) -> Ite
     settings = GenerationConfig(do_sample=False, eos_token_id=_NEVER, pad_token_id=0, max_new_tokens=1)
     with model.continuous_batching_context_manager(
         generation_config=settings,
-        continuous_batching_config=ContinuousBatchingConfig(allow_block_sharing=options.prefix_cache),
+        continuous_batching_config=_sizes(options),
         timeout=5,
     ) as manager:
         yield _Resident(manager)
@@ -58,6 +59,20 @@ class _Resident:
             elif not self._manager.is_running():
                 raise DrainFailedError(f"{name()}: its thread ended")
         return [counts[request.id] for request in requests]
+
+
+def _sizes(options: EngineOptions) -> ContinuousBatchingConfig:
+    """Its defaults but for what the options give; on a CPU the default pool is all of the memory."""
+    on_cpu = resolve_device(options.device).type == "cpu"
+    settings = ContinuousBatchingConfig(
+        allow_block_sharing=options.prefix_cache,
+        max_batch_tokens=options.token_budget or (_CPU_BUDGET if on_cpu else None),
+        max_requests_per_batch=options.max_rows,
+    )
+    tokens = options.kv_tokens or (_CPU_KV_TOKENS if on_cpu else None)
+    if tokens is not None:
+        settings.num_blocks = -(-tokens // settings.block_size)
+    return settings
 
 
 def _model(folder: Path, options: EngineOptions, *, real_weights: bool) -> Any:  # noqa: ANN401  as above

@@ -14,6 +14,10 @@ RETRY = {"retry_base_seconds": 5, "retry_cap_seconds": 600}
 ONE = {"ids": [uuid4()], "dispatch_nos": [1]}
 HOT = {
     "claim": {**ONE, "worker": "w", "lease_seconds": 60},
+    "claim_suspect": {**ONE, "worker": "w", "lease_seconds": 60},
+    "neighbours": {"id": uuid4()},
+    "stops": {"worker": "w"},
+    "queue_recall": {},
     "heartbeat": {"ids": [uuid4()], "attempts": [1], "worker": "w", "lease_seconds": 60},
     "hold": ONE,
     "finish": {"rows": f'[{{"id": "{uuid4()}", "attempt": 1}}]', "worker": "w"},

@@ -79,10 +79,13 @@ class QueueMachine(RuleBasedStateMachine):
 
     # What may happen.
 
-    @initialize(count=st.integers(1, 3))
-    def begin(self, count: int) -> None:
-        for _ in range(count):
+    @initialize(deaths=st.lists(st.sampled_from([0, 1, 2]), min_size=3, max_size=5))
+    def begin(self, deaths: list[int]) -> None:
+        """Jobs with a past."""
+        for number in deaths:
             self.enqueue(2, None)
+            query = "UPDATE job SET engine_deaths = :number WHERE id = :id"
+            self.world.queue.rows(query, number=number, id=self.ids[-1])
 
     @precondition(lambda self: len(self.ids) < JOBS)
     @rule(max_attempts=st.integers(1, 3), seconds=st.none() | st.sampled_from([5, 100]))
@@ -120,6 +123,22 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(worker=WORKERS)
     def claim_suspect(self, worker: int) -> None:
         self.world.claim_suspect(self.world.workers[worker])
+
+    @rule(worker=WORKERS, twice=st.booleans())
+    def work(self, worker: int, twice: bool) -> None:
+        """All that brings jobs to a worker, in one go."""
+        self.world.dispatch()
+        self.world.redis *= 1 + twice
+        self.claim(worker, JOBS)
+        self.claim_suspect(worker)
+
+    @precondition(lambda self: any(worker.hand for worker in self.world.workers))
+    @rule()
+    def engine_dies(self) -> None:
+        """Under all that both workers run."""
+        for worker in self.world.workers:
+            for claim in list(worker.hand):
+                self._finish(worker, claim, outcomes.engine_died(claim, ""), forget=True)
 
     @precondition(lambda self: any(worker.hand for worker in self.world.workers))
     @rule(worker=WORKERS)

@@ -2,7 +2,7 @@
 -- A job that is not in the answer was taken, cancelled, expired or dispatched anew: its message is stale. One without
 -- an attempt waits: a suspect for `claim_suspect`, any other for the end of a job that runs alone (worker/suspects.py).
 WITH given AS (
-    SELECT id, dispatch_no
+    SELECT DISTINCT id, dispatch_no  -- a message may have been delivered twice
     FROM unnest(CAST(:ids AS uuid[]), CAST(:dispatch_nos AS integer[])) AS hint (id, dispatch_no)
 ), free AS (
     SELECT job.id, dispatch_no, engine_deaths, enqueued_at

@@ -1,7 +1,7 @@
 -- Takes the first of these suspects, in planned order, unless one runs anywhere (worker/suspects.py). Whoever asks holds
 -- the turn. Returns those that still wait, and the one that was taken with its attempt; others are stale.
 WITH given AS (
-    SELECT id, dispatch_no
+    SELECT DISTINCT id, dispatch_no  -- a message may have been delivered twice
     FROM unnest(CAST(:ids AS uuid[]), CAST(:dispatch_nos AS integer[])) AS hint (id, dispatch_no)
 ), free AS (
     SELECT

@@ -43,14 +43,20 @@ def store_quantized(out, scales, row, wide, SIZE: tl.constexpr, WIDTH: tl.conste
     """Row `row` of out [T, SIZE] and scales [T] from float32 [WIDTH], which is zero past SIZE."""
     column = tl.arange(0, WIDTH)
     scale = fp8_scale(tl.max(tl.abs(wide), 0))
-    tl.store(out + row * SIZE + column, to_fp8(wide * (1.0 / scale)), mask=column < SIZE)
+    tl.store(out + row * SIZE + column, to_fp8(wide * reciprocal(scale)), mask=column < SIZE)
     tl.store(scales + row, scale)
 
 
 @triton.jit
 def fp8_scale(largest):
     """The scale of numbers up to `largest`."""
-    return tl.where(largest > _TINY, largest / _FP8_MAX, 1.0)
+    return tl.where(largest > _TINY, tl.div_rn(largest, _FP8_MAX), 1.0)
+
+
+@triton.jit
+def reciprocal(scale):
+    """1 / scale, rounded properly: Triton's own division is off by an ulp or two."""
+    return tl.div_rn(1.0, scale)
 
 
 @triton.jit

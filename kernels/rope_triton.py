@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.paged import LayerCache
-from thothy_ai.kernels.quantize_triton import fp8_scale, to_fp8
+from thothy_ai.kernels.quantize_triton import fp8_scale, reciprocal, to_fp8
 from thothy_ai.kernels.rope import QKNorm, Rotary
 
 _ELEMENTS = 1024  # of a program
@@ -178,6 +178,6 @@ def _cache(
     if scales is not None:
         scale = fp8_scale(tl.maximum(tl.max(tl.abs(first), 1), tl.max(tl.abs(second), 1)))
         tl.store(scales + scale_at + head * scale_head, scale, mask=inside)
-        factor = (1.0 / scale)[:, None]
+        factor = reciprocal(scale)[:, None]
         first, second = to_fp8(first * factor), to_fp8(second * factor)
     _store(target, head * kv_head, first, second, inside, DIM, HALF)

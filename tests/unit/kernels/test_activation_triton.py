@@ -11,6 +11,7 @@ from thothy_ai.kernels import activation
 from thothy_ai.kernels.activation_triton import silu_mul, silu_mul_fp8
 
 SIZES = [1, 33, 1024, 1536, 3072, 14336] if torch.cuda.is_available() else [1, 33, 1024, 1536]
+MANY = 4099 if torch.cuda.is_available() else 9
 
 
 def case(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -46,6 +47,12 @@ def test_large_gates_neither_overflow_nor_vanish(device: torch.device) -> None:
 
 def test_rows_of_a_view(device: torch.device) -> None:
     gate_up = normal(6, 100).to(device)[::2, 20:84]
+    assert_near(silu_mul(gate_up), product64(gate_up))
+    assert_quantized(silu_mul_fp8(gate_up), product64(gate_up))
+
+
+def test_many_rows(device: torch.device) -> None:
+    gate_up = normal(MANY, 2 * 1100).to(device, torch.bfloat16)
     assert_near(silu_mul(gate_up), product64(gate_up))
     assert_quantized(silu_mul_fp8(gate_up), product64(gate_up))
 

@@ -11,6 +11,7 @@ from thothy_ai.kernels import norm
 from thothy_ai.kernels.norm_triton import add_rms_norm, add_rms_norm_fp8
 
 SIZES = [1, 16, 33, 576, 1024, 5120, 14336] if torch.cuda.is_available() else [1, 16, 33, 576, 5120]
+MANY = 4099 if torch.cuda.is_available() else 9
 
 
 def case(size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -60,6 +61,13 @@ def test_rows_of_a_view_and_no_others(device: torch.device) -> None:
     assert_near(add_rms_norm(x, residual, weight, 1e-5), normed64(before[:, 16:48] + before[:, 64:], weight, 1e-5))
     assert torch.equal(wide[:, :16], before[:, :16])
     assert torch.equal(wide[:, 48:], before[:, 48:])
+
+
+def test_many_rows(device: torch.device) -> None:
+    x, residual, weight = (normal(*shape).to(device, torch.bfloat16) for shape in ((MANY, 640), (MANY, 640), (640,)))
+    again = residual.clone()
+    assert_near(add_rms_norm(x, residual, weight, 1e-5), normed64(residual, weight, 1e-5))
+    assert_quantized(add_rms_norm_fp8(x, again, weight, 1e-5), normed64(again, weight, 1e-5))
 
 
 def test_no_rows(device: torch.device) -> None:

@@ -50,7 +50,7 @@ class Case:
 
     @property
     def positions(self) -> Tensor:
-        return torch.tensor([CONTEXT - 1, 0, 77, *range(100, 97 + self.tokens)], device=self.device)
+        return torch.tensor([CONTEXT - 1, 0, 77, *(100 + i % 400 for i in range(self.tokens - 3))], device=self.device)
 
     @property
     def slots(self) -> Tensor:
@@ -133,6 +133,13 @@ def test_head_counts(heads: tuple[int, int], normed: bool, dtype: torch.dtype, d
 def test_head_sizes(dim: int, normed: bool, device: torch.device) -> None:
     check(Case(4, 2, dim, torch.bfloat16, device, normed))
     check_fp8(Case(4, 2, dim, torch.bfloat16, device, normed))
+
+
+def test_many_tokens(device: torch.device) -> None:
+    tokens = 4099 if torch.cuda.is_available() else 40
+    case = Case(32, 8, 128, torch.bfloat16, device, normed=True, tokens=tokens, blocks=tokens // 8)
+    check(case)
+    check_fp8(case)
 
 
 @pytest.mark.parametrize("page", [1, 4, 64, 128])

@@ -33,7 +33,7 @@ class Drained:
 
     `finished`: the requests in the order in which they ended, with their tokens. The counters of `before` and `after`
     differ by those of the drain. `kv_used` (blocks in use, as a share of the pool) and `running` (sequences) are those
-    after each step.
+    after each step that made tokens.
     """
 
     seconds: float

@@ -26,7 +26,7 @@ from thothy_ai.engine.bench.figures import (
 )
 from thothy_ai.engine.bench.models import bench_model
 from thothy_ai.engine.bench.options import BenchOptions
-from thothy_ai.engine.bench.profile import Kernel, profiled
+from thothy_ai.engine.bench.profile import Kernel, profiled, require_gpu
 from thothy_ai.engine.bench.workload import TokenDraw, Work
 from thothy_ai.engine.core_api import CoreRequest
 
@@ -43,6 +43,10 @@ class Report:
 
 def measure(options: BenchOptions, work: Work) -> Report:
     """Measure what the options say; an EngineError says what went wrong, wrong tokens included."""
+    if options.profile:
+        require_gpu()
+    if options.peer is not None:
+        peers.require(options.peer)
     ours = _Ours(options, work)
     info, drained = ours.info, ours.measure()
     ours.close()

@@ -67,10 +67,14 @@ class Profile:
         return self.gemm + self.attention + self.rest + self.idle
 
 
-def profiled(work: Callable[[], Result]) -> tuple[Profile, Result]:
-    """Profile what `work` does on the GPU, and what it returns; InvalidRequestError without a GPU."""
+def require_gpu() -> None:
+    """InvalidRequestError without one: only a GPU's time is divided."""
     if not torch.cuda.is_available():
-        raise InvalidRequestError("only a GPU's time can be split: there is none")
+        raise InvalidRequestError("--profile divides a GPU's time, and there is no GPU")
+
+
+def profiled(work: Callable[[], Result]) -> tuple[Profile, Result]:
+    """Profile what `work` does on the GPU, and what it returns."""
     with torch.profiler.profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
         result = work()
     results = profiler.profiler.kineto_results if profiler.profiler else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ from thothy_ai.engine.bench.figures import PeerResult
 from thothy_ai.engine.bench.options import BenchOptions
 from thothy_ai.engine.bench.shapes import write_config
 from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.errors import InvalidRequestError
 
 
 class Peer(Protocol):
@@ -22,6 +25,12 @@ class Peer(Protocol):
     def run(self, requests: Sequence[CoreRequest]) -> list[int]:
         """Drain the requests; how many tokens each has got."""
         ...
+
+
+def require(name: str) -> None:
+    """InvalidRequestError unless the peer is installed; it is not imported, which takes seconds."""
+    if importlib.util.find_spec(name) is None:
+        raise InvalidRequestError(f"--peer {name}: it is not installed in {sys.prefix}")
 
 
 def measure(options: BenchOptions, warm_up: Sequence[CoreRequest], requests: Sequence[CoreRequest]) -> PeerResult:

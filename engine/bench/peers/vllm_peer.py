@@ -10,15 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import vllm
+
 from thothy_ai.engine.bench.peers import Peer
 from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.options import EngineOptions
-
-try:
-    import vllm
-except ModuleNotFoundError as error:
-    raise InvalidRequestError(f"--peer vllm: vLLM is not installed here ({error})") from error
 
 _BLOCK = 16  # tokens; vLLM's default
 

@@ -55,8 +55,8 @@ def test_transformers_drains_the_same_jobs(work: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--profile"], "only a GPU's time"),
-        (["--peer", "vllm"], "vLLM is not installed"),
+        (["--profile"], "there is no GPU"),
+        (["--peer", "vllm"], "it is not installed"),
         (["--device", "cuda:99"], "not there"),
         (["--model", "/nowhere"], "no such file"),
     ],

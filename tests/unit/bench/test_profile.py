@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thothy_ai.engine.bench.profile import Activity, covered, kind_of, profiled, split
+from thothy_ai.engine.bench.profile import Activity, covered, kind_of, require_gpu, split
 from thothy_ai.engine.errors import InvalidRequestError
 
 
@@ -65,4 +65,4 @@ def test_without_kernels_there_is_nothing_to_divide(monkeypatch: pytest.MonkeyPa
         split([], [])
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(InvalidRequestError, match="GPU"):
-        profiled(lambda: None)
+        require_gpu()

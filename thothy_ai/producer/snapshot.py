@@ -72,9 +72,9 @@ class Snapshot:
 
 
 def read_artifact(snapshot: Snapshot, body: object) -> Artifact:
-    """The artifact as its kind's type. Raises `UnreadableArtifactError`."""
+    """The artifact as its kind's type, without fields that only newer code knows. Raises `UnreadableArtifactError`."""
     try:
-        artifact: Artifact = registry.find(snapshot.kind).artifact.model_validate(body)
+        artifact: Artifact = registry.find(snapshot.kind).artifact.model_validate(body, extra="ignore")
     except UnknownKindError as error:
         raise UnreadableArtifactError(snapshot.id, str(error)) from None
     except ValidationError as error:

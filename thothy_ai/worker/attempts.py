@@ -165,7 +165,7 @@ class Attempts:
 def prepare(claim: Claim) -> Prepared:
     """What to ask the engine. Raises `UnknownKindError`, `ValidationError`, `InvalidRequestError`."""
     kind = registry.find(claim.kind)
-    request = kind.request.model_validate(claim.request)
+    request = kind.request.model_validate(claim.request, extra="ignore")  # a newer producer may know more fields
     generation = GenerationRequest(
         id=claim.key,
         messages=tuple(Message(message.role, message.content) for message in kind.prompt(request)),

@@ -1,0 +1,216 @@
+"""Upgrades: migrations on a filled database while it works, and old rows and old messages under new code."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from alembic import command
+from crowd import KEY, Crowd
+from echo_kind import Echo, EchoArtifact
+from home import THOTHY
+from pydantic import ValidationError
+from queue_bench import QUICK, Queue, crew, eventually, running
+from redis import Redis
+from sqlalchemy import Connection, text
+
+from thothy_ai import operate
+from thothy_ai.broker import Broker
+from thothy_ai.db.connect import make_engine
+from thothy_ai.db.schema import alembic_config, check_schema, code_revision, migrate
+from thothy_ai.dispatcher import Dispatcher
+from thothy_ai.errors import DatabaseError
+from thothy_ai.jobs import registry
+from thothy_ai.producer import Producer
+from thothy_ai.report import drain_report
+from thothy_ai.settings import Settings
+from thothy_ai.worker.hints import Hint
+
+# A message as the first version published it, byte for byte but for the ids.
+FIRST_MESSAGE = """{"body": "%(body)s", "content-encoding": "utf-8", "content-type": "application/json",
+ "headers": {"lang": "py", "task": "thothy.run", "id": "%(job)s.1", "shadow": null, "eta": null, "expires": null,
+ "group": null, "group_index": null, "retries": 0, "timelimit": [null, null], "root_id": "%(job)s.1",
+ "parent_id": null, "argsrepr": "%(job)s.1", "kwargsrepr": "{}", "origin": "gen1@box", "ignore_result": false,
+ "replaced_task_nesting": 0, "stamped_headers": null, "stamps": {}%(more)s},
+ "properties": {"correlation_id": "%(job)s.1", "reply_to": "", "delivery_mode": 2,
+ "delivery_info": {"exchange": "", "routing_key": "jobs"}, "priority": 0, "body_encoding": "base64",
+ "delivery_tag": "%(tag)s"}}"""
+STATES = ("queued", "dispatched", "running", "succeeded", "dead", "cancelled", "expired")
+# Rows as the first version wrote them: its columns only.
+FIRST_ROWS = """
+    INSERT INTO job (id, tenant, kind, state, priority, source_key, idempotency_key, request_digest, attempt, failures,
+                     max_attempts, dispatch_no, dispatched_at, worker, lease_until, started_at, finished_at, reason)
+    SELECT uuidv7(), 'default', 'echo', state, n % 3, 's', state || n, 'd', 1, 0, 3, 1, now(),
+           CASE WHEN state = 'running' THEN 'gone' END, CASE WHEN state = 'running' THEN now() END, now(),
+           CASE WHEN state IN ('succeeded', 'dead', 'cancelled', 'expired') THEN now() END,
+           CASE WHEN state = 'dead' THEN 'lease_lost' END
+    FROM unnest(CAST(:states AS text[])) AS state, generate_series(1, :jobs) AS n
+"""
+REQUESTS = """INSERT INTO job_request SELECT id, '{"text": "ok old"}' FROM job"""
+ATTEMPTS = """
+    INSERT INTO attempt (job_id, attempt, tenant, kind, worker, started_at, outcome)
+    SELECT id, 1, tenant, kind, 'gone', now(), 'failed' FROM job WHERE state IN ('dead', 'succeeded')
+"""
+SUMS = """
+    SELECT (SELECT count(*) FROM job), (SELECT count(*) FROM job_request), (SELECT count(*) FROM attempt),
+           (SELECT md5(string_agg(concat_ws('|', id, state, priority, attempt, worker, reason), ',' ORDER BY id))
+            FROM job)
+"""
+
+
+@pytest.fixture
+def old(empty_database: str, redis_url: str, clean_environment: None) -> Iterator[Queue]:
+    """A database of the first version, in the midst of its work."""
+    registry.load_extra(("echo_kind",))
+    settings = Settings.load(database_url=empty_database, redis_url=redis_url, **QUICK)
+    migrate(settings, "0001")
+    engine = make_engine(settings)
+    with Producer(settings) as producer:
+        queue = Queue(settings, engine, producer)
+        queue.rows(FIRST_ROWS, states=list(STATES), jobs=200)
+        queue.rows(REQUESTS)
+        queue.rows(ATTEMPTS)
+        yield queue
+    engine.dispose()
+
+
+def downgrade(settings: Settings, revision: str) -> None:
+    engine = make_engine(settings)
+    with engine.connect() as connection:
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        command.downgrade(config, revision)
+    engine.dispose()
+
+
+@contextmanager
+def holding(queue: Queue, order: str) -> Iterator[Connection]:
+    """Somebody's open transaction that has done this."""
+    with queue.engine.connect() as connection:
+        connection.execute(text(order))
+        yield connection
+        connection.rollback()
+
+
+def test_up_down_and_up_keep_every_row_of_a_filled_database(old: Queue) -> None:
+    before = old.rows(SUMS)
+    assert migrate(old.settings) == code_revision()
+    assert old.rows(SUMS) == before
+    downgrade(old.settings, "0001")
+    assert old.rows(SUMS) == before
+    assert migrate(old.settings) == code_revision() == check_schema(old.settings)
+    assert old.rows(SUMS) == before
+    assert old.rows("SELECT 1 FROM pg_index WHERE NOT indisvalid") == []
+
+
+def test_old_rows_run_under_new_code(old: Queue) -> None:
+    migrate(old.settings)
+    with crew(old) as team:
+        old.ask("reap_leases", retry_base_seconds=0, retry_cap_seconds=0)
+        old.rows("UPDATE job SET state = 'queued' WHERE state = 'dispatched'")
+        team.settle(60)
+    assert old.count("succeeded") == 200 * 4
+    [dead] = old.rows("SELECT id FROM job WHERE state = 'dead' LIMIT 1")
+    assert operate.redrive(old.engine, [dead.id], note="after the upgrade") == {dead.id}
+    assert operate.show_job(old.engine, dead.id)["request"] == {"text": "ok old"}
+    assert drain_report(old.engine, datetime.now(UTC) - timedelta(days=1))
+
+
+def test_migrating_waits_for_nobody_and_nobody_waits_for_it(old: Queue) -> None:
+    """Somebody's long transaction holds a row; producers and workers go on while the indexes are built."""
+    done = threading.Event()
+
+    def upgrade() -> None:
+        migrate(old.settings)
+        done.set()
+
+    thread = threading.Thread(target=upgrade)
+    with holding(old, "UPDATE job SET priority = 1 WHERE state = 'dead'"):
+        thread.start()
+        eventually(lambda: old.rows("SELECT 1 FROM pg_stat_activity WHERE query LIKE 'CREATE INDEX CONCURRENTLY%'"))
+        old.rows("SET LOCAL lock_timeout = '1s'; UPDATE job SET priority = 2 WHERE state = 'queued'")
+        assert not done.is_set()
+    thread.join(30)
+    assert done.is_set()
+    assert check_schema(old.settings) == code_revision()
+
+
+def test_a_lock_that_is_not_to_be_had_ends_a_migration_cleanly(old: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not stand in the queue for the table: everybody after it would wait, too."""
+    with (
+        holding(old, "LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"),
+        pytest.raises(DatabaseError, match="lock"),
+    ):
+        migrate(old.settings)
+    assert migrate(old.settings) == code_revision()
+
+
+def test_an_index_that_was_left_half_built_is_built_anew(old: Queue) -> None:
+    """As when the migrating process was killed."""
+    migrate(old.settings)
+    old.rows("UPDATE alembic_version SET version_num = '0001'")
+    old.rows("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'ix_job_dead'::regclass")
+    assert migrate(old.settings) == code_revision()
+    assert old.rows("SELECT 1 FROM pg_index WHERE NOT indisvalid") == []
+
+
+def test_several_machines_migrate_at_once(old: Queue) -> None:
+    environment = {**os.environ, **old.settings.environment()}
+    machines = [subprocess.Popen([*THOTHY, "migrate"], env=environment, stdout=subprocess.PIPE) for _ in range(3)]
+    for machine in machines:
+        said, _ = machine.communicate(timeout=60)
+        assert said.decode().endswith(f"at revision {code_revision()}.\n")
+
+
+@pytest.mark.parametrize("more", ["", ', "trace": {"id": "0af7"}, "thothy_version": "9.1"'])
+def test_a_message_of_the_first_version_is_run_and_unknown_fields_are_let_be(
+    queue: Queue, crowd: Crowd, redis_url: str, more: str
+) -> None:
+    queue.rows("UPDATE queue_control SET paused = true")  # the dispatcher of today stays out of it
+    [job_id] = queue.enqueue("ok")
+    queue.rows("UPDATE job SET state = 'dispatched', dispatch_no = 1, dispatched_at = now()")
+    arguments = [[str(job_id), 1], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
+    body = base64.b64encode(json.dumps(arguments).encode()).decode()
+    with Redis.from_url(redis_url) as redis:
+        redis.lpush(KEY, FIRST_MESSAGE % {"body": body, "job": job_id, "tag": "t", "more": more})
+        broker = Broker(queue.settings)
+        assert broker.waiting() == {Hint(job_id, 1)}  # the reaper does not hold it for lost
+        broker.close()
+    crowd.worker()
+    crowd.drained()
+    assert (queue.job(job_id).state, queue.job(job_id).dispatch_no) == ("succeeded", 1)
+
+
+def test_what_is_published_today_differs_from_the_first_message_in_nothing_but_ids(
+    queue: Queue, redis_url: str
+) -> None:
+    """A worker of the first version must read it, too: they run side by side while an upgrade is rolled out."""
+    queue.enqueue("ok")
+    with Redis.from_url(redis_url) as redis, running(Dispatcher(queue.settings)):
+        eventually(lambda: redis.llen(KEY) == 1)
+        found = json.loads(redis.lindex(KEY, 0))
+    first = json.loads(FIRST_MESSAGE % {"body": "", "job": "x", "tag": "t", "more": ""})
+    assert found.keys() == first.keys()
+    assert found["headers"].keys() >= first["headers"].keys() - {"stamped_headers", "stamps"}
+    assert found["properties"].keys() == first["properties"].keys()
+    assert (found["content-type"], found["headers"]["task"]) == ("application/json", "thothy.run")
+
+
+def test_json_columns_with_fields_of_another_version_are_read(queue: Queue) -> None:
+    [job_id] = queue.enqueue("ok")
+    queue.rows("""UPDATE job_request SET request = request || '{"of_a_later_version": 1}'""")
+    with crew(queue) as team:
+        team.settle()
+    assert queue.job(job_id).state == "succeeded"
+    queue.rows("""UPDATE artifact SET body = body || '{"of_a_later_version": 1}'""")
+    assert operate.show_job(queue.engine, job_id)["request"]["of_a_later_version"] == 1
+    assert queue.producer.job(job_id).result(1) == EchoArtifact(echo="ok")
+    with pytest.raises(ValidationError):
+        Echo.model_validate({"text": "ok", "of_a_later_version": 1})  # what comes in now is still checked

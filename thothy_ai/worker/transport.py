@@ -15,11 +15,14 @@ logger = logging.getLogger(__name__)
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
-_read: Any = redis.Channel._brpop_read  # type: ignore[attr-defined]  # not in kombu's stubs
+kombu_channel: Any = redis.Channel  # its stubs do not have
+_read = kombu_channel._brpop_read
+_disconnect = kombu_channel._disconnect_pools
+_close_clients = kombu_channel._close_clients
 
 
 class Channel(redis.Channel):
-    """Drops what is not a message of kombu's: the original would let it end the consumer."""
+    """Drops what is not a message of kombu's: the original would let it end the consumer. Closes whatever happens."""
 
     def _brpop_read(self, **options: Any) -> bool | None:
         try:
@@ -30,6 +33,24 @@ class Channel(redis.Channel):
             return None
         return read
 
+    def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
+        """Acknowledge. What came over a channel that is closed was given back and comes again; then it is stale."""
+        if self.connection is not None and self.connection.client is not None:  # kombu fails on one without an address
+            super().basic_ack(delivery_tag, multiple)
+
+    def close(self) -> None:
+        """Close, also when Redis refuses to take the unacknowledged back: it still has them, and gives them out later.
+
+        The original leaves its connections open then, some more with each try to connect.
+        """
+        try:
+            super().close()
+        except ResponseError as error:
+            logger.warning("unacknowledged messages stay where they are: %s", error)
+        finally:
+            _disconnect(self)  # giving back opens new ones
+            _close_clients(self)
+
 
 class Transport(redis.Transport):
     """The Redis transport with our channel. A refused write (disk or memory full) passes, as a lost line does.
@@ -39,3 +60,11 @@ class Transport(redis.Transport):
 
     Channel = Channel
     connection_errors = (*redis.Transport.connection_errors, ResponseError)
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """Begin to consume. The original leaves its connections open when Redis refuses what it asks for first."""
+        try:
+            super().register_with_event_loop(connection, loop)
+        except self.connection_errors:
+            self.close_connection(connection)
+            raise

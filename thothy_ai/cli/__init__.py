@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import typer
 
-from thothy_ai.cli import artifacts, bench, chaos, database, dead, doctor, enqueue, jobs, queue, report, services, stack
+from thothy_ai.cli import (
+    artifacts,
+    bench,
+    chaos,
+    database,
+    dead,
+    doctor,
+    enqueue,
+    history,
+    jobs,
+    queue,
+    report,
+    services,
+    stack,
+)
 from thothy_ai.cli.shell import Commands
 
 app = typer.Typer(
@@ -21,6 +35,7 @@ app.add_typer(stack.app)
 app.add_typer(enqueue.app, name="enqueue")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
+app.add_typer(history.app, name="history")
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(report.app)
 app.add_typer(queue.app, name="queue")

@@ -133,7 +133,7 @@ def purge(
         groups = dead_letters.groups(engine, selection)
         if groups and not yes:
             _print_groups(groups)
-            _ask(f"Delete {_total(groups)} jobs with all their history?")
+            confirm(f"Delete {_total(groups)} jobs with all their history?")
         purged = dead_letters.purge(engine, selection)
     _answer("purged", f"{purged} jobs deleted.", purged, job_ids, as_json)
 
@@ -191,7 +191,8 @@ def _total(groups: list[Group]) -> int:
     return sum(group.jobs for group in groups)
 
 
-def _ask(question: str) -> None:
+def confirm(question: str) -> None:
+    """Ask before what cannot be undone; where nobody can be asked, it is a usage error."""
     if not _somebody_is_there():
         usage("nobody is there to be asked: --yes says that you mean it")
     typer.confirm(question, abort=True)

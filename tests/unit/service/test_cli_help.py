@@ -18,7 +18,7 @@ from thothy_ai.jobs import registry
 EXPECTED = {
     "up", "demo", "enqueue", "jobs list", "jobs show", "jobs retry", "jobs cancel", "artifacts list", "artifacts show",
     "artifacts export", "drain", "report", "queue pause", "queue resume", "queue status", "migrate", "doctor", "engine",
-    "worker", "dispatcher", "reaper", "dead list", "dead show", "dead redrive", "dead purge", "chaos",
+    "worker", "dispatcher", "reaper", "dead list", "dead show", "dead redrive", "dead purge", "history prune", "chaos",
 }  # fmt: skip
 
 

@@ -1,0 +1,86 @@
+"""Writes docs/query-plans.md: how Postgres runs the statements that run all the time, on a full queue, measured.
+
+Every statement is really run (EXPLAIN ANALYZE), in a transaction that is rolled back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, text
+
+from benchmarks.results import machine
+from benchmarks.stand_in import IN_FLIGHT, WORKER, finish_row
+from thothy_ai.db.statements import statement
+from thothy_ai.dispatcher import BY_INDEX
+
+PLANS = Path(__file__).parents[1] / "docs" / "query-plans.md"
+COMMAND = "python -m benchmarks.backlog"
+RETRY = {"retry_base_seconds": 2, "retry_cap_seconds": 300}
+INTRODUCTION = """# Query plans on a full queue
+
+Written by `{command}` on {date} ({machine}, {version}).
+{backlog:,} jobs are queued, {running} are running. Each statement ran once, on what the one before it left, and was
+rolled back at the end.
+"""
+
+
+def write_plans(engine: Engine, backlog: int) -> None:
+    """Explain and run each statement in turn and write the page."""
+    with engine.connect() as connection:
+        for order in BY_INDEX:  # as the dispatcher sets its session
+            connection.execute(text(order))
+        version = str(connection.scalar(text("SHOW server_version"))).split()[0]
+        _start_some(connection)
+        running = connection.scalar(text("SELECT count(*) FROM job WHERE state = 'running'"))
+        title = INTRODUCTION.format(
+            command=COMMAND, date=datetime.now(UTC).date(), machine=machine(), backlog=backlog, running=running,
+            version=f"PostgreSQL {version}",
+        )  # fmt: skip
+        sections = [f"## `{name}`\n\n{what}\n\n```\n{plan}\n```\n" for name, what, plan in _plans(connection)]
+        connection.rollback()
+    PLANS.write_text("\n".join([title, *sections]), encoding="utf-8")
+
+
+def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
+    def explained(name: str, what: str, **parameters: object) -> tuple[str, str, str]:
+        return name, what, _explain(connection, name, parameters)
+
+    yield explained("dispatch_ripen", "No job for later has become due.", limit=5000)
+    yield explained("dispatch", "Twice as many may go out as are running.", min_depth=64, depth=0)
+    connection.execute(text("RESET enable_seqscan; RESET enable_bitmapscan"))  # nobody else sets it
+    hints = connection.execute(
+        text("SELECT id, dispatch_no FROM job WHERE state = 'dispatched' LIMIT :n"), {"n": IN_FLIGHT}
+    ).all()
+    ids, numbers = [row.id for row in hints], [row.dispatch_no for row in hints]
+    yield explained(
+        "claim", f"{IN_FLIGHT} at once.", ids=ids, dispatch_nos=numbers, worker=WORKER, lease_seconds=60
+    )  # fmt: skip
+    claimed = connection.execute(text("SELECT id, attempt FROM job WHERE worker = :worker"), {"worker": WORKER}).all()
+    yield explained(
+        "heartbeat", f"{len(claimed)} leases.", ids=[row.id for row in claimed],
+        attempts=[row.attempt for row in claimed], worker=WORKER, lease_seconds=60,
+    )  # fmt: skip
+    rows = json.dumps([finish_row(row.id, row.attempt) for row in claimed[:IN_FLIGHT]])
+    yield explained("finish", f"{IN_FLIGHT} at once.", rows=rows, worker=WORKER)
+    yield explained("reap_leases", "No lease has run out.", **RETRY)
+    yield explained("reap_silent", "No dispatch is silent.", timeout_seconds=15)
+    yield explained("reap_expired", "No deadline has passed.", limit=5000)
+    yield explained("operate_queue", "What metrics and `thothy queue status` ask: it counts everything open.")
+
+
+def _start_some(connection: Connection) -> None:
+    """A worker's jobs in flight, so that the dispatcher sees room for as many again."""
+    hints = connection.execute(statement("dispatch"), {"min_depth": IN_FLIGHT, "depth": 0}).all()
+    ids, numbers = [row.id for row in hints], [row.dispatch_no for row in hints]
+    parameters = {"ids": ids, "dispatch_nos": numbers, "worker": WORKER, "lease_seconds": 60}
+    connection.execute(statement("claim"), parameters)
+
+
+def _explain(connection: Connection, name: str, parameters: Mapping[str, object]) -> str:
+    explained = text("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY ON) " + statement(name).text)
+    lines = connection.execute(explained, parameters).scalars()
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,57 @@
+"""History by the month: what is there, and how an old month goes as a whole.
+
+A job's id begins with the time at which it was made, and its attempts, artifacts and events lie in the partitions of
+that month. A month goes when all of its jobs ended before a given moment: its jobs in batches, then its partitions.
+`usage_hourly` stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Engine, text
+
+from thothy_ai.db.statements import statement
+
+BATCH = 5000  # jobs a transaction
+PARENTS = ("attempt", "artifact", "job_event")
+LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '5s'")  # a drop that waited longer would hold up every worker
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """One month of history. `kept`: how many of its jobs are open or ended too late; with any, the month stays."""
+
+    name: str  # 2026_01
+    jobs: int
+    kept: int
+    size: int  # bytes of its partitions
+
+
+def months(engine: Engine, before: datetime) -> list[Month]:
+    """The months that were over at that moment, the oldest first."""
+    with engine.connect() as connection:
+        return [Month(*row) for row in connection.execute(statement("history_months"), {"before": before})]
+
+
+def prune(engine: Engine, before: datetime) -> list[Month]:
+    """Delete the months whose jobs all ended before that moment; returns those. Their idempotency keys become free.
+
+    An interrupted one is finished by the next call. Raises `DatabaseError` when a table cannot be locked in 5 s.
+    """
+    gone = [month for month in months(engine, before) if not month.kept]
+    for month in gone:
+        _delete_jobs(engine, month.name)
+        for parent in PARENTS:
+            with engine.begin() as connection:
+                connection.execute(LOCK_TIMEOUT)
+                connection.execute(text(f"DROP TABLE IF EXISTS {parent}_{month.name}"))
+    return gone
+
+
+def _delete_jobs(engine: Engine, month: str) -> None:
+    deleted = BATCH
+    while deleted == BATCH:
+        with engine.begin() as connection:
+            deleted = connection.execute(statement("history_delete"), {"month": month, "limit": BATCH}).rowcount

@@ -17,9 +17,9 @@ COMMAND = "make bench-cpu"
 
 
 def main() -> None:
-    """Run all four comparisons and keep their tables."""
+    """Run all comparisons and keep their tables."""
     folder = converted_folder(bundled_model_path(), torch.float32, default_cache_dir())
-    for measure in (lambda: _static_batching(folder), _queue):
+    for measure in (lambda: _static_batching(folder), _queue, queue_cpu.alone):
         title, body = measure()
         write_section(title, COMMAND, body)
         print(f"\n{title}\n\n{body}")
@@ -38,12 +38,11 @@ def _static_batching(folder: Path) -> tuple[str, str]:
 
 
 def _queue() -> tuple[str, str]:
-    cost, rate = queue_cpu.overhead(), queue_cpu.jobs_per_second()
+    cost = queue_cpu.overhead()
     rows = [
         (f"{queue_cpu.JOBS} jobs straight into the engine", f"{cost.direct_seconds:.1f} s", ""),
         ("the same through producer, Postgres, Valkey, Celery, pool", f"{cost.queue_seconds:.1f} s", ""),
         ("overhead of the queue (median of rounds)", f"{cost.share:+.1%}", "under 5 %"),
-        (f"{queue_cpu.NULL_JOBS:,} jobs, engine answers at once", f"{rate:.0f} jobs/s", "at least 300"),
     ]
     return "Queue, CPU", table(("what", "measured", "wanted"), rows)
 

@@ -1,5 +1,7 @@
 """What the queue costs: the same jobs through it and straight into the engine, and its own speed on an engine that
 answers at once. Both on the embedded stack, with real servers and one worker.
+
+    python -m benchmarks.queue_cpu      its own speed only; no model is needed
 """
 
 from __future__ import annotations
@@ -12,17 +14,22 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine, text
 
 from benchmarks.probe import KIND, Probe
+from benchmarks.results import table, write_section
 from thothy_ai.db.connect import make_engine
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.embedded import EmbeddedStack
+from thothy_ai.embedded.process import free_port
+from thothy_ai.embedded.stack import SERVICES
 from thothy_ai.engine.api import GenerationRequest, Message, SamplingParams
 from thothy_ai.engine.bundled import bundled_model_path
 from thothy_ai.engine.client import connect
@@ -34,6 +41,8 @@ JOBS = 64
 NULL_JOBS = 6_000
 LONGEST_NOTE = 700
 SERVERS_ONLY = ("reaper", "dispatcher", "worker")
+PACE, PACED_SECONDS, BEATS = 100, 30, 10  # jobs a second, for so long, in so many batches a second
+COMMIT = "thothy_worker_commit_seconds_bucket"
 
 
 @dataclass(frozen=True)
@@ -70,11 +79,67 @@ def jobs_per_second() -> float:
         return NULL_JOBS / _through_queue(producer, engine, _jobs("null", NULL_JOBS))
 
 
+def commit_p99() -> float:
+    """Seconds within which 99 of 100 artifacts are committed, from the arrival of the engine's result at the worker.
+
+    At `PACE` jobs a second, as the worker's own histogram has it; within a bucket as if spread evenly.
+    """
+    with _stack(None) as (stack, producer, engine), _null_engine(stack):
+        _through_queue(producer, engine, _jobs("warm-up", 500))
+        before = _commits(stack)
+        _paced(producer)
+        _through_queue(producer, engine, _jobs("last", 1))  # one more, so that all before it are through
+        after = _commits(stack)
+    return _quantile({bound: after[bound] - before[bound] for bound in after}, 0.99)
+
+
+def _paced(producer: Producer) -> None:
+    batches = PACED_SECONDS * BEATS
+    jobs = _jobs("paced", batches * PACE // BEATS)
+    begin = time.monotonic()
+    for number in range(batches):
+        time.sleep(max(0.0, begin + number / BEATS - time.monotonic()))
+        producer.enqueue_many(jobs[number::batches])
+
+
+def _commits(stack: EmbeddedStack) -> dict[float, float]:
+    """How many commits took at most so many seconds."""
+    port = stack.settings.metrics_port + SERVICES.index("worker")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+        families = text_string_to_metric_families(page.read().decode())
+    samples = [sample for family in families for sample in family.samples if sample.name == COMMIT]
+    return {float(sample.labels["le"]): sample.value for sample in samples}
+
+
+def _quantile(counts: dict[float, float], share: float) -> float:
+    """The quantile of a cumulative histogram; infinity when it is beyond the last bound."""
+    bounds = sorted(counts)
+    wanted = share * counts[bounds[-1]]
+    lower, below = 0.0, 0.0
+    for bound in bounds:
+        if counts[bound] >= wanted:
+            return lower + (bound - lower) * (wanted - below) / (counts[bound] - below)
+        lower, below = bound, counts[bound]
+    raise ValueError("an empty histogram")
+
+
+def alone() -> tuple[str, str]:
+    """The section of RESULTS.md on the queue's own speed: title and table."""
+    rate, p99 = jobs_per_second(), commit_p99()
+    rows = [
+        (f"{NULL_JOBS:,} jobs, engine answers at once, one worker", f"{rate:.0f} jobs/s", "at least 500"),
+        (f"p99 from result to committed artifact, {PACE} jobs/s", f"{1000 * p99:.0f} ms", "under 100"),
+    ]
+    return "Queue without a model, CPU", table(("what", "measured", "wanted"), rows)
+
+
 @contextmanager
 def _stack(model: Path | None) -> Iterator[tuple[EmbeddedStack, Producer, Engine]]:
     with tempfile.TemporaryDirectory(prefix="thothy-bench-") as home:
         Path(home).chmod(0o755)  # a server that runs as nobody must reach it
-        settings = Settings.load(home=Path(home), model=model, kinds=("benchmarks.probe",), log_level="WARNING")
+        settings = Settings.load(
+            home=Path(home), model=model, kinds=("benchmarks.probe",), log_level="WARNING", metrics_port=free_port()
+        )
         services = {} if model else {"services": SERVERS_ONLY}
         with EmbeddedStack(settings, **services) as stack, Producer.from_settings(stack.settings) as producer:
             engine = make_engine(stack.settings, application="benchmark", pool_size=1)
@@ -154,3 +219,9 @@ def _through_queue(producer: Producer, engine: Engine, jobs: Sequence[Probe]) ->
         if not done.open:
             return float(done.seconds)
         time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    title, body = alone()
+    write_section(title, "python -m benchmarks.queue_cpu", body)
+    print(body)

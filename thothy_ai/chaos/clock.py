@@ -10,7 +10,7 @@ import subprocess
 from importlib.resources import as_file, files
 from pathlib import Path
 
-LARGEST_LIBRARY_SECONDS = 60
+COMPILE_SECONDS = 60
 
 
 class SkewedClock:
@@ -29,7 +29,7 @@ class SkewedClock:
         self.set(0)
         with as_file(files("thothy_ai.chaos") / "clock.c") as source:
             command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(self._library), str(source), "-ldl"]
-            built = subprocess.run(command, capture_output=True, check=False, timeout=LARGEST_LIBRARY_SECONDS)
+            built = subprocess.run(command, capture_output=True, check=False, timeout=COMPILE_SECONDS)
         return built.returncode == 0
 
     def environment(self) -> dict[str, str]:

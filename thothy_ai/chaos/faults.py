@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from thothy_ai.broker import Broker
 from thothy_ai.chaos.options import DISPATCHERS, SHORT_AWAY, WORKERS
-from thothy_ai.chaos.plan import Fault, FaultKind
+from thothy_ai.chaos.plan import Fault, FaultKind, rivals
 from thothy_ai.chaos.rig import Rig, send
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
@@ -32,25 +32,6 @@ BRIEF = 1.5
 SKEWS = (-86_400, -90, 90, 3_600, 40 * 86_400)  # seconds; the last one is in another month's partition
 BGSAVE_SECONDS = 2.0
 CUT_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'thothy-{}'"
-
-POSTGRES = (
-    FaultKind.POSTGRES_RESTARTED,
-    FaultKind.POSTGRES_CRASHED,
-    FaultKind.POSTGRES_AWAY,
-    FaultKind.POSTGRES_CUT,
-    FaultKind.DISPATCHERS_SPLIT,
-)
-REDIS = (
-    FaultKind.REDIS_KILLED,
-    FaultKind.REDIS_FLUSHED,
-    FaultKind.REDIS_CUT,
-    FaultKind.REDIS_DISK_FULL,
-    FaultKind.REDIS_MEMORY_FULL,
-)
-
-
-def _at_the_target_of(kind: FaultKind) -> Collection[FaultKind]:
-    return next((group for group in (POSTGRES, REDIS) if kind in group), (kind,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +75,12 @@ class Faults:
 
     def next_of(self, plan: list[Fault]) -> Fault:
         """The first whose target is free; the very first when none is, and it will have to wait."""
-        busy = {kind for lasting in self._lasting for kind in _at_the_target_of(lasting.kind)}
+        busy = {kind for lasting in self._lasting for kind in rivals(lasting.kind)}
         return next((fault for fault in plan if fault.kind not in busy), plan[0])
 
     def inject(self, fault: Fault) -> str:
         """Do it; returns what was done, in words."""
-        self._end(_at_the_target_of(fault.kind))
+        self._end(rivals(fault.kind))
         return self._acts[fault.kind](random.Random(fault.draw))  # noqa: S311 - a schedule, not a secret
 
     def undo_due(self) -> None:

@@ -32,6 +32,27 @@ class FaultKind(StrEnum):
     CLOCK_SKEWED = "clock skew"
 
 
+POSTGRES = (
+    FaultKind.POSTGRES_RESTARTED,
+    FaultKind.POSTGRES_CRASHED,
+    FaultKind.POSTGRES_AWAY,
+    FaultKind.POSTGRES_CUT,
+    FaultKind.DISPATCHERS_SPLIT,
+)
+REDIS = (
+    FaultKind.REDIS_KILLED,
+    FaultKind.REDIS_FLUSHED,
+    FaultKind.REDIS_CUT,
+    FaultKind.REDIS_DISK_FULL,
+    FaultKind.REDIS_MEMORY_FULL,
+)
+
+
+def rivals(kind: FaultKind) -> Collection[FaultKind]:
+    """The faults that need the same target, itself among them: they cannot be there at once."""
+    return next((group for group in (POSTGRES, REDIS) if kind in group), (kind,))
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One fault: `at` is the share of the jobs that have ended when it comes; `draw` seeds its own choices."""

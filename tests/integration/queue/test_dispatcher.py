@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -164,3 +165,14 @@ def test_an_unreachable_redis_has_a_name(queue: Queue) -> None:
     with pytest.raises(BrokerUnreachableError):
         broker.depth()
     broker.close()
+
+
+def test_the_list_s_length_is_asked_for_and_not_remembered(queue: Queue, redis: Redis) -> None:
+    """Also by one that stands by: a leader of yesterday must not show yesterday's figure."""
+    with dispatching(queue) as dispatcher:
+        redis.lpush(KEY, "a", "b")
+        assert dispatcher.list_length() == 2
+        redis.delete(KEY)
+        assert dispatcher.list_length() == 0
+    with dispatching(queue, redis_url=SecretStr("redis://:x@127.0.0.1:1/0")) as dispatcher:
+        assert math.isnan(dispatcher.list_length())

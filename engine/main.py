@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from thothy_ai.engine.address import parse_address
 from thothy_ai.engine.backend import Backend
@@ -55,8 +55,18 @@ def run_engine(options: EngineOptions) -> None:
     except (EngineError, ModuleNotFoundError, OSError) as error:
         sys.stderr.write(f"thothy engine: {error}\n")
         raise SystemExit(CANNOT_START) from error
+    if code == STEP_FAILED:
+        _leave_at_once(code)
     if code:
         raise SystemExit(code)
+
+
+def _leave_at_once(code: int) -> NoReturn:
+    """Without tearing down: torch aborts the process when it frees what a broken device held."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _load(options: EngineOptions) -> Engine:

@@ -2,9 +2,9 @@
 
 Sequences are kept in the order of the blocks of their prompts. Neighbours in that order share the most, and every set
 that shares a prefix is a run of neighbours: the runs form a tree (of longest-common-prefix intervals; Abouelhoda and
-others, "Replacing suffix trees with enhanced suffix arrays", 2004). Each sequence may be in one group only, so at each node of
-the tree either all below it make one group, or its children keep theirs and what they left over makes one: whichever
-spares more reads.
+others, "Replacing suffix trees with enhanced suffix arrays", 2004). Each sequence may be in one group only, so at each
+node of the tree either all below it make one group, or its children keep theirs and what they left over makes one:
+whichever spares more reads.
 
 Owned by the scheduler. Joining costs O(log n) comparisons; choosing groups O(n), once after somebody joined or left.
 """

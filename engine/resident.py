@@ -28,7 +28,7 @@ def load_engine(model: Path, options: EngineOptions) -> tuple[Frontend, EngineCo
     device = resolve_device(options.device)
     dtype = resolve_dtype(options.dtype, device)
     try:
-        loaded = load_model(model, device=device, dtype=dtype, cache_dir=options.cache_dir)
+        loaded = load_model(model, device=device, dtype=dtype, weights=options.weights, cache_dir=options.cache_dir)
         return _start(loaded, options)
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(f"{model} does not fit {device}: {error}") from error

@@ -37,7 +37,8 @@ def decode_kernel(
     own_starts,
     group_starts,
     group_members,
-    slot_units,
+    slot_groups,
+    slot_members,
     out_token,
     out_head,
     q_token,
@@ -68,11 +69,6 @@ def decode_kernel(
     """
     slot = tl.program_id(0) // KV_HEADS
     head = tl.program_id(0) % KV_HEADS
-    share = tl.load(totals)
-    shared_tiles = tl.load(totals + 1)
-    end = tl.minimum((slot + 1) * share, tl.load(totals + 2))
-    unit = tl.load(slot_units + slot)
-    place = slot * share
 
     q += head * HEADS * q_head
     out += head * HEADS * out_head
@@ -87,7 +83,9 @@ def decode_kernel(
     dim = tl.arange(0, DIM_PAD)
 
     row = tl.arange(0, lead_rows)
-    while place < tl.minimum(end, shared_tiles):
+    unit = tl.load(slot_groups + slot)
+    place, end = _share(totals, slot)
+    while place < end:
         member = tl.load(group_members + unit)
         start = tl.load(group_starts + member)
         length = tl.load(shared_lens + member)
@@ -105,10 +103,10 @@ def decode_kernel(
         place = start + until
         unit += 1
 
-    if slot * share < shared_tiles:
-        unit = 0
     row = tl.arange(0, own_rows)
     used = row < HEADS
+    unit = tl.load(slot_members + slot)
+    place, end = _share(totals + 2, slot)
     while place < end:
         start = tl.load(own_starts + unit)
         shared = tl.load(shared_lens + unit)
@@ -129,6 +127,13 @@ def decode_kernel(
             _store_partial(partial_outputs, partial_weights, number, output, weight, used, DIM, DIM_PAD)
         place = start + until
         unit += 1
+
+
+@triton.jit
+def _share(totals, slot):
+    """Places of the slot's share of a line: from, to."""
+    share = tl.load(totals)
+    return slot * share, tl.minimum((slot + 1) * share, tl.load(totals + 1))
 
 
 @triton.jit

@@ -90,10 +90,10 @@ def _merge_kernel(
     member = tl.program_id(0)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     dim = tl.arange(0, DIM_PAD)
-    share = tl.load(totals)
     shared = tl.load(shared_lens + member)
-    own_first, own_parts = _slots(tl.load(own_starts + member), tl.load(context_lens + member) - shared, share, TILE)
-    group_first, group_parts = _slots(tl.load(group_starts + member), shared, share, TILE)
+    own = tl.load(context_lens + member) - shared
+    own_first, own_parts = _slots(tl.load(own_starts + member), own, tl.load(totals + 2), TILE)
+    group_first, group_parts = _slots(tl.load(group_starts + member), shared, tl.load(totals), TILE)
     parts = own_parts + group_parts
     if parts > 1:
         total = tl.zeros([HEADS, DIM_PAD], tl.float32)
@@ -101,9 +101,9 @@ def _merge_kernel(
         weight = tl.zeros([HEADS], tl.float32)
         for first in range(0, parts, PARTS):
             part = first + tl.arange(0, PARTS)
-            own = member + own_first + part
+            alone = member + own_first + part
             group = group_base + member + GROUP_ROWS * (group_first + part - own_parts)
-            number = tl.where(part < own_parts, own, group)[:, None] * NUM_HEADS + head[None, :]
+            number = tl.where(part < own_parts, alone, group)[:, None] * NUM_HEADS + head[None, :]
             present = (part < parts)[:, None] & (head < NUM_HEADS)[None, :]
             lse = tl.load(weights + number, mask=present, other=float("-inf"))  # [PARTS, HEADS]
             higher = tl.maximum(peak, tl.max(lse, 0))

@@ -1,11 +1,14 @@
 """How a step's decode attention is divided over programs: decided on the device, so that a CUDA graph stays valid.
 
-What a step reads is one line of tiles: first those of shared prefixes, each group's once, then those that every
-decode sequence has for itself. The line is cut into equal shares, one for each slot of the grid, whatever the lengths
-(the Stream-K decomposition: Osama et al., 2023). A sequence leaves a partial result in each slot that it touches:
+What a step reads is two lines of tiles: those of shared prefixes, each group's once, and those that every decode
+sequence has for itself. Each line is cut into equal shares, one for each slot of the grid, whatever the lengths (the
+Stream-K decomposition: Osama et al., 2023); a tile of a group costs more than one of a sequence, so a single line
+would give some slots more work than others. A sequence leaves a partial result in each slot that it touches:
 
-    tiles | group 0 | group 1 | sequence 0 |  sequence 1  |        sequence 2        |   sequence 3   |
-    slots |       0       |       1       |       2       |       3       |       4       |     5     |
+    groups    |   group 0   |         group 1         | group 2 |
+    slots     |    0    |    1    |    2    |    3    |    4    |
+    sequences | sequence 0 |  sequence 1  |     sequence 2      |
+    slots     |    0    |    1    |    2    |    3    |    4    |
 
 Sequence + slot grows from each partial to the next, so it numbers them, and a sequence's are numbered in a row.
 """
@@ -28,11 +31,12 @@ _SLOTS = 16
 
 @dataclass(frozen=True, eq=False)
 class DecodePlan:
-    """A step's division, in buffers that outlive the steps. All int32; places are tiles from the line's start.
+    """A step's division, in buffers that outlive the steps. All int32; places are tiles from their line's start.
 
-    `totals` [3]: tiles of a slot, tiles of shared prefixes, tiles in all. `own_starts`, `group_starts` [max_rows]:
+    `totals` [4]: tiles of a slot and in all, of groups, then of sequences. `own_starts`, `group_starts` [max_rows]:
     where a sequence's own tiles start, and those of its group. `group_members` [max_rows]: the first member of each
-    group that shares something. `slot_units` [num_slots]: the group or sequence in which a slot starts.
+    group that shares something. `slot_groups`, `slot_members` [num_slots]: the group and the sequence that a slot's
+    shares start in.
     """
 
     tile: int
@@ -41,7 +45,8 @@ class DecodePlan:
     own_starts: Tensor
     group_starts: Tensor
     group_members: Tensor
-    slot_units: Tensor
+    slot_groups: Tensor
+    slot_members: Tensor
 
     @classmethod
     def allocate(cls, max_rows: int, num_slots: int, tile: int, device: torch.device) -> DecodePlan:
@@ -53,11 +58,12 @@ class DecodePlan:
         return cls(
             tile=tile,
             num_slots=num_slots,
-            totals=buffer(3),
+            totals=buffer(4),
             own_starts=buffer(max_rows),
             group_starts=buffer(max_rows),
             group_members=buffer(max_rows),
-            slot_units=buffer(num_slots),
+            slot_groups=buffer(num_slots),
+            slot_members=buffer(num_slots),
         )
 
     def fill(self, batch: AttentionBatch) -> None:
@@ -70,7 +76,8 @@ class DecodePlan:
             self.own_starts,
             self.group_starts,
             self.group_members,
-            self.slot_units,
+            self.slot_groups,
+            self.slot_members,
             batch.num_decode,
             self.num_slots,
             TILE=self.tile,
@@ -92,7 +99,8 @@ def _plan_kernel(
     own_starts,
     group_starts,
     group_members,
-    slot_units,
+    slot_groups,
+    slot_members,
     num_decode,
     num_slots,
     TILE: tl.constexpr,
@@ -108,18 +116,19 @@ def _plan_kernel(
         _, leads, own = _member_tiles(context_lens, shared_lens, group_sizes, members, num_decode, TILE)
         shared_total += tl.sum(leads)
         own_total += tl.sum(own)
-    total = shared_total + own_total
-    share = tl.cdiv(total, num_slots)
+    group_share = tl.maximum(tl.cdiv(shared_total, num_slots), 1)
+    own_share = tl.maximum(tl.cdiv(own_total, num_slots), 1)
     if writes:
-        tl.store(totals, share)
+        tl.store(totals, group_share)
         tl.store(totals + 1, shared_total)
-        tl.store(totals + 2, total)
+        tl.store(totals + 2, own_share)
+        tl.store(totals + 3, own_total)
 
     slots = tl.program_id(0) * SLOTS + tl.arange(0, SLOTS)
-    begin = slots * share
-    unit = tl.full([SLOTS], -1, tl.int32)
+    slot_group = tl.full([SLOTS], -1, tl.int32)
+    slot_member = tl.full([SLOTS], -1, tl.int32)
     shared_place = 0
-    own_place = shared_total
+    own_place = 0
     groups = 0
     for first in range(0, num_decode, MEMBERS):
         members = first + tl.arange(0, MEMBERS)
@@ -132,13 +141,14 @@ def _plan_kernel(
         tl.store(group_starts + members, group_start, mask=inside & writes)
         tl.store(own_starts + members, own_start, mask=inside & writes)
         tl.store(group_members + number, members, mask=is_lead & writes)
-        # A slot starts in the last unit that starts no later than it.
-        unit += _not_after(tl.where(is_lead, group_start, _NEVER), begin) * (begin < shared_total)
-        unit += _not_after(tl.where(inside, own_start, _NEVER), begin) * (begin >= shared_total)
+        # A share starts in the last unit that starts no later than it.
+        slot_group += _not_after(tl.where(is_lead, group_start, _NEVER), slots * group_share)
+        slot_member += _not_after(tl.where(inside, own_start, _NEVER), slots * own_share)
         shared_place += tl.sum(leads)
         own_place += tl.sum(own)
         groups += tl.sum(is_lead.to(tl.int32))
-    tl.store(slot_units + slots, unit, mask=slots < num_slots)
+    tl.store(slot_groups + slots, slot_group, mask=slots < num_slots)
+    tl.store(slot_members + slots, slot_member, mask=slots < num_slots)
 
 
 @triton.jit

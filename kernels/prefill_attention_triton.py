@@ -39,7 +39,7 @@ class Tiling:
             return Tiling(rows=32, keys=16 if head_dim > 128 else 32, warps=8, stages=1)
         if head_dim > 128:
             return Tiling(rows=128, keys=64, warps=8, stages=2)
-        return Tiling(rows=128, keys=128, warps=8, stages=3)
+        return Tiling(rows=128, keys=32, warps=4, stages=3)
 
 
 class PrefillAttention:

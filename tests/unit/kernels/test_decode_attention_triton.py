@@ -171,21 +171,23 @@ def test_every_token_is_in_one_slot(count: int, slots: int, device: torch.device
     leads = [(member, size) for member, size in enumerate(batch.group_sizes.tolist()) if size]
     shared, contexts = batch.shared_lens.tolist(), batch.context_lens.tolist()
     with_prefix = [(member, size) for member, size in leads if shared[member]]
-    units, place = [], 0  # (place, index) along the line
+    group_starts, place = [], 0
     for number, (member, size) in enumerate(with_prefix):
-        units.append((place, number))
+        group_starts.append(place)
         assert plan.group_members[number] == member
         assert plan.group_starts[member : member + size].tolist() == [place] * size
         place += cut(shared[member])
-    prefixes = place
+    prefixes, place, own_starts = place, 0, []
     for member, context in enumerate(contexts):
-        units.append((place, member))
+        own_starts.append(place)
         assert plan.own_starts[member] == place
         place += cut(context - shared[member])
-    share = -(-place // slots)
-    assert plan.totals.tolist() == [share, prefixes, place]
-    for slot in range(-(-place // share)):
-        assert plan.slot_units[slot] == max(unit for unit in units if unit[0] <= slot * share)[1]
+    shares = [max(1, -(-tiles // slots)) for tiles in (prefixes, place)]
+    assert plan.totals.tolist() == [shares[0], prefixes, shares[1], place]
+    lines = ((group_starts, shares[0], prefixes, plan.slot_groups), (own_starts, shares[1], place, plan.slot_members))
+    for starts, share, tiles, first_units in lines:
+        for slot in range(-(-tiles // share)):
+            assert first_units[slot] == max(unit for unit, start in enumerate(starts) if start <= slot * share)
 
 
 @needs_gpu

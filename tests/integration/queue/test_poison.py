@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from crowd import Crowd
 from echo_kind import Echo
 from fake_engine import FakeClient
 from mortal_engine import MortalEngine
 from queue_bench import Queue, crew, eventually
 
+from thothy_ai.engine.client import connect
 from thothy_ai.engine.errors import EngineLostError
 from thothy_ai.worker.hints import Hint
 
@@ -50,6 +54,36 @@ def test_a_lost_connection_to_a_living_engine_is_no_death(queue: Queue) -> None:
     job = queue.job(job_id)
     assert (job.state, job.engine_deaths, job.failures) == ("dead", 0, 3)  # for what it says, once it is heard
     assert queue.events(job_id)[0] == "released"
+
+
+def test_a_killed_engine_process_is_a_death_and_a_cut_line_to_it_is_none(
+    queue: Queue, crowd: Crowd, tmp_path: Path
+) -> None:
+    url = f"unix://{tmp_path}/engine.sock"
+    engine, client = crowd.null_engine(url, 1), connect(url)
+    with crew(queue, client) as team:
+        ids = queue.enqueue(
+            *(f"ok {number}" for number in range(5))
+        )  # the crowd's dispatcher needs a worker to hand to
+        eventually(lambda: queue.count("dispatched") == 5)
+        for job_id in ids:
+            team.foreman.hand_over(Hint(job_id, 1))
+        eventually(lambda: len(client._generations.open_ids) == 5)
+        team.foreman._loop.call_soon_threadsafe(client._writer.transport.abort)
+        eventually(lambda: queue.rows("SELECT outcome, reason FROM attempt") == [("released", "connection_lost")] * 5)
+        assert queue.rows("SELECT DISTINCT engine_deaths FROM job") == [(0,)]
+        eventually(lambda: queue.count("dispatched") == 5)
+        for job_id in ids:
+            team.foreman.hand_over(Hint(job_id, 2))
+        eventually(lambda: len(client._generations.open_ids) == 5)
+        engine.kill()
+        crowd.null_engine(url, 0)
+        eventually(lambda: queue.rows("SELECT count(*) FROM attempt WHERE reason = 'engine_lost'") == [(5,)])
+        eventually(lambda: queue.count("dispatched") == 5)
+        for job_id in ids:
+            team.foreman.hand_over(Hint(job_id, 3))
+        eventually(lambda: queue.count("succeeded") == 5)
+    assert queue.rows("SELECT DISTINCT engine_deaths, failures, attempt FROM job") == [(1, 0, 3)]
 
 
 class Reconnecting(FakeClient):

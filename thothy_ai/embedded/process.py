@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ TETHER = Path(__file__).with_name("tether.py")
 FIRST_LOOK = 0.02  # seconds between two looks at a program that is starting, and how they grow
 LAST_LOOK = 0.25
 GROWTH = 1.25
+LARGEST_LOG = 32 * 2**20  # bytes
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,16 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait()
+
+    def bound_log(self) -> None:
+        """Set a log that has grown large aside, in place of the last one. Its writer appends, and starts anew in it."""
+        log = self.program.log
+        if not log.exists() or log.stat().st_size <= LARGEST_LOG:
+            return
+        with contextlib.suppress(OSError):  # a full disk: then above all it must not grow
+            shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+        os.truncate(log, 0)
+        self._log_start = 0
 
     def epitaph(self) -> str:
         """One line on how it ended."""

@@ -81,6 +81,7 @@ class Supervisor:
         while not self._stopping.wait(self._patience.look_every):
             for watched in self._watched:
                 self._look_at(watched)
+                watched.process.bound_log()
             if self.error is not None:
                 self._over.set()
                 return

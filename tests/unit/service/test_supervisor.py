@@ -94,6 +94,23 @@ def test_one_that_dies_is_started_again(tmp_path: Path, supervisor: Supervisor) 
     assert not supervisor.wait(0)
 
 
+def test_a_log_does_not_grow_for_ever(tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thothy_ai.embedded.process.LARGEST_LOG", 1000)
+    go_on = tmp_path / "go-on"
+    script = (
+        f"head -c 5000 /dev/zero | tr '\\0' 'x'; until test -e {go_on}; do sleep 0.01; done; echo after; exec sleep 60"
+    )
+    process = Process(program(tmp_path, script))
+    process.spawn()
+    supervisor.add(process)
+    supervisor.watch()
+    log = process.program.log
+    until(lambda: log.with_name("part.log.1").exists() and log.stat().st_size == 0)
+    go_on.touch()
+    until(lambda: log.read_text() == "after\n")
+    assert log.with_name("part.log.1").stat().st_size > 1000
+
+
 def test_one_that_keeps_dying_ends_the_whole_with_its_last_words(tmp_path: Path, supervisor: Supervisor) -> None:
     process = Process(program(tmp_path, "echo 'out of memory'; exit 1"))
     process.spawn()

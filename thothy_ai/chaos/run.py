@@ -27,6 +27,7 @@ from thothy_ai.chaos.workload import Workload
 
 LOOK_SECONDS = 0.1
 FENCED_SECONDS = 1.0
+AWAY_TIMES = 3  # as patient while Postgres is away
 SETTLE_SECONDS = 20.0
 COUNTERS_ARE_WRITTEN = text("""
 SELECT max(heartbeat_at) > (SELECT coalesce(max(finished_at), '-infinity') FROM attempt) FROM engine_session
@@ -123,10 +124,12 @@ class _Run:
         return time.monotonic() - began
 
     def _is_due(self, fault: Fault, last: float) -> bool:
-        calm = self._options.calm_jobs
+        calm, waited = self._options.calm_jobs, time.monotonic() - last
         ended = self._workload.ended()
-        share = 0.0 if ended is None else (ended - calm) / max(self._options.jobs - calm, 1)
-        return share >= fault.at or time.monotonic() - last > self._options.patience_seconds
+        if ended is None:  # there is less to break
+            return waited > self._options.patience_seconds * AWAY_TIMES
+        share = (ended - calm) / max(self._options.jobs - calm, 1)
+        return share >= fault.at or waited > self._options.patience_seconds
 
     def _inject(self, fault: Fault, began: float) -> None:
         did = self._faults.inject(fault)

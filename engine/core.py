@@ -153,6 +153,7 @@ class EngineCore:
                 last = self._turn(last)
         except Exception as error:
             self.failure = StepFailedError(_ids(self._in_hand), error)
+            self.failure.__cause__ = error  # with its frames: freeing what a broken device held aborts the process
             log.exception("%s", self.failure)
         finally:
             self._abandon()

@@ -40,7 +40,7 @@ class Partials:
 def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tensor) -> None:
     """Fill out[:num_decode] of [T, H, D], but for sequences that have a single part: they are there already."""
     num_heads, head_dim = out.shape[1:]
-    heads, parts = (1, 32) if batch.num_decode * num_heads <= _FEW else (8, 4)
+    heads, parts, warps = (1, 32, 4) if batch.num_decode * num_heads <= _FEW else (2, 4, 1)
     _merge_kernel[(batch.num_decode, triton.cdiv(num_heads, heads))](
         out,
         partials.outputs,
@@ -59,7 +59,7 @@ def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tens
         PARTS=parts,
         TILE=plan.tile,
         GROUP_ROWS=partials.group_rows,
-        num_warps=4,
+        num_warps=warps,
     )
 
 

@@ -40,5 +40,5 @@ def test_families(family: str, tmp_path: Path) -> None:
         run = PagedRun(model, sequences=1, longest=64)
         parts = [run.step({0: tokens[:30]})[0], *(run.step({0: [token]})[0] for token in tokens[30:])]
         logits = torch.cat(parts)
-        assert (logits.device, logits.dtype) == (GPU, torch.float32)
-        torch.testing.assert_close(logits.cpu(), expected, atol=tolerance, rtol=0)
+        assert (logits.device, logits.dtype) == (GPU, dtype)
+        torch.testing.assert_close(logits.float().cpu(), expected, atol=tolerance, rtol=0)

@@ -111,8 +111,9 @@ def test_num_bytes_counts_every_tensor_held(tmp_path: Path, *, tied: bool) -> No
 def test_kv_cache_sizes(tmp_path: Path) -> None:
     config = ModelConfig.from_folder(tiny_model("llama", tmp_path))
     cache = KVCache.allocate(config, 5, 8, torch.bfloat16, CPU)
-    assert [tuple(t.shape) for t in [t for layer in cache.layers for t in layer if t is not None]] == [(5, 8, 2, 16)] * 6
-    held = sum(t.nbytes for t in [t for layer in cache.layers for t in layer if t is not None])
+    tensors = [tensor for layer in cache.layers for tensor in layer if tensor is not None]
+    assert [tuple(tensor.shape) for tensor in tensors] == [(5, 8, 2, 16)] * 6
+    held = sum(tensor.nbytes for tensor in tensors)
     assert held == 5 * KVCache.bytes_per_block(config, 8, torch.bfloat16)
 
 

@@ -206,7 +206,8 @@ def test_every_token_is_in_one_slot(count: int, slots: int, device: torch.device
 def test_many_rows(heads: int, kv_heads: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
     rng = random.Random(dim)
     lengths = [(1, 560 + rng.randint(1, 900)) for _ in range(60)]
-    groups = [Group(first, 4, rng.randint(1, 35)) for first in range(0, 40, 4)]
+    size = min(4, 32 // heads * kv_heads)
+    groups = [Group(first, size, rng.randint(1, 35)) for first in range(0, 40, size)]
     case = make_case(lengths, heads=heads, kv_heads=kv_heads, dim=dim, block_size=16, seed=1, groups=groups).of(dtype)
     check(case, device, None)
     check(case.with_fp8_cache(), device, None)

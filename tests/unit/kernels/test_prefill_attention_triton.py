@@ -103,7 +103,9 @@ def test_values_that_only_the_scales_make_small(device: torch.device) -> None:
 
 def test_scores_of_hundreds(device: torch.device) -> None:
     case = make_case([(20, 60)], heads=2, kv_heads=1, dim=32, block_size=16, seed=6)
-    check(replace(case, q=case.q * 300), device, SMALL)
+    steep = replace(case, q=case.q * 300)
+    out = attend(steep.on(device), SMALL).cpu().double()  # a score's last bit is worth 1e-4 in the exponent
+    torch.testing.assert_close(out, textbook(steep, shape_of(steep).scale), atol=1e-3, rtol=1e-3)
 
 
 def test_another_memory_order_of_the_cache(device: torch.device) -> None:

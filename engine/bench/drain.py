@@ -5,10 +5,12 @@ On the core's thread only references are kept; everything is looked at when the 
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from thothy_ai.engine.api import EngineStats, SamplingParams
@@ -56,10 +58,11 @@ class Drain:
     def run(self, requests: Sequence[CoreRequest]) -> Drained:
         """Hand over, and wait; DrainFailedError if a job did not get its tokens."""
         self._inbox.expect(len(requests))
-        before, begin = self.core.stats(), time.perf_counter()
-        for request in requests:
-            self.core.submit(request)
-        steps, end = self._inbox.collect()
+        with _uncollected():
+            before, begin = self.core.stats(), time.perf_counter()
+            for request in requests:
+                self.core.submit(request)
+            steps, end = self._inbox.collect()
         return Drained(
             seconds=end - begin,
             finished=_outputs(requests, [event for step in steps for event in step.events]),
@@ -73,6 +76,17 @@ class Drain:
         """End the core; its memory is free once nobody refers to this."""
         self.core.stop()
         self.core.join()
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Python's collector would walk all that is kept here for judging, again and again; an engine keeps none of it."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def as_requests(jobs: Sequence[Job], draw: TokenDraw, prefix: str) -> list[CoreRequest]:

@@ -189,7 +189,7 @@ class EnginePool(BasePool):
 
 @contextmanager
 def _signals(hurry: Callable[[], None]) -> Iterator[None]:
-    """Signals that would stop the worker call `hurry` meanwhile: it stops already. Only a main thread can catch them."""
+    """Signals that would stop the worker call `hurry` meanwhile: it stops already. Only a main thread catches any."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -15,5 +15,5 @@ def silu_mul(gate_up: Tensor) -> Tensor:
 
 
 def silu_mul_fp8(gate_up: Tensor) -> Quantized:
-    """As `silu_mul`, quantized by row."""
-    return quantize_fp8(silu_mul(gate_up))
+    """As `silu_mul`, quantized by row from float32."""
+    return quantize_fp8(silu_mul(gate_up.float()))

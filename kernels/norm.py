@@ -19,5 +19,5 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Ten
 
 
 def add_rms_norm_fp8(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Quantized:
-    """As `add_rms_norm`, quantized by row."""
-    return quantize_fp8(add_rms_norm(x, residual, weight, eps))
+    """As `add_rms_norm`, quantized by row from float32."""
+    return quantize_fp8(rms_norm(residual.add_(x).float(), weight.float(), eps))

@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-if not torch.cuda.is_available():  # before any kernel module is imported: its functions are compiled or interpreted
+if not torch.cuda.is_available():  # before anything imports triton: its functions are made compiled or interpreted
     os.environ["TRITON_INTERPRET"] = "1"
 
 

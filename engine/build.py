@@ -34,7 +34,7 @@ _GIB = 1 << 30
 def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
     """A core, not started, around a model that is on its device already; OutOfMemoryError with the numbers."""
     model, device = loaded.model, loaded.model.device
-    kv_dtype = resolve_kv_dtype(options.kv_dtype, model.dtype)
+    kv_dtype = resolve_kv_dtype(options.kv_dtype, model.dtype, device)
     sizes = _sizes(loaded.config, options, device)
     attention = model.operations.attention(_attention_shape(model, sizes))
     sizes = replace(sizes, group_rows=attention.group_rows)

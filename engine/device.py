@@ -10,6 +10,7 @@ from thothy_ai.kernels.quantize import FP8
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _KV_DTYPES = {"auto": None, "fp8": FP8}
+_FIRST_WITH_FP8 = (8, 9)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -36,11 +37,20 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     return _DTYPES[name]
 
 
-def resolve_kv_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
+def resolve_kv_dtype(name: str, dtype: torch.dtype, device: torch.device) -> torch.dtype:
     """The type of the KV cache for "auto" (the model's) or "fp8"."""
     if name not in _KV_DTYPES:
         raise InvalidRequestError(f"KV type {name!r} is not supported: {', '.join(_KV_DTYPES)}")
+    if name == "fp8":
+        refuse_fp8_without_hardware(device)
     return _KV_DTYPES[name] or dtype
+
+
+def refuse_fp8_without_hardware(device: torch.device) -> None:
+    """InvalidRequestError on a GPU that does not multiply fp8; a CPU computes with what the numbers stand for."""
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < _FIRST_WITH_FP8:
+        name, (major, minor) = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+        raise InvalidRequestError(f"{name} (compute capability {major}.{minor}) has no fp8: 8.9 or newer does")
 
 
 def operations_for(device: torch.device) -> Operations:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from thothy_ai.engine.errors import InvalidRequestError, ModelLoadError
+from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.model_config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.weights.assemble import assemble
-from thothy_ai.engine.weights.formats import WEIGHT_FORMATS
+from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
 
@@ -38,12 +38,11 @@ def load_model(
 
     `weights`: "auto" (as `dtype`) or "fp8". `cache_dir` keeps converted GGUF files; None: the user's cache folder.
     """
-    if weights not in WEIGHT_FORMATS:
-        raise InvalidRequestError(f"weights {weights!r} are not supported: {', '.join(WEIGHT_FORMATS)}")
+    form = weight_format(weights, device)
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir())
     config = ModelConfig.from_folder(folder)
     with SafetensorsFolder(folder, device, dtype) as source:
-        model = assemble(config, source, WEIGHT_FORMATS[weights])
+        model = assemble(config, source, form)
     return LoadedModel(config, model, load_tokenizer(folder), path.stem if path.is_file() else path.resolve().name)
 
 

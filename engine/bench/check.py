@@ -22,7 +22,7 @@ from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.kv_cache import KVCache
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.weights.formats import WEIGHT_FORMATS
+from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.kernels.operations import ReferenceOperations
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 from thothy_ai.kernels.rows import StepTokens
@@ -103,9 +103,9 @@ class _Oracle:
 
     def __init__(self, model: Model, options: EngineOptions) -> None:
         operations = ReferenceOperations()
-        inputs = WEIGHT_FORMATS[options.weights](operations).inputs
+        inputs = weight_format(options.weights, model.device)(operations).inputs
         self._model = replace(model, operations=operations, inputs=inputs)
-        self._kv_dtype = resolve_kv_dtype(options.kv_dtype, model.dtype)
+        self._kv_dtype = resolve_kv_dtype(options.kv_dtype, model.dtype, model.device)
 
     @torch.inference_mode()
     def gaps(self, prompt: Sequence[int], output: Sequence[int]) -> Tensor:

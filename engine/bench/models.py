@@ -15,7 +15,7 @@ from thothy_ai.engine.loader import LoadedModel, load_model
 from thothy_ai.engine.model_config import ModelConfig
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.weights.assemble import assemble
-from thothy_ai.engine.weights.formats import WEIGHT_FORMATS
+from thothy_ai.engine.weights.formats import weight_format
 
 
 class RandomWeights:
@@ -51,5 +51,5 @@ def _loaded(shape: str, options: EngineOptions, device: torch.device, dtype: tor
         )
     with tempfile.TemporaryDirectory() as folder:
         config = ModelConfig.from_folder(write_config(shape, Path(folder)))
-    model = assemble(config, RandomWeights(device, dtype), WEIGHT_FORMATS[options.weights])
+    model = assemble(config, RandomWeights(device, dtype), weight_format(options.weights, device))
     return LoadedModel(config, model, None, f"{shape} (random weights)")

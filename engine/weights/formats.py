@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
+from thothy_ai.engine.device import refuse_fp8_without_hardware
+from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.linear import Fp8Format, LinearFormat, linear
 from thothy_ai.engine.models.decoder import LinearInputs
 from thothy_ai.kernels.operations import Operations
@@ -28,4 +32,13 @@ def fp8(operations: Operations) -> WeightFormat:
     return WeightFormat(Fp8Format(operations.quantize_fp8), LinearInputs.fp8(operations))
 
 
-WEIGHT_FORMATS: dict[str, Callable[[Operations], WeightFormat]] = {"auto": plain, "fp8": fp8}
+_FORMATS: dict[str, Callable[[Operations], WeightFormat]] = {"auto": plain, "fp8": fp8}
+
+
+def weight_format(name: str, device: torch.device) -> Callable[[Operations], WeightFormat]:
+    """The form of this name; InvalidRequestError for one that is unknown, or that the device can't multiply."""
+    if name not in _FORMATS:
+        raise InvalidRequestError(f"weights {name!r} are not supported: {', '.join(_FORMATS)}")
+    if name == "fp8":
+        refuse_fp8_without_hardware(device)
+    return _FORMATS[name]

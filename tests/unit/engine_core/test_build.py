@@ -11,10 +11,11 @@ from oracle import ROOMY
 from tiny_models import tiny_model
 
 from thothy_ai.engine.build import build_core
-from thothy_ai.engine.device import resolve_device, resolve_dtype
+from thothy_ai.engine.device import resolve_device, resolve_dtype, resolve_kv_dtype
 from thothy_ai.engine.errors import InvalidRequestError, OutOfMemoryError
 from thothy_ai.engine.kv_cache import KVCache
 from thothy_ai.engine.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.formats import weight_format
 
 CPU = torch.device("cpu")
 
@@ -35,6 +36,21 @@ def test_devices_that_are_not_there_or_not_supported(name: str) -> None:
 def test_types_that_are_not_supported(name: str) -> None:
     with pytest.raises(InvalidRequestError, match=name):
         resolve_dtype(name, CPU)
+
+
+def test_fp8_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "an older GPU")
+    older = torch.device("cuda", 0)
+    with pytest.raises(InvalidRequestError, match=r"older GPU .*8\.6"):
+        resolve_kv_dtype("fp8", torch.bfloat16, older)
+    with pytest.raises(InvalidRequestError, match=r"older GPU .*8\.6"):
+        weight_format("fp8", older)
+    assert resolve_kv_dtype("fp8", torch.bfloat16, CPU) is torch.float8_e4m3fn
+    with pytest.raises(InvalidRequestError, match="int4"):
+        weight_format("int4", CPU)
+    with pytest.raises(InvalidRequestError, match="int4"):
+        resolve_kv_dtype("int4", torch.bfloat16, CPU)
 
 
 def test_auto_on_a_cpu() -> None:

@@ -57,7 +57,8 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
     ).all()
     ids, numbers = [row.id for row in hints], [row.dispatch_no for row in hints]
     yield explained(
-        "claim", f"{IN_FLIGHT} at once.", ids=ids, dispatch_nos=numbers, worker=WORKER, lease_seconds=60
+        "claim", f"{IN_FLIGHT} at once.", ids=ids, dispatch_nos=numbers, worker=WORKER, lease_seconds=60,
+        engine_session_id=None,
     )  # fmt: skip
     claimed = connection.execute(text("SELECT id, attempt FROM job WHERE worker = :worker"), {"worker": WORKER}).all()
     yield explained(
@@ -76,7 +77,7 @@ def _start_some(connection: Connection) -> None:
     """A worker's jobs in flight, so that the dispatcher sees room for as many again."""
     hints = connection.execute(statement("dispatch"), {"min_depth": IN_FLIGHT, "depth": 0}).all()
     ids, numbers = [row.id for row in hints], [row.dispatch_no for row in hints]
-    parameters = {"ids": ids, "dispatch_nos": numbers, "worker": WORKER, "lease_seconds": 60}
+    parameters = {"ids": ids, "dispatch_nos": numbers, "worker": WORKER, "lease_seconds": 60, "engine_session_id": None}
     connection.execute(statement("claim"), parameters)
 
 

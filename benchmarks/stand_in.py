@@ -18,6 +18,7 @@ from thothy_ai.worker.hints import Hint, parse_task_id
 
 IN_FLIGHT = 256
 WORKER = "stand-in"
+TAKING = {"worker": WORKER, "lease_seconds": 60, "engine_session_id": None}
 
 
 class StandIn:
@@ -53,7 +54,7 @@ class StandIn:
             return []
         parameters = {"ids": [hint.job_id for hint in hints], "dispatch_nos": [hint.dispatch_no for hint in hints]}
         with self._engine.begin() as connection:
-            rows = connection.execute(statement("claim"), {**parameters, "worker": WORKER, "lease_seconds": 60})
+            rows = connection.execute(statement("claim"), {**parameters, **TAKING})
             return [(row.id, row.attempt) for row in rows]
 
     def _finish(self, running: list[tuple[UUID, int]]) -> None:

@@ -148,3 +148,21 @@ class EngineStats:
     prefill_seconds: float = 0.0  # parts of busy_seconds
     decode_seconds: float = 0.0
     attributed_seconds: float = 0.0  # handed to requests so far; equals busy_seconds when idle
+    orphans: int = 0  # kept by the server: costs that a client can ask for
+    orphans_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """What a request cost whose client left; `id` is the client's."""
+
+    id: str
+    compute_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """Costs that are told once, of one life of the engine."""
+
+    session_id: str
+    costs: tuple[Orphan, ...] = ()

@@ -41,4 +41,4 @@ class Backend(Protocol):
         """Take nothing new; finish what is there."""
 
     def stop(self) -> None:
-        """End the backend's threads; what is in flight ends with EngineLostError."""
+        """End the backend's threads; what is in flight ends with EngineStoppedError."""

@@ -10,7 +10,7 @@ import asyncio
 from typing import Protocol
 
 from thothy_ai.engine.address import parse_address
-from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
+from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest, Orphans
 from thothy_ai.engine.backend import Backend, Output
 from thothy_ai.engine.errors import EngineLostError
 from thothy_ai.engine.generation import Generation, Generations
@@ -34,6 +34,9 @@ class EngineClient(Protocol):
 
     async def stats(self) -> EngineStats:
         """Its gauges and counters; EngineLostError while it is away."""
+
+    async def orphans(self) -> Orphans:
+        """What requests of vanished clients cost; each is told once. Ask only when `stats` counts some."""
 
     async def submit(self, request: GenerationRequest) -> Generation:
         """Send a request; EngineLostError while the engine is away. Its own refusals come from `result()`."""
@@ -74,6 +77,10 @@ class LocalEngineClient:
     async def stats(self) -> EngineStats:
         """Its gauges and counters."""
         return self._backend.stats()
+
+    async def orphans(self) -> Orphans:
+        """None: a client in this process does not vanish alone."""
+        return Orphans(self._backend.info().session_id)
 
     async def submit(self, request: GenerationRequest) -> Generation:
         """Hand a request to the backend."""

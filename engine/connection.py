@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from thothy_ai.engine.api import Delta
+from thothy_ai.engine.api import Delta, GenerationResult
 from thothy_ai.engine.backend import Backend, Failure, Output
 from thothy_ai.engine.errors import EngineError, ProtocolError
+from thothy_ai.engine.orphans import OrphanCosts
 from thothy_ai.engine.outbox import Outbox
 from thothy_ai.engine.protocol import (
     VERSION,
@@ -27,12 +29,13 @@ from thothy_ai.engine.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.wire import Fields, fields_of, read_request
+from thothy_ai.engine.wire import Fields, fields_of, orphans_fields, read_request
 
 log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 18
 _HELLO_SECONDS = 10.0
+_REMEMBERED = 10_000  # results that a client may not have kept yet: more than a worker has in flight
 
 
 class Connection:
@@ -44,19 +47,23 @@ class Connection:
         backend: Backend,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        orphans: OrphanCosts,
         on_settled: Callable[[], None],
     ) -> None:
         self._prefix = f"{number}."
         self._backend, self._reader, self._writer, self._on_settled = backend, reader, writer, on_settled
+        self._orphans = orphans
         self._loop = asyncio.get_running_loop()
         self._open: set[str] = set()
+        self._told: deque[tuple[str, float]] = deque(maxlen=_REMEMBERED)  # what the last results cost
+        self._left = False
         self._outbox = Outbox()
         self._wake = asyncio.Event()
 
     @property
     def settled(self) -> bool:
-        """Nothing is in flight and nothing waits to be sent."""
-        return not self._open and not self._outbox
+        """Nothing is in flight and nothing waits to be sent, or nobody is left to send it to."""
+        return self._left or (not self._open and not self._outbox)
 
     async def serve(self) -> None:
         """Talk until the client leaves or breaks the protocol; then abort what it had in flight."""
@@ -67,11 +74,18 @@ class Connection:
             log.debug("a client vanished: %s", error)
         finally:
             sending.cancel()
-            for request_id in self._open:
-                self._backend.abort(self._prefix + request_id)
-            self._open.clear()
+            self._leave_behind()
             self._on_settled()
             await self._hang_up()
+
+    def _leave_behind(self) -> None:
+        """Abort what is in flight, and remember what the last results cost: the client may not have kept them."""
+        self._left = True
+        for request_id in self._open:
+            self._backend.abort(self._prefix + request_id)
+        for request_id, seconds in self._told:
+            self._orphans.add(request_id, seconds)
+        self._told.clear()
 
     async def _converse(self) -> None:
         try:
@@ -119,7 +133,12 @@ class Connection:
             case Question.INFO:
                 return fields_of(self._backend.info())
             case Question.STATS:
-                return fields_of(self._backend.stats())
+                stats = replace(
+                    self._backend.stats(), orphans=len(self._orphans), orphans_dropped=self._orphans.dropped
+                )
+                return fields_of(stats)
+            case Question.ORPHANS:
+                return orphans_fields(self._orphans.take(self._backend.info().session_id))
             case Question.DRAIN:
                 self._backend.drain()
                 return {}
@@ -136,8 +155,17 @@ class Connection:
                 continue
             if not isinstance(output, Delta):
                 self._open.discard(request_id)
-            self._outbox.add(replace(output, id=request_id))
+            if isinstance(output, GenerationResult):
+                self._book(request_id, output.compute_seconds)
+            if not self._left:
+                self._outbox.add(replace(output, id=request_id))
         self._wake.set()
+
+    def _book(self, request_id: str, seconds: float) -> None:
+        if self._left:
+            self._orphans.add(request_id, seconds)
+        else:
+            self._told.append((request_id, seconds))
 
     async def _send_outputs(self) -> None:
         """Ends with the connection; a client that can't be sent to must not wait for ever."""

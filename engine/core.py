@@ -26,6 +26,7 @@ from thothy_ai.engine.errors import (
     EngineDrainingError,
     EngineError,
     EngineLostError,
+    EngineStoppedError,
     InvalidRequestError,
     PromptTooLongError,
 )
@@ -213,7 +214,7 @@ class EngineCore:
         """Read a step: hand its tokens and its seconds to its members, and let go of those that are done."""
         sampled = iter(step.read())
         seconds = step.timer.seconds()
-        shares = divide(seconds, step.plan.members, self._cost)
+        shares = divide(seconds, step.plan.members, self._cost, step.plan.groups)
         self._counters.count_step(step.plan.members, seconds, shares)
         for member, share in zip(step.plan.members, shares.members, strict=True):
             sequence = member.sequence
@@ -252,8 +253,9 @@ class EngineCore:
         with self._gate:
             self._closed = True
         self._take_commands(wait=False)
-        lost = EngineLostError("the engine stopped with the request in flight")
-        self._events += [_finished(left, FinishReason.ABORTED, lost) for left in self._sequences.values()]
+        how = EngineStoppedError if self.failure is None else EngineLostError
+        end = how("the engine stopped with the request in flight")
+        self._events += [_finished(left, FinishReason.ABORTED, end) for left in self._sequences.values()]
         self._sequences.clear()
         self._publish()
 

@@ -70,4 +70,4 @@ class Core(Protocol):
         """Take nothing new; finish what is there."""
 
     def stop(self) -> None:
-        """End the core's thread after the step in hand; what is in flight ends with EngineLostError."""
+        """End the core's thread after the step in hand; what is in flight ends with EngineStoppedError."""

@@ -53,6 +53,12 @@ class EngineLostError(EngineError):
     code = "engine_lost"
 
 
+class EngineStoppedError(EngineError):
+    """The engine was told to stop and did, before the request was done: it did not break."""
+
+    code = "engine_stopped"
+
+
 class EngineDrainingError(EngineError):
     """The engine finishes what it has and takes nothing new."""
 

@@ -20,7 +20,7 @@ from functools import partial
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, GenerationRequest
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.core_api import Core, CoreRequest, Event, FinishedEvent, OnEvents
-from thothy_ai.engine.errors import EngineDrainingError, EngineError, EngineLostError, InvalidRequestError
+from thothy_ai.engine.errors import EngineDrainingError, EngineError, EngineStoppedError, InvalidRequestError
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.prompts import PromptEncoder
 from thothy_ai.engine.stream import Stream
@@ -89,7 +89,7 @@ class Frontend:
         self._inputs.put(self._core.drain)
 
     def stop(self) -> None:
-        """End the core and both threads; what is in flight ends with EngineLostError."""
+        """End the core and both threads; what is in flight ends with EngineStoppedError."""
         with self._gate:
             if self._stopped:
                 return
@@ -100,7 +100,7 @@ class Frontend:
 
     def _refusal(self, request_id: str) -> EngineError | None:
         if self._stopped:
-            return EngineLostError("the engine has stopped")
+            return EngineStoppedError("the engine has stopped")
         if self._draining:
             return EngineDrainingError("the engine takes no new requests")
         if request_id in self._open:

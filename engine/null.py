@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from thothy_ai.engine.api import Delta, EngineInfo, EngineStats, FinishReason, GenerationRequest, GenerationResult
 from thothy_ai.engine.backend import Failure, Output, Sink
-from thothy_ai.engine.errors import EngineDrainingError, EngineError, EngineLostError, InvalidRequestError
+from thothy_ai.engine.errors import EngineDrainingError, EngineError, EngineStoppedError, InvalidRequestError
 from thothy_ai.engine.instances import instance_text, prose
 
 _WORDS = 60
@@ -59,8 +59,9 @@ class NullEngine:
     def abort(self, request_id: str) -> None:
         """End a request that still waits."""
         if (job := self._take(request_id)) is not None:
-            self._count(requests_aborted=1)
-            job.sink([_result(job.request, "", FinishReason.ABORTED, 0.0)])
+            spent = min(self._latency, max(0.0, self._latency - (job.due - time.monotonic())))
+            self._count(requests_aborted=1, steps=1, **_seconds(spent))
+            job.sink([_result(job.request, "", FinishReason.ABORTED, spent)])
 
     def stats(self) -> EngineStats:
         """The counters; what waits counts as running."""
@@ -81,7 +82,7 @@ class NullEngine:
         self._due.put(None)
         for request_id in list(self._open):
             if (job := self._take(request_id)) is not None:
-                job.sink([Failure(request_id, EngineLostError("the engine stopped with the request in flight"))])
+                job.sink([Failure(request_id, EngineStoppedError("the engine stopped with the request in flight"))])
 
     def _refusal(self, request: GenerationRequest) -> EngineError | None:
         if self._draining:
@@ -125,9 +126,7 @@ class NullEngine:
                 prefill_tokens=end.prompt_tokens,
                 output_tokens=end.output_tokens,
                 decode_tokens=end.output_tokens,
-                busy_seconds=end.compute_seconds,
-                decode_seconds=end.compute_seconds,
-                attributed_seconds=end.compute_seconds,
+                **_seconds(end.compute_seconds),
             )
         else:
             self._count(requests_refused=1)
@@ -136,6 +135,10 @@ class NullEngine:
         with self._lock:
             grown = {name: getattr(self._stats, name) + amount for name, amount in gained.items()}
             self._stats = replace(self._stats, **grown)
+
+
+def _seconds(spent: float) -> dict[str, float]:
+    return dict.fromkeys(("busy_seconds", "decode_seconds", "attributed_seconds"), spent)
 
 
 def _text(request: GenerationRequest) -> str:

@@ -33,11 +33,15 @@ _UNICODE = "surrogatepass"  # a lone surrogate is refused with a typed error by 
 
 
 class Question(StrEnum):
-    """What a client may ask; `drain` is answered once the engine takes nothing new."""
+    """What a client may ask; `drain` is answered once the engine takes nothing new.
+
+    `orphans` is asked only of an engine whose stats speak of some: an older one would take it for a broken frame.
+    """
 
     INFO = "info"
     STATS = "stats"
     DRAIN = "drain"
+    ORPHANS = "orphans"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Fields of an EngineInfo or EngineStats; none for a drain."""
+    """Fields of an EngineInfo, EngineStats or Orphans; none for a drain."""
 
     number: int
     fields: Fields

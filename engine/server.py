@@ -15,6 +15,7 @@ from thothy_ai.engine.address import Address, TcpAddress, UnixAddress, parse_add
 from thothy_ai.engine.backend import Backend
 from thothy_ai.engine.connection import Connection
 from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.orphans import OrphanCosts
 
 _OWNER_ONLY = 0o177  # the umask that leaves 0600
 _BACKLOG = 128
@@ -29,6 +30,7 @@ class EngineServer:
         self._numbers = itertools.count(1)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._settled = asyncio.Event()
+        self._orphans = OrphanCosts()
         self._server: asyncio.Server | None = None
         self._inode: int | None = None
 
@@ -69,7 +71,7 @@ class EngineServer:
         return await asyncio.start_unix_server(self._accept, sock=listener, backlog=_BACKLOG)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(next(self._numbers), self._backend, reader, writer, self._settled.set)
+        connection = Connection(next(self._numbers), self._backend, reader, writer, self._orphans, self._settled.set)
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("asyncio runs this in a task")

@@ -9,7 +9,7 @@ import logging
 import random
 
 from thothy_ai.engine.address import Address, UnixAddress
-from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
+from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest, Orphans
 from thothy_ai.engine.errors import EngineError, EngineLostError, InvalidRequestError, ProtocolError
 from thothy_ai.engine.generation import Generation, Generations
 from thothy_ai.engine.protocol import (
@@ -27,7 +27,7 @@ from thothy_ai.engine.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.wire import Fields, read_fields, request_fields
+from thothy_ai.engine.wire import Fields, read_fields, read_orphans, request_fields
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,10 @@ class SocketEngineClient:
     async def stats(self) -> EngineStats:
         """Ask for gauges and counters."""
         return read_fields(EngineStats, await self._ask(Question.STATS))
+
+    async def orphans(self) -> Orphans:
+        """Ask for what requests of vanished clients cost."""
+        return read_orphans(await self._ask(Question.ORPHANS))
 
     async def drain(self) -> None:
         """Have the engine take nothing new."""

@@ -13,6 +13,8 @@ from thothy_ai.engine.api import (
     GenerationRequest,
     GenerationResult,
     Message,
+    Orphan,
+    Orphans,
     SamplingParams,
 )
 from thothy_ai.engine.backend import Failure, Output
@@ -100,6 +102,23 @@ def read_fields(kind: type[T], fields: Fields) -> T:
         return kind(**_known(kind, fields))
     except TypeError as error:
         raise ProtocolError(f"a malformed {kind.__name__}: {error}") from error
+
+
+def orphans_fields(orphans: Orphans) -> dict[str, Any]:
+    """Orphans as plain values."""
+    return {
+        "session_id": orphans.session_id,
+        "costs": [(orphan.id, orphan.compute_seconds) for orphan in orphans.costs],
+    }
+
+
+def read_orphans(fields: Fields) -> Orphans:
+    """Orphans from their fields; ProtocolError if they are none."""
+    try:
+        costs = tuple(Orphan(str(id_), float(seconds)) for id_, seconds in fields["costs"])
+        return Orphans(str(fields["session_id"]), costs)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"malformed Orphans: {error!r}") from error
 
 
 def _known(kind: type[Plain], fields: Fields) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 leases that ran out             queued again, or dead when failures are used up; not within a lease of an outage
 dispatches lost in Redis        queued again
 deadlines that passed           expired
-engines that fell silent        their session ends
+engines that fell silent        their session ends, its books are closed
 partitions, usage_hourly        made, summed
 """
 
@@ -125,6 +125,7 @@ class Reaper:
     def _sessions(self) -> None:
         for row in self._leader.ask("reap_sessions", silence_seconds=ENGINE_SILENCE_SECONDS):
             logger.warning("engine session %s ended: nobody has heard of it", row.id)
+        self._leader.ask("reap_books")
 
     def _usage(self) -> None:
         self._leader.ask("reap_usage", hours=USAGE_HOURS)

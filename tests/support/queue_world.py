@@ -7,7 +7,6 @@ back: to the statements, which compare with `now()`, that is the same.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,9 +62,6 @@ class World:
         quick = queue.settings.model_copy(update={"lease_seconds": LEASE, "heartbeat_seconds": 10})
         self.workers = [Worker(name, Ledger(quick, name)) for name in ("a", "b")]
         self.redis: list[Hint] = []
-        self.unbooked: Counter[UUID] = (
-            Counter()
-        )  # attempts whose worker claimed anew what it had, and which leave no row
 
     def close(self) -> None:
         for worker in self.workers:
@@ -94,10 +90,8 @@ class World:
         return answer
 
     def _take(self, worker: Worker, asked: Coroutine[Any, Any, Answer | None]) -> Answer:
-        running = {row.id for row in self.queue.rows("SELECT id FROM job WHERE state = 'running'")}
         answer = self.loop.run_until_complete(asked)
         assert answer is not None, "nobody else decides which suspect is next"
-        self.unbooked.update(claim.id for claim in answer.claims if claim.id in running)
         worker.hand += answer.claims
         return answer
 

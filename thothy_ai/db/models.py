@@ -57,6 +57,7 @@ class Job(Base):
     dispatch_no: Mapped[int] = mapped_column(server_default=ZERO)
     dispatched_at: Mapped[datetime | None]
     worker: Mapped[str | None]
+    engine_session_id: Mapped[UUID | None]  # that the last claim was for
     lease_until: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -201,6 +202,7 @@ class EngineSession(Base):
     started_at: Mapped[datetime]
     heartbeat_at: Mapped[datetime] = mapped_column(server_default=NOW)
     ended_at: Mapped[datetime | None]
+    settled_at: Mapped[datetime | None]  # when what nobody could book was divided over its lost attempts
     busy_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     prefill_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     decode_seconds: Mapped[float] = mapped_column(server_default=ZERO)

@@ -20,6 +20,7 @@ from thothy_ai.engine.errors import (
     EngineDrainingError,
     EngineError,
     EngineLostError,
+    EngineStoppedError,
     GrammarError,
     InvalidRequestError,
     PromptTooLongError,
@@ -105,8 +106,8 @@ class Attempts:
         try:
             result = await self._result(generation)
             crash_point("after_engine")
-        except EngineLostError as error:
-            return await self._lost(claim, str(error), Usage(session_id))
+        except (EngineLostError, EngineStoppedError) as error:
+            return await self._lost(claim, error, Usage(session_id))
         except EngineError as error:
             return self._refused(claim, error)
         answered_at = time.monotonic()
@@ -115,8 +116,12 @@ class Attempts:
             return outcomes.released(claim, "engine_aborted", usage=usage)
         return replace(await self._judged(claim, prepared, result, usage), answered_at=answered_at)
 
-    async def _lost(self, claim: Claim, detail: str, usage: Usage) -> Finish:
-        """Its engine died under it, or only the connection to it broke."""
+    async def _lost(self, claim: Claim, error: EngineError, usage: Usage) -> Finish:
+        """Its engine was stopped or died under it, or only the connection to it broke."""
+        detail = str(error)
+        if isinstance(error, EngineStoppedError):
+            self._residency.refuse()
+            return outcomes.released(claim, error.code, detail, usage)
         if not await self._residency.outlived(usage.engine_session_id):
             return outcomes.engine_died(claim, detail, usage)
         if claim.attempt - claim.failures > MOST_FREE_TRIES:

@@ -21,6 +21,7 @@ from thothy_ai.errors import DatabaseError
 from thothy_ai.metrics import worker as metrics
 from thothy_ai.settings import Settings
 from thothy_ai.worker import outcomes
+from thothy_ai.worker.arrears import Arrears
 from thothy_ai.worker.attempts import Attempts, StoppedError
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.flights import Fate, Flight
@@ -64,6 +65,7 @@ class Foreman:
         self._hints: Gather[Hint] = Gather(self._loop, LINGER_SECONDS, MOST_AT_ONCE)
         self._landed: Gather[tuple[Flight, Finish]] = Gather(self._loop, LINGER_SECONDS, MOST_AT_ONCE)
         self._flights: set[Flight] = set()
+        self._arrears = Arrears()
         self._deadline: asyncio.Future[float] = self._loop.create_future()  # how long a drain may take
         self._hurry = False
         self._changed = asyncio.Event()  # a flight has landed, or a drain is to hurry
@@ -99,11 +101,11 @@ class Foreman:
     async def _main(self) -> None:
         ledger = Ledger(self._settings, self._worker)
         client = self._connect(self._settings.require_engine_url())
-        residency = Residency(client, ledger, self._settings.heartbeat_seconds)
+        residency = Residency(client, ledger, self._arrears, self._settings.heartbeat_seconds)
         judges = ThreadPoolExecutor(1, thread_name_prefix="judge")
         attempts = Attempts(self._settings, ledger, client, residency, judges)
         intake = Intake(self._hints, ledger, residency, lambda claim: self._take_off(claim, attempts), self._on_done)
-        heart = Heart(self._settings, ledger, residency, self._flights, intake.held)
+        heart = Heart(self._settings, ledger, residency, self._arrears, self._flights, intake.held)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(intake.run())
@@ -143,6 +145,7 @@ class Foreman:
         flight.landing = True
         if flight.fate is Fate.FENCED:
             metrics.FENCED.inc()
+            self._arrears.add_fenced(finish)
             self._land([flight])
         else:
             self._landed.put([(flight, finish)])
@@ -164,7 +167,10 @@ class Foreman:
         states = await insist("finish", lambda: ledger.finish(finishes), is_unstorable)
         crash_point("after_commit")
         for flight, finish in landed:
-            metrics.count(flight.claim.kind, finish, states.get((finish.id, finish.attempt)))
+            state = states.get((finish.id, finish.attempt))
+            metrics.count(flight.claim.kind, finish, state)
+            if state is None:
+                self._arrears.add_fenced(finish)
         self._land([flight for flight, _ in landed])
 
     async def _finish_alone(self, ledger: Ledger, one: tuple[Flight, Finish]) -> None:

@@ -1,4 +1,7 @@
-"""`Heart`: says again and again that this worker lives: its leases are extended, its waiting messages are not lost."""
+"""`Heart`: says again and again that this worker lives: its leases are extended, its waiting messages are not lost.
+
+With each beat it books what others could not (`arrears.py`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from uuid import UUID
 
 from thothy_ai.errors import DatabaseError
 from thothy_ai.settings import Settings
+from thothy_ai.worker.arrears import Arrears
 from thothy_ai.worker.flights import Fate, Flight
 from thothy_ai.worker.hints import Hint
 from thothy_ai.worker.ledger import Beat, Ledger
@@ -30,12 +34,14 @@ class Heart:
         settings: Settings,
         ledger: Ledger,
         residency: Residency,
+        arrears: Arrears,
         flights: Collection[Flight],
         held: Callable[[], list[Hint]],
     ) -> None:
         self._interval = min(settings.heartbeat_seconds, settings.dispatch_timeout_seconds / 3)
         self._ledger = ledger
         self._residency = residency
+        self._arrears = arrears
         self._flights = flights
         self._held = held
 
@@ -48,6 +54,7 @@ class Heart:
             try:
                 await self._hold()
                 await self._beat()
+                await self._arrears.book(self._ledger)
             except DatabaseError as error:
                 logger.warning("no heartbeat: %s", error)
                 pause = min(pause, RETRY_SECONDS)

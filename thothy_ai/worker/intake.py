@@ -76,7 +76,7 @@ class Intake:
 
     async def _claim(self, hints: list[Hint]) -> list[Hint]:
         """Claim what may run; returns what waits for a job that runs alone."""
-        answer = await insist("claim", lambda: self._ledger.claim(hints))
+        answer = await insist("claim", lambda: self._ledger.claim(hints, self._residency.session_id))
         crash_point("after_claim")
         self._waiting.difference_update(set(hints) - set(answer.barred))
         self._drop_stale(set(hints) - answer.live)
@@ -101,7 +101,9 @@ class Intake:
 
     async def _claim_suspect(self) -> Flight | None:
         line = list(self._line)
-        answer = await insist("the claim of a suspect", lambda: self._ledger.claim_suspect(line))
+        answer = await insist(
+            "the claim of a suspect", lambda: self._ledger.claim_suspect(line, self._residency.session_id)
+        )
         if answer is None:
             return None
         metrics.STALE_CLAIMS.inc(len(line) - len(answer.live))

@@ -36,6 +36,15 @@ class Beat(NamedTuple):
     expired: bool
 
 
+class Debt(NamedTuple):
+    """What an attempt has cost, in seconds of an engine's session, and is not booked for."""
+
+    job_id: UUID
+    attempt: int
+    session_id: UUID
+    seconds: float
+
+
 class Ledger:
     """One worker's hand in the record. Every method is one transaction.
 
@@ -47,18 +56,22 @@ class Ledger:
         self._worker = worker
         self._engine = make_async_engine(settings, application="worker")
 
-    async def claim(self, hints: Sequence[Hint]) -> Answer:
-        """Take those of these dispatches that may run, in planned order; those that do not come back are stale."""
-        return Answer.of(await self._execute("claim", **self._taking(hints)))
+    async def claim(self, hints: Sequence[Hint], session_id: UUID | None = None) -> Answer:
+        """Take those of these dispatches that may run, in planned order; those that do not come back are stale.
 
-    async def claim_suspect(self, hints: Sequence[Hint]) -> Answer | None:
+        `session_id` names the engine they are to run on.
+        """
+        return Answer.of(await self._execute("claim", **self._taking(hints, session_id)))
+
+    async def claim_suspect(self, hints: Sequence[Hint], session_id: UUID | None = None) -> Answer | None:
         """Take one of these suspects if none runs anywhere; None while another worker decides who is next."""
         with reaching(self._settings):
             async with self._engine.begin() as connection:
                 turn = (await connection.execute(statement("claim_turn"))).one()
                 if not turn.mine:
                     return None
-                return Answer.of((await connection.execute(statement("claim_suspect"), self._taking(hints))).all())
+                taken = await connection.execute(statement("claim_suspect"), self._taking(hints, session_id))
+                return Answer.of(taken.all())
 
     async def neighbours(self, claim: Claim) -> int:
         """How many jobs run beside this one, in any worker."""
@@ -105,6 +118,18 @@ class Ledger:
                     await connection.execute(statement("follow_ups"), {"rows": json.dumps(follow_ups)})
         return states
 
+    async def book(self, debts: Sequence[Debt]) -> set[tuple[UUID, int]]:
+        """Book what these attempts cost, where nothing is booked yet; returns those that have ended, booked by now."""
+        job_ids, attempts, session_ids, seconds = zip(*debts, strict=True)
+        rows = await self._execute(
+            "book_orphans",
+            job_ids=list(job_ids),
+            attempts=list(attempts),
+            session_ids=list(session_ids),
+            seconds=list(seconds),
+        )
+        return {(row.job_id, row.attempt) for row in rows}
+
     async def record_session(self, info: EngineInfo, stats: EngineStats) -> None:
         """Note that this engine lives, and its counters."""
         row = asdict(info) | {"id": info.session_id} | {name: getattr(stats, name) for name in COUNTERS}
@@ -115,8 +140,9 @@ class Ledger:
         """Close all connections."""
         await self._engine.dispose()
 
-    def _taking(self, hints: Sequence[Hint]) -> dict[str, Any]:
-        return {"worker": self._worker, "lease_seconds": self._settings.lease_seconds, **_parallel(hints)}
+    def _taking(self, hints: Sequence[Hint], session_id: UUID | None) -> dict[str, Any]:
+        taking = {"worker": self._worker, "lease_seconds": self._settings.lease_seconds}
+        return taking | {"engine_session_id": session_id} | _parallel(hints)
 
     async def _execute(self, name: str, **parameters: object) -> Sequence[Any]:
         with reaching(self._settings):

@@ -6,7 +6,7 @@ rejected for good                         dead
 refused by the engine, malformed job      dead at once
 fault of the kind or the engine           queued after a delay, failure counted dead when failures are used up
 engine lost                               queued, engine death counted         dead at the third
-shutdown, engine away or draining,
+shutdown, engine away, draining, stopped,
 connection to a living engine lost        queued at once, nothing counted
 cancelled, deadline passed                cancelled, expired
 """

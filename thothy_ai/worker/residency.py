@@ -1,4 +1,7 @@
-"""`Residency`: whether the engine can be asked, which of its lives this is, and its row in `engine_session`."""
+"""`Residency`: whether the engine can be asked, which of its lives this is, and its row in `engine_session`.
+
+It also fetches what the engine alone knows: the costs of attempts whose worker vanished.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from uuid import UUID
 from thothy_ai.engine.api import EngineInfo, EngineStats
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.errors import DatabaseError
+from thothy_ai.worker.arrears import Arrears
 from thothy_ai.worker.ledger import Ledger
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
@@ -31,9 +35,10 @@ class EngineAwayError(Exception):
 class Residency:
     """Owns the connection's state. Jobs are claimed only while it is `ready`."""
 
-    def __init__(self, client: EngineClient, ledger: Ledger, interval_seconds: float) -> None:
+    def __init__(self, client: EngineClient, ledger: Ledger, arrears: Arrears, interval_seconds: float) -> None:
         self._client = client
         self._ledger = ledger
+        self._arrears = arrears
         self._interval_seconds = interval_seconds
         self._ready = asyncio.Event()
         self._doubted = asyncio.Event()
@@ -94,6 +99,8 @@ class Residency:
             await self._client.start()
             info = await self._client.info()
             stats = await self._client.stats()
+            if stats.orphans:
+                self._arrears.take(await self._client.orphans())
         if info.session_id == self._refused:
             raise EngineAwayError("it is draining")
         return info, stats

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 from queue_bench import Queue
+from sqlalchemy import Engine
 from typer.testing import CliRunner
 
 from thothy_ai import history
 from thothy_ai.cli import app
-from thothy_ai.cli import dead as commands
+from thothy_ai.cli import shell
 
 # A month's partitions, and in them finished jobs with an attempt and an event each.
 MONTH = """
@@ -94,6 +95,22 @@ def test_a_month_with_a_job_that_is_open_or_ended_later_is_kept_whole(aged: Queu
     assert counts(aged) == {21}
 
 
+def test_a_job_that_has_run_again_since_the_count_is_not_deleted(aged: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator redrives a dead job of an old month, and it succeeds while the month is being deleted."""
+    count, month = history.months, long_ago(aged, 4)
+    again = "UPDATE job SET finished_at = now() WHERE id = (SELECT id FROM job WHERE enqueued_at < :month ORDER BY id LIMIT 1)"
+
+    def count_and_finish(engine: Engine, before: datetime) -> list[history.Month]:
+        counted = count(engine, before)
+        aged.rows(again, month=month)
+        return counted
+
+    monkeypatch.setattr(history, "months", count_and_finish)
+    assert [month.name for month in history.prune(aged.engine, long_ago(aged, 3))] == [named(4, aged)]
+    left = aged.rows("SELECT count(DISTINCT attempt.job_id) FROM job JOIN attempt ON job_id = id WHERE enqueued_at < :month", month=month)
+    assert left == [(1,)]
+
+
 def test_an_interrupted_prune_is_finished_by_the_next(aged: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "PARENTS", ("attempt",))
     history.prune(aged.engine, long_ago(aged, 3))
@@ -109,7 +126,7 @@ def test_the_command_counts_and_asks(aged: Queue, monkeypatch: pytest.MonkeyPatc
     refused = CliRunner().invoke(app, command)
     assert refused.exit_code == 2
     assert named(5, aged).replace("_", "-") in refused.stdout
-    monkeypatch.setattr(commands, "_somebody_is_there", lambda: True)
+    monkeypatch.setattr(shell, "_somebody_is_there", lambda: True)
     assert CliRunner().invoke(app, command, input="n\n").exit_code == 1
     assert counts(aged) == {31}
     done = CliRunner().invoke(app, [*command, "--yes", "--json"])

@@ -13,8 +13,8 @@ from thothy_ai.db.statements import statement
 RETRY = {"retry_base_seconds": 5, "retry_cap_seconds": 600}
 ONE = {"ids": [uuid4()], "dispatch_nos": [1]}
 HOT = {
-    "claim": {**ONE, "worker": "w", "lease_seconds": 60},
-    "claim_suspect": {**ONE, "worker": "w", "lease_seconds": 60},
+    "claim": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
+    "claim_suspect": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
     "neighbours": {"id": uuid4()},
     "stops": {"worker": "w"},
     "queue_recall": {},
@@ -30,6 +30,8 @@ HOT = {
     "reap_leases": RETRY,
     "reap_silent": {"timeout_seconds": 15},
     "reap_usage": {"hours": 1},
+    "reap_books": {},
+    "book_orphans": {"job_ids": [uuid4()], "attempts": [1], "session_ids": [uuid4()], "seconds": [0.5]},
 }
 FILL = """
     INSERT INTO job (id, tenant, kind, source_key, request_digest, max_attempts, state, finished_at, deadline,

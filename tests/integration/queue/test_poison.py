@@ -115,7 +115,7 @@ def test_suspects_wait_for_each_other_across_workers_and_not_for_a_dead_worker(q
     held, waiting = queue.enqueue("ok held", "ok waiting")
     queue.rows("UPDATE job SET engine_deaths = :deaths", deaths=deaths)
     queue.dispatch()
-    queue.ask("claim_suspect", ids=[held], dispatch_nos=[1], worker="gone", lease_seconds=0)
+    queue.ask("claim_suspect", ids=[held], dispatch_nos=[1], worker="gone", lease_seconds=0, engine_session_id=None)
     [fresh] = queue.enqueue("ok fresh")
     with crew(queue) as team:
         team.foreman.hand_over(Hint(waiting, 1))
@@ -141,7 +141,12 @@ def test_two_workers_cannot_take_a_suspect_each(queue: Queue) -> None:
         row.attempt
         for worker, hint in zip("ab", hints, strict=True)
         for row in queue.ask(
-            "claim_suspect", ids=[hint.job_id], dispatch_nos=[hint.dispatch_no], worker=worker, lease_seconds=9
+            "claim_suspect",
+            ids=[hint.job_id],
+            dispatch_nos=[hint.dispatch_no],
+            worker=worker,
+            lease_seconds=9,
+            engine_session_id=None,
         )
     ]
     assert taken == [1, None]
@@ -152,7 +157,7 @@ def test_a_worker_that_ends_queues_the_suspects_in_its_line_again(queue: Queue) 
     held, waiting = queue.enqueue("ok held", "ok waiting")
     queue.rows("UPDATE job SET engine_deaths = 1")
     queue.dispatch()
-    queue.ask("claim_suspect", ids=[held], dispatch_nos=[1], worker="other", lease_seconds=60)
+    queue.ask("claim_suspect", ids=[held], dispatch_nos=[1], worker="other", lease_seconds=60, engine_session_id=None)
     with crew(queue) as team:
         team.foreman.hand_over(Hint(waiting, 1))
         eventually(lambda: team.done)

@@ -32,7 +32,14 @@ def run_away(queue: Queue, job_id: UUID, lease_seconds: float = 0) -> None:
     """A worker claims it and is never heard of again."""
     hints = queue.dispatch()
     assert [hint.job_id for hint in hints] == [job_id]
-    queue.ask("claim", ids=[job_id], dispatch_nos=[hints[0].dispatch_no], worker="gone", lease_seconds=lease_seconds)
+    queue.ask(
+        "claim",
+        ids=[job_id],
+        dispatch_nos=[hints[0].dispatch_no],
+        worker="gone",
+        lease_seconds=lease_seconds,
+        engine_session_id=None,
+    )
 
 
 def test_a_lease_that_ran_out_is_a_failure_and_the_job_runs_again(queue: Queue) -> None:

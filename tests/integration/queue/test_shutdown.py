@@ -93,7 +93,7 @@ def test_the_command_says_when_nothing_runs_and_when_something_still_does(
     monkeypatch.setenv("THOTHY_DATABASE_URL", queue.settings.require_database_url())
     [held] = queue.enqueue("ok")
     queue.dispatch()
-    queue.ask("claim", ids=[held], dispatch_nos=[1], worker="slow", lease_seconds=60)
+    queue.ask("claim", ids=[held], dispatch_nos=[1], worker="slow", lease_seconds=60, engine_session_id=None)
     [waiting] = queue.enqueue("ok waiting")
     late = CliRunner().invoke(app, ["queue", "drain", "--timeout", "0"])
     assert (late.exit_code, late.stderr) == (1, "thothy: 1 jobs still run after 0 s; the queue stays paused\n")

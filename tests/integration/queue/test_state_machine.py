@@ -215,7 +215,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert job.accepted == (job.state == JobState.SUCCEEDED)
         assert job.failures == job.charged - self.pardoned[job.id] <= job.max_attempts
         assert job.engine_deaths <= ENGINE_DEATHS
-        assert job.tried == job.attempt - (job.state == JobState.RUNNING) - self.world.unbooked[job.id]
+        assert job.tried == job.attempt - (job.state == JobState.RUNNING)
         assert (job.state == JobState.RUNNING) == (job.lease_until is not None) == (job.worker is not None)
         holders = [
             worker.name

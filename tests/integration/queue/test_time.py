@@ -71,7 +71,7 @@ def test_retries_back_off_with_jitter(queue: Queue, fault: str) -> None:
         else:
             hints = queue.dispatch()
             ids, numbers = [hint.job_id for hint in hints], [hint.dispatch_no for hint in hints]
-            queue.ask("claim", ids=ids, dispatch_nos=numbers, worker="gone", lease_seconds=-1)
+            queue.ask("claim", ids=ids, dispatch_nos=numbers, worker="gone", lease_seconds=-1, engine_session_id=None)
             queue.ask("reap_leases", **changes)
         found = waits(queue, failures)
         assert len(found) == 40

@@ -17,6 +17,7 @@ from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.errors import (
     EngineDrainingError,
     EngineLostError,
+    EngineStoppedError,
     GrammarError,
     InvalidRequestError,
     PromptTooLongError,
@@ -257,7 +258,7 @@ def test_stopping_tells_those_in_flight():
         driver.core.submit(request("b", [1, 2], 3))
         driver.core.start()
         driver.gather()
-    assert {type(event.error) for event in driver.collected.finished.values()} == {EngineLostError}
+    assert {type(event.error) for event in driver.collected.finished.values()} == {EngineStoppedError}
     assert driver.collected.finished.keys() == {"a", "b"}
 
 

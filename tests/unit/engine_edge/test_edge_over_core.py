@@ -15,7 +15,7 @@ from thothy_ai.engine.client import LocalEngineClient
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core import EngineCore
 from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.errors import EngineDrainingError, EngineLostError, InvalidRequestError, PromptTooLongError
+from thothy_ai.engine.errors import EngineDrainingError, EngineStoppedError, InvalidRequestError, PromptTooLongError
 from thothy_ai.engine.frontend import Frontend, TextTools
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.prompts import PromptEncoder
@@ -129,7 +129,7 @@ def test_refusals_drain_and_stop(engine: tuple[Frontend, EngineCore]) -> None:
         with pytest.raises(EngineDrainingError):
             await (await client.submit(ask("late"))).result()
         frontend.stop()
-        with pytest.raises(EngineLostError):
+        with pytest.raises(EngineStoppedError):
             await running.result()
         assert await asyncio.to_thread(core.join, PATIENCE)
         assert frontend.stats().requests_refused == 3  # the core has counted its own by now; the late one it never saw

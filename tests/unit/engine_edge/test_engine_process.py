@@ -17,7 +17,7 @@ import pytest
 
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.client import EngineClient, connect
-from thothy_ai.engine.errors import EngineDrainingError, EngineLostError
+from thothy_ai.engine.errors import EngineDrainingError, EngineStoppedError
 
 PATIENCE = 60
 START = "import sys; from thothy_ai.engine.main import run_engine; from thothy_ai.engine.options import EngineOptions; "
@@ -125,7 +125,7 @@ def test_a_drain_ends(url: str, hurry: str) -> None:
             if hurry == "a second signal":
                 await client.drain()  # answered behind the first signal
                 process.send_signal(signal.SIGTERM)
-            with pytest.raises(EngineLostError):
+            with pytest.raises(EngineStoppedError):
                 await lost.result()
             await client.close()
 
@@ -185,7 +185,7 @@ run_engine(EngineOptions(url={url!r}))
             await client.stats()
             assert process.stdin is not None
             process.stdin.close()
-            with pytest.raises(EngineLostError):
+            with pytest.raises(EngineStoppedError):
                 await lost.result()
             await client.close()
 

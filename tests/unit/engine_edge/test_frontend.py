@@ -25,7 +25,7 @@ from thothy_ai.engine.core_api import CoreRequest, FinishedEvent, OnEvents, Toke
 from thothy_ai.engine.errors import (
     EngineDrainingError,
     EngineError,
-    EngineLostError,
+    EngineStoppedError,
     GrammarError,
     InvalidRequestError,
     PromptTooLongError,
@@ -288,8 +288,8 @@ def test_stop_ends_the_core_and_refuses_what_comes_later(stage: Stage) -> None:
     stage.frontend.stop()
     late = stage.submit("late").next()
     assert isinstance(late, Failure)
-    assert isinstance(late.error, EngineLostError)
-    lost = EngineLostError("stopped")
+    assert isinstance(late.error, EngineStoppedError)
+    lost = EngineStoppedError("stopped")
     stage.core.finish("a", FinishReason.ABORTED, lost)
     assert ears.next() == Failure("a", lost)
     assert stage.core.stopped.wait(PATIENCE)

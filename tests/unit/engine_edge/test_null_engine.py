@@ -13,7 +13,7 @@ from llguidance import LLMatcher
 
 from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, SamplingParams
 from thothy_ai.engine.backend import Failure, Output
-from thothy_ai.engine.errors import EngineDrainingError, EngineLostError, GrammarError, InvalidRequestError
+from thothy_ai.engine.errors import EngineDrainingError, EngineStoppedError, GrammarError, InvalidRequestError
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.instances import instance_text
 from thothy_ai.engine.null import NullEngine
@@ -126,7 +126,7 @@ def test_latency_abort_drain_and_stop() -> None:
     engine.stop()
     (lost,) = heard.get(timeout=PATIENCE)
     assert isinstance(lost, Failure)
-    assert (lost.id, type(lost.error)) == ("b", EngineLostError)
+    assert (lost.id, type(lost.error)) == ("b", EngineStoppedError)
 
 
 def test_a_latency_is_waited_for() -> None:

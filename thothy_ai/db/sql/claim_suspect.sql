@@ -5,7 +5,8 @@ WITH given AS (
     FROM unnest(CAST(:ids AS uuid[]), CAST(:dispatch_nos AS integer[])) AS hint (id, dispatch_no)
 ), free AS (
     SELECT
-        job.id, dispatch_no, engine_deaths,
+        job.id, dispatch_no, engine_deaths, state AS was, attempt AS number, started_at AS since,
+        engine_session_id AS meant_for,
         row_number() OVER (
             ORDER BY state DESC, priority DESC, deadline ASC NULLS LAST,
                 date_bin('10 minutes', enqueued_at, 'epoch'), source_key, job.id
@@ -16,6 +17,7 @@ WITH given AS (
 ), claimed AS (
     UPDATE job
     SET state = 'running', attempt = attempt + 1, worker = :worker, started_at = now(),
+        engine_session_id = CAST(:engine_session_id AS uuid),
         lease_until = now() + make_interval(secs => :lease_seconds), reason = NULL, detail = NULL
     FROM free
     WHERE job.id = free.id AND job.dispatch_no = free.dispatch_no AND place = 1
@@ -24,6 +26,11 @@ WITH given AS (
             SELECT FROM job AS other WHERE other.state = 'running' AND other.engine_deaths > 0 AND other.id <> free.id
         )
     RETURNING job.*
+), unheard AS (
+    INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason)
+    SELECT id, number, tenant, kind, worker, meant_for, since, 'released', 'answer_lost'
+    FROM free JOIN claimed USING (id)
+    WHERE was = 'running'
 )
 SELECT free.id, free.dispatch_no, attempt, tenant, kind, failures, max_attempts, free.engine_deaths, priority, deadline,
     source_key, request

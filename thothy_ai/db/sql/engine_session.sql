@@ -8,7 +8,7 @@ VALUES (
     :busy_seconds, :prefill_seconds, :decode_seconds, :prompt_tokens, :cached_tokens, :output_tokens
 )
 ON CONFLICT (id) DO UPDATE SET
-    heartbeat_at = now(), ended_at = NULL,
+    heartbeat_at = now(), ended_at = NULL, settled_at = NULL,
     busy_seconds = greatest(engine_session.busy_seconds, excluded.busy_seconds),
     prefill_seconds = greatest(engine_session.prefill_seconds, excluded.prefill_seconds),
     decode_seconds = greatest(engine_session.decode_seconds, excluded.decode_seconds),

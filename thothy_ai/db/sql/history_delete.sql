@@ -1,4 +1,5 @@
--- Deletes jobs of a month with their requests, at most so many. Their history goes with the month's partitions.
+-- Deletes the jobs of a month that ended before a moment, with their requests, at most so many. Their history goes with
+-- the month's partitions.
 WITH bounds AS (
     SELECT to_timestamp(CAST(:month AS text) || ' +00', 'YYYY_MM TZH') AT TIME ZONE 'UTC' AS month
 )
@@ -8,7 +9,7 @@ WHERE id = ANY(ARRAY(
     FROM job
     WHERE id >= (SELECT thothy_uuid_floor(month AT TIME ZONE 'UTC') FROM bounds)
         AND id < (SELECT thothy_uuid_floor((month + interval '1 month') AT TIME ZONE 'UTC') FROM bounds)
-        AND finished_at IS NOT NULL
+        AND finished_at < :before
     ORDER BY id
     LIMIT :limit
 ))

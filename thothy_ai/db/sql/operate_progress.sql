@@ -6,4 +6,4 @@ SELECT
     now() AS now
 FROM job
 WHERE (state = 'queued' AND NOT delayed) OR (state = 'queued' AND delayed) OR state = 'dispatched' OR state = 'running'
-    -- each has its partial index
+    -- each has its partial index; where most jobs are open, Postgres reads the table

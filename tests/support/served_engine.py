@@ -1,0 +1,46 @@
+"""An engine behind its socket, on a thread of this process; and a client of it that vanishes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from thothy_ai.engine.api import GenerationRequest
+from thothy_ai.engine.backend import Backend
+from thothy_ai.engine.client import connect
+from thothy_ai.engine.server import EngineServer
+
+
+@contextmanager
+def served(backend: Backend, url: str) -> Iterator[None]:
+    """It listens at `url`."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = EngineServer(backend, url)
+    try:
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+        yield
+    finally:
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+def vanish(url: str, ended: Sequence[str], running: Sequence[str]) -> None:
+    """Ask for these, wait for the results of `ended`, and leave amid the others."""
+
+    async def scene() -> None:
+        client = connect(url)
+        await client.start()
+        for id_ in ended:
+            await (await client.submit(GenerationRequest(id_, text="x"))).result()
+        for id_ in running:
+            await client.submit(GenerationRequest(id_, text="x"))
+        await client.stats()
+        await client.close()
+
+    asyncio.run(scene())

@@ -2,16 +2,18 @@
 
 A member's weight is what it costs by count: floating-point operations of its tokens through the GEMMs, of the output
 head where it samples, of attention; and bytes of KV read. Only the ratio of the device's two rates matters.
-A shared prefix is computed by one member and charged to it alone; the others are charged for what they read.
+A shared prefix is computed by one member and charged to it alone; what reading it costs is divided over its readers.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from thothy_ai.engine.model_config import ModelConfig
+from thothy_ai.engine.prefix_groups import Group
 from thothy_ai.engine.scheduler import Scheduled
 
 _CPU_RATES = (1.0e11, 1.0e10)  # FLOP/s, byte/s
@@ -41,11 +43,12 @@ class StepCost:
             read=kv_bytes / bandwidth,
         )
 
-    def weigh(self, member: Scheduled) -> float:
-        """What the member costs in a step; always positive."""
+    def weigh(self, member: Scheduled, spared: float = 0.0) -> float:
+        """What the member costs in a step, `spared` tokens of whose KV others pay for; always positive."""
         context = member.start + member.count
         pairs = member.count * (context - (member.count - 1) / 2)
-        return member.count * self.token + member.samples * self.sample + pairs * self.attended + context * self.read
+        read = (context - spared) * self.read
+        return member.count * self.token + member.samples * self.sample + pairs * self.attended + read
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,15 @@ class Shares:
     decode: float
 
 
-def divide(seconds: float, members: Seq[Scheduled], cost: StepCost) -> Shares:
-    """Split `seconds` over `members` by weight; a member is in prefill until its prompt is computed."""
-    weights = [cost.weigh(member) for member in members]
+def divide(seconds: float, members: Seq[Scheduled], cost: StepCost, groups: Iterable[Group] = ()) -> Shares:
+    """Split `seconds` over `members` by weight; a member is in prefill until its prompt is computed.
+
+    What a group reads once is charged in equal parts to its members.
+    """
+    spared = [0.0] * len(members)
+    for first, size, shared in groups:
+        spared[first : first + size] = [shared - shared / size] * size
+    weights = [cost.weigh(member, tokens) for member, tokens in zip(members, spared, strict=True)]
     scale = seconds / math.fsum(weights)
     shares = tuple(weight * scale for weight in weights)
     prefill = math.fsum(

@@ -41,8 +41,9 @@ def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents)
     kv_bytes = KVCache.bytes_per_block(loaded.config, sizes.block_size, kv_dtype)
     workspace = _workspace(loaded.config, sizes, model.dtype, device)
     config = sizes.with_blocks(_num_blocks(kv_bytes, workspace, sizes, options, device))
-    planned = model.num_bytes + kv_bytes * config.num_blocks + workspace
-    _refuse_more_than_there_is(planned, device)
+    pool = kv_bytes * config.num_blocks
+    planned = model.num_bytes + pool + workspace
+    _refuse_more_than_there_is(planned, pool + workspace, device)
     return EngineCore(
         _runner(model, attention, config, kv_dtype),
         config,
@@ -59,9 +60,14 @@ def _runner(model: Model, attention: Attention, config: EngineConfig, kv_dtype: 
     device = model.device
     try:
         cache = KVCache.allocate(model.config, config.num_blocks, config.block_size, kv_dtype, device)
-        return Runner(model, cache, attention, config, device)
-    except torch.OutOfMemoryError as error:
+        runner = Runner(model, cache, attention, config, device)
+        if device.type == "cuda":
+            runner.warm_up(config.token_budget)
+    except RuntimeError as error:
+        if "out of memory" not in str(error):  # which a graph says with an error of its own
+            raise
         raise OutOfMemoryError(f"{config.num_blocks} KV blocks and the rows do not fit {device}: {error}") from error
+    return runner
 
 
 def _attention_shape(model: Model, sizes: EngineConfig) -> AttentionShape:
@@ -93,13 +99,16 @@ def _sizes(model: ModelConfig, options: EngineOptions, device: torch.device) -> 
     )
 
 
-def _refuse_more_than_there_is(planned: int, device: torch.device) -> None:
-    """A CPU's allocator may promise what is not there; torch.OutOfMemoryError is a GPU's alone."""
-    _, total = device_memory(device)
-    if planned > total:
+def _refuse_more_than_there_is(planned: int, wanted: int, device: torch.device) -> None:
+    """`planned` bytes in all, of which `wanted` are not taken yet: more than a GPU has free, or a CPU has at all.
+
+    A CPU's allocator may promise what is not there; torch.OutOfMemoryError is a GPU's alone.
+    """
+    free, total = device_memory(device)
+    if planned > total or (device.type == "cuda" and wanted > free):
         raise OutOfMemoryError(
-            f"weights, KV pool and workspace take {planned / _GIB:.1f} GiB, {device} has {total / _GIB:.1f} GiB: "
-            "a smaller --kv-tokens or --max-rows would fit"
+            f"weights, KV pool and workspace take {planned / _GIB:.1f} GiB, {device} has {total / _GIB:.1f} GiB, of "
+            f"which {free / _GIB:.1f} GiB are free beside the weights: a smaller --kv-tokens or --max-rows would fit"
         )
 
 
@@ -110,6 +119,7 @@ def _num_blocks(
     if options.kv_tokens is not None or device.type != "cuda":
         tokens = _CPU_KV_TOKENS if options.kv_tokens is None else options.kv_tokens
         return max(1, -(-tokens // sizes.block_size)) + 1
+    torch.cuda.empty_cache()  # what loading the weights left over
     free, total = torch.cuda.mem_get_info(device)
     room = free - (1 - options.memory_utilization) * total - workspace
     blocks = int(room // per_block)

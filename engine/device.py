@@ -28,6 +28,12 @@ def resolve_device(name: str) -> torch.device:
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
 
 
+def use_device(device: torch.device) -> None:
+    """Make it this thread's: events, streams and Triton's launches take the current one."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """The floating-point type for "auto" or a torch name such as "bfloat16"."""
     if name == "auto":

@@ -59,7 +59,7 @@ def _capture(
 ) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     """Like the context manager `torch.cuda.graph`, which collects garbage each time: seconds, for some forty sizes."""
     graph = torch.cuda.CUDAGraph()
-    graph.capture_begin(pool=pool)
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # other threads may go on
     hidden = forward(size)
     graph.capture_end()
     return graph, hidden

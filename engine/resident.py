@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from thothy_ai.engine.build import build_core
 from thothy_ai.engine.core import EngineCore
 from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.device import resolve_device, resolve_dtype
+from thothy_ai.engine.device import resolve_device, resolve_dtype, use_device
 from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError
 from thothy_ai.engine.frontend import Frontend, TextTools
 from thothy_ai.engine.grammar import GrammarCompiler
@@ -26,6 +26,7 @@ def load_engine(model: Path, options: EngineOptions) -> tuple[Frontend, EngineCo
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     device = resolve_device(options.device)
+    use_device(device)
     dtype = resolve_dtype(options.dtype, device)
     try:
         loaded = load_model(model, device=device, dtype=dtype, weights=options.weights, cache_dir=options.cache_dir)

@@ -24,7 +24,7 @@ _FACTS = 5  # of a member: row, start, count, shared tokens, size of the group i
 class Rows:
     """`token_ids` [rows + 1, longest + 1] and `block_tables` [rows + 1, blocks], int32, stale past a sequence's end.
 
-    The last row is nobody's: it pads steps, and its table names the dummy block only.
+    The last row, `padding`, is nobody's: it pads steps, and its table names the dummy block only.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Rows:
         self.token_ids = zeros(max_rows + 1, longest + 1)
         self.block_tables = zeros(max_rows + 1, -(-longest // block_size))
         self._facts = zeros((_FACTS + 1) * max_rows + 1)
-        self._padding = max_rows
+        self.padding = max_rows
         self._block_size, self._operations = block_size, operations
         self._tokens_sent = [0] * max_rows
         self._blocks_sent = [0] * max_rows
@@ -52,7 +52,7 @@ class Rows:
     def describe(self, plan: StepPlan, size: int) -> None:
         """Send the step's facts, padded to `size` members with nobody's row; they stay until the next step's."""
         members, padding = plan.members, size - len(plan.members)
-        rows = [member.row for member in members] + [self._padding] * padding
+        rows = [member.row for member in members] + [self.padding] * padding
         starts = [member.start for member in members] + [0] * padding
         counts = [member.count for member in members] + [1] * padding
         shared, sizes = [0] * size, [0] * size

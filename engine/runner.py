@@ -10,16 +10,27 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.device import use_device
 from thothy_ai.engine.graphs import DecodeGraphs, graph_sizes
 from thothy_ai.engine.kv_cache import KVCache
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.rows import Rows
 from thothy_ai.engine.sampler import Sampler
 from thothy_ai.engine.scheduler import Scheduled, StepPlan
+from thothy_ai.engine.sequence import Sequence
 from thothy_ai.engine.timing import CudaTimer, HostTimer, StepTimer
 from thothy_ai.engine.transfers import Readback, send
 from thothy_ai.kernels.paged import Attention
+
+_USUAL = (  # what job kinds ask for; the last one leaves a row as it was
+    SamplingParams(temperature=0.8, top_p=0.9, repetition_penalty=1.1),
+    SamplingParams(temperature=0.8, top_p=0.9),
+    SamplingParams(temperature=0.8),
+    SamplingParams(),
+)
 
 
 @dataclass(slots=True)
@@ -52,7 +63,9 @@ class Runner:
         self, model: Model, cache: KVCache, attention: Attention, config: EngineConfig, device: torch.device
     ) -> None:
         self._model, self._cache, self._attention, self._device = model, cache, attention, device
+        use_device(device)
         longest, rows = config.longest_sequence, config.max_rows
+        self._max_rows, self._longest = rows, longest
         self._rows = Rows(rows, longest, config.block_size, model.operations, device)
         self._sampler = Sampler(rows, model.config.vocab_size, device)
         self._timer = CudaTimer if device.type == "cuda" else HostTimer
@@ -61,6 +74,7 @@ class Runner:
     @torch.inference_mode()
     def forward(self, plan: StepPlan) -> StepHandle:
         """Launch the step's forward pass, up to its logits."""
+        use_device(self._device)
         for sequence in plan.admitted:
             self._sampler.set_row(sequence.row, sequence.request.sampling, sequence.seed)
         timer = self._timer()
@@ -86,6 +100,25 @@ class Runner:
         self._rows.sampled(step.plan, step.rows, step.positions, tokens)
         step.sampled = Readback(tokens)
         step.timer.stop()
+
+    @torch.inference_mode()
+    def warm_up(self, tokens: int) -> None:
+        """Run the largest step, of `tokens` that are nobody's, and sample all rows in the ways that requests ask for.
+
+        What would be compiled, or would not fit, in the midst of service is so before the first request.
+        """
+        parts = [min(self._longest, tokens - begin) for begin in range(0, tokens, self._longest)]
+        plan = StepPlan(tuple(_nobody(self._rows.padding, count) for count in parts), ())
+        hidden = self._hidden(plan)
+        logits = self._model.logits(hidden[:1].expand(self._max_rows, -1))
+        rows = torch.zeros(self._max_rows, dtype=torch.int64, device=self._device)
+        words = torch.full((self._max_rows, -(-logits.shape[1] // 32)), -1, dtype=torch.int32)
+        for sampling in _USUAL:
+            self._sampler.set_row(0, sampling, seed=0)
+            for mask in (None, words):
+                self._sampler.sample(logits, rows, rows + 1, self._rows.token_ids, mask, members=[0] * len(rows))
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
     def _hidden(self, plan: StepPlan) -> Tensor:
         """Final hidden states of the step's tokens, and of what pads it."""
@@ -116,3 +149,8 @@ class Runner:
                 rows.append(member.row)
                 positions.append(member.end)
         return send([*last, *rows, *positions], self._device).view(3, -1).to(torch.int64)
+
+
+def _nobody(row: int, count: int) -> Scheduled:
+    """A member of `count` tokens that no request asked for."""
+    return Scheduled(Sequence(CoreRequest("", (0,), _USUAL[-1]), max_tokens=1), row, 0, count, samples=False)

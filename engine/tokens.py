@@ -29,7 +29,7 @@ def bitmask(samplers: Seq[Scheduled], vocab_size: int) -> Tensor | None:
     if all(member.sequence.request.grammar is None for member in samplers):
         return None
     shape = (len(samplers), -(-vocab_size // 32))
-    mask = torch.full(shape, -1, dtype=torch.int32, pin_memory=torch.cuda.is_available())  # sent without a copy
+    mask = torch.full(shape, -1, dtype=torch.int32, pin_memory=torch.cuda.is_initialized())  # sent without a copy
     for row, member in zip(mask, samplers, strict=True):
         _fill(row, member)
     return mask

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.bench.shapes import write_config
-from thothy_ai.engine.device import resolve_device, resolve_dtype
+from thothy_ai.engine.device import resolve_device, resolve_dtype, use_device
 from thothy_ai.engine.errors import OutOfMemoryError
 from thothy_ai.engine.loader import LoadedModel, load_model
 from thothy_ai.engine.model_config import ModelConfig
@@ -37,6 +37,7 @@ def bench_model(shape: str, options: EngineOptions) -> LoadedModel:
     ModelLoadError or one of its kind says why it can't be.
     """
     device = resolve_device(options.device)
+    use_device(device)
     dtype = resolve_dtype(options.dtype, device)
     try:
         return _loaded(shape, options, device, dtype)

@@ -7,7 +7,6 @@ import itertools
 import random
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -73,10 +72,18 @@ def test_delays_between_host_and_stream_change_nothing(
     oracle.check(options(preempted=True, chunked=False, overlap=True, prefix_cache=True, graphs=graphs))
 
 
-@pytest.mark.parametrize("graphs", [False, True])
-def test_groups_that_share_a_long_prefix(tmp_path: Path, *, graphs: bool) -> None:
+PRESSED = {  # a roomy pool; one that preempts; a budget that chunks
+    "roomy": {},
+    "preempted": {"kv_tokens": 800},
+    "chunked": {"token_budget": 37},
+}
+
+
+@pytest.fixture(scope="module")
+def siblings(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
+    """Prompts over two long sources, one of them cut short, and some that share nothing."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    folder = tiny_model("llama", tmp_path, max_position_embeddings=512)
+    folder = tiny_model("llama", tmp_path_factory.mktemp("siblings"), max_position_embeddings=512)
     loaded = load_model(folder, device=GPU, dtype=torch.float32)
     draw = random.Random(3)
     source, other = (tuple(draw.choices(range(131), k=count)) for count in (200, 150))
@@ -84,21 +91,29 @@ def test_groups_that_share_a_long_prefix(tmp_path: Path, *, graphs: bool) -> Non
         front + tuple(draw.choices(range(131), k=draw.randint(1, 30)))
         for front in (source, source, source, other, other, (), (1,), source[:170], source)
     )
-    oracle = Oracle(loaded, prompts, generate(folder, prompts, 20, GPU))
-    grouped: list[int] = []
+    return Oracle(loaded, prompts, generate(folder, prompts, 40, GPU))
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("pressure", PRESSED)
+def test_groups_that_share_a_long_prefix(siblings: Oracle, pressure: str, *, overlap: bool, graphs: bool) -> None:
+    grouped: list[tuple[int, ...]] = []
 
     def build(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
         core = build_core(loaded, options, on_events)
         arrange = core._scheduler._groups.arrange
 
-        def counted(members):
+        def noted(members):
             ordered, groups = arrange(members)
-            grouped.extend(group.size for group in groups)
+            grouped.append(tuple(group.size for group in groups))
             return ordered, groups
 
-        core._scheduler._groups.arrange = counted
+        core._scheduler._groups.arrange = noted
         return core
 
-    roomy = replace(ROOMY, block_size=16, kv_tokens=4096, max_context=300, max_rows=12, graphs=graphs)
-    oracle.check(roomy, build=build)
-    assert max(grouped) >= 4
+    sizes = {"block_size": 16, "kv_tokens": 4096, "max_context": 300, "max_rows": 12} | PRESSED[pressure]
+    stats = siblings.check(replace(ROOMY, overlap=overlap, graphs=graphs, **sizes), build=build)
+    assert (stats.preemptions > 0) == (pressure == "preempted")
+    assert max(map(sum, grouped)) >= 4
+    assert len(set(grouped)) > 2  # members come and go

@@ -9,6 +9,12 @@ import torch
 from oracle import Oracle, options, tiny_oracle
 from tiny_models import FAMILIES
 
+from thothy_ai.engine.build import build_core
+from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core_api import OnEvents
+from thothy_ai.engine.loader import LoadedModel
+from thothy_ai.engine.options import EngineOptions
+
 AXES = ("preempted", "chunked", "overlap", "prefix_cache")
 
 
@@ -26,3 +32,12 @@ def test_greedy_tokens_equal_transformers(
     )
     assert (stats.preemptions > 0) == preempted
     assert (stats.cached_tokens > 0) == prefix_cache
+
+
+def test_a_warmed_up_engine_is_as_a_cold_one(oracle: Oracle) -> None:
+    def warmed(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
+        core = build_core(loaded, options, on_events)
+        core._runner.warm_up(150)
+        return core
+
+    oracle.check(options(preempted=True, chunked=False, overlap=True, prefix_cache=True), build=warmed)

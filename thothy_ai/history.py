@@ -38,20 +38,29 @@ def months(engine: Engine, before: datetime) -> list[Month]:
 def prune(engine: Engine, before: datetime) -> list[Month]:
     """Delete the months whose jobs all ended before that moment; returns those. Their idempotency keys become free.
 
-    An interrupted one is finished by the next call. Raises `DatabaseError` when a table cannot be locked in 5 s.
+    A month with a job that ran again meanwhile keeps its partitions: the other jobs are gone, their history goes with
+    it later. An interrupted one is finished by the next call. Raises `DatabaseError` when a table is locked for over 5 s.
     """
-    gone = [month for month in months(engine, before) if not month.kept]
+    over = [month for month in months(engine, before) if not month.kept]
+    for month in over:
+        _delete_jobs(engine, month.name, before)
+    left = {month.name for month in months(engine, before) if month.jobs}
+    gone = [month for month in over if month.name not in left]
     for month in gone:
-        _delete_jobs(engine, month.name)
-        for parent in PARENTS:
-            with engine.begin() as connection:
-                connection.execute(LOCK_TIMEOUT)
-                connection.execute(text(f"DROP TABLE IF EXISTS {parent}_{month.name}"))
+        _drop_partitions(engine, month.name)
     return gone
 
 
-def _delete_jobs(engine: Engine, month: str) -> None:
+def _delete_jobs(engine: Engine, month: str, before: datetime) -> None:
+    wanted = {"month": month, "before": before, "limit": BATCH}
     deleted = BATCH
     while deleted == BATCH:
         with engine.begin() as connection:
-            deleted = connection.execute(statement("history_delete"), {"month": month, "limit": BATCH}).rowcount
+            deleted = connection.execute(statement("history_delete"), wanted).rowcount
+
+
+def _drop_partitions(engine: Engine, month: str) -> None:
+    for parent in PARENTS:
+        with engine.begin() as connection:
+            connection.execute(LOCK_TIMEOUT)
+            connection.execute(text(f"DROP TABLE IF EXISTS {parent}_{month}"))

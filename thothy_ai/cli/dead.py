@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,7 @@ import typer
 
 from thothy_ai.cli import times
 from thothy_ai.cli.jobs import JobIds, Since, print_job
-from thothy_ai.cli.shell import AsJson, database, fail, print_json, table, usage
+from thothy_ai.cli.shell import AsJson, Yes, confirm, database, fail, print_json, table, usage
 
 if TYPE_CHECKING:
     from thothy_ai.dead_letters import Group, Selection
@@ -35,7 +34,6 @@ OlderThan = Annotated[
     typer.Option(parser=times.duration, metavar="DURATION", help="Only jobs that have been dead for so long: 30d."),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every dead job.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 
 @app.command("list")
@@ -189,17 +187,6 @@ def _print_groups(groups: list[Group]) -> None:
 
 def _total(groups: list[Group]) -> int:
     return sum(group.jobs for group in groups)
-
-
-def confirm(question: str) -> None:
-    """Ask before what cannot be undone; where nobody can be asked, it is a usage error."""
-    if not _somebody_is_there():
-        usage("nobody is there to be asked: --yes says that you mean it")
-    typer.confirm(question, abort=True)
-
-
-def _somebody_is_there() -> bool:
-    return sys.stdin.isatty()
 
 
 def _operator() -> str:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.dead import Yes, confirm
-from thothy_ai.cli.shell import AsJson, database, print_json, table
+from thothy_ai.cli.shell import AsJson, Yes, confirm, database, print_json, table
 
 if TYPE_CHECKING:
     from thothy_ai.history import Month

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from thothy_ai.settings import Settings
 
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead: stable keys, times in UTC.")]
 
 
@@ -140,3 +141,14 @@ def document(value: Any, indent: int | None = None) -> str:
 def plain(value: object) -> str:
     """A value that JSON has no form for, as text: times in UTC."""
     return times.utc(value) if isinstance(value, datetime) else str(value)
+
+
+def confirm(question: str) -> None:
+    """Ask before what cannot be undone; where nobody can be asked, it is a usage error."""
+    if not _somebody_is_there():
+        usage("nobody is there to be asked: --yes says that you mean it")
+    typer.confirm(question, abort=True)
+
+
+def _somebody_is_there() -> bool:
+    return sys.stdin.isatty()

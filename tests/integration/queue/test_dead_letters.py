@@ -14,8 +14,7 @@ from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
 from thothy_ai import dead_letters, operate
-from thothy_ai.cli import app
-from thothy_ai.cli import dead as commands
+from thothy_ai.cli import app, shell
 from thothy_ai.db.statements import statement
 from thothy_ai.dead_letters import Selection
 from thothy_ai.errors import NotDeadError, UnknownJobError
@@ -151,6 +150,15 @@ def test_what_was_used_stays_in_the_books_when_the_history_goes(queue: Queue) ->
     assert after.dead >= before[0].dead == 1
 
 
+@pytest.mark.parametrize(("reason", "deaths"), [("engine_killer", 2), ("engine_lost", 0)])
+def test_a_killer_of_engines_is_still_one_when_it_is_queued_again(queue: Queue, reason: str, deaths: int) -> None:
+    """It runs alone, and its next kill is its last: a full engine is not put at risk for it."""
+    job_id = killed(queue, "hopeless")
+    queue.rows("UPDATE job SET engine_deaths = 3, reason = :reason", reason=reason)
+    assert dead_letters.redrive(queue.engine, dead_letters.EVERYTHING, by="me") == 1
+    assert queue.job(job_id).engine_deaths == deaths
+
+
 @pytest.mark.parametrize("change", ["redrive", "purge"])
 def test_many_go_in_batches_and_each_is_taken_once(queue: Queue, change: str) -> None:
     queue.rows(MANY, jobs=2_500)
@@ -240,7 +248,7 @@ class TestCommands:
         refused = run("purge", "--all", exit_code=2)
         assert "wrong_language" in refused.stdout
         assert "--yes" in refused.stderr
-        monkeypatch.setattr(commands, "_somebody_is_there", lambda: True)
+        monkeypatch.setattr(shell, "_somebody_is_there", lambda: True)
         run("purge", "--all", exit_code=1, stdin="n\n")
         assert state(queue, job_id) == "dead"
         assert "Delete 1 jobs" in run("purge", "--all", stdin="y\n").output

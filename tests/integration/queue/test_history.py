@@ -11,8 +11,7 @@ from sqlalchemy import Engine
 from typer.testing import CliRunner
 
 from thothy_ai import history
-from thothy_ai.cli import app
-from thothy_ai.cli import shell
+from thothy_ai.cli import app, shell
 
 # A month's partitions, and in them finished jobs with an attempt and an event each.
 MONTH = """
@@ -98,16 +97,19 @@ def test_a_month_with_a_job_that_is_open_or_ended_later_is_kept_whole(aged: Queu
 def test_a_job_that_has_run_again_since_the_count_is_not_deleted(aged: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator redrives a dead job of an old month, and it succeeds while the month is being deleted."""
     count, month = history.months, long_ago(aged, 4)
-    again = "UPDATE job SET finished_at = now() WHERE id = (SELECT id FROM job WHERE enqueued_at < :month ORDER BY id LIMIT 1)"
+    first = "(SELECT id FROM job WHERE enqueued_at < :month ORDER BY id LIMIT 1)"
 
     def count_and_finish(engine: Engine, before: datetime) -> list[history.Month]:
         counted = count(engine, before)
-        aged.rows(again, month=month)
+        aged.rows(f"UPDATE job SET finished_at = now() WHERE id = {first}", month=month)
         return counted
 
     monkeypatch.setattr(history, "months", count_and_finish)
     assert [month.name for month in history.prune(aged.engine, long_ago(aged, 3))] == [named(4, aged)]
-    left = aged.rows("SELECT count(DISTINCT attempt.job_id) FROM job JOIN attempt ON job_id = id WHERE enqueued_at < :month", month=month)
+    left = aged.rows(
+        "SELECT count(DISTINCT attempt.job_id) FROM job JOIN attempt ON job_id = id WHERE enqueued_at < :month",
+        month=month,
+    )
     assert left == [(1,)]
 
 

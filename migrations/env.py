@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from alembic import context
+from psycopg.errors import LockNotAvailable
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from thothy_ai.crash_points import crash_point
+from thothy_ai.db import online
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.models import Job
 from thothy_ai.settings import Settings
@@ -23,9 +25,8 @@ from thothy_ai.settings import Settings
 PARTITION = re.compile(r"(attempt|artifact|job_event)_(default|\d{4}_\d{2})")
 LOCK = text("SELECT pg_try_advisory_lock(hashtext('thothy_migrate'))")
 UNLOCK = text("SELECT pg_advisory_unlock(hashtext('thothy_migrate'))")
-# A migration that cannot get its lock gives up, rather than making every worker queue behind it. One that has it is
-# not to be cut off by a limit that a server sets for its clients.
-TIMEOUTS = text("SET lock_timeout = '5s'; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
+# A migration that has its lock is not to be cut off by a limit that a server sets for its clients.
+TIMEOUTS = text(f"{online.LIMIT_LOCKS}; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
 RESET = text("RESET lock_timeout; RESET statement_timeout; RESET idle_in_transaction_session_timeout")
 TURN_SECONDS = 0.2
 
@@ -58,19 +59,32 @@ def _one_at_a_time(connection: Connection) -> Iterator[None]:
 
 
 def _run(connection: Connection) -> None:
+    """Every migration that is due. One that cannot get a lock tries again, with time for those who waited behind it."""
+    until = time.monotonic() + online.PATIENCE_SECONDS
     with _one_at_a_time(connection):
-        connection.execute(TIMEOUTS)
-        connection.commit()
-        context.configure(
-            connection,
-            target_metadata=Job.metadata,
-            include_name=_ours,
-            compare_server_default=True,
-            transaction_per_migration=True,
-            on_version_apply=_applied,
-        )
-        with context.begin_transaction():
-            context.run_migrations()
+        while True:
+            try:
+                return _try(connection)
+            except OperationalError as error:
+                if not isinstance(error.orig, LockNotAvailable) or time.monotonic() > until:
+                    raise
+            connection.rollback()
+            time.sleep(online.PAUSE_SECONDS)
+
+
+def _try(connection: Connection) -> None:
+    connection.execute(TIMEOUTS)
+    connection.commit()
+    context.configure(
+        connection,
+        target_metadata=Job.metadata,
+        include_name=_ours,
+        compare_server_default=True,
+        transaction_per_migration=True,
+        on_version_apply=_applied,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
 
 
 if given := context.config.attributes.get("connection"):

@@ -10,6 +10,7 @@ mid_dispatch        jobs are marked dispatched, not published    dispatcher
 after_publish       messages are published, no more              dispatcher
 mid_reap            one of the reaper's rules is done            reaper
 mid_migration       the schema is changed, not committed         migrate
+mid_replace         the old index is gone, the new one not named migrate
 before_partitions   the schema is committed, without partitions  migrate
 """
 
@@ -28,6 +29,7 @@ Place = Literal[
     "after_publish",
     "mid_reap",
     "mid_migration",
+    "mid_replace",
     "before_partitions",
 ]
 

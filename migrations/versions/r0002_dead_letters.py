@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from alembic import op
+from thothy_ai.db.online import beside_running_work, build_index, drop_index
 
 revision = "0002"
 down_revision = "0001"
@@ -15,21 +12,11 @@ depends_on = None
 
 def upgrade() -> None:
     """Build the index beside running work; what an interrupted try left invalid is built anew."""
-    with _beside_running_work():
-        op.execute("DROP INDEX CONCURRENTLY IF EXISTS ix_job_dead")
-        op.execute("CREATE INDEX CONCURRENTLY ix_job_dead ON job (finished_at, id) WHERE state = 'dead'")
+    with beside_running_work():
+        build_index("ix_job_dead", "(finished_at, id) WHERE state = 'dead'")
 
 
 def downgrade() -> None:
     """Drop it."""
-    with _beside_running_work():
-        op.execute("DROP INDEX CONCURRENTLY IF EXISTS ix_job_dead")
-
-
-@contextmanager
-def _beside_running_work() -> Iterator[None]:
-    """Outside a transaction. Here a wait stands in nobody's way, and may last as long as the oldest transaction."""
-    with op.get_context().autocommit_block():
-        op.execute("SET lock_timeout = 0")
-        yield
-        op.execute("SET lock_timeout = '5s'")
+    with beside_running_work():
+        drop_index("ix_job_dead")

@@ -124,14 +124,18 @@ class Process:
         self._popen.wait()
 
     def bound_log(self) -> None:
-        """Set a log that has grown large aside, in place of the last one. Its writer appends, and starts anew in it."""
+        """Set a log that has grown large aside, in place of the last one. Its writer appends, and starts anew in it.
+
+        What it writes between the copy and the cut is lost. A log that cannot be had is left alone.
+        """
         log = self.program.log
-        if not log.exists() or log.stat().st_size <= LARGEST_LOG:
-            return
-        with contextlib.suppress(OSError):  # a full disk: then above all it must not grow
-            shutil.copyfile(log, log.with_name(f"{log.name}.1"))
-        os.truncate(log, 0)
-        self._log_start = 0
+        with contextlib.suppress(OSError):
+            if log.stat().st_size <= LARGEST_LOG:
+                return
+            with contextlib.suppress(OSError):  # a full disk: then above all it must not grow
+                shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+            os.truncate(log, 0)
+            self._log_start = 0
 
     def epitaph(self) -> str:
         """One line on how it ended."""

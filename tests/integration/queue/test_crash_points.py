@@ -12,13 +12,19 @@ import pytest
 from crowd import KEY, Crowd, check_each_once, enqueue, environment
 from queue_bench import Queue, eventually
 from redis import Redis
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import Engine, create_engine, inspect, text
 
 from thothy_ai.crash_points import EXIT_CODE
 from thothy_ai.db.schema import check_schema, migrate
 from thothy_ai.settings import Settings
 
 JOBS = 40
+FILLED = f"""
+INSERT INTO job (id, tenant, kind, source_key, request_digest, max_attempts)
+SELECT uuidv7(), 't', 'echo', 's', 'd', 3 FROM generate_series(1, {JOBS})
+"""
+# What the dispatcher reads by, whatever it is called.
+PLANNED = "SELECT indexrelid FROM pg_index WHERE indisvalid AND indexrelid::regclass::text LIKE 'ix\\_job\\_queued%'"
 CLI = (sys.executable, "-m", "thothy_ai.cli")
 
 
@@ -130,9 +136,7 @@ def test_a_migration_that_dies_can_be_run_again(
     clean_environment: None, empty_database: str, tmp_path: Path, place: str, tables: int
 ) -> None:
     settings = Settings.load(home=tmp_path, database_url=empty_database)
-    env = {"THOTHY_DATABASE_URL": empty_database, "THOTHY_HOME": str(tmp_path), "THOTHY_CRASH_POINT": place}
-    died = subprocess.run([*CLI, "migrate"], env=env, capture_output=True, text=True, check=False, timeout=60)
-    assert died.returncode == EXIT_CODE, died.stderr
+    _migrate_and_die(settings, place)
     engine = create_engine(empty_database)
     try:
         eventually(lambda: not _sessions(engine))
@@ -143,8 +147,39 @@ def test_a_migration_that_dies_can_be_run_again(
         engine.dispose()
 
 
-def _sessions(engine: object) -> bool:
-    with engine.connect() as connection:  # type: ignore[attr-defined]
+@pytest.mark.parametrize("place", ["mid_migration", "mid_replace"])
+def test_a_migration_that_dies_on_a_filled_database_leaves_an_index_to_dispatch_by(
+    clean_environment: None, empty_database: str, tmp_path: Path, place: str
+) -> None:
+    """And what it had built is used: the next one only gives it its name."""
+    settings = Settings.load(home=tmp_path, database_url=empty_database)
+    migrate(settings, "0002")
+    engine = create_engine(empty_database)
+    try:
+        with engine.begin() as connection:
+            connection.execute(text(FILLED))
+        _migrate_and_die(settings, place)
+        eventually(lambda: not _sessions(engine))
+        with engine.connect() as connection:
+            built = set(connection.scalars(text(PLANNED)))
+        assert migrate(settings) == check_schema(settings)
+        with engine.connect() as connection:
+            after = set(connection.scalars(text(PLANNED)))
+            assert connection.scalar(text("SELECT count(*) FROM job WHERE NOT delayed")) == JOBS
+        assert len(built) == len(after) == 1
+        assert (built == after) is (place == "mid_replace")
+    finally:
+        engine.dispose()
+
+
+def _migrate_and_die(settings: Settings, place: str) -> None:
+    env = settings.environment() | {"THOTHY_CRASH_POINT": place}
+    died = subprocess.run([*CLI, "migrate"], env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert died.returncode == EXIT_CODE, died.stderr
+
+
+def _sessions(engine: Engine) -> bool:
+    with engine.connect() as connection:
         return bool(
             connection.scalar(text("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'thothy-migrate'"))
         )

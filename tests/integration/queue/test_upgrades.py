@@ -23,6 +23,7 @@ from sqlalchemy import Connection, text
 
 from thothy_ai import operate
 from thothy_ai.broker import Broker
+from thothy_ai.db import online
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.schema import alembic_config, check_schema, code_revision, migrate
 from thothy_ai.dispatcher import Dispatcher
@@ -142,8 +143,24 @@ def test_migrating_waits_for_nobody_and_nobody_waits_for_it(old: Queue) -> None:
     assert check_schema(old.settings) == code_revision()
 
 
+def test_behind_a_migration_that_waits_for_a_reader_nobody_waits_for_long(old: Queue) -> None:
+    """A report that takes long reads `job`; a new column needs the table for itself, and asks again and again."""
+    migrate(old.settings, "0002")
+    thread = threading.Thread(target=migrate, args=(old.settings,))
+    asks = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'ALTER TABLE job%' AND wait_event_type = 'Lock'"
+    with holding(old, "SELECT count(*) FROM job"):
+        thread.start()
+        for _ in range(3):
+            eventually(lambda: old.rows(asks))
+            old.rows("SET LOCAL lock_timeout = '600ms'; UPDATE job SET priority = 2 WHERE state = 'queued'")
+            eventually(lambda: not old.rows(asks))
+        assert thread.is_alive()
+    thread.join(30)
+    assert check_schema(old.settings) == code_revision()
+
+
 def test_a_lock_that_is_not_to_be_had_ends_a_migration_cleanly(old: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It must not stand in the queue for the table: everybody after it would wait, too."""
+    monkeypatch.setattr(online, "PATIENCE_SECONDS", 0.1)
     with (
         holding(old, "LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"),
         pytest.raises(DatabaseError, match="lock"),

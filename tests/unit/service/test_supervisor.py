@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from thothy_ai.embedded import process
 from thothy_ai.embedded.process import Process, Program, last_line
 from thothy_ai.embedded.supervisor import Patience, Supervisor
 from thothy_ai.errors import ServiceStartError
@@ -109,6 +110,22 @@ def test_a_log_does_not_grow_for_ever(tmp_path: Path, supervisor: Supervisor, mo
     go_on.touch()
     until(lambda: log.read_text() == "after\n")
     assert log.with_name("part.log.1").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("step", ["stat", "copyfile", "truncate"])
+def test_a_log_that_cannot_be_had_is_nobodys_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    quiet = Process(program(tmp_path, ":"))
+    quiet.program.log.parent.mkdir()
+    quiet.program.log.write_bytes(b"x" * 101)
+    monkeypatch.setattr(process, "LARGEST_LOG", 100)
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(step)
+
+    owner = {"stat": Path, "copyfile": process.shutil, "truncate": process.os}[step]
+    with monkeypatch.context() as broken:
+        broken.setattr(owner, step, fails)
+        quiet.bound_log()
 
 
 def test_one_that_keeps_dying_ends_the_whole_with_its_last_words(tmp_path: Path, supervisor: Supervisor) -> None:

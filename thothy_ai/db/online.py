@@ -1,0 +1,55 @@
+"""What a migration does beside running work: it waits for a lock only briefly, and builds indexes without one.
+
+A statement that waits for a table's lock makes everybody wait who comes after it. So it gives up at once, and
+`migrations/env.py` runs the migration again: each can be run again from its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from alembic import op
+from sqlalchemy import text
+
+from thothy_ai.crash_points import crash_point
+
+LOCK_SECONDS = 0.3  # how long others may have to wait behind a migration
+PAUSE_SECONDS = 0.7  # for whoever waited, before the next try
+PATIENCE_SECONDS = 30.0  # then the migration ends
+
+LIMIT_LOCKS = f"SET lock_timeout = {LOCK_SECONDS * 1000:.0f}"
+IS_VALID = text("SELECT bool_or(indisvalid) FROM pg_index WHERE indexrelid = to_regclass(:name)")
+
+
+@contextmanager
+def beside_running_work() -> Iterator[None]:
+    """Outside a transaction. Here a wait stands in nobody's way, and may last as long as the oldest transaction."""
+    with op.get_context().autocommit_block():
+        op.execute("SET lock_timeout = 0")
+        yield
+        op.execute(LIMIT_LOCKS)
+
+
+def build_index(name: str, definition: str) -> None:
+    """Build an index of `job` beside running work; what an interrupted try left invalid goes first."""
+    if op.get_bind().scalar(IS_VALID, {"name": name}):
+        return
+    drop_index(name)
+    op.execute(f"CREATE INDEX CONCURRENTLY {name} ON job {definition}")
+
+
+def drop_index(name: str) -> None:
+    """Drop it, if it is there, beside running work."""
+    op.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
+
+
+def replace_index(name: str, definition: str) -> None:
+    """Put an index of another definition in the place of this one; one of the two is always there to be used.
+
+    Should it be interrupted between the last two steps, the new one is there under its first name, and is kept.
+    """
+    build_index(f"{name}_new", definition)
+    drop_index(name)
+    crash_point("mid_replace")
+    op.execute(f"ALTER INDEX {name}_new RENAME TO {name}")

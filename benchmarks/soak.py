@@ -1,0 +1,84 @@
+"""Drains workloads of ever other lengths through one engine for some minutes; its memory must not grow. Needs a GPU.
+
+python -m benchmarks.soak --minutes 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from benchmarks.results import table, write_section
+from thothy_ai.engine.bench.draws import redraw
+from thothy_ai.engine.bench.drain import Drain, as_requests
+from thothy_ai.engine.bench.models import bench_model
+from thothy_ai.engine.bench.workload import TokenDraw, read_workload
+from thothy_ai.engine.options import EngineOptions
+
+WORKLOADS = [Path(__file__).with_name("workloads") / f"{name}.json" for name in ("templates", "siblings")]
+JOBS = 400  # of each drain
+SETTLED = 2  # drains after which nothing may be allocated any more: one of each workload
+
+
+class Memory(NamedTuple):
+    """Bytes that torch holds of the device, and how often it had to free what it held to get more."""
+
+    reserved: int
+    retries: int
+
+    @classmethod
+    def now(cls) -> Memory:
+        stats = torch.cuda.memory_stats()
+        return cls(stats["reserved_bytes.all.current"], stats["num_alloc_retries"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--shape", default="qwen3-0.6b")
+    arguments = parser.parse_args()
+    options = EngineOptions(url="", device="cuda")
+    loaded = bench_model(arguments.shape, options)
+    drain = Drain(loaded, options)
+    workloads = [read_workload(path) for path in WORKLOADS]
+    seen: list[Memory] = []
+    jobs, begin = 0, time.monotonic()
+    for number in count():
+        work = redraw(workloads[number % len(workloads)], seed=number).jobs[:JOBS]
+        drain.run(as_requests(work, TokenDraw(loaded.config.vocab_size, f"soak {number}"), str(number)))
+        seen.append(Memory.now())
+        jobs += len(work)
+        if time.monotonic() - begin > 60 * arguments.minutes and number >= SETTLED:
+            break
+    drain.close()
+    _report(arguments, seen, jobs, time.monotonic() - begin)
+
+
+def _report(arguments: argparse.Namespace, seen: list[Memory], jobs: int, seconds: float) -> None:
+    settled, last = seen[SETTLED - 1], seen[-1]
+    rows = [
+        ("seconds", f"{seconds:.0f}"),
+        ("drains, jobs", f"{len(seen)}, {jobs:,}"),
+        (
+            "memory held, first two drains and last",
+            f"{settled.reserved / 2**20:,.0f}, {last.reserved / 2**20:,.0f} MiB",
+        ),
+        ("allocations that had to free something", f"{last.retries}"),
+    ]
+    body = table(("figure", "value"), rows)
+    where = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    write_section(
+        f"Soak: {arguments.shape}", f"python -m benchmarks.soak --minutes {arguments.minutes:g}", body, where=where
+    )
+    print(body)
+    if last != settled:
+        raise SystemExit("memory grew")
+
+
+if __name__ == "__main__":
+    main()

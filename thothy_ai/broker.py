@@ -91,5 +91,5 @@ class Broker:
 def _hint(element: bytes) -> Hint | None:
     try:
         return parse_task_id(json.loads(element)["headers"]["id"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):  # anybody can push anything
         return None

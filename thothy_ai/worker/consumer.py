@@ -25,7 +25,12 @@ class SteadyConsumer(Consumer):
 
         def on_message(message: Any) -> None:
             try:
-                handle(message)
+                if message.headers.get("eta"):  # Celery would keep it until then, and count it out of its prefetch
+                    self._drop(message, "invalid_task")
+                elif "task" not in message.headers:  # of the old protocol: its body could hold an eta too
+                    self._drop(message, "unknown_format")
+                else:
+                    handle(message)
             except self.connection_errors + self.channel_errors:
                 raise
             except Exception as error:  # noqa: BLE001 - anybody who reaches Redis can send anything

@@ -12,7 +12,7 @@ from thothy_ai.metrics import worker as metrics
 
 logger = logging.getLogger(__name__)
 
-UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 kombu_channel: Any = redis.Channel  # its stubs do not have

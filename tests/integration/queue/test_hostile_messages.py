@@ -74,6 +74,7 @@ def test_what_is_no_hint_is_counted_and_dropped(
         "unknown_format": [honest | {"headers": {}, "body": body("x")}],
         "invalid_task": [
             honest | {"headers": headers | {"expires": "x"}},
+            *[honest | {"headers": headers | {"eta": "2099-01-01T00:00:00+00:00"}}] * 20,
             honest | {"content-type": "application/x-python-serialize", "body": pickled},
         ],
         "malformed": [
@@ -82,7 +83,13 @@ def test_what_is_no_hint_is_counted_and_dropped(
             honest | {"body": body(str(uuid4()), 2**70)},
             honest | {"body": body("x" * 10_000_000, 1)},
         ],
-        "unreadable": [b"\x80\x04.", b"{", honest | {"properties": None}],
+        "unreadable": [
+            b"\x80\x04.",
+            b"{",
+            b"[" * 100_000,
+            b'{"__type__": "decimal", "__value__": "x"}',
+            honest | {"properties": None},
+        ],
     }
     for messages in hostile.values():
         for message in messages:
@@ -95,6 +102,15 @@ def test_what_is_no_hint_is_counted_and_dropped(
     queue.enqueue("ok")
     crowd.drained()
     assert queue.count("succeeded") == 1
+
+
+def test_who_reads_the_list_leaves_out_what_is_no_hint(queue: Queue, redis: Redis) -> None:
+    ours = Hint(uuid4(), 1)
+    publish(queue, ours)
+    redis.lpush(KEY, b"[" * 100_000, b"{", b"1", b'{"headers": {"id": 1}}')
+    broker = Broker(queue.settings)
+    assert broker.waiting() == {ours}
+    broker.close()
 
 
 def test_a_hint_that_postgres_has_not_given_out_runs_nothing(queue: Queue, redis: Redis, crowd: Crowd) -> None:

@@ -7,6 +7,7 @@ this process.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from thothy_ai.engine.address import parse_address
@@ -20,7 +21,9 @@ __all__ = ["EngineClient", "Generation", "LocalEngineClient", "SocketEngineClien
 
 
 class EngineClient(Protocol):
-    """What the service sees of an engine."""
+    """What the service sees of an engine. `on_lost` is called on the loop when the connection breaks; set it freely."""
+
+    on_lost: Callable[[], None]
 
     @property
     def connected(self) -> bool:
@@ -60,6 +63,7 @@ class LocalEngineClient:
         self._backend = backend
         self._generations = Generations()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.on_lost: Callable[[], None] = lambda: None  # a backend of this process is not lost
 
     @property
     def connected(self) -> bool:

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import logging
 import random
+from collections.abc import Callable
 
 from thothy_ai.engine.address import Address, UnixAddress
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest, Orphans
@@ -47,6 +48,7 @@ class SocketEngineClient:
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
+        self.on_lost: Callable[[], None] = lambda: None
         self._trouble: EngineError = EngineLostError(f"not connected to the engine at {address}")
 
     @property
@@ -190,6 +192,8 @@ class SocketEngineClient:
             log.warning("%s", self._trouble)
 
     def _disconnected(self) -> None:
+        if self.connected:
+            self.on_lost()
         self._writer = None
         self._generations.fail_all(self._lost())
         for answer in self._answers.values():

@@ -4,6 +4,7 @@ Everything is read from Postgres in one snapshot, so the figures agree with each
 
 - *compute-hour*: one hour of one device on which an engine is resident, whether it is busy or not (`engine_session`).
   Where every device is a GPU this is a GPU-hour. A kind's share of the residency is its share of the busy seconds.
+- *wasted*: busy seconds of attempts that were lost or given back: they brought no output, and their jobs ran again.
 - *drain time*: from the first enqueueing (or the window's start, if that is later) to the last finish in the window.
 - *failure rate*: jobs dead or expired over jobs that finished. *Artifact yield*: jobs with an accepted artifact over
   jobs that produced output.
@@ -20,9 +21,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, Row
 
 from thothy_ai.db.statements import statement
-from thothy_ai.db.states import TERMINAL, JobState
+from thothy_ai.db.states import TERMINAL, JobState, Outcome
 
 HOUR = 3600.0
+WASTED = (Outcome.LOST, Outcome.RELEASED)
 
 
 class AttemptKey(NamedTuple):
@@ -63,6 +65,7 @@ class Figures:
     cached_tokens: int = 0
     output_tokens: int = 0
     busy_seconds: float = 0.0  # device-seconds handed to attempts
+    wasted_seconds: float = 0.0  # of those, to attempts that were lost or given back
     resident_seconds: float = 0.0  # device-seconds of residency
 
     def __add__(self, other: Figures) -> Figures:
@@ -78,6 +81,7 @@ class Figures:
             cached_tokens=self.cached_tokens + other.cached_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             busy_seconds=self.busy_seconds + other.busy_seconds,
+            wasted_seconds=self.wasted_seconds + other.wasted_seconds,
             resident_seconds=self.resident_seconds + other.resident_seconds,
         )
 
@@ -189,6 +193,7 @@ class DrainReport:
             "output_tokens": figures.output_tokens,
             "prefix_hit_rate": figures.prefix_hit_rate,
             "busy_seconds": figures.busy_seconds,
+            "wasted_seconds": figures.wasted_seconds,
             "resident_seconds": figures.resident_seconds,
         }
 
@@ -240,6 +245,7 @@ def _attempted(row: Row[Any]) -> Figures:
         cached_tokens=row.cached_tokens,
         output_tokens=row.output_tokens,
         busy_seconds=row.compute_seconds,
+        wasted_seconds=row.compute_seconds if row.outcome in WASTED else 0.0,
     )
 
 

@@ -13,9 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from thothy_ai.chaos.options import ChaosOptions
+from thothy_ai.chaos.plan import FaultKind
+from thothy_ai.chaos.run import Injected, Report
+from thothy_ai.cli import app
 
 THOTHY = [sys.executable, "-m", "thothy_ai.cli", "chaos"]
-JOBS, FAULTS = 600, 12
+SEED, JOBS, FAULTS = 4, 2_000, len(FaultKind)
 
 
 @pytest.fixture
@@ -46,7 +52,7 @@ def processes(words: bytes) -> list[str]:
 
 def test_a_short_run_holds_every_invariant(environment: dict[str, str], folder: Path) -> None:
     done = subprocess.run(
-        [*THOTHY, "--seed", "4", "--jobs", str(JOBS), "--faults", str(FAULTS), "--json"],
+        [*THOTHY, "--seed", str(SEED), "--jobs", str(JOBS), "--faults", str(FAULTS), "--json"],
         env=environment,
         capture_output=True,
         text=True,
@@ -59,11 +65,25 @@ def test_a_short_run_holds_every_invariant(environment: dict[str, str], folder: 
     ledger = report["ledger"]
     assert report["violations"] == []
     assert len(report["faults"]) == FAULTS
+    assert {fault["fault"] for fault in report["faults"]} >= set(FaultKind) - {FaultKind.CLOCK_SKEWED}
     assert (ledger["jobs"], ledger["missing"], ledger["duplicates"], ledger["beyond_limit"]) == (JOBS, 0, 0, 0)
     assert sum(ledger["states"].values()) == JOBS + ledger["follow_ups"]
     assert ledger["states"]["succeeded"] > 0.9 * JOBS
-    assert ledger["booked_seconds"] == pytest.approx(ledger["busy_seconds"] - ledger["wasted_seconds"])
+    assert ledger["booked_seconds"] == pytest.approx(ledger["busy_seconds"])
+    assert 0 <= ledger["wasted_seconds"] < ledger["booked_seconds"]
+    assert 0 <= ledger["divided_seconds"] < ledger["booked_seconds"]
     assert list(folder.iterdir()) == []
+
+
+def test_a_run_that_gives_up_before_its_last_fault_has_proved_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gives_up(options: ChaosOptions, _tell: object) -> Report:
+        return Report(options, None, (Injected(0.1, FaultKind.REDIS_CUT, "cut"),), (), None)
+
+    monkeypatch.setattr("thothy_ai.chaos.run.run_chaos", gives_up)
+    done = CliRunner().invoke(app, ["chaos", "--faults", "3", "--json"])
+    assert done.exit_code == 1
+    assert "2 of 3 faults did not come" in done.stderr
+    assert CliRunner().invoke(app, ["chaos", "--faults", "1", "--json"]).exit_code == 0
 
 
 def test_an_interrupted_run_leaves_nothing_behind(environment: dict[str, str], folder: Path) -> None:

@@ -8,8 +8,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from thothy_ai.chaos.invariants import INVARIANTS, WATCH, violations
+from thothy_ai.chaos.invariants import INVARIANTS, OVERBOOKED, WATCH, violations
 from thothy_ai.chaos.kind import Chaos
+from thothy_ai.chaos.ledger import close_books
 from thothy_ai.db.connect import make_engine
 from thothy_ai.producer import Producer
 from thothy_ai.producer.drafts import EnqueueOptions
@@ -22,14 +23,16 @@ SOUND = f"""
 INSERT INTO engine_session (
     id, model, device, dtype, gpus, num_blocks, block_size, started_at, heartbeat_at, busy_seconds
 )
-VALUES ('{SESSION}', 'null', 'none', 'none', 0, 0, 16, now(), now() + interval '1 s', 1.5);
+VALUES ('{SESSION}', 'null', 'none', 'none', 0, 0, 16, now(), now() + interval '2 s', 1.5);
 UPDATE job SET state = 'succeeded', attempt = 1, finished_at = now();
 INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, compute_seconds)
 SELECT id, 1, tenant, kind, 'w', '{SESSION}', now(), 'succeeded', 0.5 FROM job;
 INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, body, text)
 SELECT id, kind, 'en', 1, tenant, 'accepted', '{{}}', '' FROM job;
 """
-WASTED = "what is not booked was wasted by attempts that came to nothing"
+ONCE = "every attempt that was claimed is recorded once, under its number"
+BOOKED = "what an engine was busy for is booked, attempt by attempt"
+COSTLY = "no attempt is booked for more than an answer costs"
 ONE = "(SELECT id FROM job ORDER BY id LIMIT 1)"
 LOST = f"""
 INSERT INTO attempt (job_id, attempt, tenant, kind, worker, started_at, outcome, reason)
@@ -42,15 +45,16 @@ BROKEN = {
     "a succeeded job has exactly one artifact, no other has one": f"DELETE FROM artifact WHERE job_id = {ONE}",
     "a succeeded job has exactly one succeeded attempt, its last": f"UPDATE job SET attempt = 2 WHERE id = {ONE}",
     "attempts stay within the limit": LOST,
-    "every attempt is recorded once, under a number that was claimed": LOST,
+    ONCE: LOST,
     "a job ends as its request asks for, or says why not": (
         f"UPDATE job_request SET request = jsonb_set(request, '{{fate}}', '\"rejected\"') WHERE job_id = {ONE}"
     ),
     "each follow-up that an artifact asks for is sent once": (
         f"UPDATE job_request SET request = jsonb_set(request, '{{more}}', '1') WHERE job_id = {ONE}"
     ),
-    "no engine session is booked for more than it was busy": "UPDATE engine_session SET busy_seconds = 1.4",
-    WASTED: "UPDATE engine_session SET busy_seconds = 2.1",
+    OVERBOOKED: "UPDATE engine_session SET busy_seconds = 1.4",
+    BOOKED: "UPDATE engine_session SET busy_seconds = 1.6",
+    COSTLY: f"UPDATE attempt SET compute_seconds = 0.6 WHERE job_id = {ONE}",
 }
 
 
@@ -84,12 +88,27 @@ def test_a_sound_database_breaks_nothing(database: Engine) -> None:
     assert broken(database) == set()
 
 
-def test_an_attempt_without_a_result_accounts_for_one_wasted_answer(database: Engine) -> None:
+def test_an_attempt_of_which_there_is_no_record_is_missed(database: Engine) -> None:
+    run(database, "UPDATE job SET attempt = 2")
+    run(database, "UPDATE attempt SET attempt = 2")
+    assert ONCE in broken(database)
+
+
+def test_results_since_the_counters_were_read_are_no_excess(database: Engine) -> None:
+    run(database, "UPDATE engine_session SET busy_seconds = 1.4, heartbeat_at = now() + interval '0.5 s'")
+    assert OVERBOOKED not in broken(database)
+
+
+@pytest.mark.parametrize(("busy", "wrong"), [(2.0, set()), (2.1, {COSTLY})])
+def test_closed_books_charge_a_lost_attempt_for_one_answer_at_most(
+    database: Engine, busy: float, wrong: set[str]
+) -> None:
     run(database, LOST.replace("id, 2,", "id, 0,"))
-    run(database, "UPDATE engine_session SET busy_seconds = 2.0")
-    assert WASTED not in broken(database)
-    run(database, "UPDATE engine_session SET busy_seconds = 2.1")
-    assert WASTED in broken(database)
+    run(database, f"UPDATE attempt SET engine_session_id = '{SESSION}'")
+    run(database, f"UPDATE engine_session SET busy_seconds = {busy}")
+    assert BOOKED in broken(database)
+    assert close_books(database) == pytest.approx(busy - 1.5)
+    assert broken(database) & {BOOKED, COSTLY} == wrong
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS)

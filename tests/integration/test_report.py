@@ -148,6 +148,27 @@ def test_residency_is_shared_between_kinds_by_what_they_used(afternoon: DrainRep
     assert translation.jobs_per_compute_hour == 0.0
 
 
+def test_what_was_lost_or_given_back_is_wasted(engine: Engine) -> None:
+    box = session(engine, start=NOON, end=at(60), gpus=2)
+    done = job(engine, "hook", "succeeded", enqueued=at(1), finished=at(9))
+    ends = (
+        ("lost", "lease_lost", 7.0),
+        ("released", "shutdown", 3.0),
+        ("failed", "kind_error", 5.0),
+        ("rejected", "x", 2.0),
+    )
+    for number, (outcome, reason, seconds) in enumerate(ends, 1):
+        attempt(engine, done, number, "hook", outcome, at(number), reason=reason, **used(box, 0, 0, 0, seconds))
+    attempt(engine, done, 5, "hook", "succeeded", at(9), **used(box, 0, 0, 0, 20))
+    report = drain_report(engine, NOON, at(60))
+    assert report.total.busy_seconds == pytest.approx(2 * 37)
+    assert report.total.wasted_seconds == pytest.approx(2 * 10)
+    assert report.to_json()["kinds"]["hook"]["wasted_seconds"] == pytest.approx(20)
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(render(report))
+    assert re.search(r"of those wasted +20\.0", console.export_text())
+
+
 def test_json_is_plain_and_renders(afternoon: DrainReport) -> None:
     document = json.loads(json.dumps(afternoon.to_json()))
     assert document["since"] == "2026-11-20T12:00:00+00:00"

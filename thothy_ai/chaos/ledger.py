@@ -11,6 +11,7 @@ from urllib.request import urlopen
 from sqlalchemy import Engine, text
 
 from thothy_ai.chaos.rig import Rig
+from thothy_ai.db.statements import statement
 
 COUNTS = text("""
 SELECT
@@ -30,16 +31,18 @@ SELECT
         WHERE state = 'dead' AND request ->> 'fate' = 'accepted') AS dead_of_faults
 """)
 STATES = text("SELECT state, count(*) AS jobs FROM job GROUP BY state ORDER BY count(*) DESC")
-# Of a session whose last counters were lost with it, what it is booked for is proof of busy time as well.
 BOOKS = text("""
-SELECT count(*) AS sessions, coalesce(sum(greatest(busy_seconds, booked)), 0) AS busy,
-    coalesce(sum(booked), 0) AS booked
+SELECT count(*) AS sessions, coalesce(sum(busy_seconds), 0) AS busy, coalesce(sum(booked), 0) AS booked,
+    coalesce(sum(wasted), 0) AS wasted, coalesce(sum(greatest(busy_seconds - booked, 0)), 0) AS unbooked
 FROM engine_session JOIN LATERAL (
-    SELECT coalesce(sum(compute_seconds), 0) AS booked FROM attempt WHERE engine_session_id = engine_session.id
+    SELECT coalesce(sum(compute_seconds), 0) AS booked,
+        coalesce(sum(compute_seconds) FILTER (WHERE outcome IN ('lost', 'released')), 0) AS wasted
+    FROM attempt WHERE engine_session_id = engine_session.id
 ) AS books ON true
 """)
 FENCED = re.compile(rb"^thothy_results_fenced_total ([0-9.e+]+)$", re.MULTILINE)
 SCRAPE_SECONDS = 0.3
+HOUR = 3600.0
 
 
 class Drains(NamedTuple):
@@ -58,7 +61,11 @@ class Drains(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Messages, attempts, jobs and seconds. `results_fenced` is what workers had counted when last asked."""
+    """Messages, attempts, jobs and seconds. `results_fenced` is what workers had counted when last asked.
+
+    `wasted_seconds` are booked to attempts that were lost or given back; of those, nobody could tell which attempt cost
+    `divided_seconds`.
+    """
 
     jobs: int
     follow_ups: int
@@ -78,6 +85,7 @@ class Ledger:
     busy_seconds: float
     booked_seconds: float
     wasted_seconds: float
+    divided_seconds: float
     calm_jobs: int
     calm_seconds: float
     storm_jobs: int
@@ -85,7 +93,7 @@ class Ledger:
     storm_seconds_without_faults: float
 
 
-def read_ledger(engine: Engine, wanted: int, lost_in_redis: int, fenced: int, drains: Drains) -> Ledger:
+def read_ledger(engine: Engine, wanted: int, lost_in_redis: int, fenced: int, divided: float, drains: Drains) -> Ledger:
     """The ledger of a run that was to send `wanted` jobs."""
     with engine.connect() as connection:
         counts = dict(connection.execute(COUNTS).mappings().one())
@@ -101,13 +109,23 @@ def read_ledger(engine: Engine, wanted: int, lost_in_redis: int, fenced: int, dr
         engine_sessions=books.sessions,
         busy_seconds=books.busy,
         booked_seconds=books.booked,
-        wasted_seconds=books.busy - books.booked,
+        wasted_seconds=books.wasted,
+        divided_seconds=divided,
         calm_jobs=drains.calm_jobs,
         calm_seconds=drains.calm_seconds,
         storm_jobs=drains.storm_jobs,
         storm_seconds=drains.storm_seconds,
         storm_seconds_without_faults=drains.calm_seconds_of_all,
     )
+
+
+def close_books(engine: Engine) -> float:
+    """End every session and close its books, as the reaper does a minute later; returns the seconds it divided."""
+    with engine.begin() as connection:
+        unbooked = float(connection.execute(BOOKS).one().unbooked)
+        connection.execute(statement("reap_sessions"), {"silence_seconds": -HOUR})
+        connection.execute(statement("reap_books"))
+    return unbooked
 
 
 class FencedResults:

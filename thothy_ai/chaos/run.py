@@ -18,8 +18,8 @@ from typing import Any
 from sqlalchemy import text
 
 from thothy_ai.chaos.faults import Faults
-from thothy_ai.chaos.invariants import WATCH, Violation, violations
-from thothy_ai.chaos.ledger import Drains, FencedResults, Ledger, read_ledger
+from thothy_ai.chaos.invariants import OVERBOOKED, WATCH, Violation, violations
+from thothy_ai.chaos.ledger import Drains, FencedResults, Ledger, close_books, read_ledger
 from thothy_ai.chaos.options import NULL_LATENCY, ChaosOptions
 from thothy_ai.chaos.plan import Fault, FaultKind, draw_plan
 from thothy_ai.chaos.rig import Rig
@@ -54,6 +54,11 @@ class Report:
     faults: tuple[Injected, ...]
     violations: tuple[Violation, ...]
     logs: Path | None
+
+    @property
+    def not_injected(self) -> int:
+        """Faults that were asked for and did not come: the run gave up before."""
+        return self.options.faults - len(self.faults)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -141,7 +146,7 @@ class _Run:
         return self._workload.ended() == self._options.jobs and self._workload.open() == 0
 
     def _settle(self) -> None:
-        """Undo what lasts; then the engine's last counters are to be written."""
+        """Undo what lasts; then the engine's last counters are to be written, and what it knows of lost attempts."""
         self._faults.undo_all()
         end = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < end:
@@ -153,11 +158,17 @@ class _Run:
 
     def _report(self, calm_seconds: float, storm_seconds: float) -> Report:
         options, engine = self._options, self._workload.engine
+        overbooked = violations(engine, options.jobs, self._answer_seconds, (OVERBOOKED,))
+        divided = close_books(engine)
         drains = Drains(options.calm_jobs, calm_seconds, options.jobs - options.calm_jobs, storm_seconds)
-        ledger = read_ledger(engine, options.jobs, self._faults.lost_messages, self._fenced.total, drains)
-        broken = tuple(violations(engine, options.jobs, 0.0 if options.model else NULL_LATENCY))
+        ledger = read_ledger(engine, options.jobs, self._faults.lost_messages, self._fenced.total, divided, drains)
+        broken = (*overbooked, *violations(engine, options.jobs, self._answer_seconds))
         logs = self._rig.home / "logs" if broken else None
         return Report(options, ledger, tuple(self._injected), broken, logs)
+
+    @property
+    def _answer_seconds(self) -> float:
+        return 0.0 if self._options.model else NULL_LATENCY
 
     def _late(self) -> bool:
         return time.monotonic() > self._gives_up_at

@@ -65,6 +65,7 @@ def _lines(unit: str) -> list[Line]:
         ("of those cached", lambda f: _percent(f.prefix_hit_rate)),
         ("output tokens", lambda f: f"{f.output_tokens:,}"),
         (f"busy {seconds}", lambda f: f"{f.busy_seconds:,.1f}"),
+        ("of those wasted", lambda f: f"{f.wasted_seconds:,.1f}"),
     ]
 
 

@@ -33,7 +33,7 @@ from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.ledger import Ledger
 from thothy_ai.worker.outcomes import NOTHING, Finish, Retry, Usage
 from thothy_ai.worker.residency import Residency
-from thothy_ai.worker.suspects import LONE_DEATHS, until_alone
+from thothy_ai.worker.suspects import LONE_DEATHS, alone_within
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.client import EngineClient, Generation
@@ -77,6 +77,7 @@ class Attempts:
 
     async def run(self, claim: Claim) -> Finish:
         """How this attempt ended. Raises `StoppedError` when its task is cancelled."""
+        patience = self._settings.lease_seconds
         try:
             prepared = prepare(claim)
         except UnknownKindError as error:
@@ -84,8 +85,8 @@ class Attempts:
         except (ValidationError, InvalidRequestError) as error:
             return outcomes.hopeless(claim, "invalid_job", _first_line(error))
         try:
-            if claim.engine_deaths >= LONE_DEATHS:
-                await until_alone(self._ledger, claim)
+            if claim.engine_deaths >= LONE_DEATHS and not await alone_within(patience, self._ledger, claim):
+                return replace(outcomes.released(claim, "not_alone"), delay_seconds=patience)
             return await self._generate(claim, prepared)
         except asyncio.CancelledError:
             raise StoppedError(NOTHING) from None
@@ -95,14 +96,14 @@ class Attempts:
         return outcomes.failed(claim, reason, detail, self._retry, random.random(), usage)  # noqa: S311 - jitter
 
     async def _generate(self, claim: Claim, prepared: Prepared) -> Finish:
+        session_id = self._residency.session_id
         try:
-            generation = await self._client.submit(prepared.generation)
+            generation = await self._submit(prepared.generation)
         except EngineLostError:
             self._residency.doubt()
             return outcomes.released(claim, "engine_away")
         except EngineError as error:
             return self._refused(claim, error)
-        session_id = self._residency.session_id
         try:
             result = await self._result(generation)
             crash_point("after_engine")
@@ -115,6 +116,11 @@ class Attempts:
         if result.finish_reason is FinishReason.ABORTED:
             return outcomes.released(claim, "engine_aborted", usage=usage)
         return replace(await self._judged(claim, prepared, result, usage), answered_at=answered_at)
+
+    async def _submit(self, request: GenerationRequest) -> Generation:
+        if not self._residency.is_ready:
+            raise EngineLostError("it was lost since the claim: what is there now may be another one")
+        return await self._client.submit(request)
 
     async def _lost(self, claim: Claim, error: EngineError, usage: Usage) -> Finish:
         """Its engine was stopped or died under it, or only the connection to it broke."""

@@ -37,6 +37,7 @@ class Residency:
 
     def __init__(self, client: EngineClient, ledger: Ledger, arrears: Arrears, interval_seconds: float) -> None:
         self._client = client
+        client.on_lost = self.doubt  # behind a new connection there may be a new engine: nothing goes there unlooked
         self._ledger = ledger
         self._arrears = arrears
         self._interval_seconds = interval_seconds
@@ -83,6 +84,7 @@ class Residency:
     async def run(self) -> None:
         """Look at the engine until cancelled: every interval while it answers, with backoff while it does not."""
         while True:
+            self._doubted.clear()  # before the look: a doubt that comes up while it is recorded asks for another
             try:
                 info, stats = await self._look()
             except (EngineError, EngineAwayError, OSError, TimeoutError) as error:
@@ -90,7 +92,6 @@ class Residency:
             else:
                 pause = self._here(info)
                 await self._record(info, stats)
-            self._doubted.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._doubted.wait(), pause)
 

@@ -108,7 +108,7 @@ class Foreman:
         heart = Heart(self._settings, ledger, residency, self._arrears, self._flights, intake.held)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(intake.run())
+                intake.start(group)
                 others = [
                     group.create_task(self._finish_forever(ledger)),
                     group.create_task(heart.run()),
@@ -206,12 +206,12 @@ class Foreman:
         await self._until_empty(seconds)
         for flight in self._flights:
             flight.stop(Fate.RELEASED)
-        self._hurry = False
-        await self._until_empty(LAST_WORDS_SECONDS)
+        await self._until_empty(LAST_WORDS_SECONDS, last_words=True)
 
-    async def _until_empty(self, seconds: float) -> None:
+    async def _until_empty(self, seconds: float, *, last_words: bool = False) -> None:
+        """Wait for all flights. Last words are not hurried: what is not written waits for a lease, and is a failure."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._flights and not self._hurry:
+                while self._flights and (last_words or not self._hurry):
                     self._changed.clear()
                     await self._changed.wait()

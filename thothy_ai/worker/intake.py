@@ -43,10 +43,9 @@ class Intake:
         self._lock = asyncio.Lock()  # a claim is not to be cut off between its commit and its answer
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def run(self) -> None:
-        """Claim until `stop`."""
-        async with asyncio.TaskGroup() as group:
-            self._tasks = [group.create_task(self._claim_fresh()), group.create_task(self._claim_suspects())]
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Claim until `stop`, which may follow at once: it finds the tasks."""
+        self._tasks = [group.create_task(self._claim_fresh()), group.create_task(self._claim_suspects())]
 
     async def stop(self) -> None:
         """Claim nothing more; what waits in line here is queued again."""

@@ -82,6 +82,9 @@ class EnginePool(BasePool):
         self._threads = ThreadPoolExecutor(ORDINARY_THREADS, thread_name_prefix="task")
         self._foreman: Foreman = self.app.make_foreman(on_done=self._jobs_done, on_death=self._foreman_died)
         self._foreman.start()
+        self._stop_signals = 0
+        self._stopping = False
+        self._count_signals()
 
     def register_with_event_loop(self, loop: Hub) -> None:
         """Learn the hub through which completions come back."""
@@ -107,6 +110,9 @@ class EnginePool(BasePool):
         Whoever sends another signal meanwhile is in a hurry: what runs is released at once.
         """
         self._foreman.drain(0.0 if celery_state.should_terminate else self.app.settings.drain_deadline_seconds)
+        self._stopping = True
+        if self._stop_signals > 1:
+            self._foreman.drain(0.0)
         with _signals(lambda: self._foreman.drain(0.0)):
             while not self._foreman.join(PUMP_SECONDS):
                 self._pump()
@@ -116,6 +122,22 @@ class EnginePool(BasePool):
     def on_terminate(self) -> None:
         """Release what runs at once."""
         self.on_stop()
+
+    def _count_signals(self) -> None:
+        """Keep Celery's handlers for the first signal only: a second one before `on_stop` would be lost on them."""
+        if threading.current_thread() is threading.main_thread():
+            for number in STOPPING:
+                signal.signal(number, self._counting(signal.getsignal(number)))
+
+    def _counting(self, first: Any) -> Callable[[int, Any], None]:
+        def on_signal(number: int, frame: Any) -> None:
+            self._stop_signals += 1
+            if self._stopping:
+                self._foreman.drain(0.0)
+            elif self._stop_signals == 1 and callable(first):
+                first(number, frame)
+
+        return on_signal
 
     def _hand_over(self, request: dict[str, Any], handle: Handle) -> None:
         try:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 from echo_kind import Echo
-from fake_engine import FakeClient
+from fake_engine import FakeClient, FakeGeneration
 from prometheus_client import REGISTRY
-from queue_bench import Queue, crew, eventually
+from queue_bench import Crew, Queue, crew, eventually
 
+from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.worker import heart
 from thothy_ai.worker.hints import Hint
 
@@ -271,3 +274,43 @@ def test_a_cancelled_job_has_no_reason_of_an_earlier_attempt(queue: Queue) -> No
     assert queue.producer.cancel(job_id)
     job = queue.job(job_id)
     assert (job.state, job.reason, job.detail) == ("cancelled", None, None)
+
+
+class SlowToAbort(FakeClient):
+    """Its generations take their time to stop. `aborting` says that one was told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborting = threading.Event()
+
+    async def submit(self, request: GenerationRequest) -> FakeGeneration:
+        await super().submit(request)
+        return SlowGeneration(request, self)
+
+
+class SlowGeneration(FakeGeneration):
+    async def abort(self) -> None:
+        self._client.aborting.set()
+        await asyncio.sleep(0.5)
+        await super().abort()
+
+
+def test_a_hurry_in_the_last_words_does_not_cut_them_off(queue: Queue) -> None:
+    client = SlowToAbort()
+    with crew(queue, client) as team:
+        [job_id] = team.work("hang on")
+        eventually(lambda: client.submitted)
+        team.foreman.drain(0)
+        assert client.aborting.wait(10)
+        team.foreman.drain(0)
+        assert team.foreman.join(15)
+    assert (queue.job(job_id).state, queue.job(job_id).failures) == ("queued", 0)
+    assert queue.outcomes(job_id) == ["released"]
+
+
+def test_a_drain_in_the_first_instant_ends_the_foreman(queue: Queue) -> None:
+    team = Crew(queue, FakeClient(), queue.settings)
+    team.foreman._loop.call_soon(team.foreman._begin_drain, 0.0)  # sooner than any other thread could
+    team.foreman.start()
+    assert team.foreman.join(10)
+    assert not team.died.is_set()

@@ -44,6 +44,20 @@ def share(queue: Queue, *teams: object) -> None:
         teams[number % len(teams)].foreman.hand_over(hint)
 
 
+def test_a_neighbour_that_hangs_does_not_let_a_lone_suspect_stop_the_queue(queue: Queue) -> None:
+    with crew(queue, lease_seconds=1.5, heartbeat_seconds=0.3) as team:
+        [hung] = team.work("hang on")
+        eventually(lambda: queue.job(hung).state == "running")
+        [lone] = queue.enqueue("ok alone")
+        queue.rows("UPDATE job SET engine_deaths = 2 WHERE id = :id", id=lone)
+        team.hand_over()
+        eventually(lambda: queue.job(lone).state == "running")
+        [barred] = team.work("ok barred")
+        eventually(lambda: queue.job(barred).state == "succeeded")
+        assert queue.job(hung).state == "running"
+        assert queue.rows("SELECT reason, failures FROM job WHERE id = :id", id=lone) == [("not_alone", 0)]
+
+
 def test_a_lost_connection_to_a_living_engine_is_no_death(queue: Queue) -> None:
     client = Reconnecting()
     with crew(queue, client) as team:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -26,8 +25,7 @@ def test_a_second_sigterm_hurries(queue: Queue, crowd: Crowd) -> None:
     worker = crowd.worker(drain_deadline_seconds=100)
     eventually(lambda: queue.job(slow).state == "running")
     worker.terminate()
-    with pytest.raises(subprocess.TimeoutExpired):
-        worker.wait(1)
+    eventually(lambda: "Warm shutdown" in crowd.log.read_text())  # Celery has the first; the pool may not know yet
     assert queue.job(slow).state == "running"
     worker.terminate()
     assert worker.wait(10) == 0

@@ -39,7 +39,7 @@ def prune(engine: Engine, before: datetime) -> list[Month]:
     """Delete the months whose jobs all ended before that moment; returns those. Their idempotency keys become free.
 
     A month with a job that ran again meanwhile keeps its partitions: the other jobs are gone, their history goes with
-    it later. An interrupted one is finished by the next call. Raises `DatabaseError` when a table is locked for over 5 s.
+    it later. An interrupted one is finished by the next call. Raises `DatabaseError` when a table stays locked for 5 s.
     """
     over = [month for month in months(engine, before) if not month.kept]
     for month in over:

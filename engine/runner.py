@@ -107,6 +107,7 @@ class Runner:
 
         What would be compiled, or would not fit, in the midst of service is so before the first request.
         """
+        tokens = min(tokens, self._max_rows * self._longest)
         parts = [min(self._longest, tokens - begin) for begin in range(0, tokens, self._longest)]
         plan = StepPlan(tuple(_nobody(self._rows.padding, count) for count in parts), ())
         hidden = self._hidden(plan)

@@ -34,10 +34,11 @@ def test_greedy_tokens_equal_transformers(
     assert (stats.cached_tokens > 0) == prefix_cache
 
 
-def test_a_warmed_up_engine_is_as_a_cold_one(oracle: Oracle) -> None:
+@pytest.mark.parametrize("tokens", [1, 60, 150, 100_000])  # more than rows and contexts can hold
+def test_a_warmed_up_engine_is_as_a_cold_one(oracle: Oracle, tokens: int) -> None:
     def warmed(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
         core = build_core(loaded, options, on_events)
-        core._runner.warm_up(150)
+        core._runner.warm_up(tokens)
         return core
 
     oracle.check(options(preempted=True, chunked=False, overlap=True, prefix_cache=True), build=warmed)

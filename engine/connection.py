@@ -61,6 +61,11 @@ class Connection:
         self._wake = asyncio.Event()
 
     @property
+    def in_flight(self) -> int:
+        """Requests without a result."""
+        return len(self._open)
+
+    @property
     def settled(self) -> bool:
         """Nothing is in flight and nothing waits to be sent, or nobody is left to send it to."""
         return self._left or (not self._open and not self._outbox)

@@ -23,6 +23,7 @@ from thothy_ai.engine.errors import EngineError, InvalidRequestError
 from thothy_ai.engine.null import NullEngine
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.server import EngineServer
+from thothy_ai.engine.watchdog import stalled
 
 if TYPE_CHECKING:
     from thothy_ai.engine.core import EngineCore
@@ -86,8 +87,7 @@ async def _serve(engine: Engine, options: EngineOptions) -> int:
     await server.start()
     ending = _Ending()
     ending.watch_signals()
-    if engine.core is not None:
-        ending.watch_core(engine.core)
+    watching = asyncio.create_task(_watch(engine, server, ending, options.stall_seconds))
     try:
         with _metrics(engine.backend, options):
             sys.stdout.write(_ready_line(engine.backend, server.url))
@@ -96,8 +96,19 @@ async def _serve(engine: Engine, options: EngineOptions) -> int:
             await _drain(engine.backend, server, ending, options.drain_seconds)
             await _shut_down(engine.backend, server, ending)
     finally:
+        watching.cancel()
         await server.close()
     return _verdict(engine.core, ending)
+
+
+async def _watch(engine: Engine, server: EngineServer, ending: _Ending, seconds: float) -> None:
+    """End with the core, or when it stands still; a null engine has none."""
+    if engine.core is None:
+        return
+    ending.watch_core(engine.core)
+    await stalled(lambda: engine.backend.stats().steps, lambda: server.in_flight, seconds)
+    log.critical("no step has ended for %g s, with %d requests in flight", seconds, server.in_flight)
+    ending.hurry()
 
 
 def _verdict(core: EngineCore | None, ending: _Ending) -> int:
@@ -134,8 +145,13 @@ class _Ending:
         (self.hurried if self.asked.is_set() else self.asked).set()
 
     def _core_has_ended(self) -> None:
-        for event in (self.core_ended, self.asked, self.hurried):
-            event.set()
+        self.core_ended.set()
+        self.hurry()
+
+    def hurry(self) -> None:
+        """End now, whatever is in flight."""
+        self.asked.set()
+        self.hurried.set()
 
 
 async def _drain(backend: Backend, server: EngineServer, ending: _Ending, seconds: float) -> None:

@@ -13,7 +13,8 @@ class EngineOptions:
     `device`: "auto", "cpu", "cuda", "cuda:1". `dtype`: "auto" (bfloat16 on a GPU, float32 on a CPU) or a torch name.
     `kv_tokens` sizes the KV pool exactly; None takes what `memory_utilization` of a GPU leaves, or a default on a CPU.
     `block_size`, `max_rows`, `token_budget`, `overlap`, `graphs` None: chosen for the device. `threads` None: torch's
-    own choice. `weights`, `kv_dtype`: "auto" (as `dtype`) or "fp8".
+    own choice. `weights`, `kv_dtype`: "auto" (as `dtype`) or "fp8". `stall_seconds`: an engine that has requests and
+    ends no step for so long is taken for broken.
     """
 
     url: str
@@ -36,5 +37,6 @@ class EngineOptions:
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 0
     drain_seconds: float = 30.0
+    stall_seconds: float = 300.0
     null: bool = False
     null_latency: float = 0.0

@@ -39,6 +39,11 @@ class EngineServer:
         """Where it listens; the real port, once started."""
         return str(self._address)
 
+    @property
+    def in_flight(self) -> int:
+        """Requests of all clients without a result."""
+        return sum(connection.in_flight for connection in self._connections)
+
     async def start(self) -> None:
         """Listen; InvalidRequestError if the address is taken or can't be had."""
         try:

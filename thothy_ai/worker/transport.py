@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from kombu.transport import redis
+from kombu.transport import redis, virtual
 from redis.exceptions import ResponseError
 
 from thothy_ai.metrics import worker as metrics
@@ -34,9 +34,18 @@ class Channel(redis.Channel):
         return read
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-        """Acknowledge. What came over a channel that is closed was given back and comes again; then it is stale."""
-        if self.connection is not None and self.connection.client is not None:  # kombu fails on one without an address
+        """Acknowledge. What came over a channel that is closed was given back and comes again; then it is stale.
+
+        So does what Redis refuses to let go of. It must not keep its place among those in flight: with all places taken
+        the worker would ask for nothing more, and so never learn that Redis writes again.
+        """
+        if self.connection is None or self.connection.client is None:  # kombu fails on one without an address
+            return
+        try:
             super().basic_ack(delivery_tag, multiple)
+        except ResponseError as error:
+            logger.warning("an acknowledgement is refused: %s", error)
+            virtual.QoS.ack(self.qos, delivery_tag)
 
     def close(self) -> None:
         """Close, also when Redis refuses to take the unacknowledged back: it still has them, and gives them out later.

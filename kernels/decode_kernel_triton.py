@@ -10,8 +10,9 @@ import triton
 import triton.language as tl
 
 from thothy_ai.kernels.interpreter import INTERPRETED
+from thothy_ai.kernels.quantize import FP8_MAX
 
-_FP8_MAX = tl.constexpr(448.0)  # of float8_e4m3fn
+_FP8_MAX = tl.constexpr(FP8_MAX)
 _INTERPRETED = tl.constexpr(INTERPRETED)
 
 

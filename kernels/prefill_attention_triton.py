@@ -18,8 +18,9 @@ from torch import Tensor
 
 from thothy_ai.kernels.interpreter import INTERPRETED
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
+from thothy_ai.kernels.quantize import FP8_MAX
 
-_FP8_MAX = tl.constexpr(448.0)  # of float8_e4m3fn
+_FP8_MAX = tl.constexpr(FP8_MAX)
 _INTERPRETED = tl.constexpr(INTERPRETED)
 
 

@@ -17,10 +17,10 @@ from torch import Tensor
 from benchmarks.results import table, write_section
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.bundled import bundled_model_path
-from thothy_ai.engine.device import resolve_device
-from thothy_ai.engine.kv_cache import KVCache
-from thothy_ai.engine.loader import load_model
+from thothy_ai.engine.execution.device import resolve_device
 from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 from thothy_ai.kernels.quantize import FP8
 from thothy_ai.kernels.rows import StepFacts

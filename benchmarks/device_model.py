@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from thothy_ai.engine.scheduler import StepPlan
+from thothy_ai.engine.scheduling.scheduler import StepPlan
 
 MEMORY = 0.9 * 139.8 * 2**30  # of an H200
 WORKSPACE = 5 * 2**30

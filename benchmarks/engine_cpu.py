@@ -19,11 +19,11 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.build import build_core
-from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent
-from thothy_ai.engine.loader import LoadedModel, load_model
 from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 STATIC_BATCH = 16
 

@@ -22,8 +22,8 @@ from thothy_ai.engine.bench.draws import redraw
 from thothy_ai.engine.bench.workload import Job, Order, TokenDraw, read_workload
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.scheduler import Scheduler, StepPlan
-from thothy_ai.engine.sequence import Sequence as Running
+from thothy_ai.engine.scheduling.scheduler import Scheduler, StepPlan
+from thothy_ai.engine.scheduling.sequence import Sequence as Running
 
 WORKLOADS = Path(__file__).with_name("workloads")
 VOCAB = 1000  # the cost model knows the real one

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from thothy_ai.engine.address import parse_address
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest, Orphans
 from thothy_ai.engine.backend import Backend, Output
 from thothy_ai.engine.errors import EngineLostError
-from thothy_ai.engine.generation import Generation, Generations
-from thothy_ai.engine.socket_client import SocketEngineClient
+from thothy_ai.engine.serving.address import parse_address
+from thothy_ai.engine.serving.generation import Generation, Generations
+from thothy_ai.engine.serving.socket_client import SocketEngineClient
 
 __all__ = ["EngineClient", "Generation", "LocalEngineClient", "SocketEngineClient", "connect"]
 

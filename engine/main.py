@@ -17,16 +17,16 @@ from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from thothy_ai.engine.address import parse_address
 from thothy_ai.engine.backend import Backend
 from thothy_ai.engine.errors import EngineError, InvalidRequestError
-from thothy_ai.engine.null import NullEngine
+from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.server import EngineServer
-from thothy_ai.engine.watchdog import stalled
+from thothy_ai.engine.process.watchdog import stalled
+from thothy_ai.engine.serving.address import parse_address
+from thothy_ai.engine.serving.server import EngineServer
 
 if TYPE_CHECKING:
-    from thothy_ai.engine.core import EngineCore
+    from thothy_ai.engine.core.loop import EngineCore
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def _load(options: EngineOptions) -> Engine:
     if options.model is None:
         raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
     os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
-    from thothy_ai.engine.resident import load_engine  # noqa: PLC0415  brings torch along; a null engine has none
+    from thothy_ai.engine.process.resident import load_engine  # noqa: PLC0415  brings torch along; a null engine has none
 
     frontend, core = load_engine(options.model, options)
     return Engine(frontend, core)
@@ -188,7 +188,7 @@ def _metrics(backend: Backend, options: EngineOptions) -> Iterator[None]:
         return
     from prometheus_client import start_http_server  # noqa: PLC0415  an engine without metrics does not need it
 
-    from thothy_ai.engine.metrics import registry_of  # noqa: PLC0415  as above
+    from thothy_ai.engine.process.metrics import registry_of  # noqa: PLC0415  as above
 
     where = f"{options.metrics_host}:{options.metrics_port}"
     try:

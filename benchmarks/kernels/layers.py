@@ -11,7 +11,7 @@ import torch
 import triton.testing
 from torch import Tensor
 
-from thothy_ai.engine.linear import Fp8Format, linear
+from thothy_ai.engine.models.linear import Fp8Format, linear
 from thothy_ai.kernels.operations_triton import TritonOperations
 from thothy_ai.kernels.paged import LayerCache
 from thothy_ai.kernels.quantize import FP8

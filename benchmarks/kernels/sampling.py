@@ -15,7 +15,7 @@ import triton.testing
 from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.sampler import Sampler
+from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.kernels import sampling
 from thothy_ai.kernels.sampling import Step, Work
 from thothy_ai.kernels.sampling_triton import Tile, TritonChooser

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from thothy_ai.engine.bench.drain import Drained
 from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.device import resolve_kv_dtype
 from thothy_ai.engine.errors import EngineError
-from thothy_ai.engine.kv_cache import KVCache
+from thothy_ai.engine.execution.device import resolve_kv_dtype
 from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.kernels.operations import ReferenceOperations

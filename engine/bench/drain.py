@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 from thothy_ai.engine.api import EngineStats, SamplingParams
 from thothy_ai.engine.bench.workload import Job, TokenDraw
-from thothy_ai.engine.build import build_core
-from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, TokenEvent
 from thothy_ai.engine.errors import EngineError
-from thothy_ai.engine.loader import LoadedModel
 from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import LoadedModel
 
 
 class DrainFailedError(EngineError):

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.bench.shapes import write_config
-from thothy_ai.engine.device import resolve_device, resolve_dtype, use_device
 from thothy_ai.engine.errors import OutOfMemoryError
-from thothy_ai.engine.loader import LoadedModel, load_model
-from thothy_ai.engine.model_config import ModelConfig
+from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, use_device
+from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 
 class RandomWeights:

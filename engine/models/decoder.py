@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.engine.kv_cache import KVCache
-from thothy_ai.engine.linear import Activations, Linear
-from thothy_ai.engine.model_config import ModelConfig
+from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.linear import Activations, Linear
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import Attention, AttentionBatch, LayerCache
 from thothy_ai.kernels.rope import QKNorm, Rotary

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from thothy_ai.engine.device import refuse_fp8_without_hardware
 from thothy_ai.engine.errors import InvalidRequestError
-from thothy_ai.engine.linear import Fp8Format, LinearFormat, linear
+from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
 from thothy_ai.engine.models.decoder import LinearInputs
+from thothy_ai.engine.models.linear import Fp8Format, LinearFormat, linear
 from thothy_ai.kernels.operations import Operations
 
 

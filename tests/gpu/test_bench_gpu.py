@@ -10,8 +10,8 @@ from thothy_ai.engine.bench.check import check
 from thothy_ai.engine.bench.drain import Drain, Drained, as_requests
 from thothy_ai.engine.bench.models import bench_model
 from thothy_ai.engine.bench.workload import TokenDraw, sibling_jobs
-from thothy_ai.engine.loader import LoadedModel
 from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.weights.loader import LoadedModel
 
 pytestmark = pytest.mark.gpu
 OPTIONS = EngineOptions(url="", device="cuda", kv_tokens=8192, max_rows=24, max_context=2048)

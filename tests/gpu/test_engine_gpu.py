@@ -12,11 +12,11 @@ from tiny_models import tiny_model
 from transformers import AutoModelForCausalLM
 
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.build import build_core
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.errors import OutOfMemoryError
-from thothy_ai.engine.loader import LoadedModel, load_model
 from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda", 0)

@@ -13,13 +13,13 @@ import torch
 from oracle import ROOMY, Oracle, generate, options, tiny_oracle
 from tiny_models import FAMILIES, tiny_model
 
-from thothy_ai.engine.build import build_core
-from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.loader import LoadedModel, load_model
+from thothy_ai.engine.execution.runner import Runner, StepHandle
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.runner import Runner, StepHandle
-from thothy_ai.engine.scheduler import StepPlan
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.scheduling.scheduler import StepPlan
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 pytestmark = pytest.mark.gpu
 AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")

@@ -18,9 +18,9 @@ import sys
 from pathlib import Path
 import torch
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.build import build_core
+from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.core_api import CoreRequest, FinishedEvent
-from thothy_ai.engine.loader import load_model
+from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.engine.options import EngineOptions
 
 loaded = load_model(Path(sys.argv[1]), device=torch.device("cuda", 0), dtype=torch.bfloat16)

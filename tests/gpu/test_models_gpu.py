@@ -11,7 +11,7 @@ from paged_run import PagedRun
 from tiny_models import FAMILIES, tiny_model
 from transformers import AutoModelForCausalLM
 
-from thothy_ai.engine.loader import load_model
+from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.attention import paged_attention
 
 pytestmark = pytest.mark.gpu

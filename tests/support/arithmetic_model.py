@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.accounting import StepCost
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core.accounting import StepCost
+from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.memory import MemoryGauge
-from thothy_ai.engine.runner import Runner
+from thothy_ai.engine.execution.memory import MemoryGauge
+from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.kernels.attention import ReferenceAttention
 from thothy_ai.kernels.operations import ReferenceOperations
 from thothy_ai.kernels.paged import AttentionBatch

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, TokenEvent
 
 PATIENCE = 60

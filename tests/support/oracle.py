@@ -12,11 +12,11 @@ from tiny_models import tiny_model
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams
-from thothy_ai.engine.build import build_core
-from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.loader import LoadedModel, load_model
 from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 Tokens = tuple[int, ...]
 ROOMY = EngineOptions(url="", block_size=4, kv_tokens=1024, token_budget=512, max_context=60, max_rows=8)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.backend import Backend
 from thothy_ai.engine.client import connect
-from thothy_ai.engine.server import EngineServer
+from thothy_ai.engine.serving.server import EngineServer
 
 
 @contextmanager

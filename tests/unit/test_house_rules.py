@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,15 @@ def test_imports_point_one_way(folder: str, allowed: list[str]) -> None:
         for name in imports(path):
             if within(name, "thothy_ai") and name != "thothy_ai":
                 assert any(within(name, package) or within(package, name) for package in allowed), f"{path}: {name}"
+
+
+def test_the_engine_s_folders_import_in_no_circle() -> None:
+    needs: dict[str, set[str]] = {}
+    for path in files("engine"):
+        part = path.relative_to(ROOT / "engine").parts[0].removesuffix(".py")
+        named = {name.split(".")[2] for name in imports(path) if name.startswith("thothy_ai.engine.")}
+        needs.setdefault(part, set()).update(named - {part})
+    assert {"core", "execution", "scheduling", "serving"} <= set(TopologicalSorter(needs).static_order())
 
 
 def test_the_service_uses_the_engine_through_its_doors_only() -> None:

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, ContinuousBatchingCon
 from thothy_ai.engine.bench.drain import DrainFailedError
 from thothy_ai.engine.bench.peers import Peer
 from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.device import resolve_device, resolve_dtype
+from thothy_ai.engine.execution.device import resolve_device, resolve_dtype
 from thothy_ai.engine.options import EngineOptions
 
 _NEVER = -1  # no token has this id

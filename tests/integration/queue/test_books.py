@@ -14,7 +14,7 @@ from served_engine import served, vanish
 
 from thothy_ai.engine.api import EngineInfo, EngineStats, Orphan, Orphans
 from thothy_ai.engine.client import connect
-from thothy_ai.engine.null import NullEngine
+from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.worker import arrears
 from thothy_ai.worker.arrears import Arrears
 from thothy_ai.worker.hints import Hint

@@ -14,8 +14,8 @@ from thothy_ai.engine.bench.figures import PeerResult, drain_figures, peer_figur
 from thothy_ai.engine.bench.models import bench_model
 from thothy_ai.engine.bench.workload import TokenDraw, template_jobs
 from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.loader import LoadedModel
 from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.weights.loader import LoadedModel
 
 JOBS = template_jobs([["hook", 40, 5 + 3 * index, 6 + index % 4] for index in range(12)])
 OPTIONS = EngineOptions(url="", device="cpu", dtype="float32", kv_tokens=2048, token_budget=64)

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from thothy_ai.engine.blocks import DUMMY_BLOCK, BlockPool, NoFreeBlocksError, Prefix
+from thothy_ai.engine.scheduling.blocks import DUMMY_BLOCK, BlockPool, NoFreeBlocksError, Prefix
 
 SIZE = 2
 TOTAL = 7

@@ -10,12 +10,12 @@ import torch
 from oracle import ROOMY
 from tiny_models import tiny_model
 
-from thothy_ai.engine.build import build_core
-from thothy_ai.engine.device import resolve_device, resolve_dtype, resolve_kv_dtype
 from thothy_ai.engine.errors import InvalidRequestError, OutOfMemoryError
-from thothy_ai.engine.kv_cache import KVCache
-from thothy_ai.engine.loader import LoadedModel, load_model
+from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, resolve_kv_dtype
+from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.formats import weight_format
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")
 

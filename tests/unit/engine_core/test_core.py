@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core import StepFailedError
+from thothy_ai.engine.core.loop import StepFailedError
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.errors import (
     EngineDrainingError,
@@ -22,7 +22,7 @@ from thothy_ai.engine.errors import (
     InvalidRequestError,
     PromptTooLongError,
 )
-from thothy_ai.engine.runner import StepHandle
+from thothy_ai.engine.execution.runner import StepHandle
 
 SMALL = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=16, max_context=64)
 

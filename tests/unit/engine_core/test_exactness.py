@@ -9,11 +9,11 @@ import torch
 from oracle import Oracle, options, tiny_oracle
 from tiny_models import FAMILIES
 
-from thothy_ai.engine.build import build_core
-from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.loader import LoadedModel
 from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import LoadedModel
 
 AXES = ("preempted", "chunked", "overlap", "prefix_cache")
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.prefix_groups import PrefixGroups
-from thothy_ai.engine.sequence import Sequence
+from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
+from thothy_ai.engine.scheduling.sequence import Sequence
 
 PAGE = 128  # a single block is worth sharing
 ROWS = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.scheduler import Scheduler
-from thothy_ai.engine.sequence import Sequence
+from thothy_ai.engine.scheduling.scheduler import Scheduler
+from thothy_ai.engine.scheduling.sequence import Sequence
 
 CONFIG = EngineConfig(block_size=2, num_blocks=31, max_rows=9, token_budget=64, max_context=60)
 

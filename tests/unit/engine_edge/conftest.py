@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from thothy_ai.engine.token_bytes import TokenBytes, token_bytes
+from thothy_ai.engine.text.token_bytes import TokenBytes, token_bytes
 
 TEXTS = (
     'The kettle sings while the garden waits for rain; numbers 12, 34 and 567 stay. {"title":"one","points":["two"]}',

@@ -32,9 +32,9 @@ from thothy_ai.engine.errors import (
     InvalidRequestError,
     ProtocolError,
 )
-from thothy_ai.engine.null import NullEngine
-from thothy_ai.engine.protocol import Abort, Fault, FrameBuffer, Hello, Submit, decode, encode
-from thothy_ai.engine.server import EngineServer
+from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.engine.serving.protocol import Abort, Fault, FrameBuffer, Hello, Submit, decode, encode
+from thothy_ai.engine.serving.server import EngineServer
 
 PATIENCE = 30
 

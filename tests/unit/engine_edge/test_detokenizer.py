@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from thothy_ai.engine.detokenizer import Detokenizer, StopStrings
 from thothy_ai.engine.errors import UnsupportedModelError
-from thothy_ai.engine.token_bytes import TokenBytes, token_bytes
+from thothy_ai.engine.text.detokenizer import Detokenizer, StopStrings
+from thothy_ai.engine.text.token_bytes import TokenBytes, token_bytes
 
 BYTES = TokenBytes(tuple(bytes([value]) for value in range(256)), drops_first_space=False)
 ALPHABET = "abé你🙂 "

@@ -13,13 +13,13 @@ from transformers import PreTrainedTokenizerFast
 from thothy_ai.engine.api import FinishReason, GenerationRequest, SamplingParams
 from thothy_ai.engine.client import LocalEngineClient
 from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.errors import EngineDrainingError, EngineStoppedError, InvalidRequestError, PromptTooLongError
-from thothy_ai.engine.frontend import Frontend, TextTools
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.prompts import PromptEncoder
-from thothy_ai.engine.token_bytes import TokenBytes
+from thothy_ai.engine.text.frontend import Frontend, TextTools
+from thothy_ai.engine.text.prompts import PromptEncoder
+from thothy_ai.engine.text.token_bytes import TokenBytes
 
 PATIENCE = 60
 LETTERS = TokenBytes(tuple(chr(0x41 + token).encode() for token in range(VOCAB)), drops_first_space=False)

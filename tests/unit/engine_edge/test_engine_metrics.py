@@ -6,7 +6,7 @@ from prometheus_client import generate_latest
 
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.backend import Sink
-from thothy_ai.engine.metrics import registry_of
+from thothy_ai.engine.process.metrics import registry_of
 
 STATS = EngineStats(
     running=2,

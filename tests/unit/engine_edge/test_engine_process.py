@@ -166,7 +166,7 @@ def test_a_failed_step_ends_the_process_and_names_its_members(url: str) -> None:
     """The core is a stand-in that fails when its standard input closes; the process around it is the real one."""
     code = f"""
 from thothy_ai.engine import main
-from thothy_ai.engine.null import NullEngine
+from thothy_ai.engine.null.backend import NullEngine
 class Core:
     failure = None
     def join(self):

@@ -30,10 +30,10 @@ from thothy_ai.engine.errors import (
     InvalidRequestError,
     PromptTooLongError,
 )
-from thothy_ai.engine.frontend import Frontend, TextTools
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.prompts import PromptEncoder
-from thothy_ai.engine.token_bytes import TokenBytes
+from thothy_ai.engine.text.frontend import Frontend, TextTools
+from thothy_ai.engine.text.prompts import PromptEncoder
+from thothy_ai.engine.text.token_bytes import TokenBytes
 
 PATIENCE = 30
 

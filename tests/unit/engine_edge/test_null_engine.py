@@ -15,8 +15,8 @@ from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, Generat
 from thothy_ai.engine.backend import Failure, Output
 from thothy_ai.engine.errors import EngineDrainingError, EngineStoppedError, GrammarError, InvalidRequestError
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.instances import instance_text
-from thothy_ai.engine.null import NullEngine
+from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.engine.null.instances import instance_text
 
 PATIENCE = 30
 SCHEMAS: list[dict[str, Any]] = [
@@ -140,7 +140,7 @@ def test_a_latency_is_waited_for() -> None:
     engine.stop()
 
 
-@pytest.mark.parametrize("module", ["null", "client", "server", "main"])
+@pytest.mark.parametrize("module", ["null.backend", "client", "serving.server", "main"])
 def test_it_imports_without_torch(module: str) -> None:
     code = f"import sys, thothy_ai.engine.{module}; print([m for m in ('torch', 'transformers') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

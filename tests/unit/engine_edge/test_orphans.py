@@ -10,10 +10,10 @@ import pytest
 from thothy_ai.engine.api import GenerationRequest, Orphan, Orphans
 from thothy_ai.engine.client import LocalEngineClient, connect
 from thothy_ai.engine.errors import ProtocolError
-from thothy_ai.engine.null import NullEngine
-from thothy_ai.engine.orphans import MOST_AT_ONCE, OrphanCosts
-from thothy_ai.engine.server import EngineServer
-from thothy_ai.engine.wire import orphans_fields, read_orphans
+from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.engine.serving.orphans import MOST_AT_ONCE, OrphanCosts
+from thothy_ai.engine.serving.server import EngineServer
+from thothy_ai.engine.serving.wire import orphans_fields, read_orphans
 
 PATIENCE = 30
 

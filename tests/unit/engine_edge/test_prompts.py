@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerFast
 
 from thothy_ai.engine.api import GenerationRequest, Message
 from thothy_ai.engine.errors import InvalidRequestError
-from thothy_ai.engine.prompts import PromptEncoder
+from thothy_ai.engine.text.prompts import PromptEncoder
 
 END, START, STOP = 0, 1, 2
 

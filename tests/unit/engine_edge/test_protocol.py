@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thothy_ai.engine.address import TcpAddress, UnixAddress, parse_address
 from thothy_ai.engine.api import (
     Delta,
     EngineInfo,
@@ -26,7 +25,8 @@ from thothy_ai.engine.errors import (
     PromptTooLongError,
     ProtocolError,
 )
-from thothy_ai.engine.protocol import (
+from thothy_ai.engine.serving.address import TcpAddress, UnixAddress, parse_address
+from thothy_ai.engine.serving.protocol import (
     MAX_FRAME,
     Abort,
     Answer,
@@ -41,7 +41,7 @@ from thothy_ai.engine.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.wire import fields_of, read_fields, read_request, request_fields
+from thothy_ai.engine.serving.wire import fields_of, read_fields, read_request, request_fields
 
 RESULT = GenerationResult("a", "text 🙂", (1, 2, 3), FinishReason.LENGTH, 4, 2, 3, 0.25, 1)
 REQUEST = GenerationRequest(

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.sampler import Sampler
+from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.kernels import sampling
 
 VOCAB = 1000

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from thothy_ai.engine.watchdog import stalled
+from thothy_ai.engine.process.watchdog import stalled
 
 LIMIT = 0.2
 

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from thothy_ai.engine.bundled import bundled_model_path
 from thothy_ai.engine.errors import ModelLoadError
-from thothy_ai.engine.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")
 

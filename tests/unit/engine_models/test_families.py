@@ -14,9 +14,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.kv_cache import KVCache
-from thothy_ai.engine.loader import load_model
-from thothy_ai.engine.model_config import ModelConfig
+from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
 LLAMA3 = {

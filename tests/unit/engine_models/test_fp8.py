@@ -11,8 +11,8 @@ from tiny_models import FAMILIES, tiny_model
 from torch import Tensor
 
 from thothy_ai.engine.errors import InvalidRequestError
-from thothy_ai.engine.kv_cache import KVCache
-from thothy_ai.engine.loader import LoadedModel, load_model
+from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.quantize import FP8
 
 CPU = torch.device("cpu")

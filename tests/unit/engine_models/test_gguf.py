@@ -22,8 +22,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.loader import LoadedModel, load_model
 from thothy_ai.engine.weights.gguf import QUANTIZATIONS, GGUFFile
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")
 TOKENS = torch.randint(3, 131, (25,), generator=torch.Generator().manual_seed(3)).tolist()

@@ -14,8 +14,8 @@ from tiny_models import tiny_model
 from torch import Tensor
 
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.loader import load_model
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
+from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
 TOKENS = [5, 9, 77, 120, 3]

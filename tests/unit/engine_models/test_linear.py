@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.engine.linear import DenseLinear, Fp8Format, Fp8Linear, Linear, PackedLinear, linear
+from thothy_ai.engine.models.linear import DenseLinear, Fp8Format, Fp8Linear, Linear, PackedLinear, linear
 from thothy_ai.kernels.quantize import FP8, Quantized, dequantize, quantize_fp8
 
 TYPES = [torch.float32, torch.bfloat16]

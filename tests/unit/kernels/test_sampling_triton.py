@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.sampler import Sampler
+from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.kernels import philox, philox_triton, sampling
 from thothy_ai.kernels.sampling import FILTERED, UNFILTERED, Column, Step, Work
 from thothy_ai.kernels.sampling_filter_triton import survival_threshold

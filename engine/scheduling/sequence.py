@@ -6,9 +6,9 @@ import secrets
 from dataclasses import dataclass, field
 
 from thothy_ai.engine.api import FinishReason
-from thothy_ai.engine.blocks import Chain
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.scheduling.blocks import Chain
 
 NO_ROW = -1
 

@@ -13,16 +13,16 @@ from torch import Tensor
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.device import use_device
-from thothy_ai.engine.graphs import DecodeGraphs, graph_sizes
-from thothy_ai.engine.kv_cache import KVCache
+from thothy_ai.engine.execution.device import use_device
+from thothy_ai.engine.execution.graphs import DecodeGraphs, graph_sizes
+from thothy_ai.engine.execution.rows import Rows
+from thothy_ai.engine.execution.sampler import Sampler
+from thothy_ai.engine.execution.timing import CudaTimer, HostTimer, StepTimer
+from thothy_ai.engine.execution.transfers import Readback, send
 from thothy_ai.engine.models.decoder import Model
-from thothy_ai.engine.rows import Rows
-from thothy_ai.engine.sampler import Sampler
-from thothy_ai.engine.scheduler import Scheduled, StepPlan
-from thothy_ai.engine.sequence import Sequence
-from thothy_ai.engine.timing import CudaTimer, HostTimer, StepTimer
-from thothy_ai.engine.transfers import Readback, send
+from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.scheduling.scheduler import Scheduled, StepPlan
+from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.paged import Attention
 
 _USUAL = (  # what job kinds ask for; the last one leaves a row as it was

@@ -8,21 +8,21 @@ from dataclasses import replace
 
 import torch
 
-from thothy_ai.engine.accounting import StepCost
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core.accounting import StepCost
+from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.device import resolve_kv_dtype
 from thothy_ai.engine.errors import OutOfMemoryError
-from thothy_ai.engine.kv_cache import KVCache
-from thothy_ai.engine.loader import LoadedModel
-from thothy_ai.engine.memory import MemoryGauge, device_memory
-from thothy_ai.engine.model_config import ModelConfig
+from thothy_ai.engine.execution.device import resolve_kv_dtype
+from thothy_ai.engine.execution.memory import MemoryGauge, device_memory
+from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.execution.sampler import Sampler
+from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.runner import Runner
-from thothy_ai.engine.sampler import Sampler
+from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.paged import Attention, AttentionShape
 
 _CPU_KV_TOKENS = 16_384

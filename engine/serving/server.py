@@ -11,11 +11,11 @@ import socket
 import stat
 from pathlib import Path
 
-from thothy_ai.engine.address import Address, TcpAddress, UnixAddress, parse_address
 from thothy_ai.engine.backend import Backend
-from thothy_ai.engine.connection import Connection
 from thothy_ai.engine.errors import InvalidRequestError
-from thothy_ai.engine.orphans import OrphanCosts
+from thothy_ai.engine.serving.address import Address, TcpAddress, UnixAddress, parse_address
+from thothy_ai.engine.serving.connection import Connection
+from thothy_ai.engine.serving.orphans import OrphanCosts
 
 _OWNER_ONLY = 0o177  # the umask that leaves 0600
 _BACKLOG = 128

@@ -11,9 +11,9 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.scheduler import StepPlan
-from thothy_ai.engine.sequence import Sequence
-from thothy_ai.engine.transfers import send, send_into
+from thothy_ai.engine.execution.transfers import send, send_into
+from thothy_ai.engine.scheduling.scheduler import StepPlan
+from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.rows import StepFacts, StepTokens

@@ -17,11 +17,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from thothy_ai.engine.accounting import StepCost, divide
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason
 from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.core.accounting import StepCost, divide
+from thothy_ai.engine.core.counters import Counters
+from thothy_ai.engine.core.tokens import bitmask, take_forced, take_sample
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, TokenEvent
-from thothy_ai.engine.counters import Counters
 from thothy_ai.engine.errors import (
     EngineDrainingError,
     EngineError,
@@ -30,11 +31,10 @@ from thothy_ai.engine.errors import (
     InvalidRequestError,
     PromptTooLongError,
 )
-from thothy_ai.engine.memory import MemoryGauge
-from thothy_ai.engine.runner import Runner, StepHandle
-from thothy_ai.engine.scheduler import Scheduler, StepPlan
-from thothy_ai.engine.sequence import Sequence
-from thothy_ai.engine.tokens import bitmask, take_forced, take_sample
+from thothy_ai.engine.execution.memory import MemoryGauge
+from thothy_ai.engine.execution.runner import Runner, StepHandle
+from thothy_ai.engine.scheduling.scheduler import Scheduler, StepPlan
+from thothy_ai.engine.scheduling.sequence import Sequence
 
 log = logging.getLogger(__name__)
 

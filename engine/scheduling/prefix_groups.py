@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from thothy_ai.engine.sequence import Sequence
+from thothy_ai.engine.scheduling.sequence import Sequence
 
 _LEAST_TOKENS = 128  # what sharing less than this spares is not worth another work item
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.errors import EngineError
-from thothy_ai.engine.scheduler import Scheduled
-from thothy_ai.engine.sequence import Sequence
+from thothy_ai.engine.scheduling.scheduler import Scheduled
+from thothy_ai.engine.scheduling.sequence import Sequence
 
 if TYPE_CHECKING:
     from thothy_ai.engine.grammar import Grammar

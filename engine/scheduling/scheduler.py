@@ -13,12 +13,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from thothy_ai.engine.admission import LengthEstimator
 from thothy_ai.engine.api import FinishReason
-from thothy_ai.engine.blocks import BlockPool
 from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.prefix_groups import Group, PrefixGroups
-from thothy_ai.engine.sequence import NO_ROW, Sequence
+from thothy_ai.engine.scheduling.admission import LengthEstimator
+from thothy_ai.engine.scheduling.blocks import BlockPool
+from thothy_ai.engine.scheduling.prefix_groups import Group, PrefixGroups
+from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.core_api import FinishedEvent
-from thothy_ai.engine.detokenizer import Detokenizer, StopStrings
-from thothy_ai.engine.token_bytes import TokenBytes
+from thothy_ai.engine.text.detokenizer import Detokenizer, StopStrings
+from thothy_ai.engine.text.token_bytes import TokenBytes
 
 
 class Stream:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from thothy_ai.engine.errors import ModelLoadError
-from thothy_ai.engine.model_config import ModelConfig
+from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from thothy_ai.engine.model_config import ModelConfig
+from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.kernels.paged import LayerCache
 from thothy_ai.kernels.quantize import FP8
 

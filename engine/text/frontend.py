@@ -22,9 +22,9 @@ from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.core_api import Core, CoreRequest, Event, FinishedEvent, OnEvents
 from thothy_ai.engine.errors import EngineDrainingError, EngineError, EngineStoppedError, InvalidRequestError
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.prompts import PromptEncoder
-from thothy_ai.engine.stream import Stream
-from thothy_ai.engine.token_bytes import TokenBytes
+from thothy_ai.engine.text.prompts import PromptEncoder
+from thothy_ai.engine.text.stream import Stream
+from thothy_ai.engine.text.token_bytes import TokenBytes
 
 log = logging.getLogger(__name__)
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from thothy_ai.engine.build import build_core
-from thothy_ai.engine.core import EngineCore
+from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.device import resolve_device, resolve_dtype, use_device
 from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError
-from thothy_ai.engine.frontend import Frontend, TextTools
+from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, use_device
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.loader import LoadedModel, load_model
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.prompts import PromptEncoder
-from thothy_ai.engine.token_bytes import token_bytes
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.text.frontend import Frontend, TextTools
+from thothy_ai.engine.text.prompts import PromptEncoder
+from thothy_ai.engine.text.token_bytes import token_bytes
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 
 def load_engine(model: Path, options: EngineOptions) -> tuple[Frontend, EngineCore]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 
-from thothy_ai.engine.token_bytes import TokenBytes
+from thothy_ai.engine.text.token_bytes import TokenBytes
 
 
 class Detokenizer:

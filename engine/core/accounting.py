@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
-from thothy_ai.engine.model_config import ModelConfig
-from thothy_ai.engine.prefix_groups import Group
-from thothy_ai.engine.scheduler import Scheduled
+from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.scheduling.prefix_groups import Group
+from thothy_ai.engine.scheduling.scheduler import Scheduled
 
 _CPU_RATES = (1.0e11, 1.0e10)  # FLOP/s, byte/s
 _GPU_RATES = (7.0e14, 4.3e12)  # measured on an H200: bf16 GEMMs, device copy

@@ -12,9 +12,9 @@ from dataclasses import replace
 from thothy_ai.engine.api import Delta, GenerationResult
 from thothy_ai.engine.backend import Backend, Failure, Output
 from thothy_ai.engine.errors import EngineError, ProtocolError
-from thothy_ai.engine.orphans import OrphanCosts
-from thothy_ai.engine.outbox import Outbox
-from thothy_ai.engine.protocol import (
+from thothy_ai.engine.serving.orphans import OrphanCosts
+from thothy_ai.engine.serving.outbox import Outbox
+from thothy_ai.engine.serving.protocol import (
     VERSION,
     Abort,
     Answer,
@@ -29,7 +29,7 @@ from thothy_ai.engine.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.wire import Fields, fields_of, orphans_fields, read_request
+from thothy_ai.engine.serving.wire import Fields, fields_of, orphans_fields, read_request
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from thothy_ai.engine.api import Delta, EngineInfo, EngineStats, FinishReason, GenerationRequest, GenerationResult
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.errors import EngineDrainingError, EngineError, EngineStoppedError, InvalidRequestError
-from thothy_ai.engine.instances import instance_text, prose
+from thothy_ai.engine.null.instances import instance_text, prose
 
 _WORDS = 60
 _CONTEXT = 8192

@@ -9,11 +9,11 @@ import logging
 import random
 from collections.abc import Callable
 
-from thothy_ai.engine.address import Address, UnixAddress
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest, Orphans
 from thothy_ai.engine.errors import EngineError, EngineLostError, InvalidRequestError, ProtocolError
-from thothy_ai.engine.generation import Generation, Generations
-from thothy_ai.engine.protocol import (
+from thothy_ai.engine.serving.address import Address, UnixAddress
+from thothy_ai.engine.serving.generation import Generation, Generations
+from thothy_ai.engine.serving.protocol import (
     VERSION,
     Abort,
     Answer,
@@ -28,7 +28,7 @@ from thothy_ai.engine.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.wire import Fields, read_fields, read_orphans, request_fields
+from thothy_ai.engine.serving.wire import Fields, read_fields, read_orphans, request_fields
 
 log = logging.getLogger(__name__)
 

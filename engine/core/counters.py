@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
-from thothy_ai.engine.accounting import Shares
-from thothy_ai.engine.scheduler import Scheduled
-from thothy_ai.engine.sequence import Sequence
+from thothy_ai.engine.core.accounting import Shares
+from thothy_ai.engine.scheduling.scheduler import Scheduled
+from thothy_ai.engine.scheduling.sequence import Sequence
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ import msgpack
 
 from thothy_ai.engine.backend import Output
 from thothy_ai.engine.errors import EngineError, ProtocolError, from_code
-from thothy_ai.engine.wire import Fields, output_parts, read_output
+from thothy_ai.engine.serving.wire import Fields, output_parts, read_output
 
 VERSION = 1
 MAX_FRAME = 64 * 2**20

@@ -1,0 +1,1 @@
+"""What runs a planned step on the device."""

@@ -1,0 +1,1 @@
+"""An engine that answers at once with valid instances of the schema."""

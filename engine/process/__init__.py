@@ -1,0 +1,1 @@
+"""An engine process: load, serve, watch, end in an orderly way."""

@@ -1,0 +1,1 @@
+"""Which sequences run, on which blocks, and how many of their tokens."""

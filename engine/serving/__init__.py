@@ -1,0 +1,1 @@
+"""The socket: frames, one connection's requests, and the client's half."""

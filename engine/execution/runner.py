@@ -80,11 +80,10 @@ class Runner:
         timer = self._timer()
         timer.start()
         self._rows.update(plan)
-        hidden = self._hidden(plan)
-        facts = self._sampling_facts(plan)
-        logits = self._model.logits(hidden.index_select(0, facts[0]))
+        last, rows, positions = self._sampling_facts(plan)
+        logits = self._model.logits(self._hidden(plan, last))
         timer.stop()
-        return StepHandle(plan, timer, logits, facts[1], facts[2])
+        return StepHandle(plan, timer, logits, rows, positions)
 
     @torch.inference_mode()
     def sample(self, step: StepHandle, bitmask: Tensor | None) -> None:
@@ -110,9 +109,8 @@ class Runner:
         tokens = min(tokens, self._max_rows * self._longest)
         parts = [min(self._longest, tokens - begin) for begin in range(0, tokens, self._longest)]
         plan = StepPlan(tuple(_nobody(self._rows.padding, count) for count in parts), ())
-        hidden = self._hidden(plan)
-        logits = self._model.logits(hidden[:1].expand(self._max_rows, -1))
         rows = torch.zeros(self._max_rows, dtype=torch.int64, device=self._device)
+        logits = self._model.logits(self._hidden(plan, rows))
         words = torch.full((self._max_rows, -(-logits.shape[1] // 32)), -1, dtype=torch.int32)
         for sampling in _USUAL:
             self._sampler.set_row(0, sampling, seed=0)
@@ -121,15 +119,15 @@ class Runner:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def _hidden(self, plan: StepPlan) -> Tensor:
-        """Final hidden states of the step's tokens, and of what pads it."""
+    def _hidden(self, plan: StepPlan, wanted: Tensor) -> Tensor:
+        """Final hidden states [R, hidden] of the tokens `wanted` [R] among the step's."""
         total, members = plan.tokens, len(plan.members)
         size = self._graphs.size_for(members) if total == members else None
         self._rows.describe(plan, size or members)
         if size is not None:
-            return self._graphs.replay(size)
+            return self._graphs.replay(size).index_select(0, wanted)
         tokens, batch = self._rows.step(members, total, plan)
-        return self._model.forward(tokens, batch, self._cache, self._attention)
+        return self._model.forward(tokens, batch, self._cache, self._attention, wanted)
 
     @torch.inference_mode()
     def _capture(self, sizes: list[int]) -> DecodeGraphs:

@@ -75,8 +75,19 @@ class Model:
         return self.embedding.dtype
 
     @torch.inference_mode()
-    def forward(self, tokens: StepTokens, batch: AttentionBatch, cache: KVCache, attention: Attention) -> Tensor:
-        """Final hidden states [T, hidden], normalized, of a step's T tokens; their KV is written to the cache."""
+    def forward(
+        self,
+        tokens: StepTokens,
+        batch: AttentionBatch,
+        cache: KVCache,
+        attention: Attention,
+        wanted: Tensor | None = None,
+    ) -> Tensor:
+        """Final hidden states [R, hidden], normalized, of the tokens `wanted` [R] int64 among a step's T, or of all.
+
+        The KV of all T tokens is written to the cache. Of a prompt only the last token is wanted: the last layer
+        computes no more than its KV for the others.
+        """
         attention.plan(batch)
         residual = functional.embedding(tokens.ids, self.embedding)
         update = torch.zeros_like(residual)
@@ -84,7 +95,12 @@ class Model:
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
             hidden = inputs.add_rms_norm(update, residual, layer.attention_norm, eps)
             q = self._project(layer, hidden, tokens, layer_cache)
-            update = layer.output(inputs.attended(attention(q, layer_cache).flatten(1)))
+            attended = attention(q, layer_cache).flatten(1)
+            if wanted is not None and layer is self.layers[-1]:
+                if not len(wanted):
+                    return residual[:0]
+                attended, residual = attended.index_select(0, wanted), residual.index_select(0, wanted)
+            update = layer.output(inputs.attended(attended))
             hidden = inputs.add_rms_norm(update, residual, layer.mlp_norm, eps)
             update = layer.down(inputs.silu_mul(layer.gate_up(hidden)))
         return self.operations.add_rms_norm(update, residual, self.norm, eps)

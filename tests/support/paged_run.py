@@ -45,6 +45,15 @@ class PagedRun:
         """Logits [n, vocab] of each sequence's n new tokens; all sequences in one forward pass."""
         order = sorted(tokens, key=lambda sequence: len(tokens[sequence]) > 1)
         counts = [len(tokens[sequence]) for sequence in order]
+        return dict(zip(order, self._logits(order, tokens, None).split(counts), strict=True))
+
+    def wanted(self, tokens: dict[int, Seq[int]], wanted: Seq[int]) -> Tensor:
+        """Logits [R, vocab] of the tokens `wanted` among the step's, sequences with one token first."""
+        order = sorted(tokens, key=lambda sequence: len(tokens[sequence]) > 1)
+        return self._logits(order, tokens, torch.tensor(wanted, dtype=torch.int64, device=self._model.device))
+
+    def _logits(self, order: list[int], tokens: dict[int, Seq[int]], wanted: Tensor | None) -> Tensor:
+        counts = [len(tokens[sequence]) for sequence in order]
         starts = [self._computed[sequence] for sequence in order]
         begins = list(accumulate(counts, initial=0))
         ends = [start + count for start, count in zip(starts, counts, strict=True)]
@@ -67,7 +76,7 @@ class PagedRun:
             self._token_ids[sequence, start : start + len(new)] = new
         operations = self._model.operations
         fed = operations.step_tokens(self._token_ids, self._tables, facts, sum(counts), self._block_size)
-        hidden = self._model.forward(fed, batch, self._cache, self._attention)
+        hidden = self._model.forward(fed, batch, self._cache, self._attention, wanted)
         for sequence, end in zip(order, ends, strict=True):
             self._computed[sequence] = end
-        return dict(zip(order, self._model.logits(hidden).split(counts), strict=True))
+        return self._model.logits(hidden)

@@ -162,3 +162,15 @@ def test_heads_that_do_not_divide(tmp_path: Path) -> None:
     config.write_text(config.read_text().replace('"num_key_value_heads": 2', '"num_key_value_heads": 4'))
     with pytest.raises(ModelLoadError, match="do not divide"):
         ModelConfig.from_folder(folder)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("wanted", [[0, 6], [1], [6, 2, 2], []], ids=str)
+def test_tokens_that_are_not_wanted_change_nothing(family: str, wanted: list[int], tmp_path: Path) -> None:
+    model = load_model(tiny_model(family, tmp_path), device=CPU, dtype=torch.float32).model
+    prompts = {0: text(1, 1), 1: text(6, 2)}  # seven tokens; whatever is wanted, later steps need the KV of all
+    whole, part = (PagedRun(model, sequences=2, longest=12) for _ in range(2))
+    logits = torch.cat(list(whole.step(prompts).values()))
+    torch.testing.assert_close(part.wanted(prompts, wanted), logits[wanted], atol=1e-5, rtol=1e-5)
+    more = {0: text(2, 3), 1: text(1, 4)}
+    torch.testing.assert_close(part.step(more), whole.step(more))

@@ -5,7 +5,9 @@ Everything that could make the host wait is left to `StepHandle.read`, which the
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -25,7 +27,7 @@ from thothy_ai.engine.scheduling.scheduler import Scheduled, StepPlan
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.paged import Attention
 
-_USUAL = (  # what job kinds ask for; the last one leaves a row as it was
+_USUAL = (  # what job kinds ask for
     SamplingParams(temperature=0.8, top_p=0.9, repetition_penalty=1.1),
     SamplingParams(temperature=0.8, top_p=0.9),
     SamplingParams(temperature=0.8),
@@ -69,7 +71,8 @@ class Runner:
         self._rows = Rows(rows, longest, config.block_size, model.operations, device)
         self._sampler = Sampler(rows, model.config.vocab_size, device)
         self._timer = CudaTimer if device.type == "cuda" else HostTimer
-        self._graphs = self._capture(graph_sizes(rows) if config.graphs else [])
+        self._sizes = graph_sizes(rows) if config.graphs else []
+        self._graphs = self._capture([])
 
     @torch.inference_mode()
     def forward(self, plan: StepPlan) -> StepHandle:
@@ -100,24 +103,42 @@ class Runner:
         step.sampled = Readback(tokens)
         step.timer.stop()
 
-    @torch.inference_mode()
     def warm_up(self, tokens: int) -> None:
-        """Run the largest step, of `tokens` that are nobody's, and sample all rows in the ways that requests ask for.
+        """Run the largest step, of `tokens` that are nobody's, sample all rows in the ways that requests ask for, and
+        capture the graphs.
 
-        What would be compiled, or would not fit, in the midst of service is so before the first request.
+        What would be compiled, or would not fit, in the midst of service is so before the first request. Triton
+        compiles without the interpreter's lock, so each way of sampling does so on a thread of its own meanwhile.
         """
-        tokens = min(tokens, self._max_rows * self._longest)
-        parts = [min(self._longest, tokens - begin) for begin in range(0, tokens, self._longest)]
-        plan = StepPlan(tuple(_nobody(self._rows.padding, count) for count in parts), ())
-        rows = torch.zeros(self._max_rows, dtype=torch.int64, device=self._device)
-        logits = self._model.logits(self._hidden(plan, rows))
-        words = torch.full((self._max_rows, -(-logits.shape[1] // 32)), -1, dtype=torch.int32)
-        for sampling in _USUAL:
-            self._sampler.set_row(0, sampling, seed=0)
-            for mask in (None, words):
-                self._sampler.sample(logits, rows, rows + 1, self._rows.token_ids, mask, members=[0] * len(rows))
+        rows, vocab = self._max_rows, self._model.config.vocab_size
+        logits = torch.zeros(rows, vocab, dtype=self._model.dtype, device=self._device)
+        words = torch.full((rows, -(-vocab // 32)), -1, dtype=torch.int32)
+        with ThreadPoolExecutor() as pool:
+            ways = [pool.submit(self._sample_once, logits, *way) for way in product(_USUAL, (None, words))]
+            self._run_once(min(tokens, rows * self._longest))
+            for way in ways:
+                way.result()
+        self._graphs = self._capture(self._sizes)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+
+    @torch.inference_mode()
+    def _run_once(self, tokens: int) -> None:
+        """A step of as few sequences as can have so many tokens."""
+        parts = [min(self._longest, tokens - begin) for begin in range(0, tokens, self._longest)]
+        plan = StepPlan(tuple(_nobody(self._rows.padding, count) for count in parts), ())
+        last = torch.zeros(self._max_rows, dtype=torch.int64, device=self._device)
+        self._model.logits(self._hidden(plan, last))
+
+    @torch.inference_mode()
+    def _sample_once(self, logits: Tensor, sampling: SamplingParams, bitmask: Tensor | None) -> None:
+        """Draw for all rows, by a sampler of this call's own."""
+        use_device(self._device)  # a thread's own setting
+        members, vocab = logits.shape
+        sampler = Sampler(members, vocab, self._device)
+        sampler.set_row(0, sampling, seed=0)
+        rows = torch.zeros(members, dtype=torch.int64, device=self._device)
+        sampler.sample(logits, rows, rows + 1, self._rows.token_ids, bitmask, members=[0] * members)
 
     def _hidden(self, plan: StepPlan, wanted: Tensor) -> Tensor:
         """Final hidden states [R, hidden] of the tokens `wanted` [R] among the step's."""

@@ -1,0 +1,56 @@
+"""What compiles does so before the first request: a kernel that is compiled in the midst of service holds up every job."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from triton import knobs
+
+from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.bench.drain import Drain
+from thothy_ai.engine.bench.models import bench_model
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.options import EngineOptions
+
+pytestmark = pytest.mark.gpu
+VOCAB = 151_936
+WAYS = (  # greedy ones often, so that some steps have nothing else
+    *[SamplingParams(max_tokens=40, ignore_eos=True)] * 5,
+    SamplingParams(max_tokens=25, temperature=0.7, ignore_eos=True),
+    SamplingParams(max_tokens=25, temperature=0.8, top_p=0.9, top_k=40, min_p=0.02, ignore_eos=True),
+    SamplingParams(max_tokens=25, temperature=0.8, repetition_penalty=1.2, ignore_eos=True),
+    SamplingParams(max_tokens=25, repetition_penalty=1.2, ignore_eos=True),
+)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of kernels that are compiled, or loaded from the cache, from now on."""
+    names: list[str] = []
+    monkeypatch.setattr(knobs.compilation, "listener", lambda *, src, **_: names.append(str(src.name)))
+    return names
+
+
+def requests(count: int) -> list[CoreRequest]:
+    """Prompts of any length up to 700; half of them begin alike."""
+    draw = random.Random(count)
+    shared = [draw.randrange(VOCAB) for _ in range(200)]
+    made = []
+    for index in range(count):
+        own = [draw.randrange(VOCAB) for _ in range(draw.randrange(1, 500))]
+        prompt = tuple(draw.choice([[], shared]) + own)
+        made.append(CoreRequest(f"{count} {index}", prompt, draw.choice(WAYS)))
+    return made
+
+
+@pytest.mark.parametrize("overrides", [{}, {"weights": "fp8"}, {"kv_dtype": "fp8"}], ids=str)
+def test_nothing_is_compiled_once_an_engine_is_ready(compiled: list[str], overrides: dict[str, Any]) -> None:
+    options = EngineOptions(url="", device="cuda", kv_tokens=60_000, max_rows=160, token_budget=2048, **overrides)
+    drain = Drain(bench_model("qwen3-0.6b", options), options)
+    compiled.clear()
+    for count in (1, 2, 3, 17, 100, 160, 300):
+        drain.run(requests(count))
+    drain.close()
+    assert not compiled

@@ -1,4 +1,4 @@
-"""What compiles does so before the first request: a kernel that is compiled in the midst of service holds up every job."""
+"""Kernels compile before the first request: one that does so in the midst of service holds up every job."""
 
 from __future__ import annotations
 

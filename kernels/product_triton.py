@@ -1,0 +1,189 @@
+"""The product of a few fp8 rows and an fp8 weight in Triton: bound by how fast the weight is read.
+
+cuBLAS cuts such a product into too few tiles for all processors to load at once. Here the weight's rows are the long
+side of the tensor cores' tiles, so that few tokens cost little, and the inner dimension is split over programs until
+the grid fills the GPU. The parts of a tile add up in a fixed order, whichever of them ends last:
+
+    outputs   |      tile 0       |      tile 1       |
+    inner     | part 0  | part 1  | part 0  | part 1  |
+    sums      | partial | partial | partial | partial |   each tile's last program merges
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.kernels.interpreter import INTERPRETED
+from thothy_ai.kernels.product_tiles import SMALLEST_OUTPUTS, ProductTile, suited
+from thothy_ai.kernels.quantize import Quantized
+
+_INTERPRETED = tl.constexpr(INTERPRETED)
+_MERGED_BY_A_WARP = 1024  # numbers at a time, of each part: few enough for its registers
+
+
+class FewRowsProduct:
+    """The product with one weight: x [T, in] -> [T, N] of `dtype`. Its calls follow each other on a stream."""
+
+    def __init__(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> None:
+        self._weight, self._bias, self._dtype = weight, bias, dtype
+        self._processors = torch.cuda.get_device_properties(weight.values.device).multi_processor_count
+        self._done = counters(weight)
+
+    def __call__(self, x: Quantized) -> Tensor:
+        """Multiply at most `product_tiles.MOST_ROWS` rows."""
+        rows, (outputs, inner) = len(x.values), self._weight.values.shape
+        out = x.scales.new_empty(rows, outputs, dtype=self._dtype)
+        tile = suited(rows, outputs, inner, self._processors)
+        return multiply(x, self._weight, self._bias, out, tile, self._done)
+
+
+def counters(weight: Quantized) -> Tensor:
+    """For each tile of outputs, how many of its parts are done: enough for any tile."""
+    tiles = triton.cdiv(len(weight.values), SMALLEST_OUTPUTS)
+    return torch.zeros(tiles, dtype=torch.int32, device=weight.values.device)
+
+
+def multiply(
+    x: Quantized, weight: Quantized, bias: Tensor | None, out: Tensor, tile: ProductTile, done: Tensor
+) -> Tensor:
+    """Fill out [T, N] for x [T, in], T > 0, and weight [N, in], in and N multiples of 16.
+
+    Rows that fill more than one tile are not split. `done` are counters that are zero, and are so again.
+    """
+    (rows, inner), outputs = x.values.shape, len(weight.values)
+    blocks, steps = triton.cdiv(rows, tile.tokens), triton.cdiv(inner, tile.step)
+    share = triton.cdiv(steps, tile.split if blocks == 1 else 1)
+    parts = triton.cdiv(steps, share)
+    partials = out.new_empty(parts, rows, outputs, dtype=torch.float32) if parts > 1 else None
+    _product_kernel[(triton.cdiv(outputs, tile.outputs), parts, blocks)](
+        out,
+        partials,
+        done,
+        *x,
+        *weight,
+        bias,
+        rows,
+        outputs,
+        inner,
+        share,
+        OUTPUTS=tile.outputs,
+        WIDE=tile.wide,
+        NARROW=tile.narrow,
+        STEP=tile.step,
+        PARTS=parts,
+        WHOLE=inner % tile.step == 0,
+        STAGES=tile.stages,
+        CHUNK=min(tile.wide, _MERGED_BY_A_WARP * tile.warps // tile.outputs),
+        num_warps=tile.warps,
+    )
+    return out
+
+
+@triton.jit(do_not_specialize=["rows", "share"])
+def _product_kernel(
+    out,
+    partials,
+    done,
+    x,
+    x_scales,
+    weight,
+    weight_scales,
+    bias,
+    rows,
+    outputs,
+    inner,
+    share,  # steps of a part
+    OUTPUTS: tl.constexpr,
+    WIDE: tl.constexpr,
+    NARROW: tl.constexpr,
+    STEP: tl.constexpr,
+    PARTS: tl.constexpr,
+    WHOLE: tl.constexpr,
+    STAGES: tl.constexpr,
+    CHUNK: tl.constexpr,  # rows that are merged at a time
+):
+    tile = tl.program_id(0)
+    part = tl.program_id(1)
+    row = tl.program_id(2) * (WIDE + NARROW) + tl.arange(0, WIDE)
+    output = tile * OUTPUTS + tl.arange(0, OUTPUTS)
+    column = tl.arange(0, STEP)
+    weights = weight + tl.minimum(output, outputs - 1).to(tl.int64)[:, None] * inner + column[None, :]
+    tokens = x + row.to(tl.int64)[:, None] * inner + column[None, :]
+    sums = tl.zeros([OUTPUTS, WIDE], tl.float32)
+    if NARROW:
+        more_row = tl.program_id(2) * (WIDE + NARROW) + WIDE + tl.arange(0, NARROW)
+        more_tokens = x + more_row.to(tl.int64)[:, None] * inner + column[None, :]
+        more_sums = tl.zeros([OUTPUTS, NARROW], tl.float32)
+
+    begin = part * share * STEP
+    for place in tl.range(begin, tl.minimum(begin + share * STEP, inner), STEP, num_stages=STAGES):
+        if WHOLE:
+            values = tl.load(weights + place)
+        else:
+            values = tl.load(weights + place, mask=(column < inner - place)[None, :], other=0.0)
+        sums = _plus_product(sums, values, tokens + place, row < rows, column < inner - place, WHOLE)
+        if NARROW:
+            present = more_row < rows
+            more_sums = _plus_product(more_sums, values, more_tokens + place, present, column < inner - place, WHOLE)
+
+    if PARTS == 1:
+        _store(out, tl.trans(sums), row, output, x_scales, weight_scales, bias, rows, outputs)
+        if NARROW:
+            _store(out, tl.trans(more_sums), more_row, output, x_scales, weight_scales, bias, rows, outputs)
+    else:
+        _store_partial(partials, tl.trans(sums), part, row, output, rows, outputs)
+        if NARROW:
+            _store_partial(partials, tl.trans(more_sums), part, more_row, output, rows, outputs)
+        tl.debug_barrier()  # all threads have stored when one of them counts
+        if tl.atomic_add(done + tile, 1) == PARTS - 1:
+            for first in range(0, rows, CHUNK):
+                merged_row = first + tl.arange(0, CHUNK)
+                merged = _merged(partials, merged_row, output, rows, outputs, PARTS)
+                _store(out, merged, merged_row, output, x_scales, weight_scales, bias, rows, outputs)
+            tl.store(done + tile, 0)
+
+
+@triton.jit
+def _plus_product(sums, weights, tokens, present, inside, WHOLE: tl.constexpr):
+    """sums [N, T] and weights [N, K] times the rows at `tokens` [T, K] that are `present`."""
+    if WHOLE:
+        values = tl.load(tokens, mask=present[:, None], other=0.0)
+    else:
+        values = tl.load(tokens, mask=present[:, None] & inside[None, :], other=0.0)
+    if _INTERPRETED:
+        return tl.dot(weights.to(tl.float32), tl.trans(values.to(tl.float32)), sums)
+    return tl.dot(weights, tl.trans(values), sums)
+
+
+@triton.jit
+def _store_partial(partials, sums, part, row, output, rows, outputs):
+    """sums [T, N] of this part."""
+    target = partials + ((part * rows + row).to(tl.int64) * outputs)[:, None] + output[None, :]
+    tl.store(target, sums, mask=(row < rows)[:, None] & (output < outputs)[None, :])
+
+
+@triton.jit
+def _merged(partials, row, output, rows, outputs, PARTS: tl.constexpr):
+    """The sums of all parts [T, N], in their order."""
+    source = partials + (row.to(tl.int64) * outputs)[:, None] + output[None, :]
+    inside = (row < rows)[:, None] & (output < outputs)[None, :]
+    sums = tl.load(source, mask=inside, other=0.0, cache_modifier=".cg")
+    for _part in tl.static_range(1, PARTS):
+        source += rows.to(tl.int64) * outputs
+        sums += tl.load(source, mask=inside, other=0.0, cache_modifier=".cg")
+    return sums
+
+
+@triton.jit
+def _store(out, sums, row, output, x_scales, weight_scales, bias, rows, outputs):
+    """sums [T, N] times the scales of both sides, and the bias."""
+    token_scale = tl.load(x_scales + row, mask=row < rows, other=0.0)
+    output_scale = tl.load(weight_scales + output, mask=output < outputs, other=0.0)
+    result = sums * token_scale[:, None] * output_scale[None, :]
+    if bias is not None:
+        result += tl.load(bias + output, mask=output < outputs, other=0.0).to(tl.float32)[None, :]
+    target = out + (row.to(tl.int64) * outputs)[:, None] + output[None, :]
+    tl.store(target, result.to(out.dtype.element_ty), mask=(row < rows)[:, None] & (output < outputs)[None, :])

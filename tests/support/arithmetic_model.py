@@ -63,7 +63,12 @@ class ArithmeticModel:
     operations = ReferenceOperations()
 
     def forward(
-        self, tokens: StepTokens, batch: AttentionBatch, cache: TokenCache, attention: ReferenceAttention
+        self,
+        tokens: StepTokens,
+        batch: AttentionBatch,
+        cache: TokenCache,
+        attention: ReferenceAttention,
+        wanted: Tensor,
     ) -> Tensor:
         cache.slots[tokens.slots] = tokens.ids
         hidden: list[int] = []
@@ -73,7 +78,7 @@ class ArithmeticModel:
             known = [int(cache.slots[table[i // size] * size + i % size]) for i in range(length)]
             assert -1 not in known, "a slot was read that nothing wrote"
             hidden += [next_token(known[: length - count + i + 1]) for i in range(count)]
-        return torch.tensor(hidden)
+        return torch.tensor(hidden)[wanted]
 
     def logits(self, hidden: Tensor) -> Tensor:
         return torch.nn.functional.one_hot(hidden, VOCAB).to(torch.float32)

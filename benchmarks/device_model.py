@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter
 from dataclasses import dataclass
 
@@ -16,6 +17,39 @@ STEP_SECONDS = 0.3e-3
 
 
 @dataclass(frozen=True)
+class Gemms:
+    """Seconds of a layer's GEMMs: at a constant rate, but never under what few rows were measured to take.
+
+    `measured` are (rows, microseconds) of a layer; without any, reading the weights is the least.
+    """
+
+    rate: float
+    weight_bytes: int
+    measured: tuple[tuple[int, float], ...] = ()
+
+    def seconds(self, rows: int, parameters: int) -> float:
+        """Of `rows` tokens through a layer of so many parameters."""
+        place = bisect(self.measured, (rows, float("inf")))
+        if 0 < place < len(self.measured):
+            (low, below), (high, above) = self.measured[place - 1 : place + 1]
+            return (below + (above - below) * (rows - low) / (high - low)) * 1e-6
+        least = self.measured[-1][1] * 1e-6 if self.measured else parameters * self.weight_bytes / COPY
+        return max(2 * rows * parameters / self.rate, least)
+
+
+PLAIN = Gemms(GEMM, 2)
+LLAMA_BF16 = Gemms(  # cuBLAS takes 442 us for 448 rows, so graphs pad those to 512
+    GEMM, 2,
+    ((1, 118), (64, 127), (128, 136), (192, 164), (256, 196), (320, 232), (384, 287), (448, 342), (512, 342),
+     (640, 440), (768, 491), (1024, 687)),
+)  # fmt: skip
+LLAMA_FP8 = Gemms(
+    GEMM_FP8, 1,
+    ((1, 99), (128, 99), (192, 118), (256, 130), (320, 157), (384, 165), (512, 188), (768, 303), (1024, 368)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Device:
     """Counts of a model, and the seconds that a step of it takes."""
 
@@ -25,15 +59,14 @@ class Device:
     heads: int
     kv_heads: int
     vocab: int
+    gemms: Gemms
     head_dim: int = 128
-    gemm: float = GEMM
-    weight_bytes: int = 2
 
     @property
-    def parameters(self) -> int:
-        """Of the layers."""
+    def layer_parameters(self) -> int:
+        """Of one layer."""
         projections = 2 * self.heads + 2 * self.kv_heads
-        return self.layers * self.hidden * (projections * self.head_dim + 3 * self.inner)
+        return self.hidden * (projections * self.head_dim + 3 * self.inner)
 
     @property
     def kv_bytes(self) -> int:
@@ -43,7 +76,7 @@ class Device:
     @property
     def pool_tokens(self) -> int:
         """What memory leaves."""
-        weights = self.parameters * self.weight_bytes + 4 * self.vocab * self.hidden
+        weights = self.layers * self.layer_parameters * self.gemms.weight_bytes + 4 * self.vocab * self.hidden
         return int((MEMORY - WORKSPACE - weights) / self.kv_bytes)
 
     def parts(self, plan: StepPlan) -> Counter[str]:
@@ -55,7 +88,7 @@ class Device:
         head = self.hidden * self.vocab * 2
         elements = self.layers * (8 * self.hidden + 3 * self.inner + 2 * (self.heads + 2 * self.kv_heads) * 128)
         return Counter(
-            gemm=max(2 * tokens * self.parameters / self.gemm, self.parameters * self.weight_bytes / COPY),
+            gemm=self.layers * self.gemms.seconds(tokens, self.layer_parameters),
             head=max(samplers * head / GEMM, head / COPY) if samplers else 0.0,
             decode=(read - spared) * self.kv_bytes / DECODE,
             prefill=4 * self.layers * self.heads * self.head_dim * pairs / PREFILL,
@@ -64,5 +97,5 @@ class Device:
         )
 
 
-LLAMA = Device(32, 4096, 14336, 32, 8, 128_256)
-QWEN = Device(28, 1024, 3072, 16, 8, 151_936)
+LLAMA = Device(32, 4096, 14336, 32, 8, 128_256, LLAMA_BF16)
+QWEN = Device(28, 1024, 3072, 16, 8, 151_936, PLAIN)

@@ -26,6 +26,10 @@ class LengthEstimator:
         self._mean[profile] = mean + _GAIN * delta
         self._variance[profile] = (1 - _GAIN) * (self._variance[profile] + _GAIN * delta**2)
 
+    def mean(self, profile: str) -> float:
+        """Output tokens as learnt; what has finished nothing yet may be longer than all that has."""
+        return self._mean.get(profile, math.inf)
+
     def expect(self, profile: str, max_tokens: int) -> int:
         """Output tokens to reserve for, between 1 and `max_tokens`."""
         mean = self._mean.get(profile)

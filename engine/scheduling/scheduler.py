@@ -9,7 +9,6 @@ the device has not handed over yet, so that a step can be planned before the one
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from thothy_ai.engine.scheduling.admission import LengthEstimator
 from thothy_ai.engine.scheduling.blocks import BlockPool
 from thothy_ai.engine.scheduling.prefix_groups import Group, PrefixGroups
 from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
+from thothy_ai.engine.scheduling.waiting import WaitingLine
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,13 +54,13 @@ class StepPlan(NamedTuple):
 
 
 class Scheduler:
-    """First come, first served; the youngest is preempted first."""
+    """Admits as the waiting line says; the youngest is preempted first."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
         self._pool = BlockPool(config.num_blocks, config.block_size, share_prefixes=config.prefix_cache)
         self._lengths = LengthEstimator()
-        self._waiting: deque[Sequence] = deque()
+        self._waiting = WaitingLine(self._lengths, most_overtaking=config.max_rows)
         self._running: list[Sequence] = []  # oldest first
         self._rows = list(reversed(range(config.max_rows)))
         self._groups = PrefixGroups(config.group_rows, config.block_size)
@@ -84,7 +84,7 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence; that it can ever fit was checked at submit."""
-        self._waiting.append(sequence)
+        self._waiting.add(sequence)
 
     def schedule(self) -> StepPlan | None:
         """The next step, or None when nothing can run now."""
@@ -135,7 +135,7 @@ class Scheduler:
         admitted: list[Sequence] = []
         growth: int | None = None
         while budget and self._rows and self._waiting and not self._refused:
-            sequence = self._waiting[0]
+            sequence = self._waiting.first()
             if sequence.pending or sequence.ending:
                 break
             growth = self._expected_growth() if growth is None else growth
@@ -143,7 +143,7 @@ class Scheduler:
                 self._refused = True
                 break
             growth += self._expected_blocks(sequence) - len(sequence.blocks)
-            self._waiting.popleft()
+            self._waiting.remove(sequence)
             self._running.append(sequence)
             count = min(sequence.known - sequence.computed, budget)
             members.append(self._take(sequence, count))
@@ -217,7 +217,7 @@ class Scheduler:
         sequence.computed, sequence.registered = 0, 0
         sequence.preemptions += 1
         self.preemptions += 1
-        self._waiting.appendleft(sequence)
+        self._waiting.put_first(sequence)
 
     def _vacate(self, sequence: Sequence) -> None:
         self._refused = False

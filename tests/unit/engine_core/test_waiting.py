@@ -1,0 +1,138 @@
+"""The waiting line: long outputs first, siblings together, preempted ones before all, and nobody starves."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.scheduling.admission import LengthEstimator
+from thothy_ai.engine.scheduling.sequence import Sequence
+from thothy_ai.engine.scheduling.waiting import WaitingLine
+
+OUTPUTS = {"hook": 50, "translation": 250, "report": 650}
+BOUND = 5
+_own = count(1000)
+
+
+def learnt() -> LengthEstimator:
+    lengths = LengthEstimator()
+    for profile, tokens in OUTPUTS.items():
+        lengths.observe(profile, tokens)
+    return lengths
+
+
+def job(profile: str, *, source: int | None = None, salt: str = "") -> Sequence:
+    """A prompt of its own, or one that begins with its source."""
+    beginning = next(_own) if source is None else source
+    prompt = (*(beginning,) * 300, next(_own))
+    return Sequence(CoreRequest("", prompt, SamplingParams(), profile=profile, salt=salt), max_tokens=8)
+
+
+def line(*sequences: Sequence, lengths: LengthEstimator | None = None, bound: int = 100) -> WaitingLine:
+    made = WaitingLine(lengths or learnt(), bound)
+    for sequence in sequences:
+        made.add(sequence)
+    return made
+
+
+def admitted(waiting: WaitingLine) -> list[Sequence]:
+    order = []
+    while waiting:
+        order.append(waiting.first())
+        waiting.remove(order[-1])
+    return order
+
+
+def profiles(waiting: WaitingLine) -> list[str]:
+    return [sequence.request.profile for sequence in admitted(waiting)]
+
+
+def test_long_outputs_go_first_and_equals_as_they_came() -> None:
+    jobs = [job(profile) for profile in ("hook", "report", "translation", "report", "hook")]
+    assert admitted(line(*jobs)) == [jobs[place] for place in (1, 3, 2, 0, 4)]
+
+
+def test_first_come_first_served_before_anything_is_learnt() -> None:
+    jobs = [job(profile) for profile in ("hook", "report", "hook", "translation")]
+    assert admitted(line(*jobs, lengths=LengthEstimator())) == jobs
+
+
+def test_what_has_finished_nothing_yet_may_be_the_longest() -> None:
+    assert profiles(line(job("report"), job("unheard of"))) == ["unheard of", "report"]
+
+
+def test_siblings_stay_together_wherever_the_longest_of_them_stands() -> None:
+    short = [job(profile, source=1) for profile in ("hook", "translation")]
+    long = [job(profile, source=2) for profile in ("hook", "report", "hook")]
+    between = [job("translation"), job("hook")]
+    came = [short[0], long[0], between[0], long[1], short[1], between[1], long[2]]
+    assert admitted(line(*came)) == [*long, *short, *between]
+
+
+def test_another_tenant_is_no_sibling() -> None:
+    mine, theirs = job("report", source=1), job("hook", source=1, salt="theirs")
+    assert admitted(line(theirs, mine)) == [mine, theirs]
+
+
+def test_a_sibling_that_comes_while_its_family_is_admitted_goes_with_it() -> None:
+    waiting = line(*(job("hook", source=1) for _ in range(2)), job("hook"))
+    waiting.remove(waiting.first())
+    late = job("hook", source=1)
+    waiting.add(late)
+    assert admitted(waiting)[1] is late
+
+
+def test_preempted_ones_are_first_in_line_the_last_of_them_before_all() -> None:
+    waiting = line(job("report"))
+    one, other = job("hook"), job("hook")
+    waiting.put_first(one)
+    waiting.put_first(other)
+    assert len(waiting) == 3
+    assert admitted(waiting)[:2] == [other, one]
+
+
+def test_a_steady_stream_of_long_ones_starves_nobody() -> None:
+    short = job("hook")
+    waiting = line(short, bound=BOUND)
+    overtook = 0
+    while True:
+        waiting.add(job("report"))
+        if (chosen := waiting.first()) is short:
+            break
+        waiting.remove(chosen)
+        overtook += 1
+    assert overtook == BOUND
+
+
+moves = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.sampled_from([*OUTPUTS, "new"]), st.integers(1, 4)),
+        st.just(("admit",)),
+        st.tuples(st.just("abort"), st.integers(0, 50)),
+    ),
+    max_size=80,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(moves)
+def test_everybody_leaves_once_and_is_overtaken_at_most_so_often(moves: list[tuple]) -> None:
+    waiting, came, overtaken = line(bound=BOUND), [], {}
+    for move, *what in moves:
+        if move == "add":
+            came.append(job(what[0], source=what[1]))
+            overtaken[came[-1]] = 0
+            waiting.add(came[-1])
+        elif came:
+            left = waiting.first() if move == "admit" else came[what[0] % len(came)]
+            for earlier in came[: came.index(left)]:
+                overtaken[earlier] += move == "admit"
+            waiting.remove(left)
+            came.remove(left)
+        assert len(waiting) == len(came)
+    assert max(overtaken.values(), default=0) <= BOUND
+    assert sorted(map(id, admitted(waiting))) == sorted(map(id, came))

@@ -2,7 +2,8 @@
 
 A program owns one tile of rows of one KV head: every query head of that KV head for a few successive tokens, so that
 keys and values are read once for all of them. Key tiles that every row sees come first and need no mask; those on the
-diagonal follow. A tile of keys spans pages, or part of one; its block-table entries are gathered.
+diagonal follow. A tile of keys lies in one page, or spans several: then its block-table entries are gathered.
+All tiles of a KV head come before those of the next, so that one head's keys and values at a time pass through the L2.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 import triton
@@ -34,13 +37,35 @@ class Tiling:
     stages: int
 
     @staticmethod
-    def suited(head_dim: int, dtype: torch.dtype) -> Tiling:
-        """What an H200 runs fastest (benchmarks/kernels/prefill_attention.py); float32 has no tensor cores here."""
-        if dtype == torch.float32:
-            return Tiling(rows=32, keys=16 if head_dim > 128 else 32, warps=8, stages=1)
-        if head_dim > 128:
-            return Tiling(rows=128, keys=64, warps=8, stages=2)
-        return Tiling(rows=128, keys=32, warps=4, stages=3)
+    def suited(shape: AttentionShape) -> Tiling:
+        """What an H200 runs fastest (benchmarks/kernels/prefill_attention.py), as far as the device holds it."""
+        if shape.dtype == torch.float32:  # has no tensor cores here
+            tiling = Tiling(rows=32, keys=16 if shape.head_dim > 128 else 32, warps=8, stages=1)
+        elif shape.head_dim > 128:
+            tiling = Tiling(rows=128, keys=64, warps=8, stages=2)
+        else:
+            tiling = Tiling(rows=128, keys=32, warps=4, stages=3)
+        if shape.device.type != "cuda":
+            return tiling
+        device = torch.cuda.get_device_properties(shape.device)
+        shared: int = device.shared_memory_per_block_optin  # type: ignore[attr-defined]
+        return tiling.within(shared // (_padded(shape.head_dim) * shape.dtype.itemsize))
+
+    def within(self, vectors: int) -> Tiling:
+        """With so few keys that queries, keys and values of all stages are at most `vectors` of a head; 16 at least."""
+        keys = self.keys
+        while keys > 16 and self.rows + 2 * self.stages * keys > vectors:
+            keys //= 2
+        return replace(self, keys=keys)
+
+
+class QueryTile(NamedTuple):
+    """Where it begins: `token` of the step, `position` in its sequence; `left` of whose queries are not before it."""
+
+    member: int
+    token: int
+    position: int
+    left: int
 
 
 class PrefillAttention:
@@ -48,7 +73,7 @@ class PrefillAttention:
 
     def __init__(self, shape: AttentionShape, tiling: Tiling | None = None) -> None:
         self._shape = shape
-        tiling = tiling or Tiling.suited(shape.head_dim, shape.dtype)
+        tiling = tiling or Tiling.suited(shape)
         self._tiling = replace(tiling, rows=max(tiling.rows, triton.next_power_of_2(shape.heads_per_kv)))
         self._tiles: Tensor | None = None
 
@@ -70,7 +95,7 @@ class PrefillAttention:
             raise ValueError(f"keys {cache.keys.stride()} and values {cache.values.stride()} differ in strides")
         shape, tiling = self._shape, self._tiling
         key_scales, value_scales = cache.key_scales, cache.value_scales
-        _prefill_kernel[(len(self._tiles) * shape.num_kv_heads,)](
+        _prefill_kernel[(len(self._tiles), shape.num_kv_heads)](
             out,
             q,
             cache.keys,
@@ -79,8 +104,6 @@ class PrefillAttention:
             value_scales,
             batch.block_tables,
             batch.rows,
-            batch.context_lens,
-            batch.query_starts,
             self._tiles,
             *out.stride()[:2],
             *q.stride()[:2],
@@ -88,10 +111,9 @@ class PrefillAttention:
             *((0, 0, 0) if key_scales is None else key_scales.stride()),
             batch.block_tables.stride(0),
             shape.scale * math.log2(math.e),
-            KV_HEADS=shape.num_kv_heads,
             HEADS=shape.heads_per_kv,
             DIM=shape.head_dim,
-            DIM_PAD=max(16, triton.next_power_of_2(shape.head_dim)),
+            DIM_PAD=_padded(shape.head_dim),
             PAGE=shape.block_size,
             ROWS=tiling.rows,
             KEYS=tiling.keys,
@@ -100,20 +122,23 @@ class PrefillAttention:
         )
 
 
-def query_tiles(
-    query_lens: Sequence[int], kv_lens: Sequence[int], first_member: int, tokens: int
-) -> list[tuple[int, int]]:
-    """(member, first query token) of tiles of `tokens` queries each, those that see the most keys first."""
-    weighted = [
-        (kv_lens[member] - query_lens[member] + min(first + tokens, query_lens[member]), member, first)
-        for member in range(first_member, len(query_lens))
-        for first in range(0, query_lens[member], tokens)
+def query_tiles(query_lens: Sequence[int], kv_lens: Sequence[int], first_member: int, tokens: int) -> list[QueryTile]:
+    """Tiles of `tokens` queries each, those that see the most keys first."""
+    starts = list(accumulate(query_lens, initial=0))
+    tiles = [
+        QueryTile(member, starts[member] + first, kv_lens[member] - queries + first, queries - first)
+        for member, queries in enumerate(query_lens)
+        if member >= first_member
+        for first in range(0, queries, tokens)
     ]
-    weighted.sort(reverse=True)
-    return [(member, first) for _, member, first in weighted]
+    return sorted(tiles, key=lambda tile: tile.position + min(tokens, tile.left), reverse=True)
 
 
-def _to_device(tiles: list[tuple[int, int]], device: torch.device) -> Tensor:
+def _padded(head_dim: int) -> int:
+    return max(16, 1 << (head_dim - 1).bit_length())
+
+
+def _to_device(tiles: list[QueryTile], device: torch.device) -> Tensor:
     """Fresh pinned memory each time: torch hands it out again only after the copy is done."""
     staged = torch.tensor(tiles, dtype=torch.int32, pin_memory=device.type == "cuda")
     return staged.to(device, non_blocking=True)
@@ -121,7 +146,7 @@ def _to_device(tiles: list[tuple[int, int]], device: torch.device) -> Tensor:
 
 @triton.jit(
     do_not_specialize=["table_row"],
-    do_not_specialize_on_alignment=["block_tables", "rows", "context_lens", "query_starts", "tiles"],
+    do_not_specialize_on_alignment=["block_tables", "rows", "tiles"],
 )
 def _prefill_kernel(
     out,
@@ -132,8 +157,6 @@ def _prefill_kernel(
     value_scales,
     block_tables,
     rows,
-    context_lens,
-    query_starts,
     tiles,
     out_token,
     out_head,
@@ -147,7 +170,6 @@ def _prefill_kernel(
     scale_head,
     table_row,
     scale,  # to powers of two
-    KV_HEADS: tl.constexpr,
     HEADS: tl.constexpr,  # query heads of a KV head
     DIM: tl.constexpr,
     DIM_PAD: tl.constexpr,
@@ -155,28 +177,24 @@ def _prefill_kernel(
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
 ):
-    tile = tl.program_id(0) // KV_HEADS
-    head = tl.program_id(0) % KV_HEADS
-    member = tl.load(tiles + 2 * tile)
-    first = tl.load(tiles + 2 * tile + 1)
-    start = tl.load(query_starts + member)
-    queries = tl.load(query_starts + member + 1) - start
-    context = tl.load(context_lens + member)
-    table = block_tables + tl.load(rows + member).to(tl.int64) * table_row
+    tile = tiles + 4 * tl.program_id(0)
+    head = tl.program_id(1)
+    table = block_tables + tl.load(rows + tl.load(tile)).to(tl.int64) * table_row
+    first_token, first_position, left = tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
 
     row = tl.arange(0, ROWS)
     dim = tl.arange(0, DIM_PAD)
-    query = first + row // HEADS
-    used = ((row < ROWS // HEADS * HEADS) & (query < queries))[:, None] & (dim < DIM)[None, :]
-    token, query_head = (start + query).to(tl.int64), head * HEADS + row % HEADS
+    query = row // HEADS
+    used = ((row < ROWS // HEADS * HEADS) & (query < left))[:, None] & (dim < DIM)[None, :]
+    token, query_head = (first_token + query).to(tl.int64), head * HEADS + row % HEADS
     factor = tl.load(q + (token * q_token + query_head * q_head)[:, None] + dim[None, :], mask=used, other=0.0)
     if _INTERPRETED:  # its dot is wrong on bfloat16
         factor = factor.to(tl.float32)
-    position = context - queries + query
+    position = first_position + query
 
     # The first row of the tile sees the fewest keys; all rows see those of the whole key tiles before.
-    seen_by_all = (context - queries + first + 1) // KEYS * KEYS
-    end = tl.minimum(context, context - queries + first + ROWS // HEADS)
+    seen_by_all = (first_position + 1) // KEYS * KEYS
+    end = first_position + tl.minimum(left, ROWS // HEADS)
     head = head.to(tl.int64)
     keys, values = keys + head * kv_head, values + head * kv_head
     if key_scales is not None:
@@ -193,7 +211,8 @@ def _prefill_kernel(
     if key_scales is not None:
         weight *= _FP8_MAX
     target = out + (token * out_token + query_head * out_head)[:, None] + dim[None, :]
-    tl.store(target, (total / weight[:, None]).to(out.dtype.element_ty), mask=used)
+    share = 1 / weight
+    tl.store(target, (total * share[:, None]).to(out.dtype.element_ty), mask=used)
 
 
 @triton.jit
@@ -222,8 +241,9 @@ def _attend(
     KEYS: tl.constexpr,
 ):
     """Fold keys [begin, end) into the rows' running sums; begin is a multiple of KEYS, and end too unless MASKED."""
+    within = tl.arange(0, KEYS)
     for first in range(begin, end, KEYS):
-        key = first + tl.arange(0, KEYS)
+        key = first + within
         inside = key < end
         if PAGE % KEYS == 0:
             block = tl.load(table + first // PAGE).to(tl.int64)
@@ -231,7 +251,7 @@ def _attend(
             block = tl.load(table + key // PAGE, mask=inside, other=0).to(tl.int64)
         else:
             block = tl.load(table + key // PAGE).to(tl.int64)
-        slot = key % PAGE
+        slot = within % PAGE if KEYS % PAGE == 0 else key % PAGE  # the same for every tile of whole pages
         at = block * kv_block + slot * kv_slot
         k = _load(keys, at, inside, MASKED, DIM, DIM_PAD).to(factor.dtype)
         scores = tl.dot(factor, tl.trans(k), input_precision="ieee")

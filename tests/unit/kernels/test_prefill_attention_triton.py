@@ -162,7 +162,13 @@ def test_a_step_that_only_decodes_launches_nothing(device: torch.device) -> None
 def test_tiles_have_every_query_once_and_the_longest_context_first() -> None:
     query_lens, kv_lens = (1, 1, 70, 1, 33), (900, 4, 100, 300, 33)
     tiles = query_tiles(query_lens, kv_lens, first_member=2, tokens=32)
-    assert tiles == [(3, 0), (2, 64), (2, 32), (2, 0), (4, 32), (4, 0)]
+    assert tiles == [(3, 72, 299, 1), (2, 66, 94, 6), (2, 34, 62, 38), (2, 2, 30, 70), (4, 105, 32, 1), (4, 73, 0, 33)]
+
+
+@pytest.mark.parametrize(("kilobytes", "keys"), [(227, 64), (163, 32), (99, 16), (48, 16)])  # of shared memory
+def test_a_smaller_device_has_fewer_keys_in_a_tile(kilobytes: int, keys: int) -> None:
+    tiling = Tiling(rows=128, keys=64, warps=8, stages=2)
+    assert tiling.within(kilobytes * 1024 // 512) == replace(tiling, keys=keys)
 
 
 @needs_gpu

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -80,6 +82,7 @@ class PoolMachine(RuleBasedStateMachine):
     def balanced(self) -> None:
         self.pool.check(held=len({block for blocks in self.held for block in blocks}))
         assert self.pool.counts.free + self.pool.counts.cached == self.pool.available
+        self.pool.walk()
 
 
 PoolMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
@@ -134,3 +137,71 @@ def test_a_double_release_and_a_wrong_count_are_errors():
         pool.release(blocks)
     with pytest.raises(RuntimeError, match="0 blocks in use, 1 expected"):
         pool.check(held=1)
+
+
+def worn_pool() -> BlockPool:
+    """Blocks in use, cached and free."""
+    pool = BlockPool(9, SIZE)
+    blocks = pool.allocate(5)
+    pool.register(blocks[0], "", (1, 2))
+    pool.register(blocks[4], "", (3, 4))
+    pool.release(blocks[:3])
+    pool.check(held=2)
+    pool.walk()
+    return pool
+
+
+def lose(pool: BlockPool) -> None:
+    """A block drops off the free list, and nobody has it."""
+    block = pool._next[DUMMY_BLOCK]
+    pool._next[DUMMY_BLOCK] = pool._next[block]
+    pool._previous[pool._next[block]] = DUMMY_BLOCK
+
+
+def share(pool: BlockPool) -> None:
+    """Somebody refers to a block that is on the free list."""
+    pool._references[pool._next[DUMMY_BLOCK]] = 1
+
+
+def run_in_circles(pool: BlockPool) -> None:
+    """The free list never ends."""
+    head = pool._next[DUMMY_BLOCK]
+    pool._next[head] = pool._previous[head] = head
+
+
+def forget(pool: BlockPool) -> None:
+    """A block that can be found no longer says so."""
+    pool._keys[next(iter(pool._index.values()))] = None
+
+
+def leak(pool: BlockPool) -> None:
+    """A reference goes, and its block does not come back."""
+    used = next(block for block, references in enumerate(pool._references) if references)
+    pool._references[used] = 0
+
+
+@pytest.mark.parametrize("damage", [lose, share, run_in_circles, forget, leak])
+def test_a_walk_finds_what_counts_do_not_show(damage: Callable[[BlockPool], None]) -> None:
+    pool = worn_pool()
+    damage(pool)
+    with pytest.raises(RuntimeError, match=r"free list is broken|out of balance|can be found"):
+        pool.walk()
+
+
+@pytest.mark.parametrize("count", ["_available", "_cached", "_used"])
+def test_counts_that_do_not_add_up_are_noticed_at_once(count: str) -> None:
+    pool = worn_pool()
+    setattr(pool, count, getattr(pool, count) + 9)
+    with pytest.raises(RuntimeError, match=r"out of balance"):
+        pool.check()
+
+
+def test_idle_checks_walk_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("thothy_ai.engine.scheduling.blocks.time.monotonic", lambda: now)
+    pool = worn_pool()
+    lose(pool)
+    pool.check()
+    now += 20.0
+    with pytest.raises(RuntimeError):
+        pool.check()

@@ -10,9 +10,10 @@ import triton
 import triton.language as tl
 
 from thothy_ai.kernels.interpreter import INTERPRETED
-from thothy_ai.kernels.quantize import FP8_MAX
+from thothy_ai.kernels.quantize import FP8_MAX, TINY
 
 _FP8_MAX = tl.constexpr(FP8_MAX)
+_TINY = tl.constexpr(TINY)
 _INTERPRETED = tl.constexpr(INTERPRETED)
 
 
@@ -166,10 +167,12 @@ def _attend(
     """
     dim = tl.arange(0, DIM_PAD)
     query = tl.load(queries, mask=used[:, None] & (dim < DIM)[None, :], other=0.0)
-    if _INTERPRETED or (key_scales is not None and query.dtype == tl.float32):
+    factor = tl.zeros([ROWS], tl.float32) + scale
+    if key_scales is not None:  # fp8 becomes float16 in half the instructions that bfloat16 takes
+        query, unit = _fitted(query)
+        factor *= unit
+    elif _INTERPRETED:
         query = query.to(tl.float32)
-    elif key_scales is not None:  # fp8 becomes float16 in half the instructions that bfloat16 takes
-        query = query.to(tl.float16)
     total = tl.zeros([ROWS, DIM_PAD], tl.float32)
     peak = tl.full([ROWS], float("-inf"), tl.float32)
     weight = tl.zeros([ROWS], tl.float32)
@@ -182,7 +185,7 @@ def _attend(
         at = block * kv_block + token % PAGE * kv_slot
         scale_at = block * scale_block + token % PAGE * scale_slot
         key = tl.load(keys + at[:, None] + dim[None, :], mask=present, other=0.0).to(query.dtype)
-        scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+        scores = tl.dot(query, tl.trans(key), input_precision="ieee") * factor[:, None]
         if key_scales is not None:
             scores *= tl.load(key_scales + scale_at, mask=inside, other=0.0)[None, :]
         scores = tl.where(inside[None, :], scores, float("-inf"))
@@ -198,6 +201,15 @@ def _attend(
     if value_scales is not None:
         total /= _FP8_MAX
     return total / weight[:, None], peak + tl.log2(weight)
+
+
+@triton.jit
+def _fitted(query):
+    """Rows over powers of two, so that float16 holds them, and those powers; float32 stays float32."""
+    wide = query.to(tl.float32)
+    largest = tl.maximum(tl.max(tl.abs(wide), 1), _TINY)
+    unit = (largest.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
+    return (wide / unit[:, None]).to(tl.float32 if query.dtype == tl.float32 else tl.float16), unit
 
 
 @triton.jit

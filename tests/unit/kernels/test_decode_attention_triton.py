@@ -92,6 +92,13 @@ def test_half_precision_and_fp8_caches(dtype: torch.dtype, fp8: bool, device: to
     check(case.with_fp8_cache() if fp8 else case, device)
 
 
+def test_queries_far_outside_float16_over_an_fp8_cache(device: torch.device) -> None:
+    """Each query head in a range of its own, beside others in the tile."""
+    case = make_case(IN_GROUPS, heads=6, kv_heads=2, dim=32, block_size=16, seed=12, groups=GROUPS).with_fp8_cache()
+    factors = torch.tensor([1e6, 1e-6, 1.0, 1e30, 1e-38, 0.0])[:, None]
+    check(replace(case, q=(case.q * factors).bfloat16()), device)
+
+
 def test_prefills_of_a_mixed_step_are_left_alone(device: torch.device) -> None:
     lengths = [(1, 17), (1, 1), (1, 40), (7, 7), (3, 20), (1, 9)]
     case = make_case(lengths, heads=4, kv_heads=2, dim=16, block_size=16, seed=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, SamplingParams
 from thothy_ai.engine.errors import EngineError
@@ -25,8 +25,7 @@ class CoreRequest:
     salt: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenEvent:
+class TokenEvent(NamedTuple):
     """Output tokens a request gained in a step (end-of-text is never among them)."""
 
     id: str

@@ -7,14 +7,13 @@ A shared prefix is computed by one member and charged to it alone; what reading 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.scheduling.prefix_groups import Group
-from thothy_ai.engine.scheduling.scheduler import Scheduled
+from thothy_ai.engine.scheduling.scheduler import StepPlan
 
 _CPU_RATES = (1.0e11, 1.0e10)  # FLOP/s, byte/s
 _GPU_RATES = (7.0e14, 4.3e12)  # measured on an H200: bf16 GEMMs, device copy
@@ -43,35 +42,29 @@ class StepCost:
             read=kv_bytes / bandwidth,
         )
 
-    def weigh(self, member: Scheduled, spared: float = 0.0) -> float:
-        """What the member costs in a step, `spared` tokens of whose KV others pay for; always positive."""
-        context = member.start + member.count
-        pairs = member.count * (context - (member.count - 1) / 2)
-        read = (context - spared) * self.read
-        return member.count * self.token + member.samples * self.sample + pairs * self.attended + read
+    def weigh(self, plan: StepPlan) -> NDArray[np.float64]:
+        """What each member costs [N], always positive; what a group reads once is divided over its members."""
+        _, starts, counts, samples, _ = plan.facts
+        context = starts + counts
+        read = context.astype(np.float64)
+        for first, size, shared in plan.groups:
+            read[first : first + size] -= shared - shared / size
+        pairs = counts * (context - (counts - 1) / 2)
+        return counts * self.token + samples * self.sample + pairs * self.attended + read * self.read
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
     """A step's seconds by member (plan order), and by phase."""
 
-    members: tuple[float, ...]
+    members: list[float]
     prefill: float
     decode: float
 
 
-def divide(seconds: float, members: Seq[Scheduled], cost: StepCost, groups: Iterable[Group] = ()) -> Shares:
-    """Split `seconds` over `members` by weight; a member is in prefill until its prompt is computed.
-
-    What a group reads once is charged in equal parts to its members.
-    """
-    spared = [0.0] * len(members)
-    for first, size, shared in groups:
-        spared[first : first + size] = [shared - shared / size] * size
-    weights = [cost.weigh(member, tokens) for member, tokens in zip(members, spared, strict=True)]
-    scale = seconds / math.fsum(weights)
-    shares = tuple(weight * scale for weight in weights)
-    prefill = math.fsum(
-        share for share, member in zip(shares, members, strict=True) if member.start < member.sequence.prompt_tokens
-    )
-    return Shares(shares, prefill, seconds - prefill)
+def divide(seconds: float, plan: StepPlan, cost: StepCost) -> Shares:
+    """Split `seconds` over the plan's members by weight; a member is in prefill until its prompt is computed."""
+    weights = cost.weigh(plan)
+    shares = weights * (seconds / weights.sum())
+    prefill = float(shares[plan.facts.starts < plan.facts.prompts].sum())
+    return Shares(shares.tolist(), prefill, seconds - prefill)

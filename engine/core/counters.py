@@ -6,7 +6,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from thothy_ai.engine.core.accounting import Shares
-from thothy_ai.engine.scheduling.scheduler import Scheduled
+from thothy_ai.engine.scheduling.scheduler import StepPlan
 from thothy_ai.engine.scheduling.sequence import Sequence
 
 
@@ -36,13 +36,14 @@ class Counters:
                 self.prompt_tokens += sequence.prompt_tokens
                 self.cached_tokens += sequence.cached_tokens
 
-    def count_step(self, members: Seq[Scheduled], seconds: float, shares: Shares) -> None:
+    def count_step(self, plan: StepPlan, seconds: float, shares: Shares) -> None:
         """Add a step that was read."""
-        prefill = sum(member.count for member in members if member.start < member.sequence.prompt_tokens)
+        facts = plan.facts
+        prefill = int(facts.counts[facts.starts < facts.prompts].sum())
         self.steps += 1
-        self.batch_size = len(members)
+        self.batch_size = len(plan.members)
         self.prefill_tokens += prefill
-        self.decode_tokens += sum(member.count for member in members) - prefill
+        self.decode_tokens += plan.tokens - prefill
         self.busy_seconds += seconds
         self.prefill_seconds += shares.prefill
         self.decode_seconds += shares.decode

@@ -214,16 +214,16 @@ class EngineCore:
         """Read a step: hand its tokens and its seconds to its members, and let go of those that are done."""
         sampled = iter(step.read())
         seconds = step.timer.seconds()
-        shares = divide(seconds, step.plan.members, self._cost, step.plan.groups)
-        self._counters.count_step(step.plan.members, seconds, shares)
+        shares = divide(seconds, step.plan, self._cost)
+        self._counters.count_step(step.plan, seconds, shares)
         for member, share in zip(step.plan.members, shares.members, strict=True):
             sequence = member.sequence
             sequence.in_flight -= 1
             sequence.compute_seconds += share
-            before = len(sequence.tokens)
             if member.samples:
+                before = len(sequence.tokens)
                 take_sample(member, next(sampled), self._eos)
-            self._emit(sequence, before)
+                self._emit(sequence, before)
             self._retire_if_done(sequence)
 
     def _emit(self, sequence: Sequence, before: int) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -18,7 +20,7 @@ def send(values: Sequence[int], device: torch.device) -> Tensor:
     return host.to(device, non_blocking=True)
 
 
-def send_into(values: Sequence[int], target: Tensor) -> Tensor:
+def send_into(values: NDArray[np.int32], target: Tensor) -> Tensor:
     """Overwrite the front of `target` [>= N] int32; returns that part."""
     host = torch.tensor(values, dtype=torch.int32, pin_memory=target.is_cuda)
     return target[: len(values)].copy_(host, non_blocking=True)

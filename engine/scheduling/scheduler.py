@@ -10,7 +10,11 @@ the device has not handed over yet, so that a step can be planned before the one
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.config import EngineConfig
@@ -21,7 +25,7 @@ from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
 from thothy_ai.engine.scheduling.waiting import WaitingLine
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Scheduled:
     """A member of a step: compute tokens `start` to `start + count`, then sample if that reaches its last token."""
 
@@ -37,7 +41,18 @@ class Scheduled:
         return self.start + self.count
 
 
-class StepPlan(NamedTuple):
+class Facts(NamedTuple):
+    """Members of a step in columns of [N] int32."""
+
+    rows: NDArray[np.int32]
+    starts: NDArray[np.int32]
+    counts: NDArray[np.int32]
+    samples: NDArray[np.int32]
+    prompts: NDArray[np.int32]  # tokens of the whole prompt
+
+
+@dataclass(frozen=True, eq=False)
+class StepPlan:
     """One step. Members with a single token come first. `admitted` got their rows in this step.
 
     `groups` are runs of single-token members that share KV at their front.
@@ -47,10 +62,16 @@ class StepPlan(NamedTuple):
     admitted: tuple[Sequence, ...]
     groups: tuple[Group, ...] = ()
 
-    @property
+    @cached_property
+    def facts(self) -> Facts:
+        """The members' facts, for work on all of them at once."""
+        facts = [(m.row, m.start, m.count, m.samples, m.sequence.prompt_tokens) for m in self.members]
+        return Facts(*np.array(facts, np.int32).reshape(-1, len(Facts._fields)).T)
+
+    @cached_property
     def tokens(self) -> int:
         """Tokens the step computes."""
-        return sum(member.count for member in self.members)
+        return int(self.facts.counts.sum())
 
 
 class Scheduler:
@@ -124,7 +145,8 @@ class Scheduler:
         count = min(sequence.known - sequence.computed, budget)
         if sequence.ending or count <= 0:
             return None
-        while not self._grow(sequence, sequence.computed + count):
+        end = sequence.computed + count
+        while end > len(sequence.blocks) * self._config.block_size and not self._grow(sequence, end):
             victim = self._running[-1]
             self._preempt(victim)
             if victim is sequence:
@@ -186,18 +208,18 @@ class Scheduler:
         missing = self._pool.blocks_for(tokens) - len(sequence.blocks)
         if missing > self._pool.available:
             return False
-        if missing > 0:
-            sequence.blocks += self._pool.allocate(missing)
+        sequence.blocks += self._pool.allocate(missing)
         return True
 
     def _take(self, sequence: Sequence, count: int) -> Scheduled:
         """Move the sequence's counts on as if the step were done: later plans build on it."""
         start = sequence.computed
-        sequence.computed += count
-        samples = sequence.computed == sequence.known
+        end = sequence.computed = start + count
+        samples = end == sequence.known
         sequence.pending += samples
         sequence.in_flight += 1
-        self._register_full_blocks(sequence)
+        if end >= (sequence.registered + 1) * self._config.block_size:
+            self._register_full_blocks(sequence)
         if count == 1 and start >= sequence.prompt_tokens:
             self._groups.join(sequence)
         return Scheduled(sequence, sequence.row, start, count, samples)

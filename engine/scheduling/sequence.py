@@ -24,6 +24,7 @@ class Sequence:
 
     request: CoreRequest
     max_tokens: int
+    prompt_tokens: int = field(init=False)
     tokens: list[int] = field(init=False)
     seed: int = field(init=False)
     computed: int = 0
@@ -41,14 +42,10 @@ class Sequence:
 
     def __post_init__(self) -> None:
         """Start from the prompt; a request without a seed draws one, and keeps it through preemption."""
+        self.prompt_tokens = len(self.request.prompt)
         self.tokens = list(self.request.prompt)
         self.seed = secrets.randbits(63) if self.request.sampling.seed is None else self.request.sampling.seed
         self.chain = self.request.salt
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Length of the prompt."""
-        return len(self.request.prompt)
 
     @property
     def known(self) -> int:

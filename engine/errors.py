@@ -29,6 +29,12 @@ class GrammarError(EngineError):
     code = "invalid_grammar"
 
 
+class NoFiniteScoreError(EngineError):
+    """The model's scores of a request's next token are NaN or infinite: a weight is broken, or a number overflows."""
+
+    code = "no_finite_score"
+
+
 class ModelLoadError(EngineError):
     """The model's folder or file is missing, truncated or inconsistent."""
 

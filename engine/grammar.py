@@ -2,13 +2,18 @@
 
 The separators are fixed (no optional white space), so that most of the punctuation and all keys are forced and cost no
 sampling. llguidance is imported when the first grammar is made; an engine that never makes one does not need it.
+
+A step's masks are filled by several threads, a schema's by one of them: grammars of one schema share a lexer and its
+lock. (A lexer for each thread was tried: what each has to learn for itself costs what the threads gain.)
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Collection
-from functools import cached_property
+import os
+from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Iterable
+from functools import cache, cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -17,7 +22,7 @@ from torch import Tensor
 from thothy_ai.engine.errors import GrammarError
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLTokenizer
+    from llguidance import LLExecutor, LLMatcher, LLTokenizer
     from llguidance._lib import JsonCompileOptions  # named nowhere else
     from transformers import PreTrainedTokenizerFast
 
@@ -28,6 +33,7 @@ _PROSE = "[A-Za-z0-9 ,;:'()%-]"
 _PROSE_SLICES = [f"{_PROSE}{{1,10}}", f"{_PROSE}{{1,30}}"]
 _SCHEMAS = 64  # kept for another use
 _COPIES = 500
+_THREADS = min(8, len(os.sched_getaffinity(0)))  # that fill masks
 _ALL = -1  # every bit of an int32
 
 
@@ -48,6 +54,22 @@ class Grammar(Protocol):
         """Take the next token; GrammarError if it is not allowed here, or if the grammar grew too complex."""
 
 
+def fill_masks(mask: Tensor, grammars: Iterable[tuple[int, Grammar]]) -> None:
+    """Fill these rows of `mask` [R, ceil(vocab / 32)] int32 on the host, those of different schemas side by side."""
+    by_lexer: dict[int, list[tuple[int, JsonGrammar]]] = defaultdict(list)
+    for row, grammar in grammars:
+        if isinstance(grammar, JsonGrammar):
+            by_lexer[grammar.lexer].append((row, grammar))
+        else:
+            grammar.fill_mask(mask[row])
+    alike = [member for members in by_lexer.values() for member in members]
+    if len(by_lexer) > 1:
+        _fill_together(mask, alike, threads=min(_THREADS, len(by_lexer)))
+    else:
+        for row, grammar in alike:
+            grammar.fill_mask(mask[row])
+
+
 class GrammarCompiler:
     """Makes grammars for one tokenizer. `eos` are the ids that end a text; `vocab_size` is that of the logits.
 
@@ -58,16 +80,17 @@ class GrammarCompiler:
     def __init__(self, tokenizer: PreTrainedTokenizerFast, vocab_size: int, eos: Collection[int]) -> None:
         self._tokenizer, self._vocab_size, self._eos = tokenizer, vocab_size, sorted(eos)
         self._prototypes: OrderedDict[str, _Prototype] = OrderedDict()  # the schema used last comes last
+        self._lexers = count()
 
     def compile(self, schema: str) -> Grammar:
         """A grammar of all compact JSON texts that match the schema (JSON text); GrammarError if there is none."""
         prototype = self._prototypes.pop(schema, None)
         if prototype is None or not prototype.copies_left:
-            prototype = _Prototype(self._matcher(schema))
+            prototype = _Prototype(self._matcher(schema), next(self._lexers))
         self._prototypes[schema] = prototype
         if len(self._prototypes) > _SCHEMAS:
             self._prototypes.popitem(last=False)
-        return JsonGrammar(prototype.copy(), self._eos)
+        return JsonGrammar(prototype.copy(), self._eos, prototype.lexer)
 
     def _matcher(self, schema: str) -> LLMatcher:
         from llguidance import LLMatcher  # noqa: PLC0415  an engine without grammars does not need it
@@ -94,8 +117,9 @@ class GrammarCompiler:
 class _Prototype:
     """A matcher that is only copied. Its shared lexer grows with what its copies meet, so it is not kept for ever."""
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    def __init__(self, matcher: LLMatcher, lexer: int) -> None:
         self._matcher = matcher
+        self.lexer = lexer
         self.copies_left = _COPIES
 
     def copy(self) -> LLMatcher:
@@ -104,32 +128,54 @@ class _Prototype:
 
 
 class JsonGrammar:
-    """Implements `Grammar` over an llguidance matcher, whose errors stick: the next `advance` reports them."""
+    """Implements `Grammar` over an llguidance matcher, whose errors stick: the next `advance` reports them.
 
-    def __init__(self, matcher: LLMatcher, eos: list[int]) -> None:
-        self._matcher, self._eos = matcher, eos
+    Grammars with the same `lexer` can't be filled at the same time.
+    """
+
+    def __init__(self, matcher: LLMatcher, eos: list[int], lexer: int) -> None:
+        self.matcher, self.lexer, self._eos = matcher, lexer, eos
 
     @property
     def finished(self) -> bool:
         """The JSON value is complete."""
-        return self._matcher.is_stopped() and not self._matcher.is_error()
+        return self.matcher.is_stopped() and not self.matcher.is_error()
 
     def fill_mask(self, row: Tensor) -> None:
+        """One row by itself."""
+        self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
+        self.correct(row)
+
+    def correct(self, row: Tensor) -> None:
         """After an error everything but the end of text is allowed: the request must not look finished."""
-        self._matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.numel() * row.element_size())
-        if self._matcher.is_error():
+        if self.matcher.is_error():
             row.fill_(_ALL)
             for token in self._eos:
                 row[token // 32] &= _without(token % 32)
 
     def forced(self) -> list[int]:
         """llguidance calls them fast-forward tokens."""
-        return self._matcher.compute_ff_tokens()
+        return self.matcher.compute_ff_tokens()
 
     def advance(self, token: int) -> None:
         """Consume one token."""
-        if not self._matcher.consume_token(token):
-            raise GrammarError(f"token {token} at a place where it can't be: {_first_line(self._matcher)}")
+        if not self.matcher.consume_token(token):
+            raise GrammarError(f"token {token} at a place where it can't be: {_first_line(self.matcher)}")
+
+
+@cache
+def _executor(threads: int) -> LLExecutor:
+    from llguidance import LLExecutor  # noqa: PLC0415  as above
+
+    return LLExecutor(threads)
+
+
+def _fill_together(mask: Tensor, grammars: list[tuple[int, JsonGrammar]], threads: int) -> None:
+    """A thread takes adjacent ones: those that share a lexer are."""
+    wanted = [(grammar.matcher, row) for row, grammar in grammars]
+    _executor(threads).unsafe_compute_mask_ptr(wanted, mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
+    for row, grammar in grammars:
+        grammar.correct(mask[row])
 
 
 def _without(bit: int) -> int:

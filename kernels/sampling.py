@@ -14,6 +14,7 @@ from torch import Tensor
 
 from thothy_ai.kernels.philox import token_words, vocabulary_words
 
+NO_TOKEN = -1  # of a row whose highest score is no finite number: a NaN, an overflow, nothing that is allowed
 GREEDY, UNFILTERED, FILTERED = range(3)  # kinds of rows: the highest score, a draw from all tokens, or from some
 COLUMNS = 8
 
@@ -91,19 +92,22 @@ class Work(NamedTuple):
 
 
 def choose(step: Step, work: Work) -> Tensor:
-    """One token for each member [R] int64: of the same scores the first. It depends on the member alone."""
+    """One token for each member [R] int64: of the same scores the first. It depends on the member alone.
+
+    NO_TOKEN where a score that is allowed is NaN or infinite, or none is allowed.
+    """
     columns = step.table[step.rows]
     logits = step.logits.to(torch.float32)
     if work.penalized:
         logits = _penalized(step, logits, columns[:, Column.PENALTY].to(torch.float32))
     if step.bitmask is not None:
         logits = apply_bitmask(logits, step.bitmask)
-    chosen = logits.argmax(dim=-1)
+    highest, chosen = logits.max(dim=-1)  # NaN if any is
     for wanted, kind, draw in ((work.unfiltered, UNFILTERED, _draw), (work.filtered, FILTERED, _draw_filtered)):
         members = (columns[:, Column.KIND] == kind).nonzero().flatten() if wanted else chosen[:0]
         for few in members.split(_ROWS_AT_ONCE):
             chosen[few] = draw(logits[few], columns[few], step.positions[few])
-    return chosen
+    return chosen.where(highest.isfinite(), NO_TOKEN)
 
 
 def _penalized(step: Step, logits: Tensor, penalty: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from thothy_ai.kernels.philox_triton import gumbel, line_words
 from thothy_ai.kernels.sampling import FILTERED, GREEDY, Column
-from thothy_ai.kernels.sampling_scores_triton import first_best, load_scores, parameter
+from thothy_ai.kernels.sampling_scores_triton import choice, first_best, load_scores, parameter
 
 _FILTERED, _GREEDY = tl.constexpr(FILTERED), tl.constexpr(GREEDY)
 _TEMPERATURE, _PENALTY, _KIND = (tl.constexpr(int(c)) for c in (Column.TEMPERATURE, Column.PENALTY, Column.KIND))
@@ -77,10 +77,11 @@ def choose_kernel(
                 index = tl.arange(0, PARTS)
                 of_parts = tl.load(values + member * PARTS + index, mask=index < parts, other=-_INF, volatile=True)
                 theirs = tl.load(tokens + member * PARTS + index, mask=index < parts, other=vocab, volatile=True)
-                tl.store(chosen + member, first_best(of_parts, theirs)[1].to(tl.int64))
+                value, token = first_best(of_parts, theirs)
+                tl.store(chosen + member, choice(value, token))
                 tl.store(arrived + member, 0)
         else:
-            tl.store(chosen + member, token.to(tl.int64))
+            tl.store(chosen + member, choice(value, token))
 
 
 @triton.jit
@@ -88,8 +89,8 @@ def _highest(
     logits, allowed, seen, penalty, vocab, begin, end, coldness, seed_low, seed_high, position,
     NOISE: tl.constexpr, LINES: tl.constexpr, LINE: tl.constexpr,
 ):  # fmt: skip
-    """The highest score of tokens [begin, end), and the lowest token that has it; over the temperature and with noise
-    where a draw is wanted.
+    """The highest score of tokens [begin, end), NaN if any is, and the lowest token that has it; over the temperature
+    and with noise where a draw is wanted.
     """
     line = tl.arange(0, LINES) * LINE
     best = tl.full([LINES, LINE], -_INF, tl.float32)
@@ -101,5 +102,5 @@ def _highest(
             scores = scores * coldness + gumbel(line_words(first, seed_low, seed_high, position, LINE))
         token = first[:, None] + tl.arange(0, LINE)[None, :]
         chosen = tl.where(scores > best, token, chosen)
-        best = tl.maximum(best, scores)
+        best = tl.maximum(best, scores, propagate_nan=tl.PropagateNan.ALL)
     return first_best(best, chosen)

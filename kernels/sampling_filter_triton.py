@@ -14,7 +14,7 @@ import triton.language as tl
 
 from thothy_ai.kernels.philox_triton import gumbel, line_words
 from thothy_ai.kernels.sampling import FILTERED, Column
-from thothy_ai.kernels.sampling_scores_triton import first_best, load_scores, parameter
+from thothy_ai.kernels.sampling_scores_triton import choice, first_best, load_scores, parameter
 
 _FILTERED = tl.constexpr(FILTERED)
 _TEMPERATURE, _TOP_P, _MIN_P = (tl.constexpr(int(c)) for c in (Column.TEMPERATURE, Column.TOP_P, Column.MIN_P))
@@ -58,14 +58,14 @@ def filtered_kernel(
             parameter(table, row, _MIN_P).to(tl.float32),
             LINES, LINE,
         )  # fmt: skip
-        token = _draw(
+        best, token = _draw(
             logits, allowed, seen, penalty, vocab, threshold, 1.0 / temperature,
             parameter(table, row, _SEED_LOW).to(tl.int64).to(tl.uint32),
             parameter(table, row, _SEED_HIGH).to(tl.int64).to(tl.uint32),
             tl.load(positions + member).to(tl.uint32),
             LINES, LINE,
         )  # fmt: skip
-        tl.store(chosen + member, token.to(tl.int64))
+        tl.store(chosen + member, choice(best, token))
 
 
 @triton.jit
@@ -73,8 +73,13 @@ def survival_threshold(
     logits, allowed, seen, penalty, vocab, temperature, top_k, top_p, min_p,
     LINES: tl.constexpr, LINE: tl.constexpr,
 ):  # fmt: skip
-    """The lowest score that lives, before it is divided by the temperature; inf if all are masked."""
+    """The lowest score that lives, before it is divided by the temperature.
+
+    inf if all are masked, or if the highest is no finite number.
+    """
     threshold, peak = _bounds(logits, allowed, seen, penalty, vocab, LINES, LINE)
+    if peak == _INF:
+        threshold = peak
     if threshold < peak:  # else those that are not masked are all equal
         if top_k < vocab:
             threshold = _search(logits, allowed, seen, penalty, vocab, threshold, peak, 0.0, top_k, True, LINES, LINE)
@@ -88,13 +93,13 @@ def survival_threshold(
 
 @triton.jit
 def _bounds(logits, allowed, seen, penalty, vocab, LINES: tl.constexpr, LINE: tl.constexpr):
-    """The lowest and the highest finite score; inf and -inf if there is none."""
+    """The lowest and the highest score; inf and -inf if all are masked. A NaN counts as inf."""
     lowest = tl.full([LINES], _INF, tl.float32)
     highest = tl.full([LINES], -_INF, tl.float32)
     for begin in range(0, vocab, LINES * LINE):
         first = begin + tl.arange(0, LINES) * LINE
         scores = load_scores(logits, allowed, seen, penalty, first, vocab, LINE)
-        highest = tl.maximum(highest, tl.max(scores, 1))
+        highest = tl.maximum(highest, tl.max(tl.where(scores <= _INF, scores, _INF), 1))
         lowest = tl.minimum(lowest, tl.min(tl.where(scores > -_INF, scores, _INF), 1))
     return tl.min(lowest), tl.max(highest)
 
@@ -159,7 +164,7 @@ def _draw(
     logits, allowed, seen, penalty, vocab, threshold, coldness, seed_low, seed_high, position,
     LINES: tl.constexpr, LINE: tl.constexpr,
 ):  # fmt: skip
-    """Gumbel-max over the scores from the threshold on; token 0 if there is none."""
+    """Gumbel-max over the scores from the threshold on: the best one and its token. The best of none is -inf."""
     best = tl.full([LINES, LINE], -_INF, tl.float32)
     chosen = tl.zeros([LINES, LINE], tl.int32)
     for begin in range(0, vocab, LINES * LINE):
@@ -172,4 +177,4 @@ def _draw(
             token = first[:, None] + tl.arange(0, LINE)[None, :]
             chosen = tl.where(perturbed > best, token, chosen)
             best = tl.maximum(best, perturbed)
-    return first_best(best, chosen)[1]
+    return first_best(best, chosen)

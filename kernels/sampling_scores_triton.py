@@ -1,4 +1,4 @@
-"""What the sampling kernels share: reading a row's scores tile by tile, and finding the best token of a tile.
+"""What the sampling kernels share: reading a row's scores tile by tile, and choosing the best token of tiles.
 
 A tile is LINES lines of LINE adjacent tokens; a thread owns whole lines, so sums along them need no exchange.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from thothy_ai.kernels.sampling import COLUMNS
+from thothy_ai.kernels.sampling import COLUMNS, NO_TOKEN
 
-_COLUMNS = tl.constexpr(COLUMNS)
+_COLUMNS, _NO_TOKEN = tl.constexpr(COLUMNS), tl.constexpr(NO_TOKEN)
+_INF, _NAN = tl.constexpr(float("inf")), tl.constexpr(float("nan"))
 _MOST = tl.constexpr(2**31 - 1)
 
 
@@ -44,6 +45,12 @@ def _bits(words, first, token, vocab):
 
 @triton.jit
 def first_best(values, tokens):
-    """The highest value of a tile, and the lowest token that has it."""
-    best = tl.max(values)
+    """The highest value of a tile, NaN if any is, and the lowest token that has it."""
+    best = tl.where(tl.min((values <= _INF).to(tl.int32)) > 0, tl.max(values), _NAN)
     return best, tl.min(tl.where(values == best, tokens, _MOST))
+
+
+@triton.jit
+def choice(best, token):
+    """The token whose score is the best, int64; NO_TOKEN if that is no finite number."""
+    return tl.where(tl.abs(best) < _INF, token, _NO_TOKEN).to(tl.int64)

@@ -55,7 +55,7 @@ class TritonChooser:
     def __call__(self, step: Step, work: Work) -> Tensor:
         """One token for each member [R] int64: of the same scores the first. It depends on the member alone.
 
-        A NaN is chosen only if a row has nothing else, and then it is token 0.
+        NO_TOKEN where a score that is allowed is NaN or infinite, or none is allowed.
         """
         chosen = torch.empty_like(step.rows)
         seen = seen_tokens(step) if work.penalized else None

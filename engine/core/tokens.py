@@ -3,41 +3,52 @@
 Forced tokens are appended as they are found and computed like a prompt's, without sampling (llguidance calls them
 fast-forward tokens). Where a sample is still unread when they are found, it is the first of them: its mask allows that
 one only, and reading it changes nothing.
+
+A sample that is no token ends its sequence alone: its logits are broken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from thothy_ai.engine.api import FinishReason
-from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.errors import EngineError, NoFiniteScoreError
+from thothy_ai.engine.grammar import Grammar, fill_masks
 from thothy_ai.engine.scheduling.scheduler import Scheduled
 from thothy_ai.engine.scheduling.sequence import Sequence
-
-if TYPE_CHECKING:
-    from thothy_ai.engine.grammar import Grammar
+from thothy_ai.kernels.sampling import NO_TOKEN
 
 _BITS = torch.tensor([1 << bit for bit in range(32)], dtype=torch.int64).to(torch.int32)
 
 
 def bitmask(samplers: Seq[Scheduled], vocab_size: int) -> Tensor | None:
-    """Allowed tokens of sampling members [R, ceil(vocab/32)] int32, or None where no member has a grammar."""
+    """Allowed tokens of sampling members [R, ceil(vocab/32)] int32, or None where no member has a grammar.
+
+    Where a member's next token is forced and known already, it is that one only.
+    """
     if all(member.sequence.request.grammar is None for member in samplers):
         return None
     shape = (len(samplers), -(-vocab_size // 32))
     mask = torch.full(shape, -1, dtype=torch.int32, pin_memory=torch.cuda.is_initialized())  # sent without a copy
-    for row, member in zip(mask, samplers, strict=True):
-        _fill(row, member)
+    grammars: list[tuple[int, Grammar]] = []
+    for row, member in enumerate(samplers):
+        sequence, grammar = member.sequence, member.sequence.request.grammar
+        if member.end < len(sequence.tokens):
+            _allow_only(mask[row], sequence.tokens[member.end])
+        elif grammar is not None and sequence.finish_reason is None:
+            grammars.append((row, grammar))
+    fill_masks(mask, grammars)
     return mask
 
 
 def take_sample(member: Scheduled, token: int, eos: frozenset[int]) -> None:
     """Append a sampled token and what is forced after it; set why the sequence ends, if it does."""
     sequence = member.sequence
+    if token == NO_TOKEN:
+        sequence.finish(FinishReason.ABORTED, _no_finite_score(member))
     if member.end < len(sequence.tokens):
         return
     sequence.pending -= 1
@@ -96,12 +107,14 @@ def _end_at_length(sequence: Sequence) -> None:
         sequence.finish(FinishReason.LENGTH)
 
 
-def _fill(row: Tensor, member: Scheduled) -> None:
-    """Allow what the member's grammar does; where its next token is forced and known already, that one only."""
-    sequence = member.sequence
-    if member.end < len(sequence.tokens):
-        token = sequence.tokens[member.end]
-        row.zero_()
-        row[token // 32] = _BITS[token % 32]
-    elif sequence.request.grammar is not None and sequence.finish_reason is None:
-        sequence.request.grammar.fill_mask(row)
+def _allow_only(row: Tensor, token: int) -> None:
+    row.zero_()
+    row[token // 32] = _BITS[token % 32]
+
+
+def _no_finite_score(member: Scheduled) -> NoFiniteScoreError:
+    place = member.end - member.sequence.prompt_tokens + 1
+    return NoFiniteScoreError(
+        f"output token {place} has no finite score: a weight is broken, a number overflows in the model's type, or "
+        "nothing is allowed"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from arithmetic_model import VOCAB, arithmetic_core, continuation
+from arithmetic_model import VOCAB, ArithmeticModel, arithmetic_core, continuation
 from engine_driver import EngineDriver
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +20,7 @@ from thothy_ai.engine.errors import (
     EngineStoppedError,
     GrammarError,
     InvalidRequestError,
+    NoFiniteScoreError,
     PromptTooLongError,
 )
 from thothy_ai.engine.execution.runner import StepHandle
@@ -176,6 +177,59 @@ def test_a_broken_grammar_fails_alone():
         collected = driver.run([request("bad", [1], grammar=Forcing(0, [], broken=True)), request("good", [2])])
     assert isinstance(collected.finished["bad"].error, GrammarError)
     assert collected.tokens["good"] == continuation([2], 5)
+
+
+def poison(monkeypatch: pytest.MonkeyPatch, token: int) -> None:
+    """Where the model would choose this token its logits are broken."""
+    plain, fed = ArithmeticModel.logits, ArithmeticModel.forward
+
+    def logits(self, hidden):
+        return plain(self, hidden).masked_fill((hidden == token)[:, None], float("nan"))
+
+    def forward(self, tokens, *rest):
+        assert tokens.ids.min() >= 0, "no token was read as one"
+        return fed(self, tokens, *rest)
+
+    monkeypatch.setattr(ArithmeticModel, "logits", logits)
+    monkeypatch.setattr(ArithmeticModel, "forward", forward)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("place", [0, 3])
+def test_broken_logits_end_their_request_alone(overlap, place, monkeypatch):
+    prompts = {"broken": [1, 1, 1], "whole": [2, 7], "other": [5]}
+    expected = {name: continuation(prompt, 9) for name, prompt in prompts.items()}
+    poisoned = expected["broken"][place]
+    assert poisoned not in [*expected["whole"], *expected["other"], *expected["broken"][:place]]
+    poison(monkeypatch, poisoned)
+    config = EngineConfig(block_size=2, num_blocks=40, max_rows=2, token_budget=8, max_context=64, overlap=overlap)
+    with drive(config) as driver:
+        collected = driver.run(request(name, prompt, 9) for name, prompt in prompts.items())
+        stats = driver.core.stats()
+    finished = collected.finished.pop("broken")
+    assert finished.reason is FinishReason.ABORTED
+    assert isinstance(finished.error, NoFiniteScoreError)
+    assert f"output token {place + 1} " in str(finished.error)
+    assert collected.tokens["broken"] == expected["broken"][:place]
+    for name, event in collected.finished.items():
+        assert event.reason is FinishReason.LENGTH
+        assert collected.tokens[name] == expected[name]
+    assert stats.blocks_used == 0
+    assert stats.attributed_seconds == pytest.approx(stats.busy_seconds)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_broken_logits_where_the_token_is_forced_are_an_error_too(overlap, monkeypatch):
+    """The device has no such token, though the host knows it."""
+    first, second = continuation([3, 1, 4], 2)
+    poison(monkeypatch, second)
+    config = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=8, max_context=64, overlap=overlap)
+    with drive(config) as driver:
+        collected = driver.run([request("a", [3, 1, 4], 12, grammar=Forcing(first, [9, 8]))])
+        launched = driver.core.stats().steps
+    error = collected.finished["a"].error
+    assert isinstance(error, NoFiniteScoreError) if overlap else error is None
+    assert launched < 12
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from thothy_ai.engine.errors import GrammarError
-from thothy_ai.engine.grammar import Grammar, GrammarCompiler
+from thothy_ai.engine.grammar import Grammar, GrammarCompiler, fill_masks
 
 EOS = (0, 2)
 VOCAB = 741  # more than the tokenizer has, and no multiple of 32, as models do
@@ -134,6 +134,52 @@ def test_a_wrong_token_is_an_error_of_this_grammar(compiler: GrammarCompiler) ->
     assert not set(EOS) & set(allowed(grammar)), "a broken grammar must not look complete"
     with pytest.raises(GrammarError):
         grammar.advance(3)
+
+
+class Only:
+    """A grammar that is no schema's."""
+
+    finished = False
+
+    def __init__(self, token: int) -> None:
+        self._token = token
+
+    def fill_mask(self, row: Tensor) -> None:
+        row.zero_()
+        row[self._token // 32] = 1 << self._token % 32
+
+    def forced(self) -> list[int]:
+        return [self._token]
+
+    def advance(self, token: int) -> None:
+        assert token == self._token
+
+
+@pytest.mark.parametrize("schemas", [1, 5])
+def test_masks_filled_together_are_those_filled_one_by_one(compiler: GrammarCompiler, schemas: int) -> None:
+    rng = random.Random(7)
+    grammars = []
+    for index in range(40):
+        grammar = compiler.compile(json.dumps(SCHEMA | {"title": str(index % schemas)}))
+        for _ in range(rng.randrange(12)):
+            following = grammar.forced() or [rng.choice([token for token in allowed(grammar) if token not in EOS])]
+            for token in following:
+                grammar.advance(token)
+        grammars.append(grammar)
+    broken = grammars[3]
+    with pytest.raises(GrammarError):
+        broken.advance(next(token for token in range(3, 300) if token not in allowed(broken)))
+    grammars[5] = Only(40)
+    mask = torch.full((42, -(-VOCAB // 32)), 7, dtype=torch.int32)
+    fill_masks(mask, [(row + 1, grammar) for row, grammar in enumerate(grammars)])
+    for row, grammar in zip(mask[1:-1], grammars, strict=True):
+        alone = torch.zeros_like(row)
+        grammar.fill_mask(alone)
+        assert torch.equal(row, alone)
+    assert (mask[[0, -1]] == 7).all(), "rows of nobody are left"
+    assert not set(EOS) & set(allowed(broken))
+    with pytest.raises(GrammarError):
+        broken.advance(3)
 
 
 def test_a_mask_writes_its_row_only(compiler: GrammarCompiler) -> None:

@@ -234,6 +234,22 @@ def test_a_row_that_changes_hands_takes_the_new_parameters() -> None:
     assert cold.tolist() == logits.argmax(-1).tolist()
 
 
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_row_with_broken_scores_gets_no_token_and_its_mates_theirs(wrong: float) -> None:
+    logits = random_logits(8, seed=7)
+    params = [SamplingParams(), SamplingParams(temperature=1.0), FILTERS[3], SamplingParams(repetition_penalty=1.3)] * 2
+    wanted = draw(logits, params, [5] * 8)
+    logits[range(4), [0, 999, 7, 31]] = wrong
+    assert draw(logits, params, [5] * 8) == [sampling.NO_TOKEN] * 4 + wanted[4:]
+
+
+def test_a_row_whose_mask_allows_nothing_gets_no_token() -> None:
+    bitmask = torch.full((2, -(-VOCAB // 32)), -1, dtype=torch.int32)
+    bitmask[0] = 0
+    chosen = draw(random_logits(2), [SamplingParams(), FILTERS[3]], [1, 2], bitmask=bitmask)
+    assert chosen[0] == sampling.NO_TOKEN != chosen[1]
+
+
 def test_gumbel_noise_is_finite_at_both_ends() -> None:
     noise = sampling.gumbel(torch.tensor([0, 1, 2**31, 2**32 - 1]))
     assert noise.isfinite().all()

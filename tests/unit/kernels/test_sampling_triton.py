@@ -13,7 +13,7 @@ from torch import Tensor
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.kernels import philox, philox_triton, sampling
-from thothy_ai.kernels.sampling import FILTERED, UNFILTERED, Column, Step, Work
+from thothy_ai.kernels.sampling import FILTERED, NO_TOKEN, UNFILTERED, Column, Step, Work
 from thothy_ai.kernels.sampling_filter_triton import survival_threshold
 from thothy_ai.kernels.sampling_triton import CHOOSING, FILTERING, Tile, TritonChooser, seen_tokens
 
@@ -164,20 +164,50 @@ def test_survivors_of_a_large_vocabulary(vocab: int, options: Options, device: t
         assert len(ours ^ theirs) <= rounding
 
 
-def test_a_row_without_any_token_survives(device: torch.device) -> None:
-    nothing = torch.full((3, 523), NEVER)
-    options: list[Options] = [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 4, "top_p": 0.5, "min_p": 0.1}]
-    assert choose(step_of(nothing, options), device) == [0, 0, 0]
+KINDS: list[Options] = [
+    {},
+    {"temperature": 1.0},
+    {"temperature": 1.0, "top_k": 4, "top_p": 0.5, "min_p": 0.1},
+    {"repetition_penalty": 1.7},
+]
+
+
+def test_a_row_without_any_token_gets_none(device: torch.device) -> None:
+    step = step_of(torch.full((4, 523), NEVER), KINDS)
+    assert choose(step, device) == sampling.choose(step, work_of(step)).tolist() == [NO_TOKEN] * 4
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_a_broken_model_gets_tokens_of_the_vocabulary(wrong: float, device: torch.device) -> None:
-    logits = random_logits(3, 64).index_fill(1, torch.tensor([9, 33]), wrong)
-    options: list[Options] = [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 4}]
-    chosen = choose(step_of(logits, options), device)
-    assert all(0 <= token < 64 for token in chosen)
-    assert wrong != math.inf or chosen[0] == 9
+@pytest.mark.parametrize("place", [0, 300, 522])
+def test_a_score_that_is_no_finite_number_leaves_its_row_alone_without_a_token(
+    wrong: float, place: int, device: torch.device
+) -> None:
+    logits = random_logits(8, 523)
+    whole = step_of(logits, KINDS * 2)
+    wanted = choose(whole, device)
+    broken = whole._replace(logits=logits.index_put((torch.arange(4), torch.tensor(place)), torch.tensor(wrong)))
+    assert choose(broken, device) == [NO_TOKEN] * 4 + wanted[4:]
+    assert sampling.choose(broken, work_of(broken)).tolist() == [NO_TOKEN] * 4 + wanted[4:]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_masked_score_may_be_anything(wrong: float, device: torch.device) -> None:
+    masked = torch.full((4, 17), -1, dtype=torch.int32).index_fill(1, torch.tensor([9]), 0)
+    whole = step_of(random_logits(4, 523), KINDS, bitmask=masked)
+    broken = whole._replace(logits=whole.logits.index_fill(1, torch.tensor([9 * 32 + 5]), wrong))
+    wanted = sampling.choose(whole, work_of(whole)).tolist()
+    assert choose(broken, device) == sampling.choose(broken, work_of(broken)).tolist() == wanted
+
+
+@pytest.mark.skipif(not ON_GPU, reason="too large for the interpreter")
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_broken_row_of_a_large_vocabulary(wrong: float, device: torch.device) -> None:
+    step = step_of(random_logits(8, 128_256).to(torch.bfloat16), KINDS * 2)
+    wanted = choose(step, device)
+    step.logits[range(4), [0, 70_001, 128_255, 1]] = wrong
+    assert choose(step, device) == [NO_TOKEN] * 4 + wanted[4:]
 
 
 @pytest.mark.parametrize("vocab", VOCABULARIES)

@@ -6,14 +6,14 @@ itself; the host sends prompts, forced tokens and new blocks, and a few facts ab
 
 from __future__ import annotations
 
-from itertools import accumulate
+from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from thothy_ai.engine.execution.transfers import send, send_into
 from thothy_ai.engine.scheduling.scheduler import StepPlan
-from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.rows import StepFacts, StepTokens
@@ -46,21 +46,22 @@ class Rows:
         """Send what the plan's members have and the device lacks."""
         for sequence in plan.admitted:
             self._tokens_sent[sequence.row] = self._blocks_sent[sequence.row] = 0
-        self._scatter(self.token_ids, [self._new_tokens(member.sequence) for member in plan.members])
-        self._scatter(self.block_tables, [self._new_blocks(member.sequence) for member in plan.members])
+        members = plan.members
+        self._scatter(self.token_ids, self._tokens_sent, ((m.row, m.sequence.tokens) for m in members))
+        self._scatter(self.block_tables, self._blocks_sent, ((m.row, m.sequence.blocks) for m in members))
 
     def describe(self, plan: StepPlan, size: int) -> None:
         """Send the step's facts, padded to `size` members with nobody's row; they stay until the next step's."""
-        members, padding = plan.members, size - len(plan.members)
-        rows = [member.row for member in members] + [self.padding] * padding
-        starts = [member.start for member in members] + [0] * padding
-        counts = [member.count for member in members] + [1] * padding
-        shared, sizes = [0] * size, [0] * size
+        members = len(plan.members)
+        facts = np.zeros((_FACTS, size), np.int32)
+        rows, _, counts, shared, sizes = facts
+        facts[:3, :members] = plan.facts.rows, plan.facts.starts, plan.facts.counts
+        rows[members:], counts[members:] = self.padding, 1
         for group in plan.groups:
-            shared[group.first : group.first + group.size] = [group.shared] * group.size
+            shared[group.first : group.first + group.size] = group.shared
             sizes[group.first] = group.size
-        query_starts = accumulate(counts, initial=0)
-        send_into([*rows, *starts, *counts, *shared, *sizes, *query_starts], self._facts)
+        query_starts = counts.cumsum(dtype=np.int32)
+        send_into(np.concatenate((*facts, (0,), query_starts), dtype=np.int32), self._facts)
 
     def pad(self, size: int) -> None:
         """The facts of a step of `size` members that are nobody's."""
@@ -96,26 +97,17 @@ class Rows:
             if member.samples:
                 self._tokens_sent[member.row] = member.end + 1
 
-    def _new_tokens(self, sequence: Sequence) -> tuple[int, int, list[int]]:
-        sent = self._tokens_sent[sequence.row]
-        self._tokens_sent[sequence.row] = max(sent, len(sequence.tokens))
-        return sequence.row, sent, sequence.tokens[sent:]
-
-    def _new_blocks(self, sequence: Sequence) -> tuple[int, int, list[int]]:
-        sent = self._blocks_sent[sequence.row]
-        self._blocks_sent[sequence.row] = len(sequence.blocks)
-        return sequence.row, sent, sequence.blocks[sent:]
-
-    def _scatter(self, target: Tensor, pieces: list[tuple[int, int, list[int]]]) -> None:
-        """Write each (row, column, values) into `target` [rows, columns]: one transfer, one launch."""
+    def _scatter(self, target: Tensor, sent: list[int], held: Iterable[tuple[int, list[int]]]) -> None:
+        """Write what rows hold beyond what was `sent` into `target` [rows, columns]: one transfer, one launch."""
         width = target.shape[1]
         where: list[int] = []
         what: list[int] = []
-        for row, first, values in pieces:
-            if values:
-                begin = row * width + first
-                where += range(begin, begin + len(values))
-                what += values
+        for row, values in held:
+            first, end = sent[row], len(values)
+            if end > first:
+                where += range(row * width + first, row * width + end)
+                what += values[first:]
+                sent[row] = end
         if where:
             index, made = send([*where, *what], target.device).view(2, -1)
             self._operations.scatter(target, index, made)

@@ -8,46 +8,15 @@ group's prefix and a sequence's own part.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-import torch
 import triton
 from torch import Tensor
 
 from thothy_ai.kernels.decode_kernel_triton import decode_kernel
 from thothy_ai.kernels.decode_merge_triton import Partials, merge
 from thothy_ai.kernels.decode_plan_triton import DecodePlan
+from thothy_ai.kernels.decode_tuning import DecodeTuning
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
-
-
-@dataclass(frozen=True)
-class DecodeTuning:
-    """How the kernel is cut and compiled.
-
-    `tile`: tokens at a time. `ahead`: tiles that a program loads ahead. `warps`, `registers`: of a program, and the
-    most that a thread of it may have. `programs`: those of the grid; none is idle when all fit on the GPU at once.
-    `group_rows`: most sequences of a group.
-    """
-
-    tile: int
-    ahead: int
-    warps: int
-    programs: int
-    group_rows: int
-    registers: int | None = None
-
-    @staticmethod
-    def suited(shape: AttentionShape) -> DecodeTuning:
-        """What an H200 runs fastest (benchmarks/kernels/decode_attention.py)."""
-        group_rows = min(16, max(1, 32 // triton.next_power_of_2(shape.heads_per_kv)))
-        if shape.device.type == "cpu":
-            return DecodeTuning(tile=32, ahead=1, warps=4, programs=8, group_rows=group_rows)
-        row_bytes = triton.next_power_of_2(shape.head_dim) * shape.dtype.itemsize
-        processors = torch.cuda.get_device_properties(shape.device).multi_processor_count
-        if row_bytes <= 256:
-            return DecodeTuning(64, 1, 4, 4 * processors, group_rows, registers=128)
-        tile = min(64, max(16, 16384 // row_bytes))
-        return DecodeTuning(tile, ahead=2, warps=4, programs=2 * processors, group_rows=group_rows)
 
 
 class DecodeAttention:

@@ -12,7 +12,8 @@ import triton.testing
 from torch import Tensor
 
 from benchmarks.kernels.bandwidth import copy_bandwidth
-from thothy_ai.kernels.decode_attention_triton import DecodeAttention, DecodeTuning
+from thothy_ai.kernels.decode_attention_triton import DecodeAttention
+from thothy_ai.kernels.decode_tuning import DecodeTuning
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
 
 Row = tuple[str, ...]

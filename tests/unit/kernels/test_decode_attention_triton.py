@@ -10,8 +10,9 @@ import torch
 from attention_case import Case, Group, make_case, textbook
 from torch import Tensor
 
-from thothy_ai.kernels.decode_attention_triton import DecodeAttention, DecodeTuning
+from thothy_ai.kernels.decode_attention_triton import DecodeAttention
 from thothy_ai.kernels.decode_plan_triton import DecodePlan
+from thothy_ai.kernels.decode_tuning import DecodeTuning
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 
 TUNING = DecodeTuning(tile=16, ahead=1, warps=4, programs=8, group_rows=4)

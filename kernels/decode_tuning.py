@@ -1,0 +1,98 @@
+"""How decode attention is cut and compiled, by what it is built for and by what the device's processors hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from thothy_ai.kernels.paged import AttentionShape
+
+_SMALLEST_TILE = 16  # of a product on tensor cores
+_RESERVED = 1024  # of shared memory, by the driver for each program
+
+
+@dataclass(frozen=True)
+class Processors:
+    """A GPU's: their `count`; the bytes of shared memory that one has, and that one program may have of them."""
+
+    count: int
+    shared: int
+    shared_of_program: int
+
+    @staticmethod
+    def of(device: torch.device) -> Processors:
+        """Those of a device."""
+        properties = torch.cuda.get_device_properties(device)
+        return Processors(
+            properties.multi_processor_count,
+            properties.shared_memory_per_multiprocessor,
+            properties.shared_memory_per_block_optin,  # type: ignore[attr-defined]  # torch forgot it in its stubs
+        )
+
+
+@dataclass(frozen=True)
+class DecodeTuning:
+    """How the kernel is cut and compiled.
+
+    `tile`: tokens at a time. `ahead`: tiles that a program loads ahead. `warps`, `registers`: of a program, and the
+    most that a thread of it may have. `programs`: those of the grid; none is idle when all fit on the GPU at once.
+    `group_rows`: most sequences of a group.
+    """
+
+    tile: int
+    ahead: int
+    warps: int
+    programs: int
+    group_rows: int
+    registers: int | None = None
+
+    @staticmethod
+    def suited(shape: AttentionShape) -> DecodeTuning:
+        """For the shape's device."""
+        if shape.device.type == "cpu":
+            return DecodeTuning(tile=32, ahead=1, warps=4, programs=8, group_rows=_group_rows(shape))
+        return DecodeTuning.on(Processors.of(shape.device), shape)
+
+    @staticmethod
+    def on(processors: Processors, shape: AttentionShape) -> DecodeTuning:
+        """What an H200 runs fastest (benchmarks/kernels/decode_attention.py), as far as these processors hold it."""
+        row_bytes = _power_of_two(shape.head_dim) * shape.dtype.itemsize
+        group_rows = _group_rows(shape)
+        if row_bytes <= 256:
+            tuning = DecodeTuning(64, 1, 4, 4 * processors.count, group_rows, registers=128)
+        else:
+            tile = min(64, max(_SMALLEST_TILE, 16384 // row_bytes))
+            tuning = DecodeTuning(tile, ahead=2, warps=4, programs=2 * processors.count, group_rows=group_rows)
+        tuning = tuning.within(processors.shared_of_program, shape)
+        at_once = max(1, processors.shared // (tuning.shared_bytes(shape) + _RESERVED))
+        return replace(tuning, programs=min(tuning.programs, at_once * processors.count))
+
+    def within(self, shared: int, shape: AttentionShape) -> DecodeTuning:
+        """With as much less ahead, then in a tile, that a program needs no more than `shared` bytes, if it can."""
+        if self.shared_bytes(shape) <= shared:
+            return self
+        if self.ahead > 1:
+            return replace(self, ahead=self.ahead - 1).within(shared, shape)
+        if self.tile > _SMALLEST_TILE:
+            return replace(self, tile=self.tile // 2).within(shared, shape)
+        return self
+
+    def shared_bytes(self, shape: AttentionShape) -> int:
+        """Shared memory of a program, at most: tiles of keys and values, queries, a tile's weights; places and scales.
+
+        Over an fp8 cache tiles have at most half of these bytes, and one more is ahead.
+        """
+        rows = max(16, self.group_rows * _power_of_two(shape.heads_per_kv))
+        vector = max(16, _power_of_two(shape.head_dim)) * shape.dtype.itemsize
+        tiles = 2 * self.ahead * self.tile * vector
+        return tiles + rows * (vector + self.tile * shape.dtype.itemsize) + 16 * (self.ahead + 1) * self.tile
+
+
+def _group_rows(shape: AttentionShape) -> int:
+    return min(16, max(1, 32 // _power_of_two(shape.heads_per_kv)))
+
+
+def _power_of_two(number: int) -> int:
+    """The least that is no less."""
+    return 1 << (number - 1).bit_length()

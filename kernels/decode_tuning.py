@@ -4,31 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
-
 from thothy_ai.kernels.paged import AttentionShape
+from thothy_ai.kernels.processors import Processors
 
 _SMALLEST_TILE = 16  # of a product on tensor cores
 _RESERVED = 1024  # of shared memory, by the driver for each program
-
-
-@dataclass(frozen=True)
-class Processors:
-    """A GPU's: their `count`; the bytes of shared memory that one has, and that one program may have of them."""
-
-    count: int
-    shared: int
-    shared_of_program: int
-
-    @staticmethod
-    def of(device: torch.device) -> Processors:
-        """Those of a device."""
-        properties = torch.cuda.get_device_properties(device)
-        return Processors(
-            properties.multi_processor_count,
-            properties.shared_memory_per_multiprocessor,
-            properties.shared_memory_per_block_optin,  # type: ignore[attr-defined]  # torch forgot it in its stubs
-        )
 
 
 @dataclass(frozen=True)

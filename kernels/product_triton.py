@@ -17,7 +17,8 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.interpreter import INTERPRETED
-from thothy_ai.kernels.product_tiles import SMALLEST_OUTPUTS, ProductTile, suited
+from thothy_ai.kernels.processors import Processors
+from thothy_ai.kernels.product_tiles import OUTPUTS, ProductTile, suited
 from thothy_ai.kernels.quantize import Quantized
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
@@ -29,36 +30,45 @@ class FewRowsProduct:
 
     def __init__(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> None:
         self._weight, self._bias, self._dtype = weight, bias, dtype
-        self._processors = torch.cuda.get_device_properties(weight.values.device).multi_processor_count
+        self._processors = Processors.of(weight.values.device)
         self._done = counters(weight)
 
+    def takes(self, rows: int) -> bool:
+        """Whether it is faster than cuBLAS for so many rows."""
+        return self._tile(rows) is not None
+
     def __call__(self, x: Quantized) -> Tensor:
-        """Multiply at most `product_tiles.MOST_ROWS` rows."""
-        rows, (outputs, inner) = len(x.values), self._weight.values.shape
-        out = x.scales.new_empty(rows, outputs, dtype=self._dtype)
-        tile = suited(rows, outputs, inner, self._processors)
+        """Multiply as many rows as it takes; ValueError for more."""
+        rows = len(x.values)
+        tile = self._tile(rows)
+        if tile is None:
+            raise ValueError(f"{rows} rows are too many for a product of few")
+        out = x.scales.new_empty(rows, len(self._weight.values), dtype=self._dtype)
         return multiply(x, self._weight, self._bias, out, tile, self._done)
+
+    def _tile(self, rows: int) -> ProductTile | None:
+        return suited(rows, len(self._weight.values), self._processors)
 
 
 def counters(weight: Quantized) -> Tensor:
     """For each tile of outputs, how many of its parts are done: enough for any tile."""
-    tiles = triton.cdiv(len(weight.values), SMALLEST_OUTPUTS)
+    tiles = triton.cdiv(len(weight.values), OUTPUTS)
     return torch.zeros(tiles, dtype=torch.int32, device=weight.values.device)
 
 
 def multiply(
     x: Quantized, weight: Quantized, bias: Tensor | None, out: Tensor, tile: ProductTile, done: Tensor
 ) -> Tensor:
-    """Fill out [T, N] for x [T, in], T > 0, and weight [N, in], in and N multiples of 16.
+    """Fill out [T, N] for x [T, in], 0 < T <= tile.tokens, and weight [N, in], in and N multiples of 16.
 
-    Rows that fill more than one tile are not split. `done` are counters that are zero, and are so again.
+    `done` are counters that are zero, and are so again.
     """
     (rows, inner), outputs = x.values.shape, len(weight.values)
-    blocks, steps = triton.cdiv(rows, tile.tokens), triton.cdiv(inner, tile.step)
-    share = triton.cdiv(steps, tile.split if blocks == 1 else 1)
+    steps = triton.cdiv(inner, tile.step)
+    share = triton.cdiv(steps, tile.split)
     parts = triton.cdiv(steps, share)
     partials = out.new_empty(parts, rows, outputs, dtype=torch.float32) if parts > 1 else None
-    _product_kernel[(triton.cdiv(outputs, tile.outputs), parts, blocks)](
+    _product_kernel[(triton.cdiv(outputs, tile.outputs), parts)](
         out,
         partials,
         done,
@@ -70,13 +80,12 @@ def multiply(
         inner,
         share,
         OUTPUTS=tile.outputs,
-        WIDE=tile.wide,
-        NARROW=tile.narrow,
+        TOKENS=tile.tokens,
         STEP=tile.step,
         PARTS=parts,
         WHOLE=inner % tile.step == 0,
         STAGES=tile.stages,
-        CHUNK=min(tile.wide, _MERGED_BY_A_WARP * tile.warps // tile.outputs),
+        CHUNK=min(tile.tokens, _MERGED_BY_A_WARP * tile.warps // tile.outputs),
         num_warps=tile.warps,
     )
     return out
@@ -97,8 +106,7 @@ def _product_kernel(
     inner,
     share,  # steps of a part
     OUTPUTS: tl.constexpr,
-    WIDE: tl.constexpr,
-    NARROW: tl.constexpr,
+    TOKENS: tl.constexpr,
     STEP: tl.constexpr,
     PARTS: tl.constexpr,
     WHOLE: tl.constexpr,
@@ -107,36 +115,31 @@ def _product_kernel(
 ):
     tile = tl.program_id(0)
     part = tl.program_id(1)
-    row = tl.program_id(2) * (WIDE + NARROW) + tl.arange(0, WIDE)
+    row = tl.arange(0, TOKENS)
     output = tile * OUTPUTS + tl.arange(0, OUTPUTS)
     column = tl.arange(0, STEP)
     weights = weight + tl.minimum(output, outputs - 1).to(tl.int64)[:, None] * inner + column[None, :]
     tokens = x + row.to(tl.int64)[:, None] * inner + column[None, :]
-    sums = tl.zeros([OUTPUTS, WIDE], tl.float32)
-    if NARROW:
-        more_row = tl.program_id(2) * (WIDE + NARROW) + WIDE + tl.arange(0, NARROW)
-        more_tokens = x + more_row.to(tl.int64)[:, None] * inner + column[None, :]
-        more_sums = tl.zeros([OUTPUTS, NARROW], tl.float32)
+    present = (row < rows)[:, None]
+    sums = tl.zeros([OUTPUTS, TOKENS], tl.float32)
 
     begin = part * share * STEP
     for place in tl.range(begin, tl.minimum(begin + share * STEP, inner), STEP, num_stages=STAGES):
         if WHOLE:
-            values = tl.load(weights + place)
+            a = tl.load(weights + place)
+            b = tl.load(tokens + place, mask=present, other=0.0)
         else:
-            values = tl.load(weights + place, mask=(column < inner - place)[None, :], other=0.0)
-        sums = _plus_product(sums, values, tokens + place, row < rows, column < inner - place, WHOLE)
-        if NARROW:
-            present = more_row < rows
-            more_sums = _plus_product(more_sums, values, more_tokens + place, present, column < inner - place, WHOLE)
+            inside = (column < inner - place)[None, :]
+            a = tl.load(weights + place, mask=inside, other=0.0)
+            b = tl.load(tokens + place, mask=present & inside, other=0.0)
+        if _INTERPRETED:
+            a, b = a.to(tl.float32), b.to(tl.float32)
+        sums = tl.dot(a, tl.trans(b), sums)
 
     if PARTS == 1:
         _store(out, tl.trans(sums), row, output, x_scales, weight_scales, bias, rows, outputs)
-        if NARROW:
-            _store(out, tl.trans(more_sums), more_row, output, x_scales, weight_scales, bias, rows, outputs)
     else:
         _store_partial(partials, tl.trans(sums), part, row, output, rows, outputs)
-        if NARROW:
-            _store_partial(partials, tl.trans(more_sums), part, more_row, output, rows, outputs)
         tl.debug_barrier()  # all threads have stored when one of them counts
         if tl.atomic_add(done + tile, 1) == PARTS - 1:
             for first in range(0, rows, CHUNK):
@@ -144,18 +147,6 @@ def _product_kernel(
                 merged = _merged(partials, merged_row, output, rows, outputs, PARTS)
                 _store(out, merged, merged_row, output, x_scales, weight_scales, bias, rows, outputs)
             tl.store(done + tile, 0)
-
-
-@triton.jit
-def _plus_product(sums, weights, tokens, present, inside, WHOLE: tl.constexpr):
-    """sums [N, T] and weights [N, K] times the rows at `tokens` [T, K] that are `present`."""
-    if WHOLE:
-        values = tl.load(tokens, mask=present[:, None], other=0.0)
-    else:
-        values = tl.load(tokens, mask=present[:, None] & inside[None, :], other=0.0)
-    if _INTERPRETED:
-        return tl.dot(weights.to(tl.float32), tl.trans(values.to(tl.float32)), sums)
-    return tl.dot(weights, tl.trans(values), sums)
 
 
 @triton.jit

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from thothy_ai.kernels.product import scaled_product
 from thothy_ai.kernels.quantize import Quantized, dequantize
+
+if TYPE_CHECKING:
+    from thothy_ai.kernels.product_triton import FewRowsProduct
 
 _PACKED_FOR_ROWS = 16  # measured: a layout packed for 8 rows or more serves 1 to 512 rows equally well
 _FP8_MULTIPLE = 16  # cuBLAS multiplies fp8 matrices whose sizes are multiples of it
@@ -73,13 +77,16 @@ class Fp8Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None, quantize: Callable[[Tensor], Quantized]) -> None:
         self._weight, self._bias, self._dtype = quantize(weight), bias, weight.dtype
         self._quantize = quantize
-        self._multiply = _scaled_product if weight.is_cuda else _dequantized_product
+        self._few = _few_rows_product(self._weight, bias, weight.dtype) if weight.is_cuda else None
+        self._multiply = _scaled_product if weight.is_cuda else scaled_product
         self.num_bytes = _num_bytes(self._weight.values, bias) + self._weight.scales.nbytes
 
     def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
         if isinstance(x, Tensor):
             x = self._quantize(x)
+        if self._few is not None and self._few.takes(len(x.values)):
+            return self._few(x)
         return self._multiply(x, self._weight, self._bias, self._dtype)
 
 
@@ -106,6 +113,12 @@ def linear(weight: Tensor, bias: Tensor | None = None, /, *, shared: bool = Fals
     return DenseLinear(weight, bias, shared=shared)
 
 
+def _few_rows_product(weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> FewRowsProduct:
+    from thothy_ai.kernels.product_triton import FewRowsProduct  # noqa: PLC0415  triton is where a GPU is
+
+    return FewRowsProduct(weight, bias, dtype)
+
+
 def _scaled_product(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     """On the tensor cores; the scales are applied to the sums."""
     if bias is not None and dtype == torch.float32:  # cuBLAS adds none to float32 results
@@ -119,12 +132,6 @@ def _scaled_product(x: Quantized, weight: Quantized, bias: Tensor | None, dtype:
         out_dtype=dtype,
         use_fast_accum=True,
     )
-
-
-def _dequantized_product(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """The same product in float32."""
-    wide = None if bias is None else bias.float()
-    return functional.linear(dequantize(x), dequantize(weight), wide).to(dtype)
 
 
 def _plain(x: Activations, dtype: torch.dtype) -> Tensor:

@@ -12,8 +12,9 @@ import compiled_decode
 import pytest
 import torch
 
-from thothy_ai.kernels.decode_tuning import DecodeTuning, Processors
+from thothy_ai.kernels.decode_tuning import DecodeTuning
 from thothy_ai.kernels.paged import AttentionShape
+from thothy_ai.kernels.processors import Processors
 
 KIB = 1024
 GPUS = {

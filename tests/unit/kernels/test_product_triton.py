@@ -6,17 +6,21 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import triton
 from layer_checks import TYPES, assert_near, normal
 from torch import Tensor
 
 from thothy_ai.kernels import product
+from thothy_ai.kernels.processors import Processors
 from thothy_ai.kernels.product_tiles import MOST_ROWS, ProductTile, suited
 from thothy_ai.kernels.product_triton import FewRowsProduct, counters, multiply
 from thothy_ai.kernels.quantize import Quantized, dequantize, quantize_fp8
 
-WHOLE = ProductTile(outputs=64, wide=16, narrow=0, step=64, split=1, stages=3, warps=4)
-SPLIT = WHOLE._replace(split=3)
-PAIR = ProductTile(outputs=128, wide=32, narrow=16, step=128, split=2, stages=3, warps=4)
+WHOLE = ProductTile(outputs=64, tokens=64, step=64, split=1, stages=3)
+SPLIT = WHOLE._replace(tokens=32, split=3)
+WIDE = ProductTile(outputs=128, tokens=16, step=128, split=2, stages=3)
+TILES = pytest.mark.parametrize("tile", [WHOLE, SPLIT, WIDE], ids=["whole", "split", "wide"])
+H200 = Processors(132, 228 << 10, 227 << 10)
 Poisoned = Callable[..., Tensor]
 
 
@@ -45,16 +49,17 @@ def assert_product(got: Tensor, x: Quantized, weight: Quantized, bias: Tensor | 
     assert_near(got, torch.clamp(got.double().nan_to_num(torch.inf), wanted - lost, wanted + lost))
 
 
-@pytest.mark.parametrize("tile", [WHOLE, SPLIT, PAIR], ids=["whole", "split", "pair"])
-@pytest.mark.parametrize("rows", [1, 7, 16, 33, 48, 61])
+@TILES
+@pytest.mark.parametrize("rows", [1, 7, 16, 33, 61])
 def test_any_number_of_rows(rows: int, tile: ProductTile, device: torch.device, poisoned: Poisoned) -> None:
+    tile = tile._replace(tokens=max(tile.tokens, triton.next_power_of_2(rows)))
     x, weight = factors(rows, 192, 320, device)
     out = poisoned(rows, 192, dtype=torch.float32)
     multiply(x, weight, None, out, tile, counters(weight))
     assert_product(out, x, weight)
 
 
-@pytest.mark.parametrize("tile", [WHOLE, SPLIT, PAIR], ids=["whole", "split", "pair"])
+@TILES
 @pytest.mark.parametrize(("outputs", "inner"), [(16, 16), (48, 80), (176, 272), (64, 128), (208, 464)])
 def test_sizes_need_not_fill_tiles(
     outputs: int, inner: int, tile: ProductTile, device: torch.device, poisoned: Poisoned
@@ -68,7 +73,7 @@ def test_sizes_need_not_fill_tiles(
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("tile", [WHOLE, SPLIT, PAIR], ids=["whole", "split", "pair"])
+@TILES
 def test_types_and_bias(
     tile: ProductTile, biased: bool, dtype: torch.dtype, device: torch.device, poisoned: Poisoned
 ) -> None:
@@ -82,7 +87,7 @@ def test_types_and_bias(
 
 def test_counters_serve_one_product_after_another(device: torch.device, poisoned: Poisoned) -> None:
     done = counters(factors(1, 192, 320, device)[1])
-    for rows in (16, 3, 40, 16):  # 40 rows are more than a tile's, and are not split
+    for rows in (16, 3, 32, 16):
         x, weight = factors(rows, 192, 320, device)
         outs = [multiply(x, weight, None, poisoned(rows, 192, dtype=torch.float32), SPLIT, done) for _ in range(2)]
         assert_product(outs[0], x, weight)
@@ -90,23 +95,34 @@ def test_counters_serve_one_product_after_another(device: torch.device, poisoned
         assert not done.any()
 
 
-@pytest.mark.parametrize("shape", [(6144, 4096), (4096, 14336), (28672, 4096), (1024, 2048), (16, 16)])
-@pytest.mark.parametrize("rows", [1, 16, 17, 64, 65, 100, 129, 192, MOST_ROWS])
-def test_suited_tiles_hold_the_rows_and_fit(rows: int, shape: tuple[int, int]) -> None:
-    tile = suited(rows, *shape, processors=132)
-    assert rows <= tile.tokens
-    assert tile.tokens <= max(16, 2 * rows)
+@pytest.mark.parametrize("outputs", [16, 1024, 4096, 6144, 28672])
+@pytest.mark.parametrize("rows", [1, 16, 17, 64, 65, MOST_ROWS])
+@pytest.mark.parametrize("processors", [H200, Processors(128, 100 << 10, 99 << 10)], ids=["H200", "99 KB"])
+def test_suited_tiles_hold_the_rows_and_fit(rows: int, outputs: int, processors: Processors) -> None:
+    tile = suited(rows, outputs, processors)
+    if tile is None:
+        assert rows > 64
+        assert outputs > 64 * processors.count
+        return
+    assert rows <= tile.tokens <= max(16, 2 * rows)
     assert tile.stages >= 3
-    assert tile.stages * (tile.outputs + tile.tokens) * tile.step <= 227 << 10
-    assert tile.split == 1 or tile.split * shape[0] // tile.outputs <= 2 * 132
+    assert tile.stages * (tile.outputs + tile.tokens) * tile.step < processors.shared_of_program
+    assert tile.split == 1 or tile.split * outputs // tile.outputs <= processors.count
+
+
+def test_more_rows_are_not_suited() -> None:
+    assert suited(MOST_ROWS + 1, 4096, H200) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("shape", [(4096, 4096), (1024, 2048)])
-@pytest.mark.parametrize("rows", [1, 16, 60, 96, 150, MOST_ROWS])
+@pytest.mark.parametrize("rows", [1, 16, 60, 96, MOST_ROWS])
 def test_suited_tiles_multiply_the_same_each_time(rows: int, shape: tuple[int, int], device: torch.device) -> None:
     x, weight = factors(rows, *shape, device)
     multiply_few = FewRowsProduct(weight, None, torch.float32)
     first = multiply_few(x)
     assert_product(first, x, weight)
     assert all(torch.equal(multiply_few(x), first) for _ in range(50))
+    assert not multiply_few.takes(MOST_ROWS + 1)
+    with pytest.raises(ValueError, match="too many"):
+        multiply_few(factors(MOST_ROWS + 1, *shape, device)[0])

@@ -44,6 +44,7 @@ class DecodeGraphs:
 
     def __init__(self, sizes: list[int], forward: Callable[[int], Tensor], pad: Callable[[int], None]) -> None:
         self._sizes: list[int] = []
+        self.replays = 0  # so far
         self._captured: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         if not sizes:
             return
@@ -70,6 +71,7 @@ class DecodeGraphs:
         """Run a captured size; its result [size, hidden] stays valid until the next replay."""
         graph, hidden = self._captured[size]
         graph.replay()
+        self.replays += 1
         return hidden
 
 

@@ -74,6 +74,11 @@ class Runner:
         self._sizes = graph_sizes(rows) if config.graphs else []
         self._graphs = self._capture([])
 
+    @property
+    def replays(self) -> int:
+        """Steps that were replayed from a graph, so far."""
+        return self._graphs.replays
+
     @torch.inference_mode()
     def forward(self, plan: StepPlan) -> StepHandle:
         """Launch the step's forward pass, up to its logits."""

@@ -1,0 +1,46 @@
+"""Decode steps are replayed from graphs, and only where graphs are wanted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from engine_driver import EngineDriver
+from oracle import ROOMY, random_prompts
+from tiny_models import tiny_model
+
+from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
+
+pytestmark = pytest.mark.gpu
+SAMPLING = SamplingParams(max_tokens=20, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    folder = tiny_model("llama", tmp_path_factory.mktemp("llama"))
+    return load_model(folder, device=torch.device("cuda", 0), dtype=torch.bfloat16)
+
+
+def replayed(loaded: LoadedModel, *, graphs: bool, overlap: bool) -> tuple[int, int]:
+    """Steps of a drain whose first step computes all prompts, and how many were replayed."""
+    options = replace(ROOMY, graphs=graphs, overlap=overlap)
+    prompts = random_prompts(loaded.config.vocab_size)
+    with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
+        before = driver.core._runner.replays
+        driver.run(CoreRequest(str(index), prompt, SAMPLING) for index, prompt in enumerate(prompts))
+        return driver.core.stats().steps, driver.core._runner.replays - before
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_all_steps_but_the_first_are_replayed(loaded: LoadedModel, *, overlap: bool) -> None:
+    steps, replays = replayed(loaded, graphs=True, overlap=overlap)
+    assert (steps, replays) == (SAMPLING.max_tokens, SAMPLING.max_tokens - 1)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_without_graphs_none_is(loaded: LoadedModel, *, overlap: bool) -> None:
+    assert replayed(loaded, graphs=False, overlap=overlap) == (SAMPLING.max_tokens, 0)

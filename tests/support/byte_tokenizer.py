@@ -1,0 +1,31 @@
+"""A tokenizer of single bytes, and a grammar over it by llguidance."""
+
+from __future__ import annotations
+
+import json
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from thothy_ai.engine.grammar import Grammar, GrammarCompiler
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "word": {"type": "string", "pattern": "^[a-z]{3,9}$"},
+        "sure": {"type": "boolean"},
+        "kind": {"enum": ["hook", "trend"]},
+    },
+    "required": ["word", "sure", "kind"],
+    "additionalProperties": False,
+}
+
+
+def schema_grammar() -> Grammar:
+    """A fresh one, for a vocabulary of 300."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={"<end>": 0} | {byte: 1 + i for i, byte in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
+    return GrammarCompiler(tokenizer, 300, (0,)).compile(json.dumps(SCHEMA))

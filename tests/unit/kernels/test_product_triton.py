@@ -82,7 +82,7 @@ def test_types_and_bias(
     out = poisoned(9, 128, dtype=dtype)
     assert multiply(x, weight, bias, out, tile, counters(weight)) is out
     assert_product(out, x, weight, bias)
-    torch.testing.assert_close(out, product.scaled_product(x, weight, bias, dtype), atol=1e-5, rtol=2e-2)
+    torch.testing.assert_close(out, product.scaled_product(x, weight, bias, dtype), atol=1e-3, rtol=2e-2)
 
 
 def test_counters_serve_one_product_after_another(device: torch.device, poisoned: Poisoned) -> None:

@@ -41,6 +41,8 @@ class Rows:
         self._block_size, self._operations = block_size, operations
         self._tokens_sent = [0] * max_rows
         self._blocks_sent = [0] * max_rows
+        first = send([self.padding * self.token_ids.shape[1], 0], device)
+        operations.scatter(self.token_ids, first[:1], first[1:])  # what will be launched in service is compiled by now
 
     def update(self, plan: StepPlan) -> None:
         """Send what the plan's members have and the device lacks."""

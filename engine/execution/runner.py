@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -100,7 +101,8 @@ class Runner:
             step.sampled = Readback(step.rows)
             return
         step.timer.start()
-        members = [member.row for member in step.samplers]
+        facts = step.plan.facts
+        members = facts.rows[facts.samples > 0].tolist()
         tokens = self._sampler.sample(
             step.logits, step.rows, step.positions, self._rows.token_ids, bitmask, members=members
         )
@@ -165,15 +167,9 @@ class Runner:
 
     def _sampling_facts(self, plan: StepPlan) -> Tensor:
         """[3, R] int64 of the sampling members: their last token among the step's, row, position to be sampled."""
-        last, rows, positions = [], [], []
-        end = 0
-        for member in plan.members:
-            end += member.count
-            if member.samples:
-                last.append(end - 1)
-                rows.append(member.row)
-                positions.append(member.end)
-        return send([*last, *rows, *positions], self._device).view(3, -1).to(torch.int64)
+        rows, starts, counts, samples, _ = plan.facts
+        facts = np.stack((counts.cumsum() - 1, rows, starts + counts))[:, samples > 0]
+        return send(facts.astype(np.int32), self._device).to(torch.int64)
 
 
 def _nobody(row: int, count: int) -> Scheduled:

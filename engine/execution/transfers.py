@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-def send(values: Sequence[int], device: torch.device) -> Tensor:
-    """[N] int32 on the device."""
+def send(values: Sequence[int] | NDArray[np.int32], device: torch.device) -> Tensor:
+    """The values as int32 on the device, in their shape."""
     host = torch.tensor(values, dtype=torch.int32, pin_memory=device.type == "cuda")
     return host.to(device, non_blocking=True)
 

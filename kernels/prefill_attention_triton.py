@@ -2,8 +2,9 @@
 
 A program owns one tile of rows of one KV head: every query head of that KV head for a few successive tokens, so that
 keys and values are read once for all of them. Key tiles that every row sees come first and need no mask; those on the
-diagonal follow. A tile of keys lies in one page, or spans several: then its block-table entries are gathered.
-All tiles of a KV head come before those of the next, so that one head's keys and values at a time pass through the L2.
+diagonal follow. A tile of keys lies in one page, or spans several: then its block-table entries are gathered. The
+entries of the next tile are loaded while this one is computed, so that its keys never wait for them.
+Programs of one tile lie side by side in the grid, and tiles of one sequence too: they find its pages in the L2.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import NamedTuple
 
 import torch
@@ -95,43 +96,26 @@ class PrefillAttention:
             raise ValueError(f"keys {cache.keys.stride()} and values {cache.values.stride()} differ in strides")
         shape, tiling = self._shape, self._tiling
         key_scales, value_scales = cache.key_scales, cache.value_scales
-        _prefill_kernel[(len(self._tiles), shape.num_kv_heads)](
-            out,
-            q,
-            cache.keys,
-            cache.values,
-            key_scales,
-            value_scales,
-            batch.block_tables,
-            batch.rows,
-            self._tiles,
-            *out.stride()[:2],
-            *q.stride()[:2],
-            *cache.keys.stride()[:3],
+        _prefill_kernel[(shape.num_kv_heads, len(self._tiles))](
+            out, q, cache.keys, cache.values, key_scales, value_scales, batch.block_tables, batch.rows, self._tiles,
+            *out.stride()[:2], *q.stride()[:2], *cache.keys.stride()[:3],
             *((0, 0, 0) if key_scales is None else key_scales.stride()),
-            batch.block_tables.stride(0),
-            shape.scale * math.log2(math.e),
-            HEADS=shape.heads_per_kv,
-            DIM=shape.head_dim,
-            DIM_PAD=_padded(shape.head_dim),
-            PAGE=shape.block_size,
-            ROWS=tiling.rows,
-            KEYS=tiling.keys,
-            num_warps=tiling.warps,
-            num_stages=tiling.stages,
-        )
+            batch.block_tables.stride(0), shape.scale * math.log2(math.e),
+            HEADS=shape.heads_per_kv, DIM=shape.head_dim, DIM_PAD=_padded(shape.head_dim), PAGE=shape.block_size,
+            ROWS=tiling.rows, KEYS=tiling.keys, num_warps=tiling.warps, num_stages=tiling.stages,
+        )  # fmt: skip
 
 
 def query_tiles(query_lens: Sequence[int], kv_lens: Sequence[int], first_member: int, tokens: int) -> list[QueryTile]:
-    """Tiles of `tokens` queries each, those that see the most keys first."""
-    starts = list(accumulate(query_lens, initial=0))
-    tiles = [
-        QueryTile(member, starts[member] + first, kv_lens[member] - queries + first, queries - first)
-        for member, queries in enumerate(query_lens)
-        if member >= first_member
-        for first in range(0, queries, tokens)
+    """Tiles of `tokens` queries each: the longest sequences first, and a sequence's tiles that see the most keys."""
+    starts = accumulate(query_lens, initial=0)
+    spans = list(zip(count(), starts, query_lens, kv_lens, strict=False))[first_member:]
+    spans.sort(key=lambda span: span[-1], reverse=True)
+    return [
+        QueryTile(member, start + first, context - queries + first, queries - first)
+        for member, start, queries, context in spans
+        for first in reversed(range(0, queries, tokens))
     ]
-    return sorted(tiles, key=lambda tile: tile.position + min(tokens, tile.left), reverse=True)
 
 
 def _padded(head_dim: int) -> int:
@@ -149,36 +133,14 @@ def _to_device(tiles: list[QueryTile], device: torch.device) -> Tensor:
     do_not_specialize_on_alignment=["block_tables", "rows", "tiles"],
 )
 def _prefill_kernel(
-    out,
-    q,
-    keys,
-    values,
-    key_scales,
-    value_scales,
-    block_tables,
-    rows,
-    tiles,
-    out_token,
-    out_head,
-    q_token,
-    q_head,
-    kv_block,
-    kv_slot,
-    kv_head,
-    scale_block,
-    scale_slot,
-    scale_head,
-    table_row,
+    out, q, keys, values, key_scales, value_scales, block_tables, rows, tiles,
+    out_token, out_head, q_token, q_head, kv_block, kv_slot, kv_head, scale_block, scale_slot, scale_head, table_row,
     scale,  # to powers of two
     HEADS: tl.constexpr,  # query heads of a KV head
-    DIM: tl.constexpr,
-    DIM_PAD: tl.constexpr,
-    PAGE: tl.constexpr,
-    ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-):
-    tile = tiles + 4 * tl.program_id(0)
-    head = tl.program_id(1)
+    DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(0)
+    tile = tiles + 4 * tl.program_id(1)
     table = block_tables + tl.load(rows + tl.load(tile)).to(tl.int64) * table_row
     first_token, first_position, left = tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
 
@@ -205,7 +167,7 @@ def _prefill_kernel(
     for masked in tl.static_range(2):
         total, highest, weight = _attend(
             total, highest, weight, factor, position, keys, values, key_scales, value_scales, table,
-            seen_by_all if masked else 0, end if masked else seen_by_all,
+            seen_by_all if masked else 0, end if masked else seen_by_all, end - 1,
             kv_block, kv_slot, scale_block, scale_slot, scale, masked, DIM, DIM_PAD, PAGE, KEYS,
         )  # fmt: skip
     if key_scales is not None:
@@ -220,42 +182,22 @@ def _attend(
     total,  # [ROWS, DIM_PAD] of probabilities times values, relative to `highest`
     highest,  # [ROWS] score so far
     weight,  # [ROWS], the sum of probabilities, relative to `highest`
-    factor,
-    position,
-    keys,
-    values,
-    key_scales,
-    value_scales,
-    table,
-    begin,
-    end,
-    kv_block,
-    kv_slot,
-    scale_block,
-    scale_slot,
-    scale,
-    MASKED: tl.constexpr,
-    DIM: tl.constexpr,
-    DIM_PAD: tl.constexpr,
-    PAGE: tl.constexpr,
-    KEYS: tl.constexpr,
-):
+    factor, position, keys, values, key_scales, value_scales, table,
+    begin, end,
+    last,  # key that any row sees
+    kv_block, kv_slot, scale_block, scale_slot, scale,
+    MASKED: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
     """Fold keys [begin, end) into the rows' running sums; begin is a multiple of KEYS, and end too unless MASKED."""
-    within = tl.arange(0, KEYS)
+    coming = _blocks(table, begin, last, PAGE, KEYS)
     for first in range(begin, end, KEYS):
-        key = first + within
+        block = coming.to(tl.int64)
+        coming = _blocks(table, first + KEYS, last, PAGE, KEYS)
+        key = first + tl.arange(0, KEYS)
         inside = key < end
-        if PAGE % KEYS == 0:
-            block = tl.load(table + first // PAGE).to(tl.int64)
-        elif MASKED:
-            block = tl.load(table + key // PAGE, mask=inside, other=0).to(tl.int64)
-        else:
-            block = tl.load(table + key // PAGE).to(tl.int64)
-        slot = within % PAGE if KEYS % PAGE == 0 else key % PAGE  # the same for every tile of whole pages
-        at = block * kv_block + slot * kv_slot
-        k = _load(keys, at, inside, MASKED, DIM, DIM_PAD).to(factor.dtype)
+        k = _load(keys, block, first, inside, kv_block, kv_slot, MASKED, DIM, DIM_PAD, PAGE, KEYS).to(factor.dtype)
         scores = tl.dot(factor, tl.trans(k), input_precision="ieee")
-        scale_at = block * scale_block + slot * scale_slot
+        scale_at = block * scale_block + key % PAGE * scale_slot
         if key_scales is not None:
             scores *= tl.load(key_scales + scale_at, mask=inside, other=0.0)[None, :]
         if MASKED:
@@ -265,7 +207,7 @@ def _attend(
         fade = tl.exp2(highest - peak)
         weight = weight * fade + tl.sum(chances, 1)
         total = total * fade[:, None]
-        v = _load(values, at, inside, MASKED, DIM, DIM_PAD).to(factor.dtype)
+        v = _load(values, block, first, inside, kv_block, kv_slot, MASKED, DIM, DIM_PAD, PAGE, KEYS).to(factor.dtype)
         if value_scales is not None:  # times the largest stored value, so that float16 holds the product
             chances *= tl.load(value_scales + scale_at, mask=inside, other=0.0)[None, :] * _FP8_MAX
         total = tl.dot(chances.to(factor.dtype), v, total, input_precision="ieee")
@@ -274,10 +216,27 @@ def _attend(
 
 
 @triton.jit
-def _load(base, at, inside, MASKED: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr):
-    """[len(at), DIM_PAD]; zeros outside, so that what nobody wrote (NaN perhaps) takes no part."""
-    dim = tl.arange(0, DIM_PAD)
-    pointers = base + at[:, None] + dim[None, :]
+def _blocks(table, first, last, PAGE: tl.constexpr, KEYS: tl.constexpr):
+    """Of keys [first, first + KEYS): one block, or each key's where they span pages; beyond key `last`, its block.
+
+    The table's entries for what comes after a sequence may be anything.
+    """
+    key = first if PAGE % KEYS == 0 else first + tl.arange(0, KEYS)
+    return tl.load(table + tl.minimum(key, last) // PAGE)
+
+
+@triton.jit
+def _load(
+    part, block, first, inside, kv_block, kv_slot,
+    MASKED: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """[KEYS, DIM_PAD]; zeros outside, so that what nobody wrote (NaN perhaps) takes no part."""
+    within, dim = tl.arange(0, KEYS), tl.arange(0, DIM_PAD)
+    if PAGE % KEYS == 0:  # every tile has the same 32-bit offsets, from another place
+        pointers = part + (block * kv_block + first % PAGE * kv_slot) + ((within * kv_slot)[:, None] + dim[None, :])
+    else:
+        slot = within % PAGE if KEYS % PAGE == 0 else (first + within) % PAGE
+        pointers = part + (block * kv_block)[:, None] + ((slot * kv_slot)[:, None] + dim[None, :])
     if MASKED or DIM_PAD > DIM:
         return tl.load(pointers, mask=inside[:, None] & (dim < DIM)[None, :], other=0.0)
     return tl.load(pointers)

@@ -63,11 +63,20 @@ def test_heads_and_their_sizes(heads: int, kv_heads: int, dim: int, block_size: 
     check(case, device, SMALL)
 
 
+@pytest.mark.parametrize("block_size", [8, 16, 32])
 @pytest.mark.parametrize("queries", [1, 15, 16, 17, 32, 33])  # of tiles of 16 queries and 16 keys
-def test_lengths_straddle_every_tile_edge(queries: int, device: torch.device) -> None:
+def test_lengths_straddle_every_tile_edge(queries: int, block_size: int, device: torch.device) -> None:
     lengths = [(queries, queries + cached) for cached in (0, 1, 14, 15, 16, 17, 31, 32, 33)]
-    case = make_case(lengths, heads=2, kv_heads=1, dim=16, block_size=16, seed=queries)
+    case = make_case(lengths, heads=2, kv_heads=1, dim=16, block_size=block_size, seed=queries)
     check(replace(case, batch=replace(case.batch, num_decode=0)), device, SMALL)
+
+
+@pytest.mark.parametrize("block_size", [3, 8, 16, 32, 64])
+def test_what_follows_a_sequence_in_the_block_table_may_be_anything(block_size: int, device: torch.device) -> None:
+    case = make_case([(7, 64), (40, 64)], heads=2, kv_heads=1, dim=16, block_size=block_size, seed=block_size)
+    tables = case.batch.block_tables.clone()
+    tables[:, -(-64 // block_size) :] = 2**31 - 1
+    check(replace(case, batch=replace(case.batch, block_tables=tables)), device, SMALL)
 
 
 @pytest.mark.parametrize(
@@ -159,10 +168,15 @@ def test_a_step_that_only_decodes_launches_nothing(device: torch.device) -> None
     check(case, device)
 
 
-def test_tiles_have_every_query_once_and_the_longest_context_first() -> None:
-    query_lens, kv_lens = (1, 1, 70, 1, 33), (900, 4, 100, 300, 33)
+def test_tiles_have_every_query_once_the_longest_sequence_first_and_each_from_its_end() -> None:
+    query_lens, kv_lens = (1, 1, 70, 1, 33), (900, 4, 100, 300, 90)
     tiles = query_tiles(query_lens, kv_lens, first_member=2, tokens=32)
-    assert tiles == [(3, 72, 299, 1), (2, 66, 94, 6), (2, 34, 62, 38), (2, 2, 30, 70), (4, 105, 32, 1), (4, 73, 0, 33)]
+    assert tiles == [(3, 72, 299, 1), (2, 66, 94, 6), (2, 34, 62, 38), (2, 2, 30, 70), (4, 105, 89, 1), (4, 73, 57, 33)]
+
+
+def test_equal_sequences_keep_their_order() -> None:
+    tiles = query_tiles((40, 40), (64, 64), first_member=0, tokens=32)
+    assert [tile.member for tile in tiles] == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(("kilobytes", "keys"), [(227, 64), (163, 32), (99, 16), (48, 16)])  # of shared memory

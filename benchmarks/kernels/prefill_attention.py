@@ -1,39 +1,38 @@
-"""Prefill attention: time and TFLOP/s of typical steps. Run as a module, it tries other tilings, too."""
+"""Prefill attention: time and TFLOP/s of plain steps and of steps of the workloads that production resembles.
+
+Run as a module, it tries other tilings, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle
+from itertools import cycle, takewhile
+from pathlib import Path
 
 import torch
 import triton.testing
 from torch import Tensor
 
+from thothy_ai.engine.bench.workload import Part, read_workload
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
 from thothy_ai.kernels.prefill_attention_triton import PrefillAttention, Tiling
 
 SHAPES = {"llama-8b": (32, 8, 128), "qwen3-0.6b": (16, 8, 128)}  # query heads, KV heads, dimensions of a head
-STEPS = {  # sequences of (queries, context)
-    "1 x 8192": [(8192, 8192)],
-    "4 x 2048": [(2048, 2048)] * 4,
-    "16 x 1200": [(1200, 1200)] * 16,
-    "40 x 200": [(200, 200)] * 40,
-    "40 x 200 after 1500": [(200, 1700)] * 40,
-}
 TILINGS = [
-    Tiling(rows=128, keys=128, warps=8, stages=2),
-    Tiling(rows=128, keys=128, warps=8, stages=3),
-    Tiling(rows=128, keys=64, warps=8, stages=3),
-    Tiling(rows=128, keys=64, warps=8, stages=4),
     Tiling(rows=128, keys=32, warps=4, stages=3),  # two programs a processor
-    Tiling(rows=128, keys=32, warps=4, stages=4),
-    Tiling(rows=128, keys=64, warps=4, stages=2),
-    Tiling(rows=64, keys=64, warps=4, stages=2),
+    Tiling(rows=128, keys=64, warps=8, stages=3),
+    Tiling(rows=128, keys=128, warps=8, stages=2),
+    Tiling(rows=64, keys=32, warps=4, stages=3),
+    Tiling(rows=64, keys=64, warps=4, stages=3),
+    Tiling(rows=256, keys=32, warps=8, stages=3),
 ]
 LAYERS = 3  # caches that take turns, so that the L2 holds none of them
-BLOCK_SIZE = 16
+BLOCK_SIZE = 32
+SAMPLE = 5  # milliseconds; the median of ten counts
+WORKLOADS = Path(__file__).parents[1] / "workloads"
 
+Lengths = Sequence[tuple[int, int]]  # of a step's sequences: queries, context
 Row = tuple[str, ...]
 HEADER: Row = ("shape", "step", "us", "TFLOP/s")
 
@@ -43,17 +42,57 @@ def measure() -> list[Row]:
     return [
         (name, step, *timed(lengths, Problem(*sizes)))
         for name, sizes in SHAPES.items()
-        for step, lengths in STEPS.items()
+        for step, lengths in steps().items()
     ]
 
 
-def sweep() -> Iterator[Row]:
+def sweep(cases: Iterable[Lengths]) -> Iterator[Row]:
     """Every tiling; for the larger shape also over larger pages, and over an fp8 cache."""
+    cases = list(cases)
     llama, qwen = (Problem(*sizes) for sizes in SHAPES.values())
     for problem in (llama, qwen, replace(llama, block_size=64), replace(llama, fp8=True)):
         for tiling in TILINGS:
-            figures = (timed(lengths, problem, tiling) for lengths in STEPS.values())
+            figures = (timed(lengths, problem, tiling) for lengths in cases)
             yield str(problem), str(tiling), *(" ".join(row) for row in figures)
+
+
+def steps() -> dict[str, Lengths]:
+    """By name: steps of equal sequences, and of the workloads' prompts as they follow one another."""
+    templates, siblings = prompts("templates"), prompts("siblings")
+    return {
+        "1 x 8192": [(8192, 8192)],
+        "4 x 2048": [(2048, 2048)] * 4,
+        "16 x 1200": [(1200, 1200)] * 16,
+        "40 x 200": [(200, 200)] * 40,
+        "40 x 200 after 1500": [(200, 1700)] * 40,
+        "templates": filled(templates[50:], 8192),
+        "templates, 3000 tokens": filled(templates[200:], 3000),
+        "siblings": filled(siblings[100:], 8192),
+        "siblings, long sources cached": filled([prompt for prompt in siblings if prompt[1] > 1000], 8192),
+    }
+
+
+def prompts(workload: str) -> Lengths:
+    """(tokens, those of the whole pages that an earlier prompt began with as well) of each prompt, as listed."""
+    seen: set[Part] = set()
+    lengths = []
+    for job in read_workload(WORKLOADS / f"{workload}.json").jobs:
+        cached = sum(part.tokens for part in takewhile(seen.__contains__, job.parts))
+        lengths.append((job.prompt_tokens, cached // BLOCK_SIZE * BLOCK_SIZE))
+        seen.update(job.shared)
+    return lengths
+
+
+def filled(waiting: Lengths, budget: int) -> Lengths:
+    """One step that takes `budget` tokens of prompts, in their order; of the last perhaps only its beginning."""
+    chunks = []
+    for tokens, cached in waiting:
+        fresh = min(tokens - cached, budget)
+        chunks.append((fresh, cached + fresh))
+        budget -= fresh
+        if not budget:
+            break
+    return chunks
 
 
 @dataclass(frozen=True)
@@ -86,22 +125,23 @@ class Problem:
         scales = torch.ones(slots, device="cuda")
         return LayerCache(keys.to(torch.float8_e4m3fn), values.to(torch.float8_e4m3fn), scales, scales)
 
-    def flops(self, lengths: Sequence[tuple[int, int]]) -> int:
+    def flops(self, lengths: Lengths) -> int:
         """Two products of every query with the keys that it sees."""
         seen = sum(queries * (2 * context - queries + 1) // 2 for queries, context in lengths)
         return 4 * self.heads * self.dim * seen
 
 
-def timed(lengths: Sequence[tuple[int, int]], problem: Problem, tiling: Tiling | None = None) -> Row:
+def timed(lengths: Lengths, problem: Problem, tiling: Tiling | None = None) -> Row:
     """(microseconds, TFLOP/s), or the reason why it does not run."""
     try:
-        milliseconds = triton.testing.do_bench_cudagraph(_step(lengths, problem, tiling), return_mode="median")
+        layer = _layer(lengths, problem, tiling)
+        milliseconds = triton.testing.do_bench_cudagraph(layer, rep=SAMPLE, return_mode="median")
     except triton.OutOfResources as refusal:
         return str(refusal), "-"
     return f"{milliseconds * 1e3:.1f}", f"{problem.flops(lengths) / milliseconds / 1e9:.0f}"
 
 
-def _step(lengths: Sequence[tuple[int, int]], problem: Problem, tiling: Tiling | None) -> Callable[[], Tensor]:
+def _layer(lengths: Lengths, problem: Problem, tiling: Tiling | None) -> Callable[[], Tensor]:
     batch = _batch(lengths, problem.block_size)
     tokens, blocks = sum(batch.query_lens), int(batch.block_tables.max()) + 1
     attention = PrefillAttention(problem.shape(), tiling)
@@ -117,7 +157,7 @@ def _step(lengths: Sequence[tuple[int, int]], problem: Problem, tiling: Tiling |
     return layer
 
 
-def _batch(lengths: Sequence[tuple[int, int]], block_size: int) -> AttentionBatch:
+def _batch(lengths: Lengths, block_size: int) -> AttentionBatch:
     """Prefills only, over shuffled blocks."""
     width = max(-(-context // block_size) for _, context in lengths)
     tables = 1 + torch.randperm(width * len(lengths)).view(len(lengths), width)
@@ -141,6 +181,7 @@ def _batch(lengths: Sequence[tuple[int, int]], block_size: int) -> AttentionBatc
 
 
 if __name__ == "__main__":
-    print("problem", "tiling", *(f"{step}: us TFLOP/s" for step in STEPS), sep="\t")
-    for row in sweep():
+    cases = steps()
+    print("problem", "tiling", *(f"{step}: us TFLOP/s" for step in cases), sep="\t")
+    for row in sweep(cases.values()):
         print(*row, sep="\t", flush=True)

@@ -85,7 +85,15 @@ def _read_text(model: Model, kv_dtype: torch.dtype, text: list[int]) -> tuple[Te
     tokens = model.operations.step_tokens(ids, tables, facts, length, BLOCK)
     attention = model.operations.attention(
         AttentionShape(
-            1, config.num_heads, config.num_kv_heads, config.head_dim, BLOCK, blocks * BLOCK, model.dtype, device
+            max_rows=1,
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            block_size=BLOCK,
+            max_context=blocks * BLOCK,
+            dtype=model.dtype,
+            kv_dtype=kv_dtype,
+            device=device,
         )
     )
     nothing = torch.zeros_like(facts.rows)

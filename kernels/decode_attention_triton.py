@@ -15,7 +15,7 @@ from torch import Tensor
 from thothy_ai.kernels.decode_kernel_triton import decode_kernel
 from thothy_ai.kernels.decode_merge_triton import Partials, merge
 from thothy_ai.kernels.decode_plan_triton import DecodePlan
-from thothy_ai.kernels.decode_tuning import DecodeTuning
+from thothy_ai.kernels.decode_tuning import DecodeTuning, padded_dim
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
 
 
@@ -82,10 +82,10 @@ class DecodeAttention:
             HEADS=shape.heads_per_kv,
             HEADS_PAD=triton.next_power_of_2(shape.heads_per_kv),
             DIM=shape.head_dim,
-            DIM_PAD=max(16, triton.next_power_of_2(shape.head_dim)),
+            DIM_PAD=padded_dim(shape),
             PAGE=shape.block_size,
             TILE=tuning.tile,
-            AHEAD=tuning.ahead + (key_scales is not None),  # tiles of fp8 are half as large
+            AHEAD=tuning.ahead,
             GROUP_ROWS=tuning.group_rows,
             num_warps=tuning.warps,
             maxnreg=tuning.registers,

@@ -9,12 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from thothy_ai.kernels.interpreter import INTERPRETED
-from thothy_ai.kernels.quantize import FP8_MAX, TINY
-
-_FP8_MAX = tl.constexpr(FP8_MAX)
-_TINY = tl.constexpr(TINY)
-_INTERPRETED = tl.constexpr(INTERPRETED)
+from thothy_ai.kernels.decode_softmax_triton import attend, attend_fp8
 
 
 @triton.jit(
@@ -161,55 +156,19 @@ def _attend(
     TILE: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
-    """Attention of ROWS queries to tokens [begin, end) of a block table, and its log2-sum-exp2 per row.
-
-    `begin` is a multiple of PAGE plus one of TILE, so a tile lies within a page where TILE divides PAGE.
-    """
+    """`attend` or `attend_fp8`."""
     dim = tl.arange(0, DIM_PAD)
     query = tl.load(queries, mask=used[:, None] & (dim < DIM)[None, :], other=0.0)
-    factor = tl.zeros([ROWS], tl.float32) + scale
-    if key_scales is not None:  # fp8 becomes float16 in half the instructions that bfloat16 takes
-        query, unit = _fitted(query)
-        factor *= unit
-    elif _INTERPRETED:
-        query = query.to(tl.float32)
-    total = tl.zeros([ROWS, DIM_PAD], tl.float32)
-    peak = tl.full([ROWS], float("-inf"), tl.float32)
-    weight = tl.zeros([ROWS], tl.float32)
-    # Tiles wait for their block numbers, which are loaded as far ahead of them as they are of their use.
-    for first in tl.range(begin, end, TILE, num_stages=2 * AHEAD + 1):
-        token = first + tl.arange(0, TILE)
-        inside = token < end
-        present = inside[:, None] & (dim < DIM)[None, :]
-        block = tl.load(table + token // PAGE, mask=inside, other=0).to(tl.int64)
-        at = block * kv_block + token % PAGE * kv_slot
-        scale_at = block * scale_block + token % PAGE * scale_slot
-        key = tl.load(keys + at[:, None] + dim[None, :], mask=present, other=0.0).to(query.dtype)
-        scores = tl.dot(query, tl.trans(key), input_precision="ieee") * factor[:, None]
-        if key_scales is not None:
-            scores *= tl.load(key_scales + scale_at, mask=inside, other=0.0)[None, :]
-        scores = tl.where(inside[None, :], scores, float("-inf"))
-        higher = tl.maximum(peak, tl.max(scores, 1))
-        chance = tl.exp2(scores - higher[:, None])
-        fade = tl.exp2(peak - higher)
-        weight = weight * fade + tl.sum(chance, 1)
-        value = tl.load(values + at[:, None] + dim[None, :], mask=present, other=0.0).to(query.dtype)
-        if value_scales is not None:  # times the largest stored value, so that float16 holds the product
-            chance *= tl.load(value_scales + scale_at, mask=inside, other=0.0)[None, :] * _FP8_MAX
-        total = tl.dot(chance.to(query.dtype), value, total * fade[:, None], input_precision="ieee")
-        peak = higher
-    if value_scales is not None:
-        total /= _FP8_MAX
-    return total / weight[:, None], peak + tl.log2(weight)
-
-
-@triton.jit
-def _fitted(query):
-    """Rows over powers of two, so that float16 holds them, and those powers; float32 stays float32."""
-    wide = query.to(tl.float32)
-    largest = tl.maximum(tl.max(tl.abs(wide), 1), _TINY)
-    unit = (largest.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
-    return (wide / unit[:, None]).to(tl.float32 if query.dtype == tl.float32 else tl.float16), unit
+    if key_scales is None:
+        output, weight = attend(
+            query, keys, values, table, begin, end, kv_block, kv_slot, scale, ROWS, DIM, DIM_PAD, PAGE, TILE, AHEAD,
+        )  # fmt: skip
+    else:
+        output, weight = attend_fp8(
+            query, keys, values, key_scales, value_scales, table, begin, end,
+            kv_block, kv_slot, scale_block, scale_slot, scale, ROWS, DIM, DIM_PAD, PAGE, TILE, AHEAD,
+        )  # fmt: skip
+    return output, weight
 
 
 @triton.jit

@@ -39,11 +39,13 @@ class DecodeTuning:
         """What an H200 runs fastest (benchmarks/kernels/decode_attention.py), as far as these processors hold it."""
         row_bytes = _power_of_two(shape.head_dim) * shape.dtype.itemsize
         group_rows = _group_rows(shape)
-        if row_bytes <= 256:
-            tuning = DecodeTuning(64, 1, 4, 4 * processors.count, group_rows, registers=128)
-        else:
-            tile = min(64, max(_SMALLEST_TILE, 16384 // row_bytes))
+        if row_bytes > 256 or _taken_apart_in_shared(shape):
+            tile = min(32, max(_SMALLEST_TILE, 16384 // row_bytes))
             tuning = DecodeTuning(tile, ahead=2, warps=4, programs=2 * processors.count, group_rows=group_rows)
+        elif _over_fp8(shape):
+            tuning = DecodeTuning(64, ahead=2, warps=2, programs=4 * processors.count, group_rows=group_rows)
+        else:
+            tuning = DecodeTuning(64, 1, 4, 4 * processors.count, group_rows, registers=128)
         tuning = tuning.within(processors.shared_of_program, shape)
         at_once = max(1, processors.shared // (tuning.shared_bytes(shape) + _RESERVED))
         return replace(tuning, programs=min(tuning.programs, at_once * processors.count))
@@ -59,14 +61,25 @@ class DecodeTuning:
         return self
 
     def shared_bytes(self, shape: AttentionShape) -> int:
-        """Shared memory of a program, at most: tiles of keys and values, queries, a tile's weights; places and scales.
-
-        Over an fp8 cache tiles have at most half of these bytes, and one more is ahead.
-        """
+        """Shared memory of a program, at most: keys and values, queries, a tile's weights, places and scales."""
         rows = max(16, self.group_rows * _power_of_two(shape.heads_per_kv))
-        vector = max(16, _power_of_two(shape.head_dim)) * shape.dtype.itemsize
-        tiles = 2 * self.ahead * self.tile * vector
-        return tiles + rows * (vector + self.tile * shape.dtype.itemsize) + 16 * (self.ahead + 1) * self.tile
+        dim = padded_dim(shape)
+        tiles = 2 * (self.ahead + _taken_apart_in_shared(shape)) * self.tile * dim * shape.kv_dtype.itemsize
+        return tiles + rows * (dim + self.tile) * shape.dtype.itemsize + 16 * (self.ahead + 1) * self.tile
+
+
+def padded_dim(shape: AttentionShape) -> int:
+    """The head size as it is computed with: tensor cores want 16 numbers, and of an fp8 cache half a head at a time."""
+    return max(32 if _over_fp8(shape) else 16, _power_of_two(shape.head_dim))
+
+
+def _over_fp8(shape: AttentionShape) -> bool:
+    return shape.kv_dtype.itemsize == 1
+
+
+def _taken_apart_in_shared(shape: AttentionShape) -> bool:
+    """Whether fp8 becomes float32: no operand of tensor cores, so a tile goes through shared memory a second time."""
+    return _over_fp8(shape) and shape.dtype.itemsize == 4
 
 
 def _group_rows(shape: AttentionShape) -> int:

@@ -18,7 +18,7 @@ from torch import Tensor
 class AttentionShape:
     """What attention is built for. At most `max_rows` sequences a step, each of at most `max_context` tokens.
 
-    `dtype` is that of queries and results; the cache has the same or is fp8.
+    `dtype` is that of queries and results; the cache has the same or is fp8: `kv_dtype`.
     """
 
     max_rows: int
@@ -28,6 +28,7 @@ class AttentionShape:
     block_size: int
     max_context: int
     dtype: torch.dtype
+    kv_dtype: torch.dtype
     device: torch.device
 
     @property

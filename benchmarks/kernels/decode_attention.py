@@ -70,13 +70,14 @@ class Problem:
     heads: int
     kv_heads: int = 8
     dim: int = 128
-    block_size: int = 16
+    block_size: int = 32
     heads_first: bool = False
     cache_dtype: torch.dtype = torch.bfloat16
 
     def shape(self) -> AttentionShape:
         device = torch.device("cuda")
-        return AttentionShape(1024, self.heads, self.kv_heads, self.dim, self.block_size, 8192, torch.bfloat16, device)
+        sizes = (1024, self.heads, self.kv_heads, self.dim, self.block_size, 8192)
+        return AttentionShape(*sizes, torch.bfloat16, self.cache_dtype, device)
 
     def caches(self, blocks: int) -> list[LayerCache]:
         """Enough of them that the L2 holds none until its turn comes again."""
@@ -102,13 +103,14 @@ class Problem:
 
 LLAMA = Problem("llama-8b", 32)
 QWEN = Problem("qwen3-0.6b", 16)
+LLAMA_FP8 = replace(LLAMA, name="llama-8b, fp8 cache", cache_dtype=FP8)
 LAYOUTS = [
     replace(LLAMA, name=f"pages of {size}{', heads first' * first}", block_size=size, heads_first=first)
     for size in (16, 32, 64)
     for first in (False, True)
 ]
 OTHERS = [
-    replace(LLAMA, name="llama-8b, fp8 cache", cache_dtype=FP8),
+    replace(QWEN, name="qwen3-0.6b, fp8 cache", cache_dtype=FP8),
     Problem("no GQA, heads of 64", 8, dim=64),
     Problem("GQA 16, heads of 256", 32, kv_heads=2, dim=256),
 ]
@@ -117,7 +119,7 @@ OTHERS = [
 def measure() -> list[Row]:
     """The tuning that the engine uses, over all shapes and steps."""
     loads = [*LOADS, *GROUPED, *(load.ungrouped() for load in GROUPED)]
-    rows = [timed(problem, load) for problem in (LLAMA, QWEN) for load in loads]
+    rows = [timed(problem, load) for problem in (LLAMA, QWEN, LLAMA_FP8) for load in loads]
     rows += [timed(problem, load) for problem in (*LAYOUTS, *OTHERS) for load in SHORT]
     return [*rows, *(timed_plan(load) for load in (LOADS[-1], GROUPED[0]))]
 
@@ -134,6 +136,7 @@ def tunings(processors: int) -> list[DecodeTuning]:
         replace(base, ahead=1, programs=3 * processors),
         replace(base, ahead=3),
         *(replace(base, warps=warps) for warps in (2, 8)),
+        *(replace(base, warps=2, programs=count * processors) for count in (4, 6)),
         narrow,
         *(replace(narrow, ahead=ahead) for ahead in (3, 4)),
         replace(narrow, programs=9 * processors),
@@ -148,7 +151,7 @@ def tunings(processors: int) -> list[DecodeTuning]:
 def sweep() -> Iterator[Row]:
     """Every tuning over a few steps."""
     processors = torch.cuda.get_device_properties(0).multi_processor_count
-    for problem in (LLAMA, QWEN):
+    for problem in (LLAMA, QWEN, LLAMA_FP8):
         for tuning in tunings(processors):
             for load in SHORT:
                 yield (*timed(problem, load, tuning), str(tuning).removeprefix("DecodeTuning"))

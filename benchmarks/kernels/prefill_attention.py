@@ -114,6 +114,7 @@ class Problem:
             block_size=self.block_size,
             max_context=8192,
             dtype=torch.bfloat16,
+            kv_dtype=torch.float8_e4m3fn if self.fp8 else torch.bfloat16,
             device=torch.device("cuda"),
         )
 

@@ -159,6 +159,7 @@ class _Oracle:
             block_size=_BLOCK,
             max_context=blocks * _BLOCK,
             dtype=self._model.dtype,
+            kv_dtype=self._kv_dtype,
             device=self._model.device,
         )
 

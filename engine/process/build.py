@@ -36,7 +36,7 @@ def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents)
     model, device = loaded.model, loaded.model.device
     kv_dtype = resolve_kv_dtype(options.kv_dtype, model.dtype, device)
     sizes = _sizes(loaded.config, options, device)
-    attention = model.operations.attention(_attention_shape(model, sizes))
+    attention = model.operations.attention(_attention_shape(model, sizes, kv_dtype))
     sizes = replace(sizes, group_rows=attention.group_rows)
     kv_bytes = KVCache.bytes_per_block(loaded.config, sizes.block_size, kv_dtype)
     workspace = _workspace(loaded.config, sizes, model.dtype, device)
@@ -70,7 +70,7 @@ def _runner(model: Model, attention: Attention, config: EngineConfig, kv_dtype: 
     return runner
 
 
-def _attention_shape(model: Model, sizes: EngineConfig) -> AttentionShape:
+def _attention_shape(model: Model, sizes: EngineConfig, kv_dtype: torch.dtype) -> AttentionShape:
     config = model.config
     return AttentionShape(
         max_rows=sizes.max_rows,
@@ -80,6 +80,7 @@ def _attention_shape(model: Model, sizes: EngineConfig) -> AttentionShape:
         block_size=sizes.block_size,
         max_context=sizes.max_context,
         dtype=model.dtype,
+        kv_dtype=kv_dtype,
         device=model.device,
     )
 

@@ -1,7 +1,7 @@
 """Run as a program: compiles the decode kernel for a GPU that need not be there, and prints its shared memory.
 
 Not under TRITON_INTERPRET, which leaves nothing to compile. Arguments: the architecture, such as 86; head size and type
-of queries; whether the cache is fp8; the tuning's tile and ahead.
+of queries; whether the cache is fp8; the tuning's tile, ahead, warps and registers (0: as many as there are).
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from triton.compiler import ASTSource
 
 from thothy_ai.kernels.decode_kernel_triton import decode_kernel
 
-HEADS, KV_HEADS, PAGE, GROUP_ROWS, REGISTERS = 4, 8, 32, 8, 128
+HEADS, KV_HEADS, PAGE, GROUP_ROWS = 4, 8, 32, 8
 FLOATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 ALIGNED = {"out", "q", "keys", "values", "key_scales", "value_scales", "partial_outputs", "partial_weights"}
 ALIGNED |= {"out_token", "out_head", "q_token", "q_head", "kv_block", "kv_slot", "kv_head", "scale_block"}
 
 
-def shared_bytes(architecture: int, dim: int, dtype: str, fp8: bool, tile: int, ahead: int) -> int:
+def shared_bytes(
+    architecture: int, dim: int, dtype: str, fp8: bool, tile: int, ahead: int, warps: int, registers: int
+) -> int:
     """Of one program of the kernel."""
     number, stored = "*" + FLOATS[dtype], "*fp8e4nv" if fp8 else "*" + FLOATS[dtype]
     pointers = {"out": number, "q": number, "keys": stored, "values": stored}
@@ -33,7 +35,7 @@ def shared_bytes(architecture: int, dim: int, dtype: str, fp8: bool, tile: int, 
         "DIM_PAD": triton.next_power_of_2(dim),
         "PAGE": PAGE,
         "TILE": tile,
-        "AHEAD": ahead + fp8,
+        "AHEAD": ahead,
         "GROUP_ROWS": GROUP_ROWS,
         "scale_head": 1,
     }
@@ -54,10 +56,10 @@ def shared_bytes(architecture: int, dim: int, dtype: str, fp8: bool, tile: int, 
             if name in ALIGNED and name not in constants
         },
     )
-    options = {"num_warps": 4, **({"maxnreg": REGISTERS} if tile == 64 else {})}
+    options = {"num_warps": warps, **({"maxnreg": registers} if registers else {})}
     return triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options).metadata.shared
 
 
 if __name__ == "__main__":
-    architecture, dim, dtype, fp8, tile, ahead = sys.argv[1:]
-    sys.stdout.write(f"{shared_bytes(int(architecture), int(dim), dtype, fp8 == 'True', int(tile), int(ahead))}\n")
+    architecture, dim, dtype, fp8, *tuning = sys.argv[1:]
+    sys.stdout.write(f"{shared_bytes(int(architecture), int(dim), dtype, fp8 == 'True', *map(int, tuning))}\n")

@@ -36,6 +36,7 @@ class PagedRun:
             block_size=block_size,
             max_context=width * block_size,
             dtype=model.dtype,
+            kv_dtype=kv_dtype or model.dtype,
             device=model.device,
         )
         self._attention = model.operations.attention(shape)

@@ -17,7 +17,8 @@ MIXED = [(1, 17), (1, 40), (1, 3), (1, 33), (7, 7), (1, 20), (16, 31), (2, 2)]
 
 def shape_of(case: Case) -> AttentionShape:
     _, block_size, kv_heads, dim = case.cache.keys.shape
-    return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, case.q.device)
+    kv_dtype = case.cache.keys.dtype
+    return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
 
 
 def attend(case: Case) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from thothy_ai.kernels.decode_attention_triton import DecodeAttention
 from thothy_ai.kernels.decode_plan_triton import DecodePlan
 from thothy_ai.kernels.decode_tuning import DecodeTuning
-from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
+from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
 
 TUNING = DecodeTuning(tile=16, ahead=1, warps=4, programs=8, group_rows=4)
 TOLERANCES = {torch.float32: (3e-6, 1e-5), torch.float16: (3e-3, 5e-3), torch.bfloat16: (1.5e-2, 1e-2)}
@@ -24,7 +24,8 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="too large 
 
 def shape_of(case: Case) -> AttentionShape:
     _, block_size, kv_heads, dim = case.cache.keys.shape
-    return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, case.q.device)
+    kv_dtype = case.cache.keys.dtype
+    return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
 
 
 def attend(case: Case, tuning: DecodeTuning | None = TUNING) -> Tensor:
@@ -50,7 +51,10 @@ def check(case: Case, device: torch.device, tuning: DecodeTuning | None = TUNING
     ("heads", "kv_heads", "dim"), [(4, 4, 8), (9, 3, 64), (5, 1, 80), (14, 2, 33), (16, 1, 96), (2, 1, 256)]
 )
 def test_heads_and_their_sizes(heads: int, kv_heads: int, dim: int, device: torch.device) -> None:
-    check(make_case(IN_GROUPS, heads=heads, kv_heads=kv_heads, dim=dim, block_size=16, seed=dim, groups=GROUPS), device)
+    case = make_case(IN_GROUPS, heads=heads, kv_heads=kv_heads, dim=dim, block_size=16, seed=dim, groups=GROUPS)
+    check(case, device)
+    if dim % 2 == 0:
+        check(case.with_fp8_cache(), device)
 
 
 @pytest.mark.parametrize("block_size", [3, 16, 32])
@@ -59,6 +63,7 @@ def test_lengths_straddle_every_tile_and_slot_edge(block_size: int, programs: in
     lengths = [(1, length) for length in (1, 15, 16, 17, 31, 32, 33, 2, 48, 63, 64, 65)]
     case = make_case(lengths, heads=2, kv_heads=1, dim=16, block_size=block_size, seed=programs)
     check(case, device, replace(TUNING, programs=programs))
+    check(case.with_fp8_cache(), device, replace(TUNING, programs=programs))
 
 
 @pytest.mark.parametrize("programs", [2, 6, 14, 40])
@@ -98,6 +103,18 @@ def test_queries_far_outside_float16_over_an_fp8_cache(device: torch.device) -> 
     case = make_case(IN_GROUPS, heads=6, kv_heads=2, dim=32, block_size=16, seed=12, groups=GROUPS).with_fp8_cache()
     factors = torch.tensor([1e6, 1e-6, 1.0, 1e30, 1e-38, 0.0])[:, None]
     check(replace(case, q=(case.q * factors).bfloat16()), device)
+
+
+@pytest.mark.parametrize("factor", [2.0**13, 2.0**-8])
+def test_large_and_small_values_in_an_fp8_cache(factor: float, device: torch.device) -> None:
+    """Weights become float16 with them, and lose nothing."""
+    case = make_case(IN_GROUPS, heads=4, kv_heads=2, dim=32, block_size=16, seed=13, groups=GROUPS).with_fp8_cache()
+    case = replace(case, q=case.q.bfloat16())
+    assert case.cache.value_scales is not None
+    scaled = case.cache._replace(value_scales=case.cache.value_scales * factor)
+    out = attend(replace(case, cache=scaled).on(device)).cpu().double() / factor
+    atol, rtol = TOLERANCES[torch.bfloat16]
+    torch.testing.assert_close(out, textbook(case, shape_of(case).scale), atol=atol, rtol=rtol)
 
 
 def test_prefills_of_a_mixed_step_are_left_alone(device: torch.device) -> None:
@@ -222,18 +239,24 @@ def test_many_rows(heads: int, kv_heads: int, dim: int, dtype: torch.dtype, devi
 
 
 @needs_gpu
-def test_blocks_beyond_two_to_the_31_elements(device: torch.device) -> None:
-    """The last blocks of a cache of more than 2**31 elements; before them nothing but NaN."""
+@pytest.mark.parametrize("fp8", [False, True])
+def test_blocks_beyond_two_to_the_31_numbers_or_pairs(fp8: bool, device: torch.device) -> None:
+    """The last blocks of a cache of more than 2**32 bytes; before them nothing but NaN."""
     small = make_case([(1, 100), (1, 40)], heads=8, kv_heads=4, dim=128, block_size=16, seed=1).of(torch.bfloat16)
-    blocks = 2**31 // (16 * 4 * 128) + 100
-    parts = []
-    for part in small.cache[:2]:
-        large = torch.full((blocks, *part.shape[1:]), torch.nan, dtype=part.dtype, device=device)
-        large[-len(part) :] = part.to(device)
-        parts.append(large)
+    small = small.with_fp8_cache() if fp8 else small
+    blocks = 2**32 // (16 * 4 * 128 * small.cache.keys.itemsize) + 100
+
+    def at_the_end(part: Tensor | None) -> Tensor | None:
+        if part is None:
+            return None
+        *sizes, last = part.shape
+        large = torch.full((blocks, *sizes[1:], last * part.itemsize), 0xFF, dtype=torch.uint8, device=device)
+        large.view(part.dtype)[-len(part) :] = part.to(device)
+        return large.view(part.dtype)
+
     there = small.on(device)
     moved = replace(there.batch, block_tables=there.batch.block_tables + (blocks - len(small.cache.keys)))
-    out = attend(Case(there.q, there.cache._replace(keys=parts[0], values=parts[1]), moved), None).cpu()
+    out = attend(Case(there.q, LayerCache(*map(at_the_end, small.cache)), moved), None).cpu()
     expected = textbook(small, shape_of(small).scale)
     torch.testing.assert_close(out.double(), expected, atol=1.5e-2, rtol=1e-2)
 

@@ -15,6 +15,7 @@ import torch
 from thothy_ai.kernels.decode_tuning import DecodeTuning
 from thothy_ai.kernels.paged import AttentionShape
 from thothy_ai.kernels.processors import Processors
+from thothy_ai.kernels.quantize import FP8
 
 KIB = 1024
 GPUS = {
@@ -26,8 +27,10 @@ GPUS = {
 SMALL = Processors(40, 64 * KIB, 63 * KIB)
 
 
-def shape_of(dim: int, dtype: torch.dtype, heads: int = 32, kv_heads: int = 8) -> AttentionShape:
-    return AttentionShape(64, heads, kv_heads, dim, 32, 4096, dtype, torch.device("cuda"))
+def shape_of(
+    dim: int, dtype: torch.dtype, heads: int = 32, kv_heads: int = 8, kv_dtype: torch.dtype | None = None
+) -> AttentionShape:
+    return AttentionShape(64, heads, kv_heads, dim, 32, 4096, dtype, kv_dtype or dtype, torch.device("cuda"))
 
 
 @pytest.mark.parametrize(
@@ -44,11 +47,27 @@ def test_an_h200_has_the_tuning_that_it_ran_fastest(dim: int, dtype: torch.dtype
     assert DecodeTuning.on(GPUS[90], shape_of(dim, dtype)) == wanted
 
 
+@pytest.mark.parametrize(
+    ("dim", "dtype", "wanted"),
+    [
+        (128, torch.bfloat16, DecodeTuning(64, 2, 2, 528, 8)),
+        (64, torch.float16, DecodeTuning(64, 2, 2, 528, 8)),
+        (256, torch.bfloat16, DecodeTuning(32, 2, 4, 264, 8)),
+        (64, torch.float32, DecodeTuning(32, 2, 4, 264, 8)),
+    ],
+)
+def test_and_over_an_fp8_cache(dim: int, dtype: torch.dtype, wanted: DecodeTuning) -> None:
+    assert DecodeTuning.on(GPUS[90], shape_of(dim, dtype, kv_dtype=FP8)) == wanted
+
+
 @pytest.mark.parametrize("processors", [*GPUS.values(), SMALL], ids=lambda each: f"{each.shared // KIB} KiB")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("dim", [64, 80, 96, 128, 256])
-def test_programs_fit_their_processor_at_once(dim: int, dtype: torch.dtype, processors: Processors) -> None:
-    shape = shape_of(dim, dtype)
+@pytest.mark.parametrize("kv_dtype", [None, FP8], ids=["cache", "fp8-cache"])
+def test_programs_fit_their_processor_at_once(
+    dim: int, dtype: torch.dtype, kv_dtype: torch.dtype | None, processors: Processors
+) -> None:
+    shape = shape_of(dim, dtype, kv_dtype=kv_dtype)
     tuning = DecodeTuning.on(processors, shape)
     assert tuning.tile >= 16
     assert tuning.programs % processors.count == 0
@@ -69,15 +88,22 @@ def test_less_is_loaded_ahead_before_tiles_are_cut() -> None:
 
 @pytest.mark.parametrize(
     ("architecture", "dim", "dtype", "fp8"),
-    [(80, 80, "float16", False), (86, 256, "bfloat16", False), (89, 128, "bfloat16", True)],
+    [
+        (80, 80, "float16", False),
+        (86, 256, "bfloat16", False),
+        (89, 128, "bfloat16", True),
+        (90, 256, "float16", True),
+        (90, 64, "float32", True),
+    ],
 )
 def test_compiled_kernels_need_no_more_than_was_said(
     architecture: int, dim: int, dtype: str, fp8: bool, tmp_path: Path
 ) -> None:
-    shape = shape_of(dim, getattr(torch, dtype), 4 * compiled_decode.KV_HEADS, compiled_decode.KV_HEADS)
+    heads, kv_heads = 4 * compiled_decode.KV_HEADS, compiled_decode.KV_HEADS
+    shape = shape_of(dim, getattr(torch, dtype), heads, kv_heads, FP8 if fp8 else None)
     tuning = DecodeTuning.on(GPUS[architecture], shape)
-    assert (tuning.group_rows, tuning.registers) == (compiled_decode.GROUP_ROWS, 128 if tuning.tile == 64 else None)
-    arguments = (architecture, dim, dtype, fp8, tuning.tile, tuning.ahead)
+    assert tuning.group_rows == compiled_decode.GROUP_ROWS
+    arguments = (architecture, dim, dtype, fp8, tuning.tile, tuning.ahead, tuning.warps, tuning.registers or 0)
     compiling = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     compiled = subprocess.run(
         [sys.executable, compiled_decode.__file__, *map(str, arguments)],

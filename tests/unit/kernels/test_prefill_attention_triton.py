@@ -22,7 +22,8 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="too large 
 
 def shape_of(case: Case) -> AttentionShape:
     _, block_size, kv_heads, dim = case.cache.keys.shape
-    return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, case.q.device)
+    kv_dtype = case.cache.keys.dtype
+    return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
 
 
 def attend(case: Case, tiling: Tiling | None = None) -> Tensor:

@@ -42,8 +42,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--shape", default="qwen3-0.6b")
+    parser.add_argument("--memory-utilization", type=float, default=0.9)
     arguments = parser.parse_args()
-    options = EngineOptions(url="", device="cuda")
+    options = EngineOptions(url="", device="cuda", memory_utilization=arguments.memory_utilization)
     loaded = bench_model(arguments.shape, options)
     drain = Drain(loaded, options)
     workloads = [read_workload(path) for path in WORKLOADS]

@@ -6,6 +6,8 @@ python -m benchmarks.soak --minutes 10
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 import time
 from itertools import count
 from pathlib import Path
@@ -75,7 +77,7 @@ def _report(arguments: argparse.Namespace, seen: list[Memory], jobs: int, second
     body = table(("figure", "value"), rows)
     where = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     write_section(
-        f"Soak: {arguments.shape}", f"python -m benchmarks.soak --minutes {arguments.minutes:g}", body, where=where
+        f"Soak: {arguments.shape}", f"python -m benchmarks.soak {shlex.join(sys.argv[1:])}", body, where=where
     )
     print(body)
     if last.reserved > settled.reserved + SLACK or last.retries:

@@ -11,7 +11,7 @@ import triton.language as tl
 from thothy_ai.kernels.sampling import COLUMNS, NO_TOKEN
 
 _COLUMNS, _NO_TOKEN = tl.constexpr(COLUMNS), tl.constexpr(NO_TOKEN)
-_INF, _NAN = tl.constexpr(float("inf")), tl.constexpr(float("nan"))
+_INF = tl.constexpr(float("inf"))
 _MOST = tl.constexpr(2**31 - 1)
 
 
@@ -46,7 +46,7 @@ def _bits(words, first, token, vocab):
 @triton.jit
 def first_best(values, tokens):
     """The highest value of a tile, NaN if any is, and the lowest token that has it."""
-    best = tl.where(tl.min((values <= _INF).to(tl.int32)) > 0, tl.max(values), _NAN)
+    best = tl.where(tl.min((values <= _INF).to(tl.int32)) > 0, tl.max(values), float("nan"))
     return best, tl.min(tl.where(values == best, tokens, _MOST))
 
 

@@ -16,14 +16,18 @@ from torch import Tensor
 
 def send(values: Sequence[int] | NDArray[np.int32], device: torch.device) -> Tensor:
     """The values as int32 on the device, in their shape."""
-    host = torch.tensor(values, dtype=torch.int32, pin_memory=device.type == "cuda")
-    return host.to(device, non_blocking=True)
+    return _staged(values, device).to(device, non_blocking=True)
 
 
 def send_into(values: NDArray[np.int32], target: Tensor) -> Tensor:
     """Overwrite the front of `target` [>= N] int32; returns that part."""
-    host = torch.tensor(values, dtype=torch.int32, pin_memory=target.is_cuda)
-    return target[: len(values)].copy_(host, non_blocking=True)
+    return target[: len(values)].copy_(_staged(values, target.device), non_blocking=True)
+
+
+def _staged(values: Sequence[int] | NDArray[np.int32], device: torch.device) -> Tensor:
+    """On the host, pinned if a GPU will take them."""
+    host = torch.from_numpy(np.asarray(values, np.int32))
+    return host.pin_memory() if device.type == "cuda" else host
 
 
 class Readback:

@@ -64,7 +64,7 @@ def fill_masks(mask: Tensor, grammars: Iterable[tuple[int, Grammar]]) -> None:
             grammar.fill_mask(mask[row])
     alike = [member for members in by_lexer.values() for member in members]
     if len(by_lexer) > 1:
-        _fill_together(mask, alike, threads=min(_THREADS, len(by_lexer)))
+        _fill_together(mask, alike)
     else:
         for row, grammar in alike:
             grammar.fill_mask(mask[row])
@@ -164,16 +164,16 @@ class JsonGrammar:
 
 
 @cache
-def _executor(threads: int) -> LLExecutor:
+def _executor() -> LLExecutor:
     from llguidance import LLExecutor  # noqa: PLC0415  as above
 
-    return LLExecutor(threads)
+    return LLExecutor(_THREADS)
 
 
-def _fill_together(mask: Tensor, grammars: list[tuple[int, JsonGrammar]], threads: int) -> None:
+def _fill_together(mask: Tensor, grammars: list[tuple[int, JsonGrammar]]) -> None:
     """A thread takes adjacent ones: those that share a lexer are."""
     wanted = [(grammar.matcher, row) for row, grammar in grammars]
-    _executor(threads).unsafe_compute_mask_ptr(wanted, mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
+    _executor().unsafe_compute_mask_ptr(wanted, mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
     for row, grammar in grammars:
         grammar.correct(mask[row])
 

@@ -28,12 +28,12 @@ from thothy_ai.engine.scheduling.scheduler import Scheduled, StepPlan
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.paged import Attention
 
-_USUAL = (  # what job kinds ask for
-    SamplingParams(temperature=0.8, top_p=0.9, repetition_penalty=1.1),
-    SamplingParams(temperature=0.8, top_p=0.9),
-    SamplingParams(temperature=0.8),
-    SamplingParams(),
+_USUAL = tuple(  # what job kinds ask for
+    SamplingParams(temperature=temperature, top_p=top_p, repetition_penalty=penalty)
+    for temperature, top_p in ((0.8, 0.9), (0.8, 1.0), (0.0, 1.0))
+    for penalty in (1.0, 1.1)
 )
+_FEW = (1, 16, 32, 64, 128)  # tokens: kernels differ by how few a step has
 
 
 @dataclass(slots=True)
@@ -72,8 +72,8 @@ class Runner:
         self._rows = Rows(rows, longest, config.block_size, model.operations, device)
         self._sampler = Sampler(rows, model.config.vocab_size, device)
         self._timer = CudaTimer if device.type == "cuda" else HostTimer
-        self._sizes = graph_sizes(rows) if config.graphs else []
-        self._graphs = self._capture([])
+        self._graph_sizes = graph_sizes(rows) if config.graphs else []
+        self._graphs = DecodeGraphs()
 
     @property
     def replays(self) -> int:
@@ -111,8 +111,8 @@ class Runner:
         step.timer.stop()
 
     def warm_up(self, tokens: int) -> None:
-        """Run the largest step, of `tokens` that are nobody's, sample all rows in the ways that requests ask for, and
-        capture the graphs.
+        """Run small steps and the largest, of `tokens` that are nobody's, sample all rows in the ways that requests ask
+        for, and capture the graphs.
 
         What would be compiled, or would not fit, in the midst of service is so before the first request. Triton
         compiles without the interpreter's lock, so each way of sampling does so on a thread of its own meanwhile.
@@ -122,10 +122,12 @@ class Runner:
         words = torch.full((rows, -(-vocab // 32)), -1, dtype=torch.int32)
         with ThreadPoolExecutor() as pool:
             ways = [pool.submit(self._sample_once, logits, *way) for way in product(_USUAL, (None, words))]
-            self._run_once(min(tokens, rows * self._longest))
+            for count in (*_FEW, tokens):
+                self._run_once(min(count, rows * self._longest))
             for way in ways:
                 way.result()
-        self._graphs = self._capture(self._sizes)
+        if self._graph_sizes:
+            self._capture()
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
@@ -158,12 +160,12 @@ class Runner:
         return self._model.forward(tokens, batch, self._cache, self._attention, wanted)
 
     @torch.inference_mode()
-    def _capture(self, sizes: list[int]) -> DecodeGraphs:
+    def _capture(self) -> None:
         def forward(size: int) -> Tensor:
             tokens, batch = self._rows.step(size, size, None)
             return self._model.forward(tokens, batch, self._cache, self._attention)
 
-        return DecodeGraphs(sizes, forward, self._rows.pad)
+        self._graphs.capture(self._graph_sizes, forward, self._rows.pad)
 
     def _sampling_facts(self, plan: StepPlan) -> Tensor:
         """[3, R] int64 of the sampling members: their last token among the step's, row, position to be sampled."""

@@ -85,8 +85,8 @@ class Model:
     ) -> Tensor:
         """Final hidden states [R, hidden], normalized, of the tokens `wanted` [R] int64 among a step's T, or of all.
 
-        The KV of all T tokens is written to the cache. Of a prompt only the last token is wanted: the last layer
-        computes no more than its KV for the others.
+        The KV of all T tokens is written to the cache. Of a prompt only the last token is wanted: for the others the
+        last layer leaves out its output projection and its MLP, which is nearly all of it.
         """
         attention.plan(batch)
         residual = functional.embedding(tokens.ids, self.embedding)

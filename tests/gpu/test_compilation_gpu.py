@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from torch import Tensor
 from triton import knobs
 
 from thothy_ai.engine.api import SamplingParams
@@ -25,6 +27,23 @@ WAYS = (  # greedy ones often, so that some steps have nothing else
 )
 
 
+class AnyToken:
+    """A grammar that allows everything, so that its rows have masks."""
+
+    finished = False
+
+    def fill_mask(self, row: Tensor) -> None:
+        """All bits."""
+        row.fill_(-1)
+
+    def forced(self) -> list[int]:
+        """None."""
+        return []
+
+    def advance(self, token: int) -> None:
+        """Any is right."""
+
+
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of kernels that are compiled, or loaded from the cache, from now on."""
@@ -41,16 +60,26 @@ def requests(count: int) -> list[CoreRequest]:
     for index in range(count):
         own = [draw.randrange(VOCAB) for _ in range(draw.randrange(1, 500))]
         prompt = tuple(draw.choice([[], shared]) + own)
-        made.append(CoreRequest(f"{count} {index}", prompt, draw.choice(WAYS)))
+        grammar = AnyToken() if count % 2 and draw.random() < 0.3 else None
+        made.append(CoreRequest(f"{count} {index}", prompt, draw.choice(WAYS), grammar))
     return made
 
 
-@pytest.mark.parametrize("overrides", [{}, {"weights": "fp8"}, {"kv_dtype": "fp8"}], ids=str)
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"weights": "fp8", "max_rows": 8},
+    {"weights": "fp8", "kv_dtype": "fp8"},
+    {"graphs": False},
+]
+
+
+@pytest.mark.parametrize("overrides", VARIANTS, ids=str)
 def test_nothing_is_compiled_once_an_engine_is_ready(compiled: list[str], overrides: dict[str, Any]) -> None:
-    options = EngineOptions(url="", device="cuda", kv_tokens=60_000, max_rows=160, token_budget=2048, **overrides)
+    usual = EngineOptions(url="", device="cuda", kv_tokens=60_000, max_rows=160, token_budget=2048)
+    options = replace(usual, **overrides)
     drain = Drain(bench_model("qwen3-0.6b", options), options)
     compiled.clear()
-    for count in (1, 2, 3, 17, 100, 160, 300):
+    for count in (1, 2, 3, 17, 100, 161, 300):
         drain.run(requests(count))
     drain.close()
     assert not compiled

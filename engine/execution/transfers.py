@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def send(values: Sequence[int] | NDArray[np.int32], device: torch.device) -> Tensor:
-    """The values as int32 on the device, in their shape."""
+    """The values as int32 on the device, in their shape, contiguous."""
     return _staged(values, device).to(device, non_blocking=True)
 
 
@@ -25,8 +25,8 @@ def send_into(values: NDArray[np.int32], target: Tensor) -> Tensor:
 
 
 def _staged(values: Sequence[int] | NDArray[np.int32], device: torch.device) -> Tensor:
-    """On the host, pinned if a GPU will take them."""
-    host = torch.from_numpy(np.asarray(values, np.int32))
+    """On the host, row after row as kernels want it, pinned if a GPU will take them."""
+    host = torch.from_numpy(np.ascontiguousarray(values, np.int32))
     return host.pin_memory() if device.type == "cuda" else host
 
 

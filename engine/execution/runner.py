@@ -5,6 +5,7 @@ Everything that could make the host wait is left to `StepHandle.read`, which the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -33,7 +34,7 @@ _USUAL = tuple(  # what job kinds ask for
     for temperature, top_p in ((0.8, 0.9), (0.8, 1.0), (0.0, 1.0))
     for penalty in (1.0, 1.1)
 )
-_FEW = (1, 16, 32, 64, 128)  # tokens: kernels differ by how few a step has
+_FEW = (16, 32, 64, 128)  # tokens: kernels differ by how few a step has
 
 
 @dataclass(slots=True)
@@ -122,8 +123,8 @@ class Runner:
         words = torch.full((rows, -(-vocab // 32)), -1, dtype=torch.int32)
         with ThreadPoolExecutor() as pool:
             ways = [pool.submit(self._sample_once, logits, *way) for way in product(_USUAL, (None, words))]
-            for count in (*_FEW, tokens):
-                self._run_once(min(count, rows * self._longest))
+            for counts in self._steps(tokens):
+                self._run_once(counts)
             for way in ways:
                 way.result()
         if self._graph_sizes:
@@ -131,11 +132,17 @@ class Runner:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
+    def _steps(self, tokens: int) -> Iterator[list[int]]:
+        """Tokens of each member, of steps that need all kernels between them; the last has `tokens` if rows hold them."""
+        yield from ([1], [1] * self._max_rows)
+        for total in (*_FEW, tokens):
+            most = min(total, self._max_rows * self._longest)
+            yield [min(self._longest, most - begin) for begin in range(0, most, self._longest)]
+
     @torch.inference_mode()
-    def _run_once(self, tokens: int) -> None:
-        """A step of as few sequences as can have so many tokens."""
-        parts = [min(self._longest, tokens - begin) for begin in range(0, tokens, self._longest)]
-        plan = StepPlan(tuple(_nobody(self._rows.padding, count) for count in parts), ())
+    def _run_once(self, counts: list[int]) -> None:
+        """A step of members that are nobody's."""
+        plan = StepPlan(tuple(_nobody(self._rows.padding, count) for count in counts), ())
         last = torch.zeros(self._max_rows, dtype=torch.int64, device=self._device)
         self._model.logits(self._hidden(plan, last))
 

@@ -133,7 +133,7 @@ class Runner:
             torch.cuda.synchronize(self._device)
 
     def _steps(self, tokens: int) -> Iterator[list[int]]:
-        """Tokens of each member, of steps that need all kernels between them; the last has `tokens` if rows hold them."""
+        """Tokens of each member, of steps that use all kernels between them; the last has `tokens` if they fit."""
         yield from ([1], [1] * self._max_rows)
         for total in (*_FEW, tokens):
             most = min(total, self._max_rows * self._longest)

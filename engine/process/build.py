@@ -136,7 +136,7 @@ def _num_blocks(
 def _workspace(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:
     """Bytes of the largest step's activations, logits and rows; generous, since the allocator fragments."""
     activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.intermediate_size) * dtype.itemsize
-    logits = sizes.max_rows * model.vocab_size * 4
+    logits = 2 * sizes.max_rows * model.vocab_size * dtype.itemsize  # of a step, and of the one before it
     drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
     rows = sizes.max_rows * sizes.max_context * 4
     if device.type == "cuda":

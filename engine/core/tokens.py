@@ -4,7 +4,7 @@ Forced tokens are appended as they are found and computed like a prompt's, witho
 fast-forward tokens). Where a sample is still unread when they are found, it is the first of them: its mask allows that
 one only, and reading it changes nothing.
 
-A sample that is no token ends its sequence alone: its logits are broken.
+A sample that is no token ends its sequence: its logits are broken.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def take_sample(member: Scheduled, token: int, eos: frozenset[int]) -> None:
     """Append a sampled token and what is forced after it; set why the sequence ends, if it does."""
     sequence = member.sequence
     if token == NO_TOKEN:
+        sequence.broken = True
         sequence.finish(FinishReason.ABORTED, _no_finite_score(member))
     if member.end < len(sequence.tokens):
         return

@@ -132,6 +132,11 @@ class BlockPool:
         self._keys[block], self._chains[block], self._index[key] = key, self._entries, block
         return self._entries
 
+    def forget(self, blocks: Iterable[int]) -> None:
+        """Let nobody find these held blocks again; what was registered below them is out of reach, and ages."""
+        for block in blocks:
+            self._hide(block)
+
     def check(self, *, held: int | None = None) -> None:
         """Raise RuntimeError unless the books balance; `held` is how many blocks ought to be in use.
 
@@ -168,12 +173,17 @@ class BlockPool:
         self._unlink(block)
         self._references[block] = 1
         self._used += 1
-        key = self._keys[block]
-        if key is not None:
-            del self._index[key]
-            self._keys[block] = None
-            self._cached -= 1
+        self._cached -= self._hide(block)
         return block
+
+    def _hide(self, block: int) -> bool:
+        """Take a block out of the index; whether it was there."""
+        key = self._keys[block]
+        if key is None:
+            return False
+        del self._index[key]
+        self._keys[block] = None
+        return True
 
     def _give_back(self, block: int) -> None:
         """A block that can be found again joins at the tail; one that can't is the next to go."""

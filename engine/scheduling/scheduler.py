@@ -127,6 +127,8 @@ class Scheduler:
             self._waiting.remove(sequence)
             self._refused = False
         else:
+            if sequence.broken:  # even in blocks before the broken token: a masked key times NaN is NaN
+                self._pool.forget(sequence.blocks)
             self._running.remove(sequence)
             self._vacate(sequence)
         if sequence.finish_reason is not FinishReason.ABORTED:

@@ -39,6 +39,7 @@ class Sequence:
     compute_seconds: float = 0.0
     finish_reason: FinishReason | None = None
     error: EngineError | None = None
+    broken: bool = False  # a score of it was not finite, so what its blocks hold may not be either
 
     def __post_init__(self) -> None:
         """Start from the prompt; a request without a seed draws one, and keeps it through preemption."""

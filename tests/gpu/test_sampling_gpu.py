@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from byte_tokenizer import schema_grammar
-from constrained import check_broken_row, check_constrained, check_draws, check_schema
+from constrained import check_broken_prefix, check_broken_row, check_constrained, check_draws, check_schema
 from tiny_models import tiny_model
 
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
@@ -56,3 +56,10 @@ def test_a_broken_row_ends_alone(tmp_path: Path, *, overlap: bool, graphs: bool)
     torch.backends.cuda.matmul.allow_tf32 = False
     loaded = load_model(tiny_model("llama", tmp_path), device=torch.device("cuda", 0), dtype=torch.float32)
     check_broken_row(loaded, overlap=overlap, graphs=graphs)
+
+
+@pytest.mark.parametrize(AXES, MATRIX)
+def test_a_broken_token_does_not_stay_in_the_prefix_cache(tmp_path: Path, *, overlap: bool, graphs: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    loaded = load_model(tiny_model("llama", tmp_path), device=torch.device("cuda", 0), dtype=torch.float32)
+    check_broken_prefix(loaded, overlap=overlap, graphs=graphs)

@@ -128,6 +128,34 @@ def check_broken_row(loaded: LoadedModel, **changes: bool) -> None:
     assert collected.tokens == whole
 
 
+def check_broken_prefix(loaded: LoadedModel, **changes: bool) -> None:
+    """A prompt whose last token is broken takes nobody with it who shares its prefix later; the cache serves them.
+
+    Changes the model.
+    """
+    options = replace(ROOMY, **changes)
+    shared = random_prompts(VOCAB - 1)[-1]
+    clean = [request(name, (*shared, own), GREEDY) for own, name in enumerate(("one", "two", "three"))]
+    whole = run(loaded, clean, options)
+    broken = next(token for token in range(VOCAB) if not _occurs(token, clean, whole))
+    with torch.inference_mode():
+        loaded.model.embedding[broken] = torch.nan
+    with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
+        ended = driver.run([request("broken", (*shared, broken), GREEDY)]).finished["broken"]
+        for each in clean:
+            driver.core.submit(each)
+            while each.id not in driver.collected.finished:
+                driver.gather()
+    assert isinstance(ended.error, NoFiniteScoreError)
+    assert driver.collected.tokens == whole
+    cached = [driver.collected.finished[each.id].cached_tokens for each in clean]
+    assert cached == [0, *[len(shared) // options.block_size * options.block_size] * 2]
+
+
+def _occurs(token: int, requests: Iterable[CoreRequest], outputs: Mapping[str, list[int]]) -> bool:
+    return any(token in (*each.prompt, *outputs[each.id]) for each in requests)
+
+
 def _lonely_tokens(requests: Sequence[CoreRequest], outputs: Mapping[str, list[int]]) -> Iterator[tuple[str, int]]:
     """(request, place in its output) of tokens that occur once in all, neither first nor last."""
     counts = Counter(token for each in requests for token in (*each.prompt, *outputs[each.id]))

@@ -129,6 +129,32 @@ def test_without_sharing_nothing_is_found():
     assert pool.find([1, 2], "", limit=2).blocks == ()
 
 
+def test_what_was_forgotten_is_not_found_whoever_holds_it_and_its_blocks_come_back():
+    pool = BlockPool(9, SIZE)
+    shared, own, below = pool.allocate(3)
+    chain = pool.register(shared, "", (1, 2))
+    pool.register(below, pool.register(own, chain, (3, 4)), (5, 6))
+    other = pool.find([1, 2], "", limit=2).blocks
+    pool.retain(other)
+    pool.release([below])
+    pool.forget([shared, own])
+    assert pool.find([1, 2, 3, 4, 5, 6], "", limit=6).blocks == ()
+    pool.walk()
+    pool.release([shared, own])
+    pool.release(other)
+    pool.walk()
+    assert (pool.counts.free, pool.counts.cached) == (
+        7,
+        1,
+    )  # what lies below is found no more, and goes when its turn comes
+    (again,) = pool.allocate(1)
+    pool.register(again, "", (1, 2))
+    assert pool.find([1, 2, 3, 4], "", limit=4).blocks == (again,)
+    pool.allocate(7)
+    pool.walk()
+    assert pool.counts.cached == 0
+
+
 def test_a_double_release_and_a_wrong_count_are_errors():
     pool = BlockPool(5, SIZE)
     blocks = pool.allocate(1)

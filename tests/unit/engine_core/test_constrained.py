@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from byte_tokenizer import schema_grammar
-from constrained import check_broken_row, check_constrained, check_draws, check_schema
+from constrained import check_broken_prefix, check_broken_row, check_constrained, check_draws, check_schema
 from tiny_models import tiny_model
 
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
@@ -40,3 +40,9 @@ def test_a_schema_beside_a_free_request(tmp_path: Path, *, overlap: bool) -> Non
 def test_a_broken_row_ends_alone(tmp_path: Path, *, overlap: bool) -> None:
     folder = tiny_model("llama", tmp_path)
     check_broken_row(load_model(folder, device=torch.device("cpu"), dtype=torch.float32), overlap=overlap)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_broken_token_does_not_stay_in_the_prefix_cache(tmp_path: Path, *, overlap: bool) -> None:
+    folder = tiny_model("llama", tmp_path)
+    check_broken_prefix(load_model(folder, device=torch.device("cpu"), dtype=torch.float32), overlap=overlap)

@@ -26,7 +26,7 @@ def quantize_fp8(x: Tensor) -> Quantized:
     """Each row (last axis) of x [..., N] divided by its largest magnitude / 448; a row of zeros has scale 1."""
     wide = x.float()
     largest = wide.abs().amax(dim=-1, keepdim=True)
-    scales = torch.where(largest > TINY, largest / FP8_MAX, 1.0)
+    scales = torch.where(largest <= TINY, 1.0, largest / FP8_MAX)
     return Quantized((wide / scales).to(FP8), scales)
 
 

@@ -47,9 +47,13 @@ def apply_rope(x: Tensor, rotary: Rotary) -> Tensor:
 
 
 def write_kv(k: Tensor, v: Tensor, cache: LayerCache, slots: Tensor) -> None:
-    """Write k and v [T, kv_heads, head_dim] into the cache at slots [T] int64 (block * block_size + offset)."""
-    _write(k, cache.keys, cache.key_scales, slots)
-    _write(v, cache.values, cache.value_scales, slots)
+    """Write k and v [T, kv_heads, head_dim] into the cache at slots [T] int64 (block * block_size + offset).
+
+    Where either is not finite the key becomes NaN, so that queries that see it are found out; such a value becomes 0:
+    queries before it, of the same tile, multiply it by the probability 0, and 0 * NaN would spoil them.
+    """
+    _write(k + (k * 0 + v * 0), cache.keys, cache.key_scales, slots)
+    _write(v.nan_to_num(0.0, 0.0, 0.0), cache.values, cache.value_scales, slots)
 
 
 def rotate_and_cache(

@@ -1,6 +1,6 @@
 """QK-norm, rotary embedding and the write into the paged KV cache, in one Triton kernel.
 
-A program owns a few heads of one token, all of them queries, keys or values, as two halves of a head's dimensions: the
+A program owns a few heads of one token, queries or keys and values, as two halves of a head's dimensions: the
 half-split layout turns one with the other.
 """
 
@@ -38,7 +38,7 @@ def rotate_and_cache(
     out = qkv.new_empty(tokens, num_heads, dim)
     half = triton.next_power_of_2(dim // 2)
     heads = max(1, min(triton.next_power_of_2(kv_heads), _ELEMENTS // (2 * half)))
-    parts = triton.cdiv(num_heads, heads) + 2 * triton.cdiv(kv_heads, heads)
+    parts = triton.cdiv(num_heads, heads) + triton.cdiv(kv_heads, heads)
     _rotate_and_cache_kernel[(tokens, parts)](
         out,
         *cache,
@@ -93,7 +93,6 @@ def _rotate_and_cache_kernel(
 ):
     token, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     query_parts: tl.constexpr = (QUERY_HEADS + HEADS - 1) // HEADS
-    key_parts: tl.constexpr = (KV_HEADS + HEADS - 1) // HEADS
     source = qkv + token * qkv_token
     if part < query_parts:
         head = part * HEADS + tl.arange(0, HEADS)
@@ -105,16 +104,15 @@ def _rotate_and_cache_kernel(
         slot = tl.load(slots + token)
         block, inner = slot // PAGE, slot % PAGE
         at, scale_at = block * kv_block + inner * kv_slot, block * scale_block + inner * scale_slot
-        if part < query_parts + key_parts:
-            head = (part - query_parts) * HEADS + tl.arange(0, HEADS)
-            first, second = _load(source + QUERY_HEADS * DIM, head, KV_HEADS, DIM, HALF)
-            first, second = _normed(first, second, key_norm, eps, DIM, HALF)
-            first, second = _rotated(first, second, cos, sin, tl.load(positions + token), DIM, HALF)
-            _cache(keys + at, key_scales, scale_at, head, first, second, kv_head, scale_head, KV_HEADS, DIM, HALF)
-        else:
-            head = (part - query_parts - key_parts) * HEADS + tl.arange(0, HEADS)
-            first, second = _load(source + (QUERY_HEADS + KV_HEADS) * DIM, head, KV_HEADS, DIM, HALF)
-            _cache(values + at, value_scales, scale_at, head, first, second, kv_head, scale_head, KV_HEADS, DIM, HALF)
+        head = (part - query_parts) * HEADS + tl.arange(0, HEADS)
+        value, value_second = _load(source + (QUERY_HEADS + KV_HEADS) * DIM, head, KV_HEADS, DIM, HALF)
+        first, second = _load(source + QUERY_HEADS * DIM, head, KV_HEADS, DIM, HALF)
+        first, second = _normed(first, second, key_norm, eps, DIM, HALF)
+        first, second = _rotated(first, second, cos, sin, tl.load(positions + token), DIM, HALF)
+        first, value = _told_apart(first, value)
+        second, value_second = _told_apart(second, value_second)
+        _cache(values + at, value_scales, scale_at, head, value, value_second, kv_head, scale_head, KV_HEADS, DIM, HALF)
+        _cache(keys + at, key_scales, scale_at, head, first, second, kv_head, scale_head, KV_HEADS, DIM, HALF)
 
 
 @triton.jit
@@ -150,6 +148,13 @@ def _rotated(first, second, cos, sin, position, DIM: tl.constexpr, HALF: tl.cons
 
 
 @triton.jit
+def _told_apart(key, value):
+    """Both; where either is not finite, the key is NaN and such a value 0: the reference says why."""
+    finite = tl.abs(value) < float("inf")
+    return tl.where(finite & (tl.abs(key) < float("inf")), key, float("nan")), tl.where(finite, value, 0.0)
+
+
+@triton.jit
 def _store(target, at, first, second, head_inside, DIM: tl.constexpr, HALF: tl.constexpr):
     """Write both halves of the heads to target + at[head]."""
     dim = tl.arange(0, HALF)
@@ -176,7 +181,8 @@ def _cache(
     """Write a token's heads into its slot, quantized by head where there are scales."""
     inside = head < KV_HEADS
     if scales is not None:
-        scale = fp8_scale(tl.maximum(tl.max(tl.abs(first), 1), tl.max(tl.abs(second), 1)))
+        scale = fp8_scale(tl.max(tl.maximum(tl.abs(first), tl.abs(second)), 1))
+        scale += tl.sum(first * 0.0 + second * 0.0, 1)  # NaN where there is one: a maximum passes it by
         tl.store(scales + scale_at + head * scale_head, scale, mask=inside)
         factor = reciprocal(scale)[:, None]
         first, second = to_fp8(first * factor), to_fp8(second * factor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.kernels.paged import AttentionBatch, LayerCache
+from thothy_ai.kernels.rope import write_kv
 
 FP8 = torch.float8_e4m3fn
 _SPARE_ROWS = 2
@@ -46,6 +47,16 @@ class Case:
         keys, key_scales = _quantize(self.cache.keys)
         values, value_scales = _quantize(self.cache.values)
         return replace(self, cache=LayerCache(keys, values, key_scales, value_scales))
+
+    def with_broken_tokens(self, positions: Mapping[int, int]) -> Case:
+        """With the token at a position of some sequences as it is cached when its keys and values came out as NaN."""
+        size, kv_heads, dim = self.cache.keys.shape[1:]
+        tables = self.batch.block_tables[self.batch.rows]
+        slots = torch.tensor([int(tables[member, at // size]) * size + at % size for member, at in positions.items()])
+        cache = LayerCache(*(part if part is None else part.clone() for part in self.cache))
+        broken = torch.full((len(slots), kv_heads, dim), torch.nan, dtype=self.q.dtype)
+        write_kv(broken, broken, cache, slots)
+        return replace(self, cache=cache)
 
     def heads_first(self) -> Case:
         """With the cache in the memory order [num_blocks, kv_heads, block_size, head_dim], under the same shape."""

@@ -105,6 +105,19 @@ def test_queries_far_outside_float16_over_an_fp8_cache(device: torch.device) -> 
     check(replace(case, q=(case.q * factors).bfloat16()), device)
 
 
+@pytest.mark.parametrize("fp8", [False, True], ids=["plain", "fp8"])
+@pytest.mark.parametrize("programs", [1, 24])
+def test_a_broken_token_spoils_its_own_sequence_only(programs: int, fp8: bool, device: torch.device) -> None:
+    """Be it computed in one slot or in several, beside others of its group."""
+    case = make_case(IN_GROUPS, heads=4, kv_heads=2, dim=16, block_size=16, seed=14, groups=GROUPS)
+    case = case.with_fp8_cache() if fp8 else case
+    broken = case.with_broken_tokens({2: 63, 7: 20})
+    out = attend(broken.on(device), replace(TUNING, programs=programs)).cpu().double()
+    sound = [0, 1, 3, 4, 5, 6]
+    torch.testing.assert_close(out[sound], textbook(case, shape_of(case).scale)[sound], atol=3e-6, rtol=1e-5)
+    assert out[[2, 7]].isnan().all()
+
+
 @pytest.mark.parametrize("factor", [2.0**13, 2.0**-8])
 def test_large_and_small_values_in_an_fp8_cache(factor: float, device: torch.device) -> None:
     """Weights become float16 with them, and lose nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -17,6 +18,7 @@ from thothy_ai.kernels.rope_triton import rotate_and_cache
 
 EPS = 1e-3
 CONTEXT = 512
+Write = Callable[..., Tensor]
 HEADS = {"mha": (3, 3), "gqa": (8, 2), "mqa": (5, 1), "llama": (32, 8)}
 
 
@@ -176,6 +178,30 @@ def test_a_row_of_zeros_is_cached_as_zeros_of_scale_one(device: torch.device) ->
     assert int(stored(cache.values, cache.value_scales, case).count_nonzero()) == 0
     assert cache.value_scales is not None
     assert cache.value_scales.flatten(0, 1)[case.slots].eq(1).all()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of numpy, which interprets the kernel
+@pytest.mark.parametrize("write", [rope.rotate_and_cache, rotate_and_cache], ids=["reference", "triton"])
+@pytest.mark.parametrize("make_cache", [poisoned, poisoned_fp8], ids=["plain", "fp8"])
+@pytest.mark.parametrize("flaw", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("broken", [slice(4, 6), slice(6, 8), slice(0, 8)], ids=["keys", "values", "all"])
+def test_what_is_not_finite_is_a_key_of_nan_and_a_value_of_zero(
+    broken: slice, flaw: float, make_cache: Callable[[Case], LayerCache], write: Write, device: torch.device
+) -> None:
+    case = Case(4, 2, 16, torch.bfloat16, device)
+    sound, flawed = make_cache(case), make_cache(case)
+    qkv = case.qkv
+    write(qkv, None, EPS, case.table, case.positions, case.slots, sound, case.heads)
+    qkv[1, broken, 3] = flaw
+    write(qkv, None, EPS, case.table, case.positions, case.slots, flawed, case.heads)
+    keys, values = stored(flawed.keys, flawed.key_scales, case), stored(flawed.values, flawed.value_scales, case)
+    assert keys[1].isnan().any(-1).all()
+    assert values.isfinite().all()
+    if broken.stop == 8:
+        assert values[1, :, 3].eq(0).all()
+    for part, scales in ((sound.keys, sound.key_scales), (sound.values, sound.value_scales)):
+        wanted, got = stored(part, scales, case), keys if part is sound.keys else values
+        assert torch.equal(got[::2], wanted[::2])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="8 GiB of cache")

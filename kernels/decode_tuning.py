@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from thothy_ai.kernels.paged import AttentionShape
-from thothy_ai.kernels.processors import Processors
+from thothy_ai.kernels.processors import RESERVED, Processors
+from thothy_ai.kernels.tiles import power_of_two
 
 _SMALLEST_TILE = 16  # of a product on tensor cores
-_RESERVED = 1024  # of shared memory, by the driver for each program
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class DecodeTuning:
     @staticmethod
     def on(processors: Processors, shape: AttentionShape) -> DecodeTuning:
         """What an H200 runs fastest (benchmarks/kernels/decode_attention.py), as far as these processors hold it."""
-        row_bytes = _power_of_two(shape.head_dim) * shape.dtype.itemsize
+        row_bytes = power_of_two(shape.head_dim) * shape.dtype.itemsize
         group_rows = _group_rows(shape)
         if row_bytes > 256 or _taken_apart_in_shared(shape):
             tile = min(32, max(_SMALLEST_TILE, 16384 // row_bytes))
@@ -47,7 +47,7 @@ class DecodeTuning:
         else:
             tuning = DecodeTuning(64, 1, 4, 4 * processors.count, group_rows, registers=128)
         tuning = tuning.within(processors.shared_of_program, shape)
-        at_once = max(1, processors.shared // (tuning.shared_bytes(shape) + _RESERVED))
+        at_once = max(1, processors.shared // (tuning.shared_bytes(shape) + RESERVED))
         return replace(tuning, programs=min(tuning.programs, at_once * processors.count))
 
     def within(self, shared: int, shape: AttentionShape) -> DecodeTuning:
@@ -62,7 +62,7 @@ class DecodeTuning:
 
     def shared_bytes(self, shape: AttentionShape) -> int:
         """Shared memory of a program, at most: keys and values, queries, a tile's weights, places and scales."""
-        rows = max(16, self.group_rows * _power_of_two(shape.heads_per_kv))
+        rows = max(16, self.group_rows * power_of_two(shape.heads_per_kv))
         dim = padded_dim(shape)
         tiles = 2 * (self.ahead + _taken_apart_in_shared(shape)) * self.tile * dim * shape.kv_dtype.itemsize
         return tiles + rows * (dim + self.tile) * shape.dtype.itemsize + 16 * (self.ahead + 1) * self.tile
@@ -70,7 +70,7 @@ class DecodeTuning:
 
 def padded_dim(shape: AttentionShape) -> int:
     """The head size as it is computed with: tensor cores want 16 numbers, and of an fp8 cache half a head at a time."""
-    return max(32 if _over_fp8(shape) else 16, _power_of_two(shape.head_dim))
+    return power_of_two(shape.head_dim, 32 if _over_fp8(shape) else 16)
 
 
 def _over_fp8(shape: AttentionShape) -> bool:
@@ -83,9 +83,4 @@ def _taken_apart_in_shared(shape: AttentionShape) -> bool:
 
 
 def _group_rows(shape: AttentionShape) -> int:
-    return min(16, max(1, 32 // _power_of_two(shape.heads_per_kv)))
-
-
-def _power_of_two(number: int) -> int:
-    """The least that is no less."""
-    return 1 << (number - 1).bit_length()
+    return min(16, max(1, 32 // power_of_two(shape.heads_per_kv)))

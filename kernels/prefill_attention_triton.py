@@ -22,10 +22,13 @@ from torch import Tensor
 
 from thothy_ai.kernels.interpreter import INTERPRETED
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
+from thothy_ai.kernels.processors import Processors
 from thothy_ai.kernels.quantize import FP8_MAX
+from thothy_ai.kernels.tiles import power_of_two
 
 _FP8_MAX = tl.constexpr(FP8_MAX)
 _INTERPRETED = tl.constexpr(INTERPRETED)
+_LEAST_DIM = 16  # that tensor cores take
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,8 @@ class Tiling:
             tiling = Tiling(rows=128, keys=32, warps=4, stages=3)
         if shape.device.type != "cuda":
             return tiling
-        device = torch.cuda.get_device_properties(shape.device)
-        shared: int = device.shared_memory_per_block_optin  # type: ignore[attr-defined]
-        return tiling.within(shared // (_padded(shape.head_dim) * shape.dtype.itemsize))
+        shared = Processors.of(shape.device).shared_of_program
+        return tiling.within(shared // (power_of_two(shape.head_dim, _LEAST_DIM) * shape.dtype.itemsize))
 
     def within(self, vectors: int) -> Tiling:
         """With so few keys that queries, keys and values of all stages are at most `vectors` of a head; 16 at least."""
@@ -96,13 +98,14 @@ class PrefillAttention:
             raise ValueError(f"keys {cache.keys.stride()} and values {cache.values.stride()} differ in strides")
         shape, tiling = self._shape, self._tiling
         key_scales, value_scales = cache.key_scales, cache.value_scales
-        _prefill_kernel[(shape.num_kv_heads, len(self._tiles))](
+        _prefill_kernel[(len(self._tiles) * shape.num_kv_heads,)](
             out, q, cache.keys, cache.values, key_scales, value_scales, batch.block_tables, batch.rows, self._tiles,
             *out.stride()[:2], *q.stride()[:2], *cache.keys.stride()[:3],
             *((0, 0, 0) if key_scales is None else key_scales.stride()),
             batch.block_tables.stride(0), shape.scale * math.log2(math.e),
-            HEADS=shape.heads_per_kv, DIM=shape.head_dim, DIM_PAD=_padded(shape.head_dim), PAGE=shape.block_size,
-            ROWS=tiling.rows, KEYS=tiling.keys, num_warps=tiling.warps, num_stages=tiling.stages,
+            KV_HEADS=shape.num_kv_heads, HEADS=shape.heads_per_kv, DIM=shape.head_dim,
+            DIM_PAD=power_of_two(shape.head_dim, _LEAST_DIM), PAGE=shape.block_size, ROWS=tiling.rows, KEYS=tiling.keys,
+            num_warps=tiling.warps, num_stages=tiling.stages,
         )  # fmt: skip
 
 
@@ -116,10 +119,6 @@ def query_tiles(query_lens: Sequence[int], kv_lens: Sequence[int], first_member:
         for member, start, queries, context in spans
         for first in reversed(range(0, queries, tokens))
     ]
-
-
-def _padded(head_dim: int) -> int:
-    return max(16, 1 << (head_dim - 1).bit_length())
 
 
 def _to_device(tiles: list[QueryTile], device: torch.device) -> Tensor:
@@ -136,11 +135,12 @@ def _prefill_kernel(
     out, q, keys, values, key_scales, value_scales, block_tables, rows, tiles,
     out_token, out_head, q_token, q_head, kv_block, kv_slot, kv_head, scale_block, scale_slot, scale_head, table_row,
     scale,  # to powers of two
+    KV_HEADS: tl.constexpr,
     HEADS: tl.constexpr,  # query heads of a KV head
     DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    head = tl.program_id(0)
-    tile = tiles + 4 * tl.program_id(1)
+    head = tl.program_id(0) % KV_HEADS
+    tile = tiles + 4 * (tl.program_id(0) // KV_HEADS)
     table = block_tables + tl.load(rows + tl.load(tile)).to(tl.int64) * table_row
     first_token, first_position, left = tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+RESERVED = 1024  # bytes of shared memory that the driver takes for each program
+
 
 @dataclass(frozen=True)
 class Processors:

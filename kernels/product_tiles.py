@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from thothy_ai.kernels.processors import Processors
+from thothy_ai.kernels.processors import RESERVED, Processors
+from thothy_ai.kernels.tiles import power_of_two
 
 MOST_ROWS = 128
 OUTPUTS = 64  # rows of the weight that a program has: what the tensor cores take at least
-_TOKENS = (16, 32, 64, MOST_ROWS)
+_LEAST_TOKENS = 16  # that the tensor cores take
 _STEP = 128
 _DEEPEST = 8
 _SHARED = {MOST_ROWS: 192 << 10}  # bytes: one program on a processor
 _SHARED_BY_TWO = 96 << 10
-_RESERVED = 1 << 10  # of shared memory, by the system
 
 
 class ProductTile(NamedTuple):
@@ -32,17 +32,21 @@ class ProductTile(NamedTuple):
     warps: int = 4
 
 
-@cache
 def suited(rows: int, outputs: int, processors: Processors) -> ProductTile | None:
-    """The tile for so many rows, or None where cuBLAS is as fast (H200, benchmarks/kernels/layers.py).
+    """The tile for so many rows, or None where cuBLAS is as fast (H200, benchmarks/kernels/layers.py)."""
+    if rows > MOST_ROWS:
+        return None
+    return _suited(power_of_two(rows, _LEAST_TOKENS), outputs, processors)
 
-    One program for each processor reads fastest; a weight that gives each of them several tiles anyway fills the GPU
+
+@cache
+def _suited(tokens: int, outputs: int, processors: Processors) -> ProductTile | None:
+    """One program for each processor reads fastest; a weight that gives each of them several tiles anyway fills the GPU
     without our help, unless the rows are few.
     """
     tiles = -(-outputs // OUTPUTS)
-    if rows > MOST_ROWS or (rows > MOST_ROWS // 2 and tiles > processors.count):
+    if tokens == MOST_ROWS and tiles > processors.count:
         return None
-    tokens = next(size for size in _TOKENS if size >= rows)
-    memory = min(_SHARED.get(tokens, _SHARED_BY_TWO), processors.shared_of_program - _RESERVED)
+    memory = min(_SHARED.get(tokens, _SHARED_BY_TWO), processors.shared_of_program - RESERVED)
     stages = min(_DEEPEST, memory // ((OUTPUTS + tokens) * _STEP))
     return ProductTile(OUTPUTS, tokens, _STEP, max(1, processors.count // tiles), stages)

@@ -33,21 +33,14 @@ class FewRowsProduct:
         self._processors = Processors.of(weight.values.device)
         self._done = counters(weight)
 
-    def takes(self, rows: int) -> bool:
-        """Whether it is faster than cuBLAS for so many rows."""
-        return self._tile(rows) is not None
-
-    def __call__(self, x: Quantized) -> Tensor:
-        """Multiply as many rows as it takes; ValueError for more."""
-        rows = len(x.values)
-        tile = self._tile(rows)
-        if tile is None:
-            raise ValueError(f"{rows} rows are too many for a product of few")
-        out = x.scales.new_empty(rows, len(self._weight.values), dtype=self._dtype)
-        return multiply(x, self._weight, self._bias, out, tile, self._done)
-
-    def _tile(self, rows: int) -> ProductTile | None:
+    def tile(self, rows: int) -> ProductTile | None:
+        """How so many rows are multiplied; None where cuBLAS is as fast."""
         return suited(rows, len(self._weight.values), self._processors)
+
+    def __call__(self, x: Quantized, tile: ProductTile) -> Tensor:
+        """Multiply rows with their tile."""
+        out = x.scales.new_empty(len(x.values), len(self._weight.values), dtype=self._dtype)
+        return multiply(x, self._weight, self._bias, out, tile, self._done)
 
 
 def counters(weight: Quantized) -> Tensor:

@@ -1,4 +1,4 @@
-"""How rows are laid over the threads of a program."""
+"""How numbers are laid over programs and their threads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ class RowTile(NamedTuple):
     warps: int
 
 
+def power_of_two(number: int, least: int = 1) -> int:
+    """The smallest that is no less than either."""
+    return max(least, 1 << (number - 1).bit_length())
+
+
 @cache
 def row_tile(size: int) -> RowTile:
     """The tile of a row of `size` elements."""
-    width = 1 << (size - 1).bit_length()
+    width = power_of_two(size)
     return RowTile(width, min(_MOST_WARPS, max(1, width // (_ELEMENTS * _THREADS))))

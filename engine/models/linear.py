@@ -85,8 +85,8 @@ class Fp8Linear:
         """Multiply."""
         if isinstance(x, Tensor):
             x = self._quantize(x)
-        if self._few is not None and self._few.takes(len(x.values)):
-            return self._few(x)
+        if self._few is not None and (tile := self._few.tile(len(x.values))) is not None:
+            return self._few(x, tile)
         return self._multiply(x, self._weight, self._bias, self._dtype)
 
 

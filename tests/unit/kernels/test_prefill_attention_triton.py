@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 from attention_case import Case, Group, make_case, textbook
+from margins import Margins
 from torch import Tensor
 
 from thothy_ai.kernels.attention import paged_attention
@@ -73,11 +74,29 @@ def test_lengths_straddle_every_tile_edge(queries: int, block_size: int, device:
 
 
 @pytest.mark.parametrize("block_size", [3, 8, 16, 32, 64])
-def test_what_follows_a_sequence_in_the_block_table_may_be_anything(block_size: int, device: torch.device) -> None:
-    case = make_case([(7, 64), (40, 64)], heads=2, kv_heads=1, dim=16, block_size=block_size, seed=block_size)
-    tables = case.batch.block_tables.clone()
-    tables[:, -(-64 // block_size) :] = 2**31 - 1
-    check(replace(case, batch=replace(case.batch, block_tables=tables)), device, SMALL)
+@pytest.mark.parametrize("queries", [7, 40])
+def test_nothing_is_read_past_a_sequence_in_the_block_table(
+    queries: int, block_size: int, device: torch.device, margins: Margins
+) -> None:
+    case = make_case([(queries, 64)], heads=2, kv_heads=1, dim=16, block_size=block_size, seed=block_size)
+    tables = margins.around(case.batch.block_tables[case.batch.rows, : -(-64 // block_size)])
+    batch = replace(case.batch, block_tables=tables, rows=torch.zeros_like(case.batch.rows))
+    case = replace(case, batch=batch).on(device)
+    out = attend(case, SMALL).cpu().double()
+    torch.testing.assert_close(out, textbook(case.on(torch.device("cpu")), shape_of(case).scale), atol=3e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("block_size", [8, 16, 32])
+@pytest.mark.parametrize("fp8", [False, True], ids=["plain", "fp8"])
+def test_a_broken_token_spoils_no_row_before_it(fp8: bool, block_size: int, device: torch.device) -> None:
+    """Though it lies in the same tiles of queries and keys."""
+    case = make_case([(20, 20), (37, 60)], heads=2, kv_heads=1, dim=16, block_size=block_size, seed=12)
+    case = case.with_fp8_cache() if fp8 else case
+    out = attend(case.with_broken_tokens({0: 7, 1: 40}).on(device), SMALL).cpu().double()
+    expected = textbook(case, shape_of(case).scale)
+    for before, broken in ((slice(0, 7), slice(7, 20)), (slice(20, 37), slice(37, 57))):
+        torch.testing.assert_close(out[before], expected[before], atol=3e-6, rtol=1e-5)
+        assert out[broken].isnan().all()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import torch
 import triton
 from layer_checks import TYPES, assert_near, normal
+from margins import Margins
 from torch import Tensor
 
 from thothy_ai.kernels import product
@@ -21,15 +22,16 @@ SPLIT = WHOLE._replace(tokens=32, split=3)
 WIDE = ProductTile(outputs=128, tokens=16, step=128, split=2, stages=3)
 TILES = pytest.mark.parametrize("tile", [WHOLE, SPLIT, WIDE], ids=["whole", "split", "wide"])
 H200 = Processors(132, 228 << 10, 227 << 10)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 Poisoned = Callable[..., Tensor]
 
 
 @pytest.fixture
-def poisoned(device: torch.device) -> Poisoned:
-    """Memory that shows what a kernel leaves unwritten."""
+def poisoned(device: torch.device, margins: Margins) -> Poisoned:
+    """Memory that shows what a kernel leaves unwritten, and what it writes outside."""
 
     def make(*shape: int, dtype: torch.dtype) -> Tensor:
-        return torch.full(shape, float("nan"), dtype=dtype, device=device)
+        return margins.around(torch.full(shape, float("nan"), dtype=dtype, device=device))
 
     return make
 
@@ -62,13 +64,15 @@ def test_any_number_of_rows(rows: int, tile: ProductTile, device: torch.device, 
 @TILES
 @pytest.mark.parametrize(("outputs", "inner"), [(16, 16), (48, 80), (176, 272), (64, 128), (208, 464)])
 def test_sizes_need_not_fill_tiles(
-    outputs: int, inner: int, tile: ProductTile, device: torch.device, poisoned: Poisoned
+    outputs: int, inner: int, tile: ProductTile, device: torch.device, poisoned: Poisoned, margins: Margins
 ) -> None:
-    x, weight = factors(5, outputs, inner, device)
+    """What lies around rows, outputs, their scales and biases is never touched."""
+    x, weight = (Quantized(*map(margins.around, part)) for part in factors(5, outputs, inner, device))
     x.values.view(torch.uint8)[4] = 0x7E  # the largest value, in the row beside what is beyond the last
+    bias = margins.around(normal(outputs, seed=2).to(device))
     out = poisoned(5, outputs, dtype=torch.float32)
-    multiply(x, weight, None, out, tile, counters(weight))
-    assert_product(out, x, weight)
+    multiply(x, weight, bias, out, tile, counters(weight))
+    assert_product(out, x, weight, bias)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -95,34 +99,71 @@ def test_counters_serve_one_product_after_another(device: torch.device, poisoned
         assert not done.any()
 
 
-@pytest.mark.parametrize("outputs", [16, 1024, 4096, 6144, 28672])
-@pytest.mark.parametrize("rows", [1, 16, 17, 64, 65, MOST_ROWS])
-@pytest.mark.parametrize("processors", [H200, Processors(128, 100 << 10, 99 << 10)], ids=["H200", "99 KB"])
-def test_suited_tiles_hold_the_rows_and_fit(rows: int, outputs: int, processors: Processors) -> None:
-    tile = suited(rows, outputs, processors)
-    if tile is None:
-        assert rows > 64
-        assert outputs > 64 * processors.count
-        return
-    assert rows <= tile.tokens <= max(16, 2 * rows)
-    assert tile.stages >= 3
-    assert tile.stages * (tile.outputs + tile.tokens) * tile.step < processors.shared_of_program
-    assert tile.split == 1 or tile.split * outputs // tile.outputs <= processors.count
+@pytest.mark.parametrize(
+    ("rows", "outputs", "split", "stages"),
+    [
+        (1, 16, 132, 8),
+        (16, 4096, 2, 8),
+        (17, 6144, 1, 8),
+        (32, 28672, 1, 8),
+        (33, 1024, 8, 6),
+        (64, 28672, 1, 6),
+        (65, 4096, 2, 8),
+        (MOST_ROWS, 64 * 132, 1, 8),
+    ],
+)
+def test_an_h200_has_the_tiles_that_it_ran_fastest(rows: int, outputs: int, split: int, stages: int) -> None:
+    tokens = max(16, triton.next_power_of_2(rows))
+    assert suited(rows, outputs, H200) == ProductTile(64, tokens, 128, split, stages, warps=4)
 
 
-def test_more_rows_are_not_suited() -> None:
-    assert suited(MOST_ROWS + 1, 4096, H200) is None
+@pytest.mark.parametrize(("rows", "stages"), [(16, 8), (64, 6), (MOST_ROWS, 4)])
+def test_with_99_kb_of_shared_memory_less_is_loaded_ahead(rows: int, stages: int) -> None:
+    assert suited(rows, 4096, Processors(128, 100 << 10, 99 << 10)) == ProductTile(64, rows, 128, 2, stages)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("rows", "outputs"), [(65, 64 * 132 + 16), (MOST_ROWS, 28672), (MOST_ROWS + 1, 4096)])
+def test_where_cublas_is_as_fast_there_is_none(rows: int, outputs: int) -> None:
+    assert suited(rows, outputs, H200) is None
+
+
+@needs_gpu
 @pytest.mark.parametrize("shape", [(4096, 4096), (1024, 2048)])
 @pytest.mark.parametrize("rows", [1, 16, 60, 96, MOST_ROWS])
 def test_suited_tiles_multiply_the_same_each_time(rows: int, shape: tuple[int, int], device: torch.device) -> None:
     x, weight = factors(rows, *shape, device)
     multiply_few = FewRowsProduct(weight, None, torch.float32)
-    first = multiply_few(x)
+    first = run(multiply_few, x)
     assert_product(first, x, weight)
-    assert all(torch.equal(multiply_few(x), first) for _ in range(50))
-    assert not multiply_few.takes(MOST_ROWS + 1)
-    with pytest.raises(ValueError, match="too many"):
-        multiply_few(factors(MOST_ROWS + 1, *shape, device)[0])
+    assert all(torch.equal(run(multiply_few, x), first) for _ in range(50))
+
+
+@needs_gpu
+def test_graphs_of_one_pool_and_eager_products_alternate(device: torch.device) -> None:
+    """Layers of one step, whose partial sums share memory as their counters do not."""
+    made = [factors(24, outputs, 4096, device) for outputs in (4096, 1024)]
+    layers = [FewRowsProduct(weight, None, torch.float32) for _, weight in made]
+    inputs = [x for x, _ in made]
+    wanted = [run(layer, x) for layer, x in zip(layers, inputs, strict=True)]
+    pool = torch.cuda.graph_pool_handle()
+    graphs, outs = [], []
+    for layer, x in zip(layers, inputs, strict=True):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            outs.append(run(layer, x))
+        graphs.append(graph)
+    for rows in (None, 3, 60):
+        if rows is not None:
+            for layer, (_, weight) in zip(layers, made, strict=True):
+                x = factors(rows, 16, 4096, device)[0]
+                assert_product(run(layer, x), x, weight)
+        for out, graph, want in zip(outs, graphs, wanted, strict=True):
+            graph.replay()
+            assert torch.equal(out, want)
+        assert not any(layer._done.any() for layer in layers)
+
+
+def run(product: FewRowsProduct, x: Quantized) -> Tensor:
+    tile = product.tile(len(x.values))
+    assert tile is not None
+    return product(x, tile)

@@ -1,0 +1,17 @@
+"""What tests of kernels share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from margins import Margins
+
+
+@pytest.fixture
+def margins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Margins]:
+    """Checked when the test ends."""
+    margins = Margins()
+    margins.watch(monkeypatch)
+    yield margins
+    margins.check()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import cycle
@@ -11,9 +11,11 @@ import torch
 import triton.testing
 from torch import Tensor
 
-from thothy_ai.engine.models.linear import Fp8Format, linear
+from thothy_ai.engine.models.linear import Fp8Linear, cublas_product, linear
 from thothy_ai.kernels.operations_triton import TritonOperations
 from thothy_ai.kernels.paged import LayerCache
+from thothy_ai.kernels.processors import Processors
+from thothy_ai.kernels.product_tiles import suited
 from thothy_ai.kernels.quantize import FP8
 from thothy_ai.kernels.rope import QKNorm, rotary_table
 from thothy_ai.kernels.rows import StepFacts
@@ -21,10 +23,11 @@ from thothy_ai.kernels.rows import StepFacts
 Row = tuple[str, ...]
 HEADER: Row = ("operation", "model", "tokens", "us", "GB/s", "TFLOP/s")
 TOKENS = (64, 512, 2048, 8192)
+PRODUCT_ROWS = (1, 16, 32, 64, 96, 128, 160, 512, 2048, 8192)
+SAMPLE = 5  # milliseconds; the median of ten counts
 CONTEXT, BLOCK = 4096, 16
 LARGER_THAN_L2 = 128 << 20
 OPERATIONS = TritonOperations()
-FP8_FORMAT = Fp8Format(OPERATIONS.quantize_fp8)
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,7 @@ class Operation:
 
     def row(self, shape: Shape, tokens: int) -> Row:
         """Measured over so many inputs that the L2 cache holds none until its turn comes again."""
-        calls = cycle([self.make() for _ in range(min(1000, 1 + LARGER_THAN_L2 // self.bytes))])
-
-        def call() -> None:
-            next(calls)()
-
-        milliseconds = triton.testing.do_bench_cudagraph(call, rep=10, return_mode="median")
+        milliseconds = timed([self.make() for _ in range(min(1000, copies(self.bytes)))])
         bandwidth = self.bytes / milliseconds / 1e6
         return (self.name, shape.name, str(tokens), f"{milliseconds * 1e3:.1f}", f"{bandwidth:.0f}", "-")
 
@@ -83,7 +81,22 @@ def measure() -> list[Row]:
     rows = [
         each.row(shape, tokens) for shape in (LLAMA, QWEN) for tokens in TOKENS for each in operations(shape, tokens)
     ]
-    return rows + [row for tokens in TOKENS for row in product_rows(LLAMA, tokens)]
+    return rows + [row for name, sizes in LLAMA.products.items() for row in product_rows(LLAMA, name, *sizes)]
+
+
+def timed(calls: Iterable[Call]) -> float:
+    """Milliseconds of a call in a CUDA graph, where they take turns."""
+    turns = cycle(calls)
+
+    def call() -> None:
+        next(turns)()
+
+    return float(triton.testing.do_bench_cudagraph(call, rep=SAMPLE, return_mode="median"))
+
+
+def copies(num_bytes: int) -> int:
+    """Of so many bytes each, that the L2 cache holds none until its turn comes again."""
+    return 1 + LARGER_THAN_L2 // num_bytes
 
 
 def operations(shape: Shape, tokens: int) -> list[Operation]:
@@ -103,15 +116,31 @@ def operations(shape: Shape, tokens: int) -> list[Operation]:
     ]
 
 
-def product_rows(shape: Shape, tokens: int) -> Iterator[Row]:
-    """do_bench empties the L2 cache before each call."""
-    for name, (outputs, inputs) in shape.products.items():
-        x, weight = _normal(tokens, inputs), _normal(outputs, inputs)
-        plain, quantized = partial(linear(weight), x), partial(FP8_FORMAT(weight), OPERATIONS.quantize_fp8(x))
-        for kind, call in (("bf16", plain), ("fp8", quantized)):
-            milliseconds = triton.testing.do_bench(call, return_mode="median")
+def product_rows(shape: Shape, name: str, outputs: int, inputs: int) -> Iterator[Row]:
+    """In both formats; and cuBLAS' fp8 where another kernel takes its place. GB/s are those of the weight."""
+    weights = [_normal(outputs, inputs) for _ in range(copies(outputs * inputs))]
+    plain, mixed = [linear(weight) for weight in weights], [_fp8(weight) for weight in weights]
+    quantized = [OPERATIONS.quantize_fp8(weight) for weight in weights]
+    processors = Processors.of(weights[0].device)
+    for tokens in PRODUCT_ROWS:
+        x = _normal(tokens, inputs)
+        rows = OPERATIONS.quantize_fp8(x)
+        kinds = {
+            "bf16": (2, [partial(layer, x) for layer in plain]),
+            "fp8": (1, [partial(layer, rows) for layer in mixed]),
+        }
+        if suited(tokens, outputs, processors) is not None:
+            kinds["cuBLAS fp8"] = (1, [partial(cublas_product, rows, weight, None, x.dtype) for weight in quantized])
+        for kind, (size, calls) in kinds.items():
+            milliseconds = timed(calls)
+            bandwidth = size * outputs * inputs / milliseconds / 1e6
             speed = 2 * tokens * outputs * inputs / milliseconds / 1e9
-            yield (f"{name}, {kind}", shape.name, str(tokens), f"{milliseconds * 1e3:.1f}", "-", f"{speed:.0f}")
+            figures = (f"{milliseconds * 1e3:.1f}", f"{bandwidth:.0f}", f"{speed:.0f}")
+            yield (f"{name}, {kind}", shape.name, str(tokens), *figures)
+
+
+def _fp8(weight: Tensor) -> Fp8Linear:
+    return Fp8Linear(weight, None, OPERATIONS.quantize_fp8)
 
 
 def _norm(operation: Callable[..., object], shape: Shape, tokens: int) -> Call:

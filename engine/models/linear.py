@@ -78,7 +78,7 @@ class Fp8Linear:
         self._weight, self._bias, self._dtype = quantize(weight), bias, weight.dtype
         self._quantize = quantize
         self._few = _few_rows_product(self._weight, bias, weight.dtype) if weight.is_cuda else None
-        self._multiply = _scaled_product if weight.is_cuda else scaled_product
+        self._multiply = cublas_product if weight.is_cuda else scaled_product
         self.num_bytes = _num_bytes(self._weight.values, bias) + self._weight.scales.nbytes
 
     def __call__(self, x: Activations) -> Tensor:
@@ -119,10 +119,10 @@ def _few_rows_product(weight: Quantized, bias: Tensor | None, dtype: torch.dtype
     return FewRowsProduct(weight, bias, dtype)
 
 
-def _scaled_product(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def cublas_product(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     """On the tensor cores; the scales are applied to the sums."""
     if bias is not None and dtype == torch.float32:  # cuBLAS adds none to float32 results
-        return _scaled_product(x, weight, None, dtype).add_(bias)
+        return cublas_product(x, weight, None, dtype).add_(bias)
     return torch._scaled_mm(
         x.values,
         weight.values.t(),

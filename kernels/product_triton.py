@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from thothy_ai.kernels.arrival_triton import last_to_arrive
 from thothy_ai.kernels.interpreter import INTERPRETED
 from thothy_ai.kernels.processors import Processors
 from thothy_ai.kernels.product_tiles import OUTPUTS, ProductTile, suited
@@ -133,13 +134,11 @@ def _product_kernel(
         _store(out, tl.trans(sums), row, output, x_scales, weight_scales, bias, rows, outputs)
     else:
         _store_partial(partials, tl.trans(sums), part, row, output, rows, outputs)
-        tl.debug_barrier()  # all threads have stored when one of them counts
-        if tl.atomic_add(done + tile, 1) == PARTS - 1:
+        if last_to_arrive(done + tile, PARTS):
             for first in range(0, rows, CHUNK):
                 merged_row = first + tl.arange(0, CHUNK)
                 merged = _merged(partials, merged_row, output, rows, outputs, PARTS)
                 _store(out, merged, merged_row, output, x_scales, weight_scales, bias, rows, outputs)
-            tl.store(done + tile, 0)
 
 
 @triton.jit

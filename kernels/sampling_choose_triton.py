@@ -9,6 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from thothy_ai.kernels.arrival_triton import last_to_arrive
 from thothy_ai.kernels.philox_triton import gumbel, line_words
 from thothy_ai.kernels.sampling import FILTERED, GREEDY, Column
 from thothy_ai.kernels.sampling_scores_triton import choice, first_best, load_scores, parameter
@@ -71,15 +72,12 @@ def choose_kernel(
         if parts > 1:
             tl.store(values + member * PARTS + part, value)
             tl.store(tokens + member * PARTS + part, token)
-            tl.debug_barrier()
-            if tl.atomic_add(arrived + member, 1, sem="acq_rel") == parts - 1:
-                tl.debug_barrier()
+            if last_to_arrive(arrived + member, parts):
                 index = tl.arange(0, PARTS)
                 of_parts = tl.load(values + member * PARTS + index, mask=index < parts, other=-_INF, volatile=True)
                 theirs = tl.load(tokens + member * PARTS + index, mask=index < parts, other=vocab, volatile=True)
                 value, token = first_best(of_parts, theirs)
                 tl.store(chosen + member, choice(value, token))
-                tl.store(arrived + member, 0)
         else:
             tl.store(chosen + member, choice(value, token))
 

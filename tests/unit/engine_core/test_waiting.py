@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from math import inf
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,9 +40,9 @@ def line(*sequences: Sequence, lengths: LengthEstimator | None = None, bound: in
     return made
 
 
-def admitted(waiting: WaitingLine) -> list[Sequence]:
+def admitted(waiting: WaitingLine, most: int | None = None) -> list[Sequence]:
     order = []
-    while waiting:
+    while waiting and len(order) != most:
         order.append(waiting.first())
         waiting.remove(order[-1])
     return order
@@ -86,6 +87,76 @@ def test_a_sibling_that_comes_while_its_family_is_admitted_goes_with_it() -> Non
     assert admitted(waiting)[1] is late
 
 
+def test_a_family_of_a_long_template_gives_way_after_a_turn() -> None:
+    waiting = line(*(job("hook", source=1) for _ in range(100)))
+    admitted(waiting, 3)
+    for _ in range(4):
+        waiting.add(job("report"))
+    assert profiles(waiting) == ["hook"] * 13 + ["report"] * 4 + ["hook"] * 84
+
+
+def test_what_is_learnt_during_a_turn_counts_after_it() -> None:
+    lengths = LengthEstimator()
+    waiting = line(*(job(p, source=s) for s, p in ((1, "hook"), (2, "report")) for _ in range(40)), lengths=lengths)
+    assert {sequence.request.profile for sequence in admitted(waiting, 16)} == {"hook"}
+    for profile, tokens in OUTPUTS.items():
+        lengths.observe(profile, tokens)
+    assert profiles(waiting) == ["report"] * 40 + ["hook"] * 24
+
+
+def test_what_came_first_goes_first_among_equals_whenever_it_was_learnt_that_they_are() -> None:
+    first, second = [job("report", source=2)], [job("hook", source=1), job("report", source=1)]
+    came = [second[0], first[0], second[1]]
+    assert admitted(line(*came)) == [*second, *first]
+
+
+def test_siblings_stay_together_though_a_longer_one_comes_in_their_turn() -> None:
+    siblings = [job("hook", source=1) for _ in range(6)]
+    waiting = line(*siblings)
+    admitted(waiting, 1)
+    waiting.add(job("report"))
+    assert admitted(waiting)[:5] == siblings[1:]
+
+
+def test_choosing_looks_at_few_lanes_however_many_profiles_clients_make_up() -> None:
+    class Counting(LengthEstimator):
+        asked = 0
+
+        def mean(self, profile: str | None) -> float:
+            self.asked += 1
+            return super().mean(profile)
+
+    lengths = Counting()
+    jobs = [job(f"made up {index}") for index in range(500)]
+    waiting = line(*jobs, lengths=lengths, bound=1000)
+    lengths.asked = 0
+    assert waiting.first() is jobs[0]
+    assert lengths.asked < 5
+    assert admitted(waiting) == jobs
+
+
+def test_only_so_many_profiles_are_kept_the_least_recently_observed_go() -> None:
+    lengths = learnt()
+    for index in range(300):
+        lengths.observe(str(index), 10)
+        lengths.observe("report", 650)
+    assert lengths.mean("report") == 650
+    assert lengths.mean("hook") == lengths.mean("0") == inf
+    assert lengths.mean("299") == 10
+    assert lengths.longest(["299", "report"]) == "report"
+    assert lengths.longest(["299", "hook"]) is None
+
+
+def test_a_profile_that_is_forgotten_while_its_jobs_wait_counts_as_unknown() -> None:
+    lengths = learnt()
+    jobs = [job("hook"), job("report")]
+    waiting = line(*jobs, lengths=lengths)
+    for index in range(256):
+        lengths.observe(str(index), 10)
+        lengths.observe("report", 650)
+    assert admitted(waiting) == jobs
+
+
 def test_preempted_ones_are_first_in_line_the_last_of_them_before_all() -> None:
     waiting = line(job("report"))
     one, other = job("hook"), job("hook")
@@ -93,6 +164,15 @@ def test_preempted_ones_are_first_in_line_the_last_of_them_before_all() -> None:
     waiting.put_first(other)
     assert len(waiting) == 3
     assert admitted(waiting)[:2] == [other, one]
+
+
+def test_a_preempted_one_that_is_not_the_first_may_leave() -> None:
+    one, other = job("hook"), job("hook")
+    waiting = line()
+    waiting.put_first(one)
+    waiting.put_first(other)
+    waiting.remove(one)
+    assert admitted(waiting) == [other]
 
 
 def test_a_steady_stream_of_long_ones_starves_nobody() -> None:
@@ -113,6 +193,7 @@ moves = st.lists(
         st.tuples(st.just("add"), st.sampled_from([*OUTPUTS, "new"]), st.integers(1, 4)),
         st.just(("admit",)),
         st.tuples(st.just("abort"), st.integers(0, 50)),
+        st.tuples(st.just("learn"), st.sampled_from([*OUTPUTS, "new"]), st.integers(1, 900)),
     ),
     max_size=80,
 )
@@ -121,12 +202,15 @@ moves = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(moves)
 def test_everybody_leaves_once_and_is_overtaken_at_most_so_often(moves: list[tuple]) -> None:
-    waiting, came, overtaken = line(bound=BOUND), [], {}
+    lengths, came, overtaken = learnt(), [], {}
+    waiting = line(lengths=lengths, bound=BOUND)
     for move, *what in moves:
         if move == "add":
             came.append(job(what[0], source=what[1]))
             overtaken[came[-1]] = 0
             waiting.add(came[-1])
+        elif move == "learn":
+            lengths.observe(*what)
         elif came:
             left = waiting.first() if move == "admit" else came[what[0] % len(came)]
             for earlier in came[: came.index(left)]:

@@ -47,3 +47,59 @@ def test_what_was_aborted_teaches_admission_nothing() -> None:
     for _ in range(40):
         retired(scheduler, FinishReason.ABORTED)
     assert admitted(scheduler) == 2
+
+
+def members(scheduler: Scheduler) -> list[str]:
+    plan = scheduler.schedule()
+    return [member.sequence.request.id for member in plan.members] if plan else []
+
+
+def wait(scheduler: Scheduler, name: str, tokens: int, max_tokens: int, profile: str) -> Sequence:
+    """Prompts of ones: a family."""
+    sampling = SamplingParams(max_tokens=max_tokens)
+    made = Sequence(CoreRequest(name, (1,) * tokens, sampling, profile=profile), max_tokens=max_tokens)
+    scheduler.add(made)
+    return made
+
+
+def test_an_abort_of_a_sibling_that_was_refused_lets_the_next_in() -> None:
+    scheduler = Scheduler(CONFIG)
+    wait(scheduler, "runs", 2, 40, "first")
+    assert members(scheduler) == ["runs"]
+    large, middle, _ = (
+        wait(scheduler, *job) for job in (("large", 2, 80, "x"), ("mid", 2, 80, "y"), ("small", 2, 2, "z"))
+    )
+    assert not {"large", "mid", "small"} & set(members(scheduler))
+    for aborted in (middle, large):  # not the first of its family, then the first
+        assert not {"large", "small"} & set(members(scheduler))
+        aborted.finish(FinishReason.ABORTED)
+        scheduler.retire(aborted)
+    assert "small" in members(scheduler)
+    assert scheduler.waiting == 0
+
+
+def test_nobody_passes_a_preempted_one_whose_sample_is_unread() -> None:
+    scheduler = Scheduler(EngineConfig(block_size=2, num_blocks=6, max_rows=9, token_budget=64, max_context=10))
+    scheduler._lengths.observe("short", 0)
+    old, young = (
+        Sequence(CoreRequest(name, (token,) * 3, SamplingParams(), profile="short"), max_tokens=5)
+        for name, token in (("old", 1), ("young", 2))
+    )
+    scheduler.add(old)
+    scheduler.add(young)
+    assert members(scheduler) == ["old", "young"]
+    assert members(scheduler) == ["old", "young"]
+    for each in (old, young):
+        each.tokens.append(7)
+        each.pending -= 1
+    scheduler.add(Sequence(CoreRequest("late", (3,), SamplingParams(), profile="short"), max_tokens=1))
+    assert members(scheduler) == ["old"]  # of five blocks it takes the third
+    assert (young.preemptions, young.pending) == (1, 1)
+    old.finish(FinishReason.LENGTH)
+    scheduler.retire(old)
+    assert members(scheduler) == []
+    young.tokens.append(7)
+    young.pending -= 1
+    assert set(members(scheduler)) == {"young", "late"}
+    assert young.preemptions == 1
+    scheduler.check()

@@ -53,7 +53,7 @@ def test_answers_are_what_the_grammar_accepts(schema: dict[str, Any], tokenizer:
     text = instance_text(json.dumps(schema))
     assert text == instance_text(json.dumps(schema))
     grammar = GrammarCompiler(tokenizer, 700, (0, 2)).compile(json.dumps(schema))
-    matcher: LLMatcher = grammar._matcher
+    matcher: LLMatcher = grammar.matcher
     assert matcher.consume_tokens(tokenizer.encode(text, add_special_tokens=False)), matcher.get_error()
     assert matcher.is_accepting()
 

@@ -137,7 +137,7 @@ class Runner:
         yield from ([1], [1] * self._max_rows)
         for total in (*_FEW, tokens):
             most = min(total, self._max_rows * self._longest)
-            yield [min(self._longest, most - begin) for begin in range(0, most, self._longest)]
+            yield sorted(min(self._longest, most - begin) for begin in range(0, most, self._longest))
 
     @torch.inference_mode()
     def _run_once(self, counts: list[int]) -> None:

@@ -12,7 +12,7 @@ nothing is known form one together. The lane with the longest expected output is
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 from typing import NamedTuple
@@ -29,11 +29,11 @@ Lane = str | None  # its longest profile, if anything is known of that
 
 @dataclass(eq=False, slots=True)
 class _Family:
-    """Waiting sequences whose prompts begin alike, in order of arrival, and the profiles seen among them."""
+    """Waiting sequences whose prompts begin alike, in order of arrival, and how many have each profile."""
 
     beginning: Beginning
     lane: Lane = None
-    profiles: set[str] = field(default_factory=set)
+    profiles: Counter[str] = field(default_factory=Counter)
     members: OrderedDict[Sequence, None] = field(default_factory=OrderedDict)
 
     @property
@@ -76,9 +76,11 @@ class WaitingLine:
         self._arrivals[sequence] = _Arrival(self._arrived, family)
         self._arrived += 1
         family.members[sequence] = None
-        if profile not in family.profiles:
-            family.profiles.add(profile)
-            self._file(family, self._lengths.longest(family.profiles))
+        family.profiles[profile] += 1
+        if family.profiles[profile] == 1:
+            lane = self._lengths.longest(family.profiles)
+            if lane != family.lane or len(family.members) == 1:
+                self._file(family, lane)
 
     def put_first(self, sequence: Sequence) -> None:
         """A preempted sequence comes before all others."""
@@ -103,6 +105,10 @@ class WaitingLine:
             return
         family = arrival.family
         del family.members[sequence]
+        profile = sequence.request.profile
+        family.profiles[profile] -= 1
+        if not family.profiles[profile]:
+            del family.profiles[profile]
         self._turn += family is self._current
         if not family.members:
             del self._families[family.beginning]

@@ -104,6 +104,13 @@ def test_what_is_learnt_during_a_turn_counts_after_it() -> None:
     assert profiles(waiting) == ["report"] * 40 + ["hook"] * 24
 
 
+def test_who_has_left_no_longer_speaks_for_its_family() -> None:
+    hook, stranger, report = job("hook", source=1), job("unheard of", source=1), job("report")
+    waiting = line(hook, stranger, report)
+    waiting.remove(stranger)
+    assert admitted(waiting) == [report, hook]
+
+
 def test_what_came_first_goes_first_among_equals_whenever_it_was_learnt_that_they_are() -> None:
     first, second = [job("report", source=2)], [job("hook", source=1), job("report", source=1)]
     came = [second[0], first[0], second[1]]

@@ -196,9 +196,7 @@ def main() -> None:
     chosen = parser.parse_args().row
     for row in ROWS if chosen is None else (ROWS[chosen],):
         pool = row.kv_tokens or row.device.pool_tokens
-        print(
-            f"\n{row.name}: pool of {pool:,} tokens; 1024 rows, budget 8192, blocks of 32, groups of 8 where not said\n"
-        )
+        print(f"\n{row.name}: pool of {pool:,} tokens; {USUAL} where not said\n")
         rows = [cells(name, simulate(device, config, jobs)) for name, device, config, jobs in variants(row)]
         print(table(HEADER, rows), flush=True)
 

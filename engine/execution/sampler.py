@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.execution.transfers import deliver
 from thothy_ai.kernels import sampling
 from thothy_ai.kernels.sampling import Column, Step, Work
 
@@ -67,7 +68,7 @@ class Sampler:
         with a bit set for each allowed token. `members` are the rows as the host knows them.
         """
         self._send_changed()
-        allowed = None if bitmask is None else self._send(bitmask)
+        allowed = None if bitmask is None else deliver(bitmask, self._device)
         step = Step(logits, rows, positions, token_ids, allowed, self._table)
         return self._choose(step, self._work(members))
 
@@ -97,14 +98,9 @@ class Sampler:
         if not self._changed:
             return
         table = torch.tensor([(row, *values) for row, values in self._changed.items()], dtype=torch.float64)
-        sent = self._send(table)
+        sent = deliver(table, self._device)
         self._table[sent[:, 0].to(torch.int64)] = sent[:, 1:]
         self._changed.clear()
-
-    def _send(self, values: Tensor) -> Tensor:
-        """On the device, without waiting for it: torch hands pinned memory out again only after the copy is done."""
-        pinned = values.pin_memory() if self._device.type == "cuda" else values
-        return pinned.to(self._device, non_blocking=True)
 
 
 def _chooser(max_rows: int, device: torch.device) -> Callable[[Step, Work], Tensor]:

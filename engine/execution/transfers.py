@@ -1,4 +1,4 @@
-"""Small integers on their way to the device and back, without the host waiting for either.
+"""Small tensors on their way to the device and back, without the host waiting for either.
 
 On a GPU both ways go through pinned memory, in the order of the stream. torch's caching host allocator hands a pinned
 buffer out again only when the copies that used it are done.
@@ -16,17 +16,26 @@ from torch import Tensor
 
 def send(values: Sequence[int] | NDArray[np.int32], device: torch.device) -> Tensor:
     """The values as int32 on the device, in their shape, contiguous."""
-    return _staged(values, device).to(device, non_blocking=True)
+    return deliver(_as_tensor(values), device)
 
 
 def send_into(values: NDArray[np.int32], target: Tensor) -> Tensor:
     """Overwrite the front of `target` [>= N] int32; returns that part."""
-    return target[: len(values)].copy_(_staged(values, target.device), non_blocking=True)
+    return target[: len(values)].copy_(_pinned(_as_tensor(values), target.device), non_blocking=True)
 
 
-def _staged(values: Sequence[int] | NDArray[np.int32], device: torch.device) -> Tensor:
-    """On the host, row after row as kernels want it, pinned if a GPU will take them."""
-    host = torch.from_numpy(np.ascontiguousarray(values, np.int32))
+def deliver(host: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on the device."""
+    return _pinned(host, device).to(device, non_blocking=True)
+
+
+def _as_tensor(values: Sequence[int] | NDArray[np.int32]) -> Tensor:
+    """Row after row, as kernels want it."""
+    return torch.from_numpy(np.ascontiguousarray(values, np.int32))
+
+
+def _pinned(host: Tensor, device: torch.device) -> Tensor:
+    """As it is if it is pinned already, or if no GPU will take it."""
     return host.pin_memory() if device.type == "cuda" else host
 
 

@@ -44,13 +44,13 @@ class PagedRun:
 
     def step(self, tokens: dict[int, Seq[int]]) -> dict[int, Tensor]:
         """Logits [n, vocab] of each sequence's n new tokens; all sequences in one forward pass."""
-        order = sorted(tokens, key=lambda sequence: len(tokens[sequence]) > 1)
+        order = _single_tokens_first(tokens)
         counts = [len(tokens[sequence]) for sequence in order]
         return dict(zip(order, self._logits(order, tokens, None).split(counts), strict=True))
 
     def wanted(self, tokens: dict[int, Seq[int]], wanted: Seq[int]) -> Tensor:
         """Logits [R, vocab] of the tokens `wanted` among the step's, sequences with one token first."""
-        order = sorted(tokens, key=lambda sequence: len(tokens[sequence]) > 1)
+        order = _single_tokens_first(tokens)
         return self._logits(order, tokens, torch.tensor(wanted, dtype=torch.int64, device=self._model.device))
 
     def _logits(self, order: list[int], tokens: dict[int, Seq[int]], wanted: Tensor | None) -> Tensor:
@@ -81,3 +81,7 @@ class PagedRun:
         for sequence, end in zip(order, ends, strict=True):
             self._computed[sequence] = end
         return self._model.logits(hidden)
+
+
+def _single_tokens_first(tokens: dict[int, Seq[int]]) -> list[int]:
+    return sorted(tokens, key=lambda sequence: len(tokens[sequence]) > 1)

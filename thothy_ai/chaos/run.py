@@ -26,7 +26,6 @@ from thothy_ai.chaos.rig import Rig
 from thothy_ai.chaos.workload import Workload
 
 LOOK_SECONDS = 0.1
-FENCED_SECONDS = 1.0
 AWAY_TIMES = 3  # as patient while Postgres is away
 SETTLE_SECONDS = 20.0
 COUNTERS_ARE_WRITTEN = text("""

@@ -22,8 +22,8 @@ from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
-from thothy_ai.kernels.quantize import FP8
-from thothy_ai.kernels.rows import StepFacts
+from thothy_ai.kernels.reference.quantize import FP8
+from thothy_ai.kernels.reference.rows import StepFacts
 
 BLOCK = 16
 HEADER = ("weights", "KV cache", "perplexity", "mean difference", "99th percentile", "largest", "same first choice")

@@ -20,9 +20,9 @@ from benchmarks.query_plans import COMMAND, write_plans
 from benchmarks.results import table, write_section
 from benchmarks.stand_in import StandIn
 from thothy_ai.db.connect import make_engine
-from thothy_ai.dispatcher import Dispatcher
 from thothy_ai.embedded import EmbeddedStack
 from thothy_ai.producer import Producer
+from thothy_ai.queue.dispatcher import Dispatcher
 from thothy_ai.settings import Settings
 
 BACKLOGS = (0, 100_000, 1_000_000)

@@ -34,7 +34,7 @@ class Row:
 
     def command(self, more: list[str]) -> list[str]:
         workload = f"benchmarks/workloads/{self.workload}.json"
-        return ["-m", "thothy_ai.engine.bench", workload, *self.arguments, *self._peer(more), *more]
+        return ["-m", "thothy_ai.bench", workload, *self.arguments, *self._peer(more), *more]
 
     def _peer(self, more: list[str]) -> list[str]:
         """vLLM's figure is of the files' own draw and of all their jobs."""

@@ -10,20 +10,20 @@ from pydantic import Field
 from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Request, Sampling
 from thothy_ai.jobs.schema import prose, prose_pattern
 
-LONGEST = 800
+MAX_CHARS = 800
 
 
 class Probe(Request):
     """Continue a text, in at most so many characters."""
 
     text: str
-    characters: Annotated[int, Field(ge=20, le=LONGEST)] = 20
+    characters: Annotated[int, Field(ge=20, le=MAX_CHARS)] = 20
 
 
 class ProbeArtifact(Artifact):
     """What came out."""
 
-    note: Annotated[str, prose(1, LONGEST)]
+    note: Annotated[str, prose(1, MAX_CHARS)]
 
 
 def _no_checks(_: Probe, __: ProbeArtifact) -> Iterator[Rejection | None]:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, text
 from benchmarks.results import machine
 from benchmarks.stand_in import IN_FLIGHT, WORKER, finish_row
 from thothy_ai.db.statements import statement
-from thothy_ai.dispatcher import BY_INDEX
+from thothy_ai.queue.dispatcher import BY_INDEX
 
 PLANS = Path(__file__).parents[1] / "docs" / "query-plans.md"
 COMMAND = "python -m benchmarks.backlog"

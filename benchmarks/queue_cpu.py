@@ -39,7 +39,7 @@ from thothy_ai.settings import Settings
 ROUNDS = 3
 JOBS = 64
 NULL_JOBS = 6_000
-LONGEST_NOTE = 700
+MAX_NOTE_LENGTH = 700
 SERVERS_ONLY = ("reaper", "dispatcher", "worker")
 PACE, PACED_SECONDS, BEATS = 100, 30, 10  # jobs a second, for so long, in so many batches a second
 COMMIT = "thothy_worker_commit_seconds_bucket"
@@ -170,7 +170,7 @@ def _jobs(mark: str, count: int) -> list[Probe]:
         words = sources[number % len(sources)].text.split()
         start = draw.randrange(len(words) - 40)
         excerpt = " ".join(words[start : start + draw.randint(30, 200)])
-        jobs.append(Probe(text=f"Run {mark}, note {number}. {excerpt}", characters=draw.randint(60, LONGEST_NOTE)))
+        jobs.append(Probe(text=f"Run {mark}, note {number}. {excerpt}", characters=draw.randint(60, MAX_NOTE_LENGTH)))
     return jobs
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from benchmarks.device_model import LLAMA, LLAMA_FP8, QWEN, Device
 from benchmarks.results import table
+from thothy_ai.bench.draws import redraw
+from thothy_ai.bench.workload import Job, Order, TokenDraw, read_workload
 from thothy_ai.engine.api import FinishReason, SamplingParams
-from thothy_ai.engine.bench.draws import redraw
-from thothy_ai.engine.bench.workload import Job, Order, TokenDraw, read_workload
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.scheduling.scheduler import Scheduler, StepPlan

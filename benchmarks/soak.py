@@ -16,10 +16,10 @@ from typing import NamedTuple
 import torch
 
 from benchmarks.results import table, write_section
-from thothy_ai.engine.bench.drain import Drain, as_requests
-from thothy_ai.engine.bench.draws import redraw
-from thothy_ai.engine.bench.models import bench_model
-from thothy_ai.engine.bench.workload import TokenDraw, read_workload
+from thothy_ai.bench.drain import Drain, as_requests
+from thothy_ai.bench.draws import redraw
+from thothy_ai.bench.models import bench_model
+from thothy_ai.bench.workload import TokenDraw, read_workload
 from thothy_ai.engine.options import EngineOptions
 
 WORKLOADS = [Path(__file__).with_name("workloads") / f"{name}.json" for name in ("templates", "siblings")]

@@ -13,8 +13,8 @@ from redis import Redis
 from sqlalchemy import Engine
 
 from thothy_ai.db.statements import statement
+from thothy_ai.queue.hints import Hint, parse_task_id
 from thothy_ai.settings import Settings
-from thothy_ai.worker.hints import Hint, parse_task_id
 
 IN_FLIGHT = 256
 WORKER = "stand-in"

@@ -1,21 +1,20 @@
-"""The operations between a model's matrix products, as one object that a model is given: plain torch or Triton."""
+"""The operations between a model's matrix multiplications, as one object: plain torch or Triton."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
-from thothy_ai.kernels import activation, norm, quantize, rope, rows
-from thothy_ai.kernels.attention import ReferenceAttention
 from thothy_ai.kernels.paged import Attention, AttentionShape, LayerCache
-from thothy_ai.kernels.quantize import Quantized
-from thothy_ai.kernels.rope import QKNorm, Rotary
-from thothy_ai.kernels.rows import StepFacts, StepTokens
+from thothy_ai.kernels.reference.quantize import Quantized
+from thothy_ai.kernels.reference.rope import QKNorm, Rotary
+from thothy_ai.kernels.reference.rows import StepFacts, StepTokens
 
 
 class Operations(Protocol):
-    """All stateless; shapes and meaning are those of the functions that `ReferenceOperations` names."""
+    """All stateless; shapes and meaning are those of the functions that `reference.operations` names."""
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, /) -> Tensor:
         """The normalized sum [T, N] of x and residual, which is overwritten with the sum."""
@@ -67,18 +66,12 @@ class Operations(Protocol):
         ...
 
 
-class ReferenceOperations:
-    """Plain torch, on any device."""
+def operations_for(device: torch.device) -> Operations:
+    """The one place that decides what runs where: Triton's kernels on a GPU, plain torch elsewhere."""
+    if device.type != "cuda":
+        from thothy_ai.kernels.reference.operations import ReferenceOperations  # noqa: PLC0415  one of the two is needed
 
-    add_rms_norm = staticmethod(norm.add_rms_norm)
-    add_rms_norm_fp8 = staticmethod(norm.add_rms_norm_fp8)
-    silu_mul = staticmethod(activation.silu_mul)
-    silu_mul_fp8 = staticmethod(activation.silu_mul_fp8)
-    quantize_fp8 = staticmethod(quantize.quantize_fp8)
-    rotate_and_cache = staticmethod(rope.rotate_and_cache)
-    step_tokens = staticmethod(rows.step_tokens)
-    scatter = staticmethod(rows.scatter)
+        return ReferenceOperations()
+    from thothy_ai.kernels.triton.operations import TritonOperations  # noqa: PLC0415  triton is where a GPU is
 
-    def attention(self, shape: AttentionShape) -> Attention:
-        """Attention that computes with what sequences wrote, and nothing else."""
-        return ReferenceAttention(shape.scale)
+    return TritonOperations()

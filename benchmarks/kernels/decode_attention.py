@@ -12,9 +12,9 @@ import triton.testing
 from torch import Tensor
 
 from benchmarks.kernels.bandwidth import copy_bandwidth
-from thothy_ai.kernels.decode_attention_triton import DecodeAttention
-from thothy_ai.kernels.decode_tuning import DecodeTuning
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
+from thothy_ai.kernels.triton.attention.decode import DecodeAttention
+from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning
 
 Row = tuple[str, ...]
 HEADER: Row = ("shape", "step", "us", "GB/s")

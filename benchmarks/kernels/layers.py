@@ -11,14 +11,14 @@ import torch
 import triton.testing
 from torch import Tensor
 
-from thothy_ai.engine.models.linear import Fp8Linear, cublas_product, linear
-from thothy_ai.kernels.operations_triton import TritonOperations
+from thothy_ai.engine.models.linear import Fp8Linear, cublas_matmul, linear
 from thothy_ai.kernels.paged import LayerCache
-from thothy_ai.kernels.processors import Processors
-from thothy_ai.kernels.product_tiles import suited
-from thothy_ai.kernels.quantize import FP8
-from thothy_ai.kernels.rope import QKNorm, rotary_table
-from thothy_ai.kernels.rows import StepFacts
+from thothy_ai.kernels.reference.quantize import FP8
+from thothy_ai.kernels.reference.rope import QKNorm, rotary_table
+from thothy_ai.kernels.reference.rows import StepFacts
+from thothy_ai.kernels.triton.matmul_tiles import suited
+from thothy_ai.kernels.triton.operations import TritonOperations
+from thothy_ai.kernels.triton.sms import SMs
 
 Row = tuple[str, ...]
 HEADER: Row = ("operation", "model", "tokens", "us", "GB/s", "TFLOP/s")
@@ -121,7 +121,7 @@ def product_rows(shape: Shape, name: str, outputs: int, inputs: int) -> Iterator
     weights = [_normal(outputs, inputs) for _ in range(copies(outputs * inputs))]
     plain, mixed = [linear(weight) for weight in weights], [_fp8(weight) for weight in weights]
     quantized = [OPERATIONS.quantize_fp8(weight) for weight in weights]
-    processors = Processors.of(weights[0].device)
+    processors = SMs.of(weights[0].device)
     for tokens in PRODUCT_ROWS:
         x = _normal(tokens, inputs)
         rows = OPERATIONS.quantize_fp8(x)
@@ -130,7 +130,7 @@ def product_rows(shape: Shape, name: str, outputs: int, inputs: int) -> Iterator
             "fp8": (1, [partial(layer, rows) for layer in mixed]),
         }
         if suited(tokens, outputs, processors) is not None:
-            kinds["cuBLAS fp8"] = (1, [partial(cublas_product, rows, weight, None, x.dtype) for weight in quantized])
+            kinds["cuBLAS fp8"] = (1, [partial(cublas_matmul, rows, weight, None, x.dtype) for weight in quantized])
         for kind, (size, calls) in kinds.items():
             milliseconds = timed(calls)
             bandwidth = size * outputs * inputs / milliseconds / 1e6

@@ -14,9 +14,9 @@ import torch
 import triton.testing
 from torch import Tensor
 
-from thothy_ai.engine.bench.workload import Part, read_workload
+from thothy_ai.bench.workload import Part, read_workload
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
-from thothy_ai.kernels.prefill_attention_triton import PrefillAttention, Tiling
+from thothy_ai.kernels.triton.attention.prefill import PrefillAttention, Tiling
 
 SHAPES = {"llama-8b": (32, 8, 128), "qwen3-0.6b": (16, 8, 128)}  # query heads, KV heads, dimensions of a head
 TILINGS = [

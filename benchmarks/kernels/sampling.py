@@ -16,9 +16,9 @@ from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.kernels import sampling
-from thothy_ai.kernels.sampling import Step, Work
-from thothy_ai.kernels.sampling_triton import Tile, TritonChooser
+from thothy_ai.kernels.reference import sampling
+from thothy_ai.kernels.reference.sampling import Step, Work
+from thothy_ai.kernels.triton.sampling.chooser import Tile, TokenChooser
 
 ROWS = (1, 64, 256, 768)
 VOCABULARIES = (128_256, 151_936)
@@ -100,7 +100,7 @@ def sweep() -> Iterator[Row]:
 def timed(case: Case, rows: int, vocab: int, tile: Tile | None = None) -> Row:
     """(shape, microseconds, GB/s), or the reason why it does not run."""
     tiles = {} if tile is None else {"choosing": tile, "filtering": tile}
-    chooser = TritonChooser(rows, torch.device("cuda"), **tiles)
+    chooser = TokenChooser(rows, torch.device("cuda"), **tiles)
     steps = cycle(_steps(case, rows, vocab))
     try:
         return _line((rows, vocab), _milliseconds(lambda: chooser(next(steps), case.work)))

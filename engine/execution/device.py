@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from thothy_ai.engine.errors import InvalidRequestError
-from thothy_ai.kernels.operations import Operations, ReferenceOperations
-from thothy_ai.kernels.quantize import FP8
+from thothy_ai.kernels.reference.quantize import FP8
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _KV_DTYPES = {"auto": None, "fp8": FP8}
@@ -57,12 +56,3 @@ def refuse_fp8_without_hardware(device: torch.device) -> None:
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < _FIRST_WITH_FP8:
         name, (major, minor) = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
         raise InvalidRequestError(f"{name} (compute capability {major}.{minor}) has no fp8: 8.9 or newer does")
-
-
-def operations_for(device: torch.device) -> Operations:
-    """Triton's kernels on a GPU, plain torch elsewhere."""
-    if device.type != "cuda":
-        return ReferenceOperations()
-    from thothy_ai.kernels.operations_triton import TritonOperations  # noqa: PLC0415  triton is where a GPU is
-
-    return TritonOperations()

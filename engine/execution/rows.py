@@ -16,7 +16,7 @@ from thothy_ai.engine.execution.transfers import send, send_into
 from thothy_ai.engine.scheduling.scheduler import StepPlan
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionBatch
-from thothy_ai.kernels.rows import StepFacts, StepTokens
+from thothy_ai.kernels.reference.rows import StepFacts, StepTokens
 
 _FACTS = 5  # of a member: row, start, count, shared tokens, size of the group it leads
 

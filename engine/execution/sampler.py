@@ -13,8 +13,8 @@ from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.transfers import deliver
-from thothy_ai.kernels import sampling
-from thothy_ai.kernels.sampling import Column, Step, Work
+from thothy_ai.kernels.reference import sampling
+from thothy_ai.kernels.reference.sampling import Column, Step, Work
 
 _COPIED_BYTES = 16  # a logit on the CPU: penalized, its mask spread out, masked, picked
 _DRAWN_BYTES = 100  # a logit of a filtered draw there; measured: 97, mostly Philox's 64-bit words
@@ -107,9 +107,9 @@ def _chooser(max_rows: int, device: torch.device) -> Callable[[Step, Work], Tens
     """Triton's kernels on a GPU, plain torch elsewhere."""
     if device.type != "cuda":
         return sampling.choose
-    from thothy_ai.kernels.sampling_triton import TritonChooser  # noqa: PLC0415  triton is where a GPU is
+    from thothy_ai.kernels.triton.sampling.chooser import TokenChooser  # noqa: PLC0415  triton is where a GPU is
 
-    return TritonChooser(max_rows, device)
+    return TokenChooser(max_rows, device)
 
 
 def _include(rows: set[int], row: int, wanted: bool) -> None:

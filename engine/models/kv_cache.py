@@ -8,7 +8,7 @@ import torch
 
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.kernels.paged import LayerCache
-from thothy_ai.kernels.quantize import FP8
+from thothy_ai.kernels.reference.quantize import FP8
 
 _SCALE_BYTES = 4
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.product import scaled_product
-from thothy_ai.kernels.quantize import Quantized, dequantize
+from thothy_ai.kernels.reference.matmul import scaled_matmul
+from thothy_ai.kernels.reference.quantize import Quantized, dequantize
 
 if TYPE_CHECKING:
-    from thothy_ai.kernels.product_triton import FewRowsProduct
+    from thothy_ai.kernels.triton.matmul import SkinnyMatmul
 
 _PACKED_FOR_ROWS = 16  # measured: a layout packed for 8 rows or more serves 1 to 512 rows equally well
 _FP8_MULTIPLE = 16  # cuBLAS multiplies fp8 matrices whose sizes are multiples of it
@@ -77,8 +77,8 @@ class Fp8Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None, quantize: Callable[[Tensor], Quantized]) -> None:
         self._weight, self._bias, self._dtype = quantize(weight), bias, weight.dtype
         self._quantize = quantize
-        self._few = _few_rows_product(self._weight, bias, weight.dtype) if weight.is_cuda else None
-        self._multiply = cublas_product if weight.is_cuda else scaled_product
+        self._few = _skinny_matmul(self._weight, bias, weight.dtype) if weight.is_cuda else None
+        self._multiply = cublas_matmul if weight.is_cuda else scaled_matmul
         self.num_bytes = _num_bytes(self._weight.values, bias) + self._weight.scales.nbytes
 
     def __call__(self, x: Activations) -> Tensor:
@@ -113,16 +113,16 @@ def linear(weight: Tensor, bias: Tensor | None = None, /, *, shared: bool = Fals
     return DenseLinear(weight, bias, shared=shared)
 
 
-def _few_rows_product(weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> FewRowsProduct:
-    from thothy_ai.kernels.product_triton import FewRowsProduct  # noqa: PLC0415  triton is where a GPU is
+def _skinny_matmul(weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> SkinnyMatmul:
+    from thothy_ai.kernels.triton.matmul import SkinnyMatmul  # noqa: PLC0415  triton is where a GPU is
 
-    return FewRowsProduct(weight, bias, dtype)
+    return SkinnyMatmul(weight, bias, dtype)
 
 
-def cublas_product(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def cublas_matmul(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     """On the tensor cores; the scales are applied to the sums."""
     if bias is not None and dtype == torch.float32:  # cuBLAS adds none to float32 results
-        return cublas_product(x, weight, None, dtype).add_(bias)
+        return cublas_matmul(x, weight, None, dtype).add_(bias)
     return torch._scaled_mm(
         x.values,
         weight.values.t(),

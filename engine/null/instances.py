@@ -29,8 +29,8 @@ _SENTENCES = (
     "Local farms supply most of the grain, which shortens the way from field to oven.",
 )
 _OTHERS = ("plain-words", "plain", "Plain", "PLAIN", "7", "2026", "2026-01-31", "12:30", "en", "EN", "a1", "#aabbcc")
-_DEEPEST = 64
-_MOST_WORDS = 400
+_MAX_DEPTH = 64
+_MAX_WORDS = 400
 
 
 @lru_cache(maxsize=256)
@@ -59,7 +59,7 @@ class _Maker:
         self._starts = itertools.cycle(range(len(_SENTENCES)))
 
     def make(self, schema: Schema, depth: int = 0) -> object:
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise GrammarError("not a usable JSON schema: it has no end")
         schema = self._resolved(schema)
         if "const" in schema:
@@ -130,15 +130,15 @@ def _texts(start: int) -> Iterator[str]:
     yield from rotated
     for count in range(2, len(rotated) + 1):
         yield " ".join(rotated[:count])
-    words = list(itertools.islice(itertools.cycle(" ".join(rotated).split()), _MOST_WORDS))
-    for count in range(6, _MOST_WORDS):
+    words = list(itertools.islice(itertools.cycle(" ".join(rotated).split()), _MAX_WORDS))
+    for count in range(6, _MAX_WORDS):
         yield " ".join(words[:count]).rstrip(",.")
     for count in range(5, 0, -1):
         yield " ".join(words[:count]).rstrip(",.")
         yield from (sentence.split()[-1].rstrip(".") for sentence in rotated)
     yield from _OTHERS
-    yield from (prose(_MOST_WORDS)[:length] for length in range(_MOST_WORDS))
-    yield from ("x" * length for length in range(_MOST_WORDS))
+    yield from (prose(_MAX_WORDS)[:length] for length in range(_MAX_WORDS))
+    yield from ("x" * length for length in range(_MAX_WORDS))
 
 
 @lru_cache(maxsize=256)

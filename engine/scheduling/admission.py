@@ -10,7 +10,7 @@ from typing import NamedTuple
 _PRIOR = 0.5  # of max_tokens, until a profile has finished something
 _GAIN = 0.1
 _MARGIN = 1.0  # standard deviations above the mean
-_MOST_PROFILES = 256  # they are free text from clients
+_MAX_PROFILES = 256  # they are free text from clients
 
 
 class _Length(NamedTuple):
@@ -21,7 +21,7 @@ class _Length(NamedTuple):
 class LengthEstimator:
     """Output length by profile: exponentially weighted mean and variance (Finch, 2009).
 
-    Of more than `_MOST_PROFILES` profiles those that finished something last are known.
+    Of more than `_MAX_PROFILES` profiles those that finished something last are known.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class LengthEstimator:
         known = self._learnt.pop(profile, None)
         if known is None:
             self._learnt[profile] = _Length(float(output_tokens), (output_tokens / 4) ** 2)
-            if len(self._learnt) > _MOST_PROFILES:
+            if len(self._learnt) > _MAX_PROFILES:
                 self._learnt.popitem(last=False)
             return
         delta = output_tokens - known.mean

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from thothy_ai.engine.scheduling.sequence import Sequence
 
-_LEAST_TOKENS = 128  # what sharing less than this spares is not worth another work item
+_MIN_TOKENS = 128  # what sharing less than this spares is not worth another work item
 
 Member = TypeVar("Member")
 Blocks = tuple[int, ...]
@@ -77,7 +77,7 @@ class PrefixGroups:
 
     def __init__(self, rows: int, block_size: int) -> None:
         self._rows, self._block_size = rows, block_size
-        self._least_blocks = -(-_LEAST_TOKENS // block_size)
+        self._least_blocks = -(-_MIN_TOKENS // block_size)
         self._blocks: list[Blocks] = []  # sorted, beside `_sequences`
         self._sequences: list[Sequence] = []
         self._joined: dict[Sequence, Blocks] = {}

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from thothy_ai.engine.errors import InvalidRequestError
 
-_LONGEST_PATH = 107  # sun_path holds 108 bytes, the last of them NUL
+_MAX_PATH_BYTES = 107  # sun_path holds 108 bytes, the last of them NUL
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ def parse_address(url: str) -> Address:
 def _unix(url: str, path: str) -> UnixAddress:
     if not path or "\0" in path:
         raise InvalidRequestError(f"engine URL {url!r} names no path")
-    if len(path.encode(errors="surrogatepass")) > _LONGEST_PATH:
-        raise InvalidRequestError(f"engine URL {url!r}: a socket's path has at most {_LONGEST_PATH} bytes")
+    if len(path.encode(errors="surrogatepass")) > _MAX_PATH_BYTES:
+        raise InvalidRequestError(f"engine URL {url!r}: a socket's path has at most {_MAX_PATH_BYTES} bytes")
     return UnixAddress(path)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from thothy_ai.engine.api import Orphan, Orphans
 
 KEPT = 100_000
-MOST_AT_ONCE = 10_000  # in one answer: a frame has a limit, and whoever asks has others to hear
+MAX_BATCH = 10_000  # in one answer: a frame has a limit, and whoever asks has others to hear
 
 
 class OrphanCosts:
@@ -35,5 +35,5 @@ class OrphanCosts:
 
     def take(self, session_id: str) -> Orphans:
         """The oldest ones, for good: they are told once. `session_id` is this engine's."""
-        ids = list(self._seconds)[:MOST_AT_ONCE]
+        ids = list(self._seconds)[:MAX_BATCH]
         return Orphans(session_id, tuple(Orphan(id_, self._seconds.pop(id_)) for id_ in ids))

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 18
 _HELLO_SECONDS = 10.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_MIN_PAUSE, _MAX_PAUSE = 0.05, 2.0
 
 
 class SocketEngineClient:
@@ -132,13 +132,13 @@ class SocketEngineClient:
     # ---- the connection's task
 
     async def _keep_connected(self) -> None:
-        pause = _FIRST_PAUSE
+        pause = _MIN_PAUSE
         while True:
             try:
                 await self._connection()
             except Exception as error:  # noqa: BLE001  whatever ended this connection, the next one is tried
                 self._note(error)
-            pause = _FIRST_PAUSE if self.connected else min(pause * 2, _LONGEST_PAUSE)
+            pause = _MIN_PAUSE if self.connected else min(pause * 2, _MAX_PAUSE)
             self._disconnected()
             self._tried.set()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  spreads clients, keeps no secret

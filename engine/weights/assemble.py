@@ -8,13 +8,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.execution.device import operations_for
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Layer, Model
 from thothy_ai.engine.models.linear import Linear, linear
 from thothy_ai.engine.weights.formats import WeightFormat, plain
-from thothy_ai.kernels.operations import Operations
-from thothy_ai.kernels.rope import QKNorm, rotary_table
+from thothy_ai.kernels.operations import Operations, operations_for
+from thothy_ai.kernels.reference.rope import QKNorm, rotary_table
 
 
 class TensorSource(Protocol):

@@ -11,7 +11,7 @@ from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import sentences
 
-LONGEST = 220  # characters in a sentence
+MAX_SENTENCE_CHARS = 220  # characters in a sentence
 Channel = Literal["newsletter", "social post", "video", "podcast", "landing page"]
 
 
@@ -25,7 +25,7 @@ class Hook(WritingRequest):
 class HookArtifact(Artifact):
     """The hook."""
 
-    hook: Annotated[str, sentences(1, 1, LONGEST)]
+    hook: Annotated[str, sentences(1, 1, MAX_SENTENCE_CHARS)]
 
 
 def _prompt(request: Hook) -> tuple[Message, ...]:
@@ -43,7 +43,7 @@ def _sampling(_: Hook) -> Sampling:
 def _checks(request: Hook, artifact: HookArtifact) -> Iterator[Rejection | None]:
     hook = artifact.hook
     yield checks.words("hook", hook, 4, 40)
-    yield checks.unfinished("hook", hook, LONGEST)
+    yield checks.unfinished("hook", hook, MAX_SENTENCE_CHARS)
     yield checks.repetition(hook)
     yield checks.echo(hook, _prompt(request), request.source.strip())
     yield checks.copied("hook", hook, request.source, run=14)

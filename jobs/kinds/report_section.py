@@ -11,7 +11,7 @@ from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import prose, sentences
 
-LONGEST = 260  # characters in a sentence
+MAX_SENTENCE_CHARS = 260  # characters in a sentence
 
 
 class ReportSection(WritingRequest):
@@ -24,7 +24,7 @@ class ReportSection(WritingRequest):
 class ReportSectionArtifact(Artifact):
     """The section. The heading is the request's; it comes last because a small model goes on repeating a first one."""
 
-    body: Annotated[str, sentences(2, 4, LONGEST)]
+    body: Annotated[str, sentences(2, 4, MAX_SENTENCE_CHARS)]
     heading: Annotated[str, prose(1, 120)]
 
 
@@ -47,7 +47,7 @@ def _sampling(_: ReportSection) -> Sampling:
 def _checks(request: ReportSection, artifact: ReportSectionArtifact) -> Iterator[Rejection | None]:
     body = artifact.body
     yield checks.words("body", body, 15, 180)
-    yield checks.unfinished("body", body, LONGEST)
+    yield checks.unfinished("body", body, MAX_SENTENCE_CHARS)
     yield checks.repetition(body)
     yield checks.echo(body, _prompt(request), request.source.strip())
     yield checks.new_number(body, request.source)

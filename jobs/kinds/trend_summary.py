@@ -15,7 +15,7 @@ from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import sentences
 
-LONGEST = 260  # characters in a sentence
+MAX_SENTENCE_CHARS = 260  # characters in a sentence
 
 
 class TrendSummary(WritingRequest):
@@ -27,7 +27,7 @@ class TrendSummary(WritingRequest):
 class TrendSummaryArtifact(Artifact):
     """The trend in short."""
 
-    summary: Annotated[str, sentences(1, 3, LONGEST)]
+    summary: Annotated[str, sentences(1, 3, MAX_SENTENCE_CHARS)]
 
 
 def _prompt(request: TrendSummary) -> tuple[Message, ...]:
@@ -44,7 +44,7 @@ def _sampling(_: TrendSummary) -> Sampling:
 def _checks(request: TrendSummary, artifact: TrendSummaryArtifact) -> Iterator[Rejection | None]:
     summary = artifact.summary
     yield checks.words("summary", summary, 10, 110)
-    yield checks.unfinished("summary", summary, LONGEST)
+    yield checks.unfinished("summary", summary, MAX_SENTENCE_CHARS)
     yield checks.repetition(summary)
     yield checks.echo(summary, _prompt(request), request.source.strip())
     yield checks.new_number(summary, request.source)

@@ -6,8 +6,8 @@ import json
 import re
 
 import pytest
-from home import fresh_home, processes_of
 
+from tests.support.home import fresh_home, processes_of
 from thothy_ai.demo.plan import demo_jobs
 
 

@@ -7,7 +7,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from home import Home, fresh_home, processes_of
+
+from tests.support.home import Home, fresh_home, processes_of
 
 SOURCE = (
     "Three makers of clay crocks in Lyon say that home fermentation has become a habit. Orders doubled within a year, "

@@ -10,10 +10,10 @@ from sqlalchemy import Engine, text
 
 from thothy_ai.chaos.invariants import INVARIANTS, OVERBOOKED, WATCH, violations
 from thothy_ai.chaos.kind import Chaos
-from thothy_ai.chaos.ledger import close_books
+from thothy_ai.chaos.summary import close_books
 from thothy_ai.db.connect import make_engine
 from thothy_ai.producer import Producer
-from thothy_ai.producer.drafts import EnqueueOptions
+from thothy_ai.queue.drafts import EnqueueOptions
 from thothy_ai.settings import Settings
 
 JOBS = 3

@@ -10,9 +10,9 @@ import pytest
 from torch import Tensor
 from triton import knobs
 
+from thothy_ai.bench.drain import Drain
+from thothy_ai.bench.models import bench_model
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.bench.drain import Drain
-from thothy_ai.engine.bench.models import bench_model
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.options import EngineOptions
 

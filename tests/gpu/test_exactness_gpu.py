@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from oracle import ROOMY, Oracle, generate, options, tiny_oracle
-from tiny_models import FAMILIES, tiny_model
 
+from tests.support.oracle import ROOMY, Oracle, generate, options, tiny_oracle
+from tests.support.tiny_models import FAMILIES, tiny_model
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.execution.runner import Runner, StepHandle
@@ -24,7 +24,7 @@ from thothy_ai.engine.weights.loader import LoadedModel, load_model
 pytestmark = pytest.mark.gpu
 AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")
 GPU = torch.device("cuda", 0)
-LONGEST_DELAY = 2_000_000  # cycles: a millisecond
+MAX_DELAY = 2_000_000  # cycles: a millisecond
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -54,7 +54,7 @@ def test_delays_between_host_and_stream_change_nothing(
     forward, sample = Runner.forward, Runner.sample
 
     def pause() -> None:
-        torch.cuda._sleep(draw.randrange(LONGEST_DELAY))
+        torch.cuda._sleep(draw.randrange(MAX_DELAY))
         time.sleep(draw.choice([0, 0, 0.001]))
 
     def slow_forward(self: Runner, plan: StepPlan) -> StepHandle:

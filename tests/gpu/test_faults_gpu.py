@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_models import tiny_model
+
+from tests.support.tiny_models import tiny_model
 
 pytestmark = pytest.mark.gpu
-SUPPORT = Path(__file__).parents[1] / "support"
 
 # A kernel's assertion: an index that lies beyond a tensor once the host has moved it, in a graph too.
 SCENE = """

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from dequantized import check_fp8_weights
-from tiny_models import FAMILIES, tiny_model
+
+from tests.support.dequantized import check_fp8_weights
+from tests.support.tiny_models import FAMILIES, tiny_model
 
 pytestmark = pytest.mark.gpu
 

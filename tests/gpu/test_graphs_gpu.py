@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from engine_driver import EngineDriver
-from oracle import ROOMY, random_prompts
-from tiny_models import tiny_model
 
+from tests.support.engine_driver import EngineDriver
+from tests.support.oracle import ROOMY, random_prompts
+from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.process.build import build_core

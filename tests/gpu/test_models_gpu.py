@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_case import make_case, textbook
-from paged_run import PagedRun
-from tiny_models import FAMILIES, tiny_model
 from transformers import AutoModelForCausalLM
 
+from tests.support.attention_case import make_case, textbook
+from tests.support.paged_run import PagedRun
+from tests.support.tiny_models import FAMILIES, tiny_model
 from thothy_ai.engine.weights.loader import load_model
-from thothy_ai.kernels.attention import paged_attention
+from thothy_ai.kernels.reference.attention import paged_attention
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda", 0)

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from byte_tokenizer import schema_grammar
-from constrained import check_broken_prefix, check_broken_row, check_constrained, check_draws, check_schema
-from tiny_models import tiny_model
 
+from tests.support.byte_tokenizer import schema_grammar
+from tests.support.constrained import (
+    check_broken_prefix,
+    check_broken_row,
+    check_constrained,
+    check_draws,
+    check_schema,
+)
+from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 pytestmark = pytest.mark.gpu

@@ -12,11 +12,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from echo_kind import Echo
-from home import THOTHY, fresh_home
-from queue_bench import Queue, crew, eventually
 from typer.testing import CliRunner
 
+from tests.support.echo_kind import Echo
+from tests.support.home import THOTHY, fresh_home
+from tests.support.queue_bench import Queue, crew, eventually
 from thothy_ai.cli import app
 from thothy_ai.db.connect import make_engine
 from thothy_ai.embedded import EmbeddedStack
@@ -40,7 +40,7 @@ HOSTILE = (
 
 @pytest.fixture
 def queue(settings: Settings) -> Iterator[Queue]:
-    registry.load_extra(("echo_kind",))
+    registry.load_extra(("tests.support.echo_kind",))
     engine = make_engine(settings)
     with Producer(settings) as producer:
         yield Queue(settings.model_copy(update={"engine_url": "unix:///nowhere/engine.sock"}), engine, producer)

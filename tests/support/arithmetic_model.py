@@ -18,12 +18,13 @@ from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.kernels.attention import ReferenceAttention
-from thothy_ai.kernels.operations import ReferenceOperations
-from thothy_ai.kernels.paged import AttentionBatch
-from thothy_ai.kernels.rows import StepTokens
+from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
+from thothy_ai.kernels.reference.attention import PagedAttention
+from thothy_ai.kernels.reference.operations import ReferenceOperations
+from thothy_ai.kernels.reference.rows import StepTokens
 
 VOCAB = 50
+SHAPE = AttentionShape(1, 1, 1, 1, 1, 1, torch.float32, torch.float32, torch.device("cpu"))  # of no consequence
 CPU = torch.device("cpu")
 
 
@@ -67,7 +68,7 @@ class ArithmeticModel:
         tokens: StepTokens,
         batch: AttentionBatch,
         cache: TokenCache,
-        attention: ReferenceAttention,
+        attention: PagedAttention,
         wanted: Tensor,
     ) -> Tensor:
         cache.slots[tokens.slots] = tokens.ids
@@ -88,7 +89,7 @@ def arithmetic_core(config: EngineConfig, on_events: OnEvents, *, eos: frozenset
     """A real core around the stand-in; not started."""
     cache = TokenCache(torch.full((config.num_blocks * config.block_size,), -1), config.block_size)
     return EngineCore(
-        Runner(ArithmeticModel(), cache, ReferenceAttention(1.0), config, CPU),
+        Runner(ArithmeticModel(), cache, PagedAttention(SHAPE), config, CPU),
         config,
         EngineInfo("session", "arithmetic", "cpu", "int64", config.block_size, config.num_blocks, 0, 0.0),
         StepCost(token=1.0, sample=1.0, attended=0.1, read=0.01),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.kernels.paged import AttentionBatch, LayerCache
-from thothy_ai.kernels.rope import write_kv
+from thothy_ai.kernels.reference.rope import write_kv
 
 FP8 = torch.float8_e4m3fn
 _SPARE_ROWS = 2

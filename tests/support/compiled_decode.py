@@ -12,7 +12,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from thothy_ai.kernels.decode_kernel_triton import decode_kernel
+from thothy_ai.kernels.triton.attention.decode_kernel import decode_kernel
 
 HEADS, KV_HEADS, PAGE, GROUP_ROWS = 4, 8, 32, 8
 FLOATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from engine_driver import EngineDriver
-from oracle import ROOMY, random_prompts
-from paged_run import PagedRun
 from torch import Tensor
 
+from tests.support.engine_driver import EngineDriver
+from tests.support.oracle import ROOMY, random_prompts
+from tests.support.paged_run import PagedRun
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.errors import GrammarError, NoFiniteScoreError
@@ -25,8 +25,8 @@ from thothy_ai.engine.weights.loader import LoadedModel
 
 Slot = frozenset[int]
 VOCAB = 131
-LONGEST = 24
-GREEDY = SamplingParams(max_tokens=LONGEST, ignore_eos=True)
+MAX_TOKENS = 24
+GREEDY = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True)
 ANY, FEW = frozenset(range(VOCAB)), frozenset({5, 31, 32, 63, 64, 130})
 
 
@@ -98,7 +98,7 @@ def greedy(loaded: LoadedModel, prompt: Sequence[int], slots: Sequence[Slot]) ->
 
 def check_constrained(cpu: LoadedModel, loaded: LoadedModel, **changes: bool) -> None:
     """Constrained requests beside free ones, on the engine of `loaded`, against single steps on the CPU."""
-    scripts = [*SCRIPTS, *([ANY] * LONGEST for _ in range(4))]
+    scripts = [*SCRIPTS, *([ANY] * MAX_TOKENS for _ in range(4))]
     prompts = random_prompts(VOCAB)
     requests = [
         request(str(index), prompt, GREEDY, Slots(script) if script in SCRIPTS else None)
@@ -160,7 +160,7 @@ def _lonely_tokens(requests: Sequence[CoreRequest], outputs: Mapping[str, list[i
     """(request, place in its output) of tokens that occur once in all, neither first nor last."""
     counts = Counter(token for each in requests for token in (*each.prompt, *outputs[each.id]))
     for name, output in outputs.items():
-        yield from ((name, place) for place in range(2, LONGEST - 4) if counts[output[place]] == 1)
+        yield from ((name, place) for place in range(2, MAX_TOKENS - 4) if counts[output[place]] == 1)
 
 
 DRAWS = [
@@ -178,7 +178,7 @@ DRAWS = [
 def check_draws(cpu: LoadedModel, loaded: LoadedModel, **changes: bool) -> None:
     """Draws of all parameters together on the engine of `loaded`: those of the CPU's, one request at a time."""
     requests = [
-        request(str(index), prompt, replace(sampling, max_tokens=LONGEST, ignore_eos=True))
+        request(str(index), prompt, replace(sampling, max_tokens=MAX_TOKENS, ignore_eos=True))
         for index, (prompt, sampling) in enumerate(zip(random_prompts(VOCAB), DRAWS, strict=True))
     ]
     together = run(loaded, requests, replace(ROOMY, **changes))

@@ -9,12 +9,11 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from echo_kind import Echo
-from home import THOTHY
-from queue_bench import QUICK, Queue, eventually
-
-from thothy_ai.dispatcher import Dispatcher
-from thothy_ai.reaper import Reaper
+from tests.support.echo_kind import Echo
+from tests.support.home import THOTHY
+from tests.support.queue_bench import QUICK, Queue, eventually
+from thothy_ai.queue.dispatcher import Dispatcher
+from thothy_ai.queue.reaper import Reaper
 from thothy_ai.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -27,11 +26,11 @@ def environment(settings: Settings) -> dict[str, str]:
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("THOTHY_")},
         **chosen,
-        "THOTHY_KINDS": "echo_kind",
+        "THOTHY_KINDS": "tests.support.echo_kind",
         "THOTHY_HOME": str(settings.home),
         "THOTHY_DATABASE_URL": settings.require_database_url(),
         "THOTHY_REDIS_URL": settings.require_redis_url(),
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(WORKER.parent))),
+        "PYTHONPATH": str(ROOT),
     }
 
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from paged_run import PagedRun
 from torch import Tensor
 
+from tests.support.paged_run import PagedRun
 from thothy_ai.engine.models.decoder import Layer, LinearInputs, Model
 from thothy_ai.engine.models.linear import DenseLinear, Fp8Linear
 from thothy_ai.engine.weights.loader import load_model
-from thothy_ai.kernels.operations import ReferenceOperations
-from thothy_ai.kernels.quantize import dequantize
-from thothy_ai.kernels.rope import QKNorm
+from thothy_ai.kernels.reference.operations import ReferenceOperations
+from thothy_ai.kernels.reference.quantize import dequantize
+from thothy_ai.kernels.reference.rope import QKNorm
 
 PROJECTIONS = ("qkv", "output", "gate_up", "down")
 TOKENS = torch.randint(3, 131, (80,), generator=torch.Generator().manual_seed(1)).tolist()

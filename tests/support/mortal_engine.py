@@ -11,8 +11,7 @@ import threading
 import time
 from uuid import uuid4
 
-from fake_engine import FakeClient, FakeGeneration
-
+from tests.support.fake_engine import FakeClient, FakeGeneration
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult
 from thothy_ai.engine.errors import EngineLostError
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from engine_driver import EngineDriver
-from tiny_models import tiny_model
 from transformers import AutoModelForCausalLM, GenerationConfig
 
+from tests.support.engine_driver import EngineDriver
+from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest

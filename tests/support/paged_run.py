@@ -11,7 +11,7 @@ from torch import Tensor
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
-from thothy_ai.kernels.rows import StepFacts
+from thothy_ai.kernels.reference.rows import StepFacts
 
 
 class PagedRun:

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 from uuid import UUID
 
-from echo_kind import Echo
-from fake_engine import FakeClient
 from sqlalchemy import Engine, text
 
+from tests.support.echo_kind import Echo
+from tests.support.fake_engine import FakeClient
 from thothy_ai.db.statements import statement
 from thothy_ai.producer import Producer
+from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
-from thothy_ai.worker.foreman import Foreman
-from thothy_ai.worker.hints import Hint
+from thothy_ai.worker.job_runner import Foreman
 
 QUICK = {
-    "kinds": ("echo_kind",),
+    "kinds": ("tests.support.echo_kind",),
     "engine_url": "unix:///nowhere/engine.sock",
     "worker_in_flight": 16,
     "lease_seconds": 2,

@@ -12,21 +12,20 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from queue_bench import Queue
-
+from tests.support.queue_bench import Queue
+from thothy_ai.queue.hints import Hint
 from thothy_ai.worker.claims import Answer, Claim
-from thothy_ai.worker.hints import Hint
-from thothy_ai.worker.ledger import Beat, Ledger
+from thothy_ai.worker.job_store import Beat, Ledger
 from thothy_ai.worker.outcomes import Finish
 
 TIMES = ("enqueued_at", "not_before", "deadline", "dispatched_at", "lease_until", "started_at", "finished_at")
 PASS = "UPDATE job SET " + ", ".join(f"{name} = {name} - make_interval(secs => :seconds)" for name in TIMES)
 TABLES = ("job", "attempt", "artifact", "job_event")  # a job takes its request along
-LEASE, DISPATCH_TIMEOUT, MOST = 60, 15, 5000
+LEASE, DISPATCH_TIMEOUT, LIMIT = 60, 15, 5000
 REAPED = {
     "reap_leases": {"retry_base_seconds": 2, "retry_cap_seconds": 8},
-    "reap_expired": {"limit": MOST},
-    "reap_cancelled": {"limit": MOST},
+    "reap_expired": {"limit": LIMIT},
+    "reap_cancelled": {"limit": LIMIT},
 }
 CHARGED = "outcome IN ('rejected', 'failed') OR reason = 'lease_lost'"  # attempts that were the job's own fault
 SIGHT = f"""
@@ -72,7 +71,7 @@ class World:
         return {row.id: row for row in self.queue.rows(SIGHT)}
 
     def dispatch(self) -> None:
-        self.queue.ask("dispatch_ripen", limit=MOST)
+        self.queue.ask("dispatch_ripen", limit=LIMIT)
         rows = self.queue.ask("dispatch", min_depth=4, depth=len(self.redis))
         self.redis += [Hint(*row) for row in rows]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from fake_engine import FakeClient
-
+from tests.support.fake_engine import FakeClient
 from thothy_ai.settings import Settings
 from thothy_ai.worker import main
 

@@ -17,14 +17,14 @@ from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
 import psycopg
 from redis.exceptions import RedisError
 
-from thothy_ai.broker import Broker
 from thothy_ai.chaos.options import DISPATCHERS, SHORT_AWAY, WORKERS
 from thothy_ai.chaos.plan import Fault, FaultKind, rivals
 from thothy_ai.chaos.rig import Rig, send
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import ThothyError
-from thothy_ai.worker.hints import Hint
+from thothy_ai.queue.broker import Broker
+from thothy_ai.queue.hints import Hint
 
 DELAY = 0.2  # seconds that a slow line adds to each round trip
 LASTS = 3.0  # seconds of what is undone later

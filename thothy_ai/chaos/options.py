@@ -8,7 +8,7 @@ from typing import Any
 
 NULL_LATENCY = 0.02  # seconds that each answer of the null engine takes, and costs
 CALM_SHARE = 5  # one job in so many is drained first, without faults
-MOST_CALM = 2_000
+MAX_CALM = 2_000
 LONG_RUN = 40  # faults; from here on Postgres is away for as long as in an operator's nightmare
 LONG_AWAY, SHORT_AWAY = 30.0, 3.0  # seconds
 LONG_PATIENCE, SHORT_PATIENCE = 2.0, 1.0  # seconds
@@ -47,7 +47,7 @@ class ChaosOptions:
     @property
     def calm_jobs(self) -> int:
         """Jobs of the drain without faults."""
-        return min(MOST_CALM, self.jobs // CALM_SHARE)
+        return min(MAX_CALM, self.jobs // CALM_SHARE)
 
     @property
     def patience_seconds(self) -> float:

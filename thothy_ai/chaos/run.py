@@ -19,10 +19,10 @@ from sqlalchemy import text
 
 from thothy_ai.chaos.faults import Faults
 from thothy_ai.chaos.invariants import OVERBOOKED, WATCH, Violation, violations
-from thothy_ai.chaos.ledger import Drains, FencedResults, Ledger, close_books, read_ledger
 from thothy_ai.chaos.options import NULL_LATENCY, ChaosOptions
 from thothy_ai.chaos.plan import Fault, FaultKind, draw_plan
 from thothy_ai.chaos.rig import Rig
+from thothy_ai.chaos.summary import Drains, FencedResults, Ledger, close_books, read_ledger
 from thothy_ai.chaos.workload import Workload
 
 LOOK_SECONDS = 0.1

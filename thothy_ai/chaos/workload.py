@@ -13,16 +13,16 @@ from uuid import UUID
 
 from sqlalchemy import Engine, text
 
+from thothy_ai.admin.jobs import cancel
 from thothy_ai.chaos.kind import Chaos
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.errors import DatabaseError
-from thothy_ai.operate import cancel
 from thothy_ai.producer import Producer
-from thothy_ai.producer.drafts import EnqueueOptions
+from thothy_ai.queue.drafts import EnqueueOptions
 from thothy_ai.settings import Settings
 
 BATCH = 200
-MOST_OPEN = 1_500  # the producer keeps so far ahead of the drain
+MAX_OPEN = 1_500  # the producer keeps so far ahead of the drain
 PAUSE = 0.2
 DEADLINE = timedelta(seconds=4)
 SENT = text(
@@ -73,7 +73,7 @@ class Workload:
     def _send_rest(self, first: int) -> None:
         unwanted: list[UUID] = []
         for start in range(first, self._jobs + 1, BATCH):
-            while not self._stopping.is_set() and (self.open() or 0) > MOST_OPEN:
+            while not self._stopping.is_set() and (self.open() or 0) > MAX_OPEN:
                 self._stopping.wait(PAUSE)
             ids = self._send_batch(range(start, min(start + BATCH, self._jobs + 1)))
             self._insist(lambda unwanted=unwanted: cancel(self.engine, unwanted))  # type: ignore[misc]

@@ -33,7 +33,7 @@ def list_(
 
     Example: thothy artifacts list --verdict rejected --kind translation
     """
-    from thothy_ai.operate import list_artifacts
+    from thothy_ai.admin.artifacts import list_artifacts
 
     with database() as engine:
         artifacts = list_artifacts(engine, kind=kind, verdict=verdict, since=since, limit=limit)
@@ -52,7 +52,8 @@ def show(job_id: Annotated[UUID, typer.Argument(metavar="JOB_ID")], as_json: AsJ
 
     Example: thothy artifacts show 019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10
     """
-    from thothy_ai.operate import list_artifacts, states_of
+    from thothy_ai.admin.artifacts import list_artifacts
+    from thothy_ai.admin.jobs import states_of
 
     with database() as engine:
         artifacts = list_artifacts(engine, job_id=job_id, limit=None)
@@ -85,7 +86,7 @@ def export(
 
     Example: thothy artifacts export out/ --since 2h
     """
-    from thothy_ai.operate import stream_artifacts
+    from thothy_ai.admin.artifacts import stream_artifacts
 
     with database() as engine:
         artifacts = stream_artifacts(engine, kind=kind, verdict=verdict, since=since)

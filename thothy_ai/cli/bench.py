@@ -21,6 +21,6 @@ def drain(context: typer.Context) -> None:
 
     Example: thothy bench drain benchmarks/workloads/templates.json --shape llama-8b
     """
-    from thothy_ai.engine.bench.command import main
+    from thothy_ai.bench.command import main
 
     main(context.args, program=context.command_path)

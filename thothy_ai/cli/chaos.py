@@ -46,10 +46,10 @@ def chaos(
     """
     from thothy_ai.chaos.options import ChaosOptions
     from thothy_ai.chaos.run import run_chaos
-    from thothy_ai.logs import configure
+    from thothy_ai.telemetry import configure_logging
 
     settings = load_settings()
-    configure(settings.model_copy(update={"log_level": "ERROR"}))  # everything goes wrong here, and is meant to
+    configure_logging(settings.model_copy(update={"log_level": "ERROR"}))  # everything goes wrong here, and is meant to
     signal.signal(signal.SIGTERM, _interrupt)
     options = ChaosOptions(seed, jobs, faults, _model(settings) if engine is Engine.REAL else None, minutes)
     try:

@@ -18,7 +18,7 @@ from thothy_ai.cli.jobs import JobIds, Since, print_job
 from thothy_ai.cli.shell import AsJson, Yes, confirm, database, fail, print_json, table, usage
 
 if TYPE_CHECKING:
-    from thothy_ai.dead_letters import Group, Selection
+    from thothy_ai.admin.dead_letters import Group, Selection
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead jobs, queue them again, or delete them.")
 
@@ -50,7 +50,7 @@ def list_(
 
     Example: thothy dead list --reason lease_lost --since 12h
     """
-    from thothy_ai import dead_letters
+    from thothy_ai.admin import dead_letters
 
     selection = _selection(None, reasons, kinds, since, until, older_than)
     with database() as engine:
@@ -72,7 +72,7 @@ def show(job_id: Annotated[UUID, typer.Argument(metavar="ID")], as_json: AsJson 
 
     Example: thothy dead show 019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10
     """
-    from thothy_ai import dead_letters
+    from thothy_ai.admin import dead_letters
 
     with database() as engine:
         job = dead_letters.show(engine, job_id)
@@ -99,7 +99,7 @@ def redrive(
 
     Example: thothy dead redrive --reason engine_error --since 12h --why "driver updated"
     """
-    from thothy_ai import dead_letters
+    from thothy_ai.admin import dead_letters
 
     selection = _chosen(job_ids, reasons, kinds, since, until, older_than, every)
     with database() as engine:
@@ -123,7 +123,7 @@ def purge(
 
     Example: thothy dead purge --reason invalid_job --older-than 30d --yes
     """
-    from thothy_ai import dead_letters
+    from thothy_ai.admin import dead_letters
 
     selection = _chosen(job_ids, reasons, kinds, since, until, older_than, every)
     with database() as engine:
@@ -160,7 +160,7 @@ def _selection(
     until: datetime | None,
     older_than: timedelta | None,
 ) -> Selection:
-    from thothy_ai.dead_letters import Selection
+    from thothy_ai.admin.dead_letters import Selection
 
     if until is not None and older_than is not None:
         usage("--until and --older-than say the same: give one of them")

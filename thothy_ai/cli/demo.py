@@ -47,12 +47,12 @@ def demo_settings(settings: Settings) -> Settings:
 
 
 def _drain(stack: EmbeddedStack, out: Console) -> tuple[Seen, Path]:
+    from thothy_ai.admin.report import drain_report
     from thothy_ai.cli.report_view import render
     from thothy_ai.cli.watch import watch
     from thothy_ai.db.connect import make_engine
     from thothy_ai.demo.plan import demo_jobs
     from thothy_ai.producer import EnqueueOptions, Producer
-    from thothy_ai.report import drain_report
 
     with Producer.from_settings(stack.settings) as producer:
         jobs = producer.enqueue_many((job, EnqueueOptions(max_attempts=ATTEMPTS)) for job in demo_jobs())
@@ -68,9 +68,9 @@ def _drain(stack: EmbeddedStack, out: Console) -> tuple[Seen, Path]:
 
 def _export(engine: Engine, seen: Seen, home: Path) -> Path:
     """Accepted artifacts of this run, one JSON file each, in a folder named after its start."""
+    from thothy_ai.admin.artifacts import stream_artifacts
     from thothy_ai.cli.artifacts import write_folder
     from thothy_ai.db.states import Verdict
-    from thothy_ai.operate import stream_artifacts
 
     folder = home / "artifacts" / seen.since.strftime("%Y-%m-%dT%H-%M-%S")
     write_folder(stream_artifacts(engine, verdict=Verdict.ACCEPTED, since=seen.since), folder)

@@ -25,7 +25,7 @@ def doctor(
 
     Example: thothy doctor --only postgres --only redis
     """
-    from thothy_ai.doctor import CHECKS, Level, examine
+    from thothy_ai.admin.doctor import CHECKS, Level, examine
 
     unknown = sorted(set(only or ()) - set(CHECKS))
     if unknown:

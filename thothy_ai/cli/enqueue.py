@@ -77,7 +77,7 @@ def _enqueue_lines(file: str, as_json: bool) -> None:
 
 def _enqueue_one(kind: AnyKind, values: dict[str, Any], as_json: bool, **options: Any) -> None:
     from thothy_ai.producer import Producer
-    from thothy_ai.producer.drafts import parse_request
+    from thothy_ai.queue.drafts import parse_request
 
     request = parse_request(kind.name, values)
     with Producer(load_settings()) as producer:
@@ -131,7 +131,7 @@ def _help(kind: AnyKind) -> str:
 def _registry() -> Any:
     """The registry, with the kinds that the settings name. Raises `ConfigError`."""
     from thothy_ai.jobs import registry
-    from thothy_ai.producer.drafts import load_kinds
+    from thothy_ai.queue.drafts import load_kinds
 
     load_kinds(load_settings())
     return registry

@@ -12,7 +12,7 @@ from thothy_ai.cli import times
 from thothy_ai.cli.shell import AsJson, Yes, confirm, database, print_json, table
 
 if TYPE_CHECKING:
-    from thothy_ai.history import Month
+    from thothy_ai.admin.history import Month
 
 app = typer.Typer(no_args_is_help=True, help="Delete old months of finished jobs and their history.")
 
@@ -30,7 +30,7 @@ def prune(older_than: OlderThan, yes: Yes = False, as_json: AsJson = False) -> N
 
     Example: thothy history prune --older-than 90d
     """
-    from thothy_ai import history
+    from thothy_ai.admin import history
 
     before = datetime.now(UTC) - older_than
     with database() as engine:

@@ -44,7 +44,7 @@ def list_(
 
     Example: thothy jobs list --state dead --kind translation --since 2h
     """
-    from thothy_ai.operate import list_jobs
+    from thothy_ai.admin.jobs import list_jobs
 
     with database() as engine:
         jobs = list_jobs(engine, states=state, kind=kind, since=since, limit=limit)
@@ -63,7 +63,7 @@ def show(job_id: Annotated[UUID, typer.Argument(metavar="ID")], as_json: AsJson 
 
     Example: thothy jobs show 019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10
     """
-    from thothy_ai.operate import show_job
+    from thothy_ai.admin.jobs import show_job
 
     with database() as engine:
         job = show_job(engine, job_id)
@@ -88,16 +88,16 @@ def retry(
 
     Example: thothy jobs retry --state dead --reason lease_lost
     """
-    from thothy_ai import operate
+    from thothy_ai.admin import jobs as admin_jobs
 
     if bool(job_ids) == bool(state):
         usage("name job ids, or --state (with --kind and --reason), not both")
     if job_ids and (kind or reason):
         usage("--kind and --reason narrow down --state; they don't go with ids")
     with database() as engine:
-        ids = job_ids or operate.select_jobs(engine, [state or ""], kind=kind, reason=reason)
-        redriven = operate.redrive(engine, ids, deadline=deadline)
-        states = operate.states_of(engine, ids)
+        ids = job_ids or admin_jobs.select_jobs(engine, [state or ""], kind=kind, reason=reason)
+        redriven = admin_jobs.redrive(engine, ids, deadline=deadline)
+        states = admin_jobs.states_of(engine, ids)
     _answer("queued again", ids, redriven, states, as_json)
 
 
@@ -107,13 +107,13 @@ def cancel(job_ids: JobIds = None, as_json: AsJson = False) -> None:
 
     Example: thothy jobs cancel 019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10
     """
-    from thothy_ai import operate
+    from thothy_ai.admin import jobs as admin_jobs
 
     if not job_ids:
         usage("name at least one job id")
     with database() as engine:
-        cancelled = operate.cancel(engine, job_ids)
-        states = operate.states_of(engine, job_ids)
+        cancelled = admin_jobs.cancel(engine, job_ids)
+        states = admin_jobs.states_of(engine, job_ids)
     _answer("cancelled", job_ids, cancelled, states, as_json)
 
 

@@ -15,7 +15,7 @@ from thothy_ai.cli import times
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.jobs import Request
 from thothy_ai.producer import EnqueueOptions
-from thothy_ai.producer.drafts import parse_request
+from thothy_ai.queue.drafts import parse_request
 
 OPTIONS = ("priority", "deadline", "not_before", "idempotency_key", "max_attempts")
 KEYS = ("kind", "request", *OPTIONS)

@@ -20,7 +20,7 @@ def pause(note: Annotated[str | None, typer.Option(help="Why; shown by `thothy q
 
     Example: thothy queue pause --note "GPU maintenance"
     """
-    from thothy_ai.operate import set_paused
+    from thothy_ai.queue.control import set_paused
 
     with database() as engine:
         set_paused(engine, paused=True, note=note)
@@ -33,7 +33,7 @@ def resume() -> None:
 
     Example: thothy queue resume
     """
-    from thothy_ai.operate import set_paused
+    from thothy_ai.queue.control import set_paused
 
     with database() as engine:
         set_paused(engine, paused=False)
@@ -49,12 +49,12 @@ def drain(
 
     Example: thothy queue drain --note "new worker image" --timeout 600
     """
-    from thothy_ai.operate import queue_status
-    from thothy_ai.quiesce import quiesce
+    from thothy_ai.admin.pause import pause_and_wait
+    from thothy_ai.queue.status import queue_status
 
     begun, said = time.monotonic(), -1
     with database() as engine:
-        for running in quiesce(engine, note=note):
+        for running in pause_and_wait(engine, note=note):
             if running != said:
                 typer.echo(f"Nothing new is admitted; {running} jobs run.")
                 said = running
@@ -70,7 +70,7 @@ def status(as_json: AsJson = False) -> None:
 
     Example: thothy queue status
     """
-    from thothy_ai.operate import QueueStatus, queue_status
+    from thothy_ai.queue.status import QueueStatus, queue_status
 
     with database() as engine:
         now: QueueStatus = queue_status(engine)

@@ -11,7 +11,7 @@ from thothy_ai.cli import times
 from thothy_ai.cli.shell import AsJson, console, database, fail, print_json, usage
 
 if TYPE_CHECKING:
-    from thothy_ai.report import DrainReport
+    from thothy_ai.admin.report import DrainReport
 
 app = typer.Typer()
 
@@ -33,7 +33,7 @@ def report(
 
     Example: thothy report --since 2h
     """
-    from thothy_ai.report import drain_report
+    from thothy_ai.admin.report import drain_report
 
     start = since or datetime.now(UTC) - timedelta(hours=24)
     if until and until <= start:
@@ -55,8 +55,8 @@ def drain(
 
     Example: thothy drain --timeout 2h
     """
+    from thothy_ai.admin.report import drain_report
     from thothy_ai.cli.watch import watch
-    from thothy_ai.report import drain_report
 
     with database() as engine:
         seen = watch(engine, console(stderr=True), timeout.total_seconds() if timeout else None)

@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from thothy_ai.admin.report import DrainReport, Figures
 from thothy_ai.cli.times import local, spell
-from thothy_ai.report import DrainReport, Figures
 
 Line = tuple[str, Callable[[Figures], str]]
 

@@ -103,7 +103,7 @@ def dispatcher() -> None:
 
     Example: thothy dispatcher
     """
-    from thothy_ai.dispatcher import main
+    from thothy_ai.queue.dispatcher import main
 
     main(load_settings())
 
@@ -114,6 +114,6 @@ def reaper() -> None:
 
     Example: thothy reaper
     """
-    from thothy_ai.reaper import main
+    from thothy_ai.queue.reaper import main
 
     main(load_settings())

@@ -38,10 +38,10 @@ def up(model: Model = None) -> None:
     Example: thothy up --model ./SmolLM2-135M-Instruct
     """
     from thothy_ai.embedded import EmbeddedStack
-    from thothy_ai.logs import configure
+    from thothy_ai.telemetry import configure_logging
 
     settings = _with_model(load_settings(), model)
-    configure(settings)
+    configure_logging(settings)
     began = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
     typer.echo("Starting...")

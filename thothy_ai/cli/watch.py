@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy import Engine
 
+from thothy_ai.admin.progress import Progress as Drained
+from thothy_ai.admin.progress import progress
 from thothy_ai.cli.times import spell
-from thothy_ai.operate import Progress as Drained
-from thothy_ai.operate import progress, queue_status
+from thothy_ai.queue.status import queue_status
 
 INTERVAL = 0.5  # seconds between looks
 RATE_WINDOW = 60.0  # the rate is that of the last minute: kinds differ, and so do the hours

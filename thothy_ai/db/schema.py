@@ -11,13 +11,12 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-import thothy_ai
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, MigrationsBehindError
 from thothy_ai.settings import Settings
 
-MIGRATIONS = Path(thothy_ai.__file__).parent / "migrations"
+MIGRATIONS = Path(__file__).parents[1] / "migrations"
 MONTHS_AHEAD = 3
 
 

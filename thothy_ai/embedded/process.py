@@ -28,7 +28,7 @@ TETHER = Path(__file__).with_name("tether.py")
 FIRST_LOOK = 0.02  # seconds between two looks at a program that is starting, and how they grow
 LAST_LOOK = 0.25
 GROWTH = 1.25
-LARGEST_LOG = 32 * 2**20  # bytes
+MAX_LOG_BYTES = 32 * 2**20  # bytes
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Process:
         """
         log = self.program.log
         with contextlib.suppress(OSError):
-            if log.stat().st_size <= LARGEST_LOG:
+            if log.stat().st_size <= MAX_LOG_BYTES:
                 return
             with contextlib.suppress(OSError):  # a full disk: then above all it must not grow
                 shutil.copyfile(log, log.with_name(f"{log.name}.1"))

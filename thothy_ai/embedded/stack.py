@@ -28,7 +28,7 @@ from thothy_ai.errors import StackRunningError
 from thothy_ai.settings import PREFIX, STACK_ENV, Settings
 
 SERVICES = ("engine", "reaper", "dispatcher", "worker")  # in the order of their start
-LONGEST_SOCKET_PATH = 100
+MAX_SOCKET_PATH = 100
 SHARED_KEYS = ("database_url", "redis_url", "engine_url", "model")
 ENGINE_READY_SECONDS = 900  # a large model is read from a slow disk
 READY_SECONDS = 60
@@ -150,7 +150,7 @@ class EmbeddedStack:
 
 def _engine_url(home: Path) -> str:
     path = home / "engine.sock"
-    fits = len(os.fsencode(path)) <= LONGEST_SOCKET_PATH
+    fits = len(os.fsencode(path)) <= MAX_SOCKET_PATH
     return f"unix://{path}" if fits else f"tcp://127.0.0.1:{free_port()}"
 
 

@@ -13,7 +13,8 @@ from thothy_ai.db.connect import make_async_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
-from thothy_ai.producer.drafts import (
+from thothy_ai.producer.snapshot import Patience, Snapshot, parse_id, read_artifact
+from thothy_ai.queue.drafts import (
     Draft,
     EnqueueOptions,
     Entry,
@@ -23,7 +24,6 @@ from thothy_ai.producer.drafts import (
     settle,
     taken_keys,
 )
-from thothy_ai.producer.snapshot import Patience, Snapshot, parse_id, read_artifact
 from thothy_ai.settings import Settings
 
 if TYPE_CHECKING:

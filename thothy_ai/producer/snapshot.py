@@ -26,8 +26,8 @@ from thothy_ai.errors import (
 from thothy_ai.jobs import Artifact, registry
 from thothy_ai.jobs.registry import UnknownKindError
 
-FIRST_PAUSE = 0.05  # seconds between two looks at a job
-LONGEST_PAUSE = 1.0
+MIN_PAUSE = 0.05  # seconds between two looks at a job
+MAX_PAUSE = 1.0
 GROWTH = 1.3
 
 ENDED: Mapping[JobState, type[JobEndedError]] = {
@@ -108,7 +108,7 @@ class Patience:
 
 
 def _pauses() -> Iterator[float]:
-    pause = FIRST_PAUSE
+    pause = MIN_PAUSE
     while True:
         yield pause
-        pause = min(pause * GROWTH, LONGEST_PAUSE)
+        pause = min(pause * GROWTH, MAX_PAUSE)

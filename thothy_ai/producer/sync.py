@@ -15,7 +15,8 @@ from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
-from thothy_ai.producer.drafts import (
+from thothy_ai.producer.snapshot import Patience, Snapshot, parse_id, read_artifact
+from thothy_ai.queue.drafts import (
     Draft,
     EnqueueOptions,
     Entry,
@@ -25,7 +26,6 @@ from thothy_ai.producer.drafts import (
     settle,
     taken_keys,
 )
-from thothy_ai.producer.snapshot import Patience, Snapshot, parse_id, read_artifact
 from thothy_ai.settings import Settings
 
 

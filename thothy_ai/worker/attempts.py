@@ -30,10 +30,10 @@ from thothy_ai.jobs.registry import AnyKind, UnknownKindError
 from thothy_ai.settings import Settings
 from thothy_ai.worker import follow_ups, outcomes
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.ledger import Ledger
+from thothy_ai.worker.engine_monitor import Residency
+from thothy_ai.worker.job_store import Ledger
 from thothy_ai.worker.outcomes import NOTHING, Finish, Retry, Usage
-from thothy_ai.worker.residency import Residency
-from thothy_ai.worker.suspects import LONE_DEATHS, alone_within
+from thothy_ai.worker.quarantine import LONE_DEATHS, alone_within
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.client import EngineClient, Generation
@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # the client's module is only needed where a client is made
 logger = logging.getLogger(__name__)
 
 ABORT_SECONDS = 2.0  # for an aborted generation to say what it cost
-MOST_FREE_TRIES = 20  # connections lost after so many attempts that were nobody's fault are held against the job
+MAX_FREE_TRIES = 20  # connections lost after so many attempts that were nobody's fault are held against the job
 REFUSALS = (PromptTooLongError, GrammarError, InvalidRequestError)
 
 
@@ -130,7 +130,7 @@ class Attempts:
             return outcomes.released(claim, error.code, detail, usage)
         if not await self._residency.outlived(usage.engine_session_id):
             return outcomes.engine_died(claim, detail, usage)
-        if claim.attempt - claim.failures > MOST_FREE_TRIES:
+        if claim.attempt - claim.failures > MAX_FREE_TRIES:
             return self.failed(claim, "connection_lost", detail, usage)
         return outcomes.released(claim, "connection_lost", detail, usage)
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from thothy_ai.worker.hints import Hint
+from thothy_ai.queue.hints import Hint
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from celery.worker.consumer import Consumer
 
-from thothy_ai.metrics import worker as metrics
+from thothy_ai.queue import metrics
 
 logger = logging.getLogger(__name__)
 

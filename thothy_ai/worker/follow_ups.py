@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from thothy_ai.jobs import Request
-from thothy_ai.producer.drafts import EnqueueOptions, draft
+from thothy_ai.queue.drafts import EnqueueOptions, draft
 from thothy_ai.settings import Settings
 from thothy_ai.worker.claims import Claim
 

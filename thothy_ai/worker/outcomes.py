@@ -25,7 +25,7 @@ from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.follow_ups import FollowUp
 
 ENGINE_DEATHS = 3  # a job in flight at so many engine deaths, alone at the last one, is what kills it
-LONGEST_DETAIL = 500
+MAX_DETAIL_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def storable(text: str) -> str:
 
 
 def _detail(text: str) -> str:
-    return " ".join(storable(text).split())[:LONGEST_DETAIL]
+    return " ".join(storable(text).split())[:MAX_DETAIL_LENGTH]
 
 
 def _used_up(claim: Claim) -> bool:

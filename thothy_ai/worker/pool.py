@@ -22,9 +22,9 @@ from celery.concurrency.base import BasePool
 from celery.worker import state
 from kombu.asynchronous import Hub
 
-from thothy_ai.metrics import worker as metrics
-from thothy_ai.worker.foreman import Foreman
-from thothy_ai.worker.hints import TASK, Hint, MalformedHintError, parse
+from thothy_ai.queue import metrics as queue_metrics
+from thothy_ai.queue.hints import TASK, Hint, MalformedHintError, parse
+from thothy_ai.worker.job_runner import Foreman
 
 logger = logging.getLogger(__name__)
 celery_state: Any = state  # the stubs hold its variables to be None for ever
@@ -156,7 +156,7 @@ class EnginePool(BasePool):
             self._drop(handle, "duplicate", f"job {hint.job_id} is here already")
 
     def _drop(self, handle: Handle, reason: str, detail: str) -> None:
-        metrics.DROPPED.labels(reason).inc()
+        queue_metrics.DROPPED.labels(reason).inc()
         logger.warning("a message is dropped, %s: %s", reason, detail)
         self._soon(handle.succeed)
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from celery import signals
 
 from thothy_ai.db.schema import refuse_other_schema
-from thothy_ai.logs import configure
-from thothy_ai.metrics.serve import serve
-from thothy_ai.producer.drafts import load_kinds
+from thothy_ai.queue.app import make_app
+from thothy_ai.queue.drafts import load_kinds
 from thothy_ai.settings import Settings
-from thothy_ai.worker.app import make_app
+from thothy_ai.telemetry import configure_logging, serve_metrics
 from thothy_ai.worker.bootsteps import VisibilityRefresh
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
@@ -33,8 +32,8 @@ def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None
 
     app = make_app(settings, connect)
     load_kinds(settings)
-    configure(settings)
-    serve(settings)
+    configure_logging(settings)
+    serve_metrics(settings)
     sys.setswitchinterval(SWITCH_SECONDS)
     app.steps["consumer"].add(VisibilityRefresh)
     signals.setup_logging.connect(_keep_logging)

@@ -8,16 +8,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from echo_kind import Echo
-from queue_bench import Queue, eventually, running
 from redis import Redis
 from sqlalchemy import text
 
+from tests.support.echo_kind import Echo
+from tests.support.queue_bench import Queue, eventually, running
 from thothy_ai.db.statements import statement
-from thothy_ai.dispatcher import BY_INDEX, Dispatcher
-from thothy_ai.operate import queue_status
-from thothy_ai.producer.drafts import EnqueueOptions
-from thothy_ai.reaper import Reaper
+from thothy_ai.queue.dispatcher import BY_INDEX, Dispatcher
+from thothy_ai.queue.drafts import EnqueueOptions
+from thothy_ai.queue.reaper import Reaper
+from thothy_ai.queue.status import queue_status
 
 KEY = "thothy:jobs"
 JOBS = 20_000

@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from crowd import KEY, Crowd, check_each_once, enqueue, environment
-from queue_bench import Queue, eventually
 from redis import Redis
 from sqlalchemy import Engine, create_engine, inspect, text
 
+from tests.support.crowd import KEY, Crowd, check_each_once, enqueue, environment
+from tests.support.queue_bench import Queue, eventually
 from thothy_ai.crash_points import EXIT_CODE
 from thothy_ai.db.schema import check_schema, migrate
 from thothy_ai.settings import Settings

@@ -11,17 +11,17 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from echo_kind import Echo
 from pydantic import SecretStr
-from queue_bench import Queue, eventually
 from redis import Redis
 
-from thothy_ai.broker import Broker
-from thothy_ai.dispatcher import Dispatcher
+from tests.support.echo_kind import Echo
+from tests.support.queue_bench import Queue, eventually
 from thothy_ai.errors import BrokerUnreachableError
-from thothy_ai.operate import set_paused
-from thothy_ai.producer.drafts import EnqueueOptions
-from thothy_ai.worker.hints import Hint, parse_task_id
+from thothy_ai.queue.broker import Broker
+from thothy_ai.queue.control import set_paused
+from thothy_ai.queue.dispatcher import Dispatcher
+from thothy_ai.queue.drafts import EnqueueOptions
+from thothy_ai.queue.hints import Hint, parse_task_id
 
 KEY = "thothy:jobs"
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from crowd import Crowd, check_each_once, enqueue
-from queue_bench import Queue, eventually
 from redis import Redis
+
+from tests.support.crowd import Crowd, check_each_once, enqueue
+from tests.support.queue_bench import Queue, eventually
 
 Full = Callable[[Redis], None]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from crowd import KEY, UNACKED, Crowd
-from queue_bench import Queue, eventually
 from redis import Redis
 
-from thothy_ai.broker import Broker
+from tests.support.crowd import KEY, UNACKED, Crowd
+from tests.support.queue_bench import Queue, eventually
 from thothy_ai.embedded.process import free_port
-from thothy_ai.worker.hints import Hint
+from thothy_ai.queue.broker import Broker
+from thothy_ai.queue.hints import Hint
 
 
 class Bomb:

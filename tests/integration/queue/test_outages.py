@@ -10,14 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from crowd import Crowd, check_each_once, enqueue
-from queue_bench import QUICK, Queue, crew, eventually
-
+from tests.support.crowd import Crowd, check_each_once, enqueue
+from tests.support.queue_bench import QUICK, Queue, crew, eventually
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.schema import migrate
 from thothy_ai.embedded import Postgres, Valkey
 from thothy_ai.producer import Producer
-from thothy_ai.reaper import Reaper
+from thothy_ai.queue.reaper import Reaper
 from thothy_ai.settings import Settings
 
 if TYPE_CHECKING:

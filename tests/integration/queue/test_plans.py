@@ -5,9 +5,9 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pytest
-from queue_bench import Queue
 from sqlalchemy import Connection, text
 
+from tests.support.queue_bench import Queue
 from thothy_ai.db.statements import statement
 
 RETRY = {"retry_base_seconds": 5, "retry_cap_seconds": 600}

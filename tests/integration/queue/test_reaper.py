@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
-from queue_bench import Queue, crew, eventually
-
-from thothy_ai.broker import Broker
-from thothy_ai.reaper import Reaper
-from thothy_ai.worker.hints import Hint
+from tests.support.queue_bench import Queue, crew, eventually
+from thothy_ai.queue.broker import Broker
+from thothy_ai.queue.hints import Hint
+from thothy_ai.queue.reaper import Reaper
 
 
 @contextmanager

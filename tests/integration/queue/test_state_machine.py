@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from echo_kind import Echo, EchoArtifact
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -23,10 +22,11 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from queue_bench import Queue
-from queue_world import Worker, World
 
-from thothy_ai import operate
+from tests.support.echo_kind import Echo, EchoArtifact
+from tests.support.queue_bench import Queue
+from tests.support.queue_world import Worker, World
+from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.db.states import TERMINAL, JobState
 from thothy_ai.jobs import RejectionReason, Verdict
 from thothy_ai.jobs.kind import Rejection
@@ -165,13 +165,13 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, JOBS))
     def cancel(self, which: int) -> None:
         job_id = self.ids[which % len(self.ids)]
-        assert (job_id in operate.cancel(self.world.queue.engine, [job_id])) == (job_id not in self.ended)
+        assert (job_id in admin_jobs.cancel(self.world.queue.engine, [job_id])) == (job_id not in self.ended)
 
     @precondition(lambda self: self.ended)
     @rule(which=st.integers(0, JOBS))
     def redrive(self, which: int) -> None:
         job_id = sorted(self.ended)[which % len(self.ended)]
-        redriven = operate.redrive(self.world.queue.engine, [job_id])
+        redriven = admin_jobs.redrive(self.world.queue.engine, [job_id])
         assert (job_id in redriven) == (self.ended[job_id].state != JobState.SUCCEEDED)
         if redriven:
             self.pardoned[job_id] = self.ended.pop(job_id).charged

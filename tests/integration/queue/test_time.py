@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from queue_bench import Queue, crew, eventually, running
 
 import thothy_ai
+from tests.support.queue_bench import Queue, crew, eventually, running
 from thothy_ai.errors import InvalidJobError
-from thothy_ai.reaper import Reaper
+from thothy_ai.queue.reaper import Reaper
 
 PACKAGE = Path(thothy_ai.__file__).parent
 OWN_CLOCK = re.compile(r"datetime\.(now|utcnow|today)\(|time\.time\(")

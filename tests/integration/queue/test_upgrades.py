@@ -13,26 +13,26 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from alembic import command
-from crowd import KEY, Crowd
-from echo_kind import Echo, EchoArtifact
-from home import THOTHY
 from pydantic import ValidationError
-from queue_bench import QUICK, Queue, crew, eventually, running
 from redis import Redis
 from sqlalchemy import Connection, text
 
-from thothy_ai import operate
-from thothy_ai.broker import Broker
+from tests.support.crowd import KEY, Crowd
+from tests.support.echo_kind import Echo, EchoArtifact
+from tests.support.home import THOTHY
+from tests.support.queue_bench import QUICK, Queue, crew, eventually, running
+from thothy_ai.admin import jobs as admin_jobs
+from thothy_ai.admin.report import drain_report
 from thothy_ai.db import online
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.schema import alembic_config, check_schema, code_revision, migrate
-from thothy_ai.dispatcher import Dispatcher
 from thothy_ai.errors import DatabaseError
 from thothy_ai.jobs import registry
 from thothy_ai.producer import Producer
-from thothy_ai.report import drain_report
+from thothy_ai.queue.broker import Broker
+from thothy_ai.queue.dispatcher import Dispatcher
+from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
-from thothy_ai.worker.hints import Hint
 
 # A message as the first version published it, byte for byte but for the ids.
 FIRST_MESSAGE = """{"body": "%(body)s", "content-encoding": "utf-8", "content-type": "application/json",
@@ -69,7 +69,7 @@ SUMS = """
 @pytest.fixture
 def old(empty_database: str, redis_url: str, clean_environment: None) -> Iterator[Queue]:
     """A database of the first version, in the midst of its work."""
-    registry.load_extra(("echo_kind",))
+    registry.load_extra(("tests.support.echo_kind",))
     settings = Settings.load(database_url=empty_database, redis_url=redis_url, **QUICK)
     migrate(settings, "0001")
     engine = make_engine(settings)
@@ -119,8 +119,8 @@ def test_old_rows_run_under_new_code(old: Queue) -> None:
         team.settle(60)
     assert old.count("succeeded") == 200 * 4
     [dead] = old.rows("SELECT id FROM job WHERE state = 'dead' LIMIT 1")
-    assert operate.redrive(old.engine, [dead.id], note="after the upgrade") == {dead.id}
-    assert operate.show_job(old.engine, dead.id)["request"] == {"text": "ok old"}
+    assert admin_jobs.redrive(old.engine, [dead.id], note="after the upgrade") == {dead.id}
+    assert admin_jobs.show_job(old.engine, dead.id)["request"] == {"text": "ok old"}
     assert drain_report(old.engine, datetime.now(UTC) - timedelta(days=1))
 
 
@@ -227,7 +227,7 @@ def test_json_columns_with_fields_of_another_version_are_read(queue: Queue) -> N
         team.settle()
     assert queue.job(job_id).state == "succeeded"
     queue.rows("""UPDATE artifact SET body = body || '{"of_a_later_version": 1}'""")
-    assert operate.show_job(queue.engine, job_id)["request"]["of_a_later_version"] == 1
+    assert admin_jobs.show_job(queue.engine, job_id)["request"]["of_a_later_version"] == 1
     assert queue.producer.job(job_id).result(1) == EchoArtifact(echo="ok")
     with pytest.raises(ValidationError):
         Echo.model_validate({"text": "ok", "of_a_later_version": 1})  # what comes in now is still checked

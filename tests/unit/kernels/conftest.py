@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from margins import Margins
+
+from tests.support.margins import Margins
 
 
 @pytest.fixture

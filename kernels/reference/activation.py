@@ -1,0 +1,19 @@
+"""The gated activation of SwiGLU feed-forward layers (Shazeer, 2020)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional
+
+from thothy_ai.kernels.reference.quantize import Quantized, quantize_fp8
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """silu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return functional.silu(gate).mul_(up)
+
+
+def silu_mul_fp8(gate_up: Tensor) -> Quantized:
+    """As `silu_mul`, quantized by row from float32."""
+    return quantize_fp8(silu_mul(gate_up.float()))

@@ -1,0 +1,24 @@
+"""The operations between a model's matrix multiplications, in plain torch."""
+
+from __future__ import annotations
+
+from thothy_ai.kernels.paged import Attention, AttentionShape
+from thothy_ai.kernels.reference import activation, norm, quantize, rope, rows
+from thothy_ai.kernels.reference.attention import PagedAttention
+
+
+class ReferenceOperations:
+    """Plain torch, on any device."""
+
+    add_rms_norm = staticmethod(norm.add_rms_norm)
+    add_rms_norm_fp8 = staticmethod(norm.add_rms_norm_fp8)
+    silu_mul = staticmethod(activation.silu_mul)
+    silu_mul_fp8 = staticmethod(activation.silu_mul_fp8)
+    quantize_fp8 = staticmethod(quantize.quantize_fp8)
+    rotate_and_cache = staticmethod(rope.rotate_and_cache)
+    step_tokens = staticmethod(rows.step_tokens)
+    scatter = staticmethod(rows.scatter)
+
+    def attention(self, shape: AttentionShape) -> Attention:
+        """Attention that computes with what sequences wrote, and nothing else."""
+        return PagedAttention(shape)

@@ -1,0 +1,90 @@
+"""Rotary position embedding (Su et al., 2021) in the half-split layout, and the write into the paged KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from thothy_ai.kernels.paged import LayerCache
+from thothy_ai.kernels.reference.norm import rms_norm
+from thothy_ai.kernels.reference.quantize import quantize_fp8
+
+
+class QKNorm(NamedTuple):
+    """Weights [head_dim] of the norm over each head's queries and keys."""
+
+    query: Tensor
+    key: Tensor
+
+
+class Rotary(NamedTuple):
+    """Cosines and sines, each [N, head_dim / 2] float32: of all positions, or of a step's tokens."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def at(self, positions: Tensor) -> Rotary:
+        """Those of positions [T]."""
+        return Rotary(self.cos.index_select(0, positions), self.sin.index_select(0, positions))
+
+
+def rotary_table(inverse_frequencies: Sequence[float], scaling: float, length: int, device: torch.device) -> Rotary:
+    """The table of positions [0, length). `scaling` multiplies both (YaRN's attention factor; 1 otherwise)."""
+    frequencies = torch.tensor(inverse_frequencies, dtype=torch.float32, device=device)
+    angles = torch.arange(length, dtype=torch.float32, device=device)[:, None] * frequencies
+    return Rotary(angles.cos() * scaling, angles.sin() * scaling)
+
+
+def apply_rope(x: Tensor, rotary: Rotary) -> Tensor:
+    """Rotate each head of x [T, heads, head_dim], in float32; dimension i turns with i + head_dim / 2."""
+    cos, sin = rotary.cos[:, None], rotary.sin[:, None]
+    first, second = x.float().chunk(2, dim=-1)
+    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return rotated.to(x.dtype)
+
+
+def write_kv(k: Tensor, v: Tensor, cache: LayerCache, slots: Tensor) -> None:
+    """Write k and v [T, kv_heads, head_dim] into the cache at slots [T] int64 (block * block_size + offset).
+
+    Where either is not finite the key becomes NaN, so that queries that see it are found out; such a value becomes 0:
+    queries before it, of the same tile, multiply it by the probability 0, and 0 * NaN would spoil them.
+    """
+    _write(k + (k * 0 + v * 0), cache.keys, cache.key_scales, slots)
+    _write(v.nan_to_num(0.0, 0.0, 0.0), cache.values, cache.value_scales, slots)
+
+
+def rotate_and_cache(
+    qkv: Tensor,
+    norms: QKNorm | None,
+    eps: float,
+    rotary: Rotary,
+    positions: Tensor,
+    slots: Tensor,
+    cache: LayerCache,
+    num_heads: int,
+) -> Tensor:
+    """The queries of qkv [T, heads + 2 * kv_heads, head_dim], normed and rotated; its keys and values go to the cache.
+
+    Args: `rotary` of all positions, positions [T] int64, slots [T] int64. Returns [T, heads, head_dim].
+    """
+    kv_heads = cache.keys.shape[2]
+    q, k, v = qkv.split((num_heads, kv_heads, kv_heads), dim=1)
+    if norms is not None:
+        q, k = rms_norm(q, norms.query, eps), rms_norm(k, norms.key, eps)
+    turns = rotary.at(positions)
+    write_kv(apply_rope(k, turns), v, cache, slots)
+    return apply_rope(q, turns)
+
+
+def _write(x: Tensor, cache: Tensor, scales: Tensor | None, slots: Tensor) -> None:
+    if scales is None:
+        cache.flatten(0, 1).index_copy_(0, slots, x)
+        return
+    quantized = quantize_fp8(x)
+    cache.view(torch.uint8).flatten(0, 1).index_copy_(
+        0, slots, quantized.values.view(torch.uint8)
+    )  # no fp8 index_copy_
+    scales.flatten(0, 1).index_copy_(0, slots, quantized.scales.squeeze(-1))

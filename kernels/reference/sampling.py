@@ -1,0 +1,237 @@
+"""Choosing tokens from logits: the plain-torch reference that faster kernels are held against.
+
+Order and meaning are those of transformers: repetition penalty, mask, temperature, then top-k, top-p and min-p. A draw
+is a Gumbel-max over what survives, with noise that depends on (seed, position, token) and on nothing else.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from thothy_ai.kernels.reference.philox import token_words, vocabulary_words
+
+NO_TOKEN = -1  # of a row whose highest score is no finite number: a NaN, an overflow, nothing that is allowed
+GREEDY, UNFILTERED, FILTERED = range(3)  # kinds of rows: the highest score, a draw from all tokens, or from some
+COLUMNS = 8
+
+_COLDEST = 1e-5  # below it a softmax is an argmax in float32, and dividing by it may overflow
+_NEVER = float("-inf")
+_BELOW_ONE = 1.0 - 2.0**-24
+_LIKELIEST = (256, 4096)  # what top-k, top-p and min-p leave is mostly among so many; only if not, more are looked at
+_ROWS_AT_ONCE = 32  # draws keep many temporaries of a whole vocabulary, so not all rows at once
+
+
+class Column(IntEnum):
+    """Columns of the table of the rows' parameters [max_rows, COLUMNS] float64, which holds each of them exactly.
+
+    `TOP_K` is the vocabulary's size for none; a seed in [0, 2**63) is cut in two 32-bit halves.
+    """
+
+    TEMPERATURE = 0
+    TOP_P = 1
+    MIN_P = 2
+    PENALTY = 3
+    SEED_LOW = 4
+    SEED_HIGH = 5
+    TOP_K = 6
+    KIND = 7
+
+
+def parameters(
+    *,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    vocab_size: int,
+) -> list[float]:
+    """A row of the table. Filters that are off are 0, 1 and 0; a temperature near 0 is greedy."""
+    filtered = bool(top_k or top_p < 1.0 or min_p)
+    values = {
+        Column.TEMPERATURE: temperature,
+        Column.TOP_P: top_p,
+        Column.MIN_P: min_p,
+        Column.PENALTY: repetition_penalty,
+        Column.SEED_LOW: seed & 0xFFFF_FFFF,
+        Column.SEED_HIGH: seed >> 32,
+        Column.TOP_K: min(top_k or vocab_size, vocab_size),
+        Column.KIND: GREEDY if temperature < _COLDEST else FILTERED if filtered else UNFILTERED,
+    }
+    return [values[column] for column in Column]
+
+
+class Step(NamedTuple):
+    """What the R members of a step choose their tokens from, all on one device.
+
+    `logits` [R, V] of any floating-point type, never changed; `rows` [R] int64 into `token_ids` [rows, L] int32 and
+    `table` [rows, COLUMNS] float64; `positions` [R] int64 of the tokens to be chosen, so that a row's first so many are
+    real; `bitmask` [R, ceil(V / 32)] int32 with a bit set for each allowed token, lowest first, or None.
+    """
+
+    logits: Tensor
+    rows: Tensor
+    positions: Tensor
+    token_ids: Tensor
+    bitmask: Tensor | None
+    table: Tensor
+
+
+class Work(NamedTuple):
+    """Which kinds of rows a step has at all, so that nothing is launched for none; the table says which is which."""
+
+    unfiltered: bool
+    filtered: bool
+    others: bool  # rows that are not filtered: greedy or unfiltered
+    penalized: bool
+
+
+def choose(step: Step, work: Work) -> Tensor:
+    """One token for each member [R] int64: of the same scores the first. It depends on the member alone.
+
+    NO_TOKEN where a score that is allowed is NaN or infinite, or none is allowed.
+    """
+    columns = step.table[step.rows]
+    logits = step.logits.to(torch.float32)
+    if work.penalized:
+        logits = _penalized(step, logits, columns[:, Column.PENALTY].to(torch.float32))
+    if step.bitmask is not None:
+        logits = apply_bitmask(logits, step.bitmask)
+    highest, chosen = logits.max(dim=-1)  # NaN if any is
+    for wanted, kind, draw in ((work.unfiltered, UNFILTERED, _draw), (work.filtered, FILTERED, _draw_filtered)):
+        members = (columns[:, Column.KIND] == kind).nonzero().flatten() if wanted else chosen[:0]
+        for few in members.split(_ROWS_AT_ONCE):
+            chosen[few] = draw(logits[few], columns[few], step.positions[few])
+    return chosen.where(highest.isfinite(), NO_TOKEN)
+
+
+def _penalized(step: Step, logits: Tensor, penalty: Tensor) -> Tensor:
+    members = (penalty != 1).nonzero().flatten()
+    if not len(members):
+        return logits
+    known = step.positions[members]
+    token_ids = step.token_ids[step.rows[members], : int(known.max())]
+    return logits.index_copy(0, members, penalize_repetition(logits[members], token_ids, known, penalty[members]))
+
+
+def _draw(logits: Tensor, columns: Tensor, positions: Tensor) -> Tensor:
+    temperature = columns[:, Column.TEMPERATURE].to(torch.float32)
+    return sample_unfiltered(logits, temperature, _seeds(columns), positions)
+
+
+def _draw_filtered(logits: Tensor, columns: Tensor, positions: Tensor) -> Tensor:
+    """Look at the likeliest tokens first: sorting a whole vocabulary costs more than the rest."""
+    temperature, top_p, min_p = columns[:, : Column.PENALTY].to(torch.float32).unbind(1)
+    top_k, seeds = columns[:, Column.TOP_K].to(torch.int64), _seeds(columns)
+    tokens = torch.empty_like(positions)
+    open_ = torch.arange(len(tokens), device=tokens.device)
+    vocab_size = logits.shape[1]
+    for width in (*(few for few in _LIKELIEST if few < vocab_size), vocab_size):
+        tokens[open_], complete = sample_filtered(
+            logits[open_],
+            temperature[open_],
+            top_k[open_],
+            top_p[open_],
+            min_p[open_],
+            seeds[open_],
+            positions[open_],
+            width,
+        )
+        open_ = open_[~complete]
+        if not len(open_):
+            break
+    return tokens
+
+
+def _seeds(columns: Tensor) -> Tensor:
+    return columns[:, Column.SEED_HIGH].to(torch.int64) << 32 | columns[:, Column.SEED_LOW].to(torch.int64)
+
+
+def penalize_repetition(logits: Tensor, token_ids: Tensor, known: Tensor, penalty: Tensor) -> Tensor:
+    """Divide positive logits of tokens seen before by the penalty and multiply negative ones (Keskar et al., 2019).
+
+    Args: logits [R, V] float32, token_ids [R, L], known [R] how many of them count (at least 1), penalty [R].
+    """
+    real = torch.arange(token_ids.shape[1], device=logits.device) < known[:, None]
+    seen = torch.where(real, token_ids, token_ids[:, :1]).to(torch.int64)  # the first token counts already
+    scores = logits.gather(1, seen)
+    factor = penalty[:, None]
+    return logits.scatter(1, seen, torch.where(scores < 0, scores * factor, scores / factor))
+
+
+def apply_bitmask(logits: Tensor, bitmask: Tensor) -> Tensor:
+    """-inf where the token's bit is 0. logits [R, V]; bitmask [R, ceil(V / 32)] int32, lowest bit first."""
+    shifts = torch.arange(32, dtype=torch.int32, device=logits.device)
+    allowed = (bitmask[:, :, None] >> shifts & 1).flatten(1)[:, : logits.shape[1]]
+    return logits.masked_fill(allowed == 0, _NEVER)
+
+
+def gumbel(words: Tensor) -> Tensor:
+    """Standard Gumbel noise, float32, from random words (int64 in [0, 2**32)).
+
+    -log(E) of an exponential E = -log1p(-u): a large value comes from a small u, where floats are densest.
+    """
+    u = (words.to(torch.float32) * 2.0**-32 + 2.0**-33).clamp(max=_BELOW_ONE)
+    return -torch.log(-torch.log1p(-u))
+
+
+def sample_unfiltered(logits: Tensor, temperature: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+    """Draw from softmax(logits / temperature). logits [R, V], the rest [R]; returns [R] int64."""
+    noise = gumbel(vocabulary_words(seeds, positions, logits.shape[1]))
+    return (logits / temperature[:, None] + noise).argmax(dim=-1)
+
+
+def sample_filtered(
+    logits: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    seeds: Tensor,
+    positions: Tensor,
+    width: int,
+) -> tuple[Tensor, Tensor]:
+    """Draw from what top-k, top-p and min-p leave of the `width` likeliest tokens.
+
+    Args: logits [R, V]; temperature, top_p, min_p [R] float32; top_k [R] int64, V for none; seeds, positions [R].
+    Returns tokens [R] int64 and whether all survivors were among those `width` [R] bool; only then is the draw the
+    one that the whole vocabulary would give, and then it is exactly that.
+    """
+    scaled = logits / temperature[:, None]
+    scores, tokens = scaled.topk(width, dim=-1)  # [R, width], likeliest first
+    kept = survivors(scores, scaled.logsumexp(dim=-1), top_k, top_p, min_p)
+    noise = gumbel(token_words(seeds, positions, tokens))
+    choice = torch.where(kept, scores + noise, _NEVER).argmax(dim=-1, keepdim=True)
+    complete = ~kept[:, -1] if width < logits.shape[1] else torch.ones_like(kept[:, -1])
+    return tokens.gather(1, choice).squeeze(1), complete
+
+
+def survivors(scores: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+    """Which of the likeliest tokens pass top-k, then top-p, then min-p; the likeliest always does. [R, W] bool.
+
+    Args: scores [R, W] in falling order; total [R], the log-sum-exp over the whole vocabulary.
+    Equal scores live or die together, so a set never depends on how a sort breaks ties.
+    """
+    width = scores.shape[1]
+    last = scores.gather(1, (top_k.clamp(max=width) - 1)[:, None])
+    in_top_k = (scores >= last) | (top_k[:, None] > width)
+    candidates = scores.masked_fill(~in_top_k, _NEVER)
+    limited = torch.where(top_k < width, candidates.logsumexp(dim=-1), total)
+    probabilities = (candidates - limited[:, None]).exp()
+    above = probabilities.cumsum(dim=-1) - probabilities  # mass of the likelier ones
+    in_top_p = candidates >= _lowest(candidates, above < top_p[:, None])
+    in_min_p = probabilities >= min_p[:, None] * probabilities[:, :1]
+    kept = in_top_k & (in_top_p | (top_p[:, None] >= 1)) & in_min_p & (scores > _NEVER)
+    kept[:, 0] = True
+    return kept
+
+
+def _lowest(scores: Tensor, chosen: Tensor) -> Tensor:
+    """The lowest chosen score of each row [R, 1]; `chosen` is a prefix of the row."""
+    count = chosen.sum(dim=-1, keepdim=True).clamp(min=1)
+    return scores.gather(1, count - 1)

@@ -1,0 +1,1 @@
+"""Kernels in Triton, for GPUs: the functions of `kernels.reference`, under the same names."""

@@ -1,0 +1,55 @@
+"""The gated activation of SwiGLU in Triton."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.kernels.reference.quantize import Quantized
+from thothy_ai.kernels.triton.quantize import empty_quantized, store_quantized
+from thothy_ai.kernels.triton.tiles import row_tile
+
+_WIDTH = 1024  # columns of a program: enough bytes in flight, and common sizes are multiples
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """silu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]."""
+    rows, size = gate_up.shape[0], gate_up.shape[1] // 2
+    out = gate_up.new_empty(rows, size)
+    tile = row_tile(min(size, _WIDTH))
+    grid = (rows, triton.cdiv(size, tile.width))
+    _silu_mul_kernel[grid](out, gate_up, gate_up.stride(0), size, tile.width, num_warps=tile.warps)
+    return out
+
+
+def silu_mul_fp8(gate_up: Tensor) -> Quantized:
+    """As `silu_mul`, quantized by row."""
+    rows, size = gate_up.shape[0], gate_up.shape[1] // 2
+    out = empty_quantized(gate_up, rows, size)
+    tile = row_tile(size)
+    _silu_mul_fp8_kernel[(rows,)](*out, gate_up, gate_up.stride(0), size, tile.width, num_warps=tile.warps)
+    return out
+
+
+@triton.jit
+def _silu_mul_kernel(out, gate_up, gate_up_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    product = _gated(gate_up + row * gate_up_row, column, SIZE)
+    tl.store(out + row * SIZE + column, product.to(out.dtype.element_ty), mask=column < SIZE)
+
+
+@triton.jit
+def _silu_mul_fp8_kernel(out, scales, gate_up, gate_up_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    product = _gated(gate_up + row * gate_up_row, tl.arange(0, WIDTH), SIZE)
+    store_quantized(out, scales, row, product, SIZE, WIDTH)
+
+
+@triton.jit
+def _gated(source, column, SIZE: tl.constexpr):
+    """silu(gate) * up in float32; zero past SIZE."""
+    gate = tl.load(source + column, mask=column < SIZE, other=0.0).to(tl.float32)
+    up = tl.load(source + SIZE + column, mask=column < SIZE, other=0.0).to(tl.float32)
+    return gate * tl.sigmoid(gate) * up

@@ -1,0 +1,92 @@
+"""Attention of the decode sequences over the paged cache, in Triton: split over tokens, with shared prefixes read once.
+
+One launch computes the slots of the plan (Flash-Decoding: Dao et al., 2023). Neighbouring programs have neighbouring KV
+heads of the same tokens, so they read neighbouring memory. Another launch merges what lies in several slots, or in a
+group's prefix and a sequence's own part.
+"""
+
+from __future__ import annotations
+
+import math
+
+import triton
+from torch import Tensor
+
+from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
+from thothy_ai.kernels.triton.attention.decode_kernel import decode_kernel
+from thothy_ai.kernels.triton.attention.decode_merge import Partials, merge
+from thothy_ai.kernels.triton.attention.decode_plan import DecodePlan
+from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning, padded_dim
+
+
+class DecodeAttention:
+    """Attention of a step's first `num_decode` sequences, each of one token."""
+
+    def __init__(self, shape: AttentionShape, tuning: DecodeTuning | None = None) -> None:
+        tuning = tuning or DecodeTuning.suited(shape)
+        self.group_rows = tuning.group_rows
+        self._shape = shape
+        self._tuning = tuning
+        num_slots = max(1, tuning.programs // shape.num_kv_heads)
+        self._plan = DecodePlan.allocate(shape.max_rows, num_slots, tuning.tile, shape.device)
+        self._partials = Partials.allocate(shape, num_slots, tuning.group_rows)
+
+    def plan(self, batch: AttentionBatch) -> None:
+        """Divide the step's decode sequences over the grid."""
+        if batch.num_decode:
+            self._plan.fill(batch)
+
+    def __call__(self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor) -> None:
+        """Fill out[:num_decode] of [T, H, D] for q [T, H, D] over the planned batch.
+
+        Keys and values have the same strides, and each head's dimensions lie next to each other, in q and out too.
+        """
+        if not batch.num_decode:
+            return
+        if cache.keys.stride() != cache.values.stride():
+            raise ValueError(f"keys {cache.keys.stride()} and values {cache.values.stride()} differ in strides")
+        self._attend(q, cache, batch, out)
+        merge(self._partials, self._plan, batch, out)
+
+    def _attend(self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor) -> None:
+        shape, tuning, plan, partials = self._shape, self._tuning, self._plan, self._partials
+        key_scales, value_scales = cache.key_scales, cache.value_scales
+        decode_kernel[(plan.num_slots * shape.num_kv_heads,)](
+            out,
+            partials.outputs,
+            partials.weights,
+            q,
+            cache.keys,
+            cache.values,
+            key_scales,
+            value_scales,
+            batch.block_tables,
+            batch.rows,
+            batch.context_lens,
+            batch.shared_lens,
+            batch.group_sizes,
+            plan.totals,
+            plan.own_starts,
+            plan.group_starts,
+            plan.group_members,
+            plan.slot_groups,
+            plan.slot_members,
+            *out.stride()[:2],
+            *q.stride()[:2],
+            *cache.keys.stride()[:3],
+            *((0, 0, 0) if key_scales is None else key_scales.stride()),
+            batch.block_tables.stride(0),
+            partials.group_base,
+            shape.scale * math.log2(math.e),
+            KV_HEADS=shape.num_kv_heads,
+            HEADS=shape.heads_per_kv,
+            HEADS_PAD=triton.next_power_of_2(shape.heads_per_kv),
+            DIM=shape.head_dim,
+            DIM_PAD=padded_dim(shape),
+            PAGE=shape.block_size,
+            TILE=tuning.tile,
+            AHEAD=tuning.ahead,
+            GROUP_ROWS=tuning.group_rows,
+            num_warps=tuning.warps,
+            maxnreg=tuning.registers,
+        )

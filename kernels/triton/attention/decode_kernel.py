@@ -1,0 +1,178 @@
+"""The kernel of decode attention: one KV head of one slot of the plan, sequence after sequence.
+
+The query heads of that KV head, of one sequence or of all members of a group, are the rows of one tile, so that keys
+and values are read once for all of them.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from thothy_ai.kernels.triton.attention.online_softmax import attend, attend_fp8
+
+
+@triton.jit(
+    do_not_specialize=["table_row", "group_base"],
+    do_not_specialize_on_alignment=["block_tables", "rows", "context_lens", "shared_lens", "group_sizes"],
+)
+def decode_kernel(
+    out,
+    partial_outputs,
+    partial_weights,
+    q,
+    keys,
+    values,
+    key_scales,
+    value_scales,
+    block_tables,
+    rows,
+    context_lens,
+    shared_lens,
+    group_sizes,
+    totals,
+    own_starts,
+    group_starts,
+    group_members,
+    slot_groups,
+    slot_members,
+    out_token,
+    out_head,
+    q_token,
+    q_head,
+    kv_block,
+    kv_slot,
+    kv_head,
+    scale_block,
+    scale_slot,
+    scale_head,
+    table_row,
+    group_base,
+    scale,  # to powers of two
+    KV_HEADS: tl.constexpr,
+    HEADS: tl.constexpr,  # query heads of a KV head
+    HEADS_PAD: tl.constexpr,
+    DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr,
+    PAGE: tl.constexpr,
+    TILE: tl.constexpr,
+    AHEAD: tl.constexpr,
+    GROUP_ROWS: tl.constexpr,
+):
+    """Program (slot, KV head), KV heads fastest: first the slot's tiles of shared prefixes, then those of sequences.
+
+    All indices and lengths are those of `DecodePlan` and `AttentionBatch`; results of sequences that lie in this slot
+    alone go to `out` [T, H, D], others to the partials.
+    """
+    slot = tl.program_id(0) // KV_HEADS
+    head = tl.program_id(0) % KV_HEADS
+
+    q += head * HEADS * q_head
+    out += head * HEADS * out_head
+    keys += head.to(tl.int64) * kv_head
+    values += head.to(tl.int64) * kv_head
+    if key_scales is not None:
+        key_scales += head * scale_head
+        value_scales += head * scale_head
+
+    lead_rows: tl.constexpr = max(16, GROUP_ROWS * HEADS_PAD)
+    own_rows: tl.constexpr = max(16, HEADS_PAD)
+    dim = tl.arange(0, DIM_PAD)
+
+    row = tl.arange(0, lead_rows)
+    unit = tl.load(slot_groups + slot)
+    place, end = _share(totals, slot)
+    while place < end:
+        member = tl.load(group_members + unit)
+        start = tl.load(group_starts + member)
+        length = tl.load(shared_lens + member)
+        used = (row // HEADS_PAD < tl.load(group_sizes + member)) & (row % HEADS_PAD < HEADS)
+        token = member + row // HEADS_PAD
+        until = tl.minimum(end - start, tl.cdiv(length, TILE))
+        output, weight = _attend(
+            q + (token.to(tl.int64) * q_token + row % HEADS_PAD * q_head)[:, None] + dim[None, :], used,
+            keys, values, key_scales, value_scales, block_tables + tl.load(rows + member).to(tl.int64) * table_row,
+            (place - start) * TILE, tl.minimum(until * TILE, length),
+            kv_block, kv_slot, scale_block, scale_slot, scale, lead_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
+        )  # fmt: skip
+        number = (group_base + token + GROUP_ROWS * slot) * (KV_HEADS * HEADS) + head * HEADS + row % HEADS_PAD
+        _store_partial(partial_outputs, partial_weights, number, output, weight, used, DIM, DIM_PAD)
+        place = start + until
+        unit += 1
+
+    row = tl.arange(0, own_rows)
+    used = row < HEADS
+    unit = tl.load(slot_members + slot)
+    place, end = _share(totals + 2, slot)
+    while place < end:
+        start = tl.load(own_starts + unit)
+        shared = tl.load(shared_lens + unit)
+        context = tl.load(context_lens + unit)
+        tiles = tl.cdiv(context - shared, TILE)
+        until = tl.minimum(end - start, tiles)
+        output, weight = _attend(
+            q + (unit.to(tl.int64) * q_token + row * q_head)[:, None] + dim[None, :], used,
+            keys, values, key_scales, value_scales, block_tables + tl.load(rows + unit).to(tl.int64) * table_row,
+            shared + (place - start) * TILE, tl.minimum(shared + until * TILE, context),
+            kv_block, kv_slot, scale_block, scale_slot, scale, own_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
+        )  # fmt: skip
+        if (shared == 0) & (place == start) & (until == tiles):
+            target = out + (unit.to(tl.int64) * out_token + row * out_head)[:, None] + dim[None, :]
+            tl.store(target, output.to(out.dtype.element_ty), mask=used[:, None] & (dim < DIM)[None, :])
+        else:
+            number = (unit + slot) * (KV_HEADS * HEADS) + head * HEADS + row
+            _store_partial(partial_outputs, partial_weights, number, output, weight, used, DIM, DIM_PAD)
+        place = start + until
+        unit += 1
+
+
+@triton.jit
+def _share(totals, slot):
+    """Places of the slot's share of a line: from, to."""
+    share = tl.load(totals)
+    return slot * share, tl.minimum((slot + 1) * share, tl.load(totals + 1))
+
+
+@triton.jit
+def _attend(
+    queries,  # [ROWS, DIM_PAD] pointers
+    used,  # [ROWS]
+    keys,
+    values,
+    key_scales,
+    value_scales,
+    table,
+    begin,
+    end,
+    kv_block,
+    kv_slot,
+    scale_block,
+    scale_slot,
+    scale,
+    ROWS: tl.constexpr,
+    DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr,
+    PAGE: tl.constexpr,
+    TILE: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """`attend` or `attend_fp8`."""
+    dim = tl.arange(0, DIM_PAD)
+    query = tl.load(queries, mask=used[:, None] & (dim < DIM)[None, :], other=0.0)
+    if key_scales is None:
+        output, weight = attend(
+            query, keys, values, table, begin, end, kv_block, kv_slot, scale, ROWS, DIM, DIM_PAD, PAGE, TILE, AHEAD,
+        )  # fmt: skip
+    else:
+        output, weight = attend_fp8(
+            query, keys, values, key_scales, value_scales, table, begin, end,
+            kv_block, kv_slot, scale_block, scale_slot, scale, ROWS, DIM, DIM_PAD, PAGE, TILE, AHEAD,
+        )  # fmt: skip
+    return output, weight
+
+
+@triton.jit
+def _store_partial(outputs, weights, number, output, weight, used, DIM: tl.constexpr, DIM_PAD: tl.constexpr):
+    dim = tl.arange(0, DIM_PAD)
+    tl.store(weights + number, weight, mask=used)
+    tl.store(outputs + number[:, None] * DIM + dim[None, :], output, mask=used[:, None] & (dim < DIM)[None, :])

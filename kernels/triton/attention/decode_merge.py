@@ -1,0 +1,128 @@
+"""Partial results of decode attention, and their merge by log-sum-exp into one result a sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
+from thothy_ai.kernels.triton.attention.decode_plan import DecodePlan
+
+_FEW = 1024  # query heads of a step, below which programs rather than their parts are spread out
+
+
+@dataclass(frozen=True, eq=False)
+class Partials:
+    """`outputs` [P, H, D] float32, each divided by its sum of exponentials; `weights` [P, H], log2 of that sum.
+
+    Partials over a sequence's own tokens have number sequence + slot; those over its group's prefix have number
+    `group_base` + sequence + group_rows * slot, since a slot may hold as many members of the group that it ends in.
+    """
+
+    outputs: Tensor
+    weights: Tensor
+    group_base: int
+    group_rows: int
+
+    @classmethod
+    def allocate(cls, shape: AttentionShape, num_slots: int, group_rows: int) -> Partials:
+        """As many as any step may need."""
+        group_base = shape.max_rows + num_slots
+        count = group_base + shape.max_rows + group_rows * num_slots
+        weights = torch.zeros(count, shape.num_heads, device=shape.device)
+        return cls(torch.zeros(*weights.shape, shape.head_dim, device=shape.device), weights, group_base, group_rows)
+
+
+def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tensor) -> None:
+    """Fill out[:num_decode] of [T, H, D], but for sequences that have a single part: they are there already."""
+    num_heads, head_dim = out.shape[1:]
+    heads, parts, warps = (1, 32, 4) if batch.num_decode * num_heads <= _FEW else (2, 4, 1)
+    _merge_kernel[(batch.num_decode, triton.cdiv(num_heads, heads))](
+        out,
+        partials.outputs,
+        partials.weights,
+        batch.context_lens,
+        batch.shared_lens,
+        plan.totals,
+        plan.own_starts,
+        plan.group_starts,
+        *out.stride()[:2],
+        partials.group_base,
+        NUM_HEADS=num_heads,
+        DIM=head_dim,
+        DIM_PAD=triton.next_power_of_2(head_dim),
+        HEADS=heads,
+        PARTS=parts,
+        TILE=plan.tile,
+        GROUP_ROWS=partials.group_rows,
+        num_warps=warps,
+    )
+
+
+@triton.jit(
+    do_not_specialize=["group_base"],
+    do_not_specialize_on_alignment=["context_lens", "shared_lens"],
+)
+def _merge_kernel(
+    out,
+    outputs,
+    weights,
+    context_lens,
+    shared_lens,
+    totals,
+    own_starts,
+    group_starts,
+    out_token,
+    out_head,
+    group_base,
+    NUM_HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr,
+    HEADS: tl.constexpr,
+    PARTS: tl.constexpr,
+    TILE: tl.constexpr,
+    GROUP_ROWS: tl.constexpr,
+):
+    member = tl.program_id(0)
+    head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
+    dim = tl.arange(0, DIM_PAD)
+    shared = tl.load(shared_lens + member)
+    own = tl.load(context_lens + member) - shared
+    own_first, own_parts = _slots(tl.load(own_starts + member), own, tl.load(totals + 2), TILE)
+    group_first, group_parts = _slots(tl.load(group_starts + member), shared, tl.load(totals), TILE)
+    parts = own_parts + group_parts
+    if parts > 1:
+        total = tl.zeros([HEADS, DIM_PAD], tl.float32)
+        peak = tl.full([HEADS], float("-inf"), tl.float32)
+        weight = tl.zeros([HEADS], tl.float32)
+        for first in range(0, parts, PARTS):
+            part = first + tl.arange(0, PARTS)
+            alone = member + own_first + part
+            group = group_base + member + GROUP_ROWS * (group_first + part - own_parts)
+            number = tl.where(part < own_parts, alone, group)[:, None] * NUM_HEADS + head[None, :]
+            present = (part < parts)[:, None] & (head < NUM_HEADS)[None, :]
+            lse = tl.load(weights + number, mask=present, other=float("-inf"))  # [PARTS, HEADS]
+            higher = tl.maximum(peak, tl.max(lse, 0))
+            higher = tl.where(head < NUM_HEADS, higher, 0.0)
+            chance = tl.exp2(lse - higher[None, :])
+            fade = tl.exp2(peak - higher)
+            pointers = outputs + number[:, :, None] * DIM + dim[None, None, :]
+            output = tl.load(pointers, mask=present[:, :, None] & (dim < DIM)[None, None, :], other=0.0)
+            total = total * fade[:, None] + tl.sum(output * chance[:, :, None], 0)
+            weight = weight * fade + tl.sum(chance, 0)
+            peak = higher
+        target = out + member.to(tl.int64) * out_token + (head * out_head)[:, None] + dim[None, :]
+        inside = (head < NUM_HEADS)[:, None] & (dim < DIM)[None, :]
+        tl.store(target, (total / weight[:, None]).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _slots(start, length, share, TILE: tl.constexpr):
+    """The first slot of `length` tokens from place `start` on, and how many slots they touch."""
+    first = start // share
+    last = (start + tl.cdiv(length, TILE) - 1) // share
+    return first, tl.where(length > 0, last - first + 1, 0)

@@ -1,0 +1,171 @@
+"""Attention of query rows to a run of tokens, by online softmax: what programs of decode attention do again and again.
+
+Tokens past the end of a run are loaded as its last one: no load waits for a mask, and what nobody wrote is never read.
+
+A tile of fp8 reaches tensor cores' registers byte by byte: they want neighbours in pairs of 16 bits. So fp8 is loaded
+as int16, pairs of neighbouring dimensions, which `ldmatrix` moves as they are. A pair is taken apart in registers, into
+float16 (bfloat16 takes twice the instructions), and even dimensions and odd ones are multiplied on their own. float16
+holds weights times values up to 65,504, and loses digits of values below 1e-4.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from thothy_ai.kernels.reference.quantize import FP8_MAX, TINY
+from thothy_ai.kernels.triton.interpreter import INTERPRETED
+
+_FP8_MAX = tl.constexpr(FP8_MAX)
+_TINY = tl.constexpr(TINY)
+_INTERPRETED = tl.constexpr(INTERPRETED)
+
+
+@triton.jit
+def attend(
+    query,  # [ROWS, DIM_PAD]
+    keys,
+    values,
+    table,
+    begin,
+    end,
+    kv_block,
+    kv_slot,
+    scale,  # to powers of two
+    ROWS: tl.constexpr,
+    DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr,
+    PAGE: tl.constexpr,
+    TILE: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """Attention of ROWS queries to tokens [begin, end) of a block table, and its log2-sum-exp2 per row."""
+    if _INTERPRETED:
+        query = query.to(tl.float32)
+    total = tl.zeros([ROWS, DIM_PAD], tl.float32)
+    peak = tl.full([ROWS], float("-inf"), tl.float32)
+    weight = tl.zeros([ROWS, TILE], tl.float32)
+    # Tiles wait for their block numbers, which are loaded as far ahead of them as they are of their use.
+    for first in tl.range(begin, end, TILE, num_stages=2 * AHEAD + 1):
+        block, slot, inside = _places(table, first, end, PAGE, TILE)
+        at = block * kv_block + slot * kv_slot
+        key = _tile(keys, at, DIM, DIM_PAD).to(query.dtype)
+        scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+        chance, fade, peak = _chances(scores, inside, peak)
+        weight = weight * fade[:, None] + chance
+        value = _tile(values, at, DIM, DIM_PAD).to(query.dtype)
+        total = tl.dot(chance.to(query.dtype), value, total * fade[:, None], input_precision="ieee")
+    weight = tl.sum(weight, 1)
+    return total / weight[:, None], peak + tl.log2(weight)
+
+
+@triton.jit
+def attend_fp8(
+    query,  # [ROWS, DIM_PAD]
+    keys,
+    values,
+    key_scales,
+    value_scales,
+    table,
+    begin,
+    end,
+    kv_block,
+    kv_slot,
+    scale_block,
+    scale_slot,
+    scale,
+    ROWS: tl.constexpr,
+    DIM: tl.constexpr,
+    DIM_PAD: tl.constexpr,
+    PAGE: tl.constexpr,
+    TILE: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """The same over an fp8 cache, whose strides are even."""
+    PAIRS: tl.constexpr = DIM_PAD // 2
+    query, unit = _fitted(query)
+    even, odd = tl.split(tl.reshape(query, [ROWS, PAIRS, 2]))
+    factor = (unit * scale)[:, None]
+    keys = keys.to(tl.pointer_type(tl.int16))
+    values = values.to(tl.pointer_type(tl.int16))
+    total_even = tl.zeros([ROWS, PAIRS], tl.float32)
+    total_odd = tl.zeros([ROWS, PAIRS], tl.float32)
+    peak = tl.full([ROWS], float("-inf"), tl.float32)
+    weight = tl.zeros([ROWS, TILE], tl.float32)
+    for first in tl.range(begin, end, TILE, num_stages=2 * AHEAD + 1):
+        block, slot, inside = _places(table, first, end, PAGE, TILE)
+        at = block * (kv_block // 2) + slot * (kv_slot // 2)
+        scale_at = block * scale_block + slot * scale_slot
+        low, high = _taken_apart(_tile(keys, at, DIM // 2, PAIRS))
+        scores = tl.dot(even, tl.trans(low.to(even.dtype)), input_precision="ieee")
+        scores = tl.dot(odd, tl.trans(high.to(odd.dtype)), scores, input_precision="ieee")
+        chance, fade, peak = _chances(scores * tl.load(key_scales + scale_at)[None, :] * factor, inside, peak)
+        weight = weight * fade[:, None] + chance
+        # times the largest stored value, so that float16 holds the product
+        chance = (chance * (tl.load(value_scales + scale_at) * _FP8_MAX)[None, :]).to(even.dtype)
+        low, high = _taken_apart(_tile(values, at, DIM // 2, PAIRS))
+        total_even = tl.dot(chance, low.to(even.dtype), total_even * fade[:, None], input_precision="ieee")
+        total_odd = tl.dot(chance, high.to(odd.dtype), total_odd * fade[:, None], input_precision="ieee")
+    weight = tl.sum(weight, 1)
+    return tl.interleave(total_even, total_odd) / (weight * _FP8_MAX)[:, None], peak + tl.log2(weight)
+
+
+@triton.jit
+def _places(table, first, end, PAGE: tl.constexpr, TILE: tl.constexpr):
+    """Block and slot of the tokens of a tile, and which of them lie before `end`; others have the last one's place."""
+    token = first + tl.arange(0, TILE)
+    inside = token < end
+    token = tl.minimum(token, end - 1).to(tl.uint32)  # so that a page is found by a shift
+    return tl.load(table + token // PAGE).to(tl.uint32).to(tl.int64), token % PAGE, inside
+
+
+@triton.jit
+def _tile(base, at, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr):
+    """[TILE, WIDTH_PAD]: WIDTH numbers from each place, then zeros."""
+    column = tl.arange(0, WIDTH_PAD)
+    pointers = base + at[:, None] + column[None, :]
+    return tl.load(pointers, mask=(column < WIDTH)[None, :], other=0) if WIDTH_PAD > WIDTH else tl.load(pointers)
+
+
+@triton.jit
+def _chances(scores, inside, peak):
+    """2 to the scores, relative to the new peak; what earlier sums fade by; the new peak."""
+    scores = tl.where(inside[None, :], scores, float("-inf"))
+    higher = tl.maximum(peak, tl.max(scores, 1))
+    return tl.exp2(scores - higher[:, None]), tl.exp2(peak - higher), higher
+
+
+@triton.jit
+def _fitted(query):
+    """Rows over powers of two, so that float16 holds them, and those powers; float32 stays float32."""
+    wide = query.to(tl.float32)
+    largest = tl.maximum(tl.max(tl.abs(wide), 1), _TINY)
+    unit = (largest.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
+    return (wide / unit[:, None]).to(tl.float32 if query.dtype == tl.float32 else tl.float16), unit
+
+
+@triton.jit
+def _taken_apart(pairs):
+    """The low and the high byte of int16 as numbers of e4m3, in float16."""
+    if _INTERPRETED:
+        low = (pairs & 0xFF).to(tl.uint8).to(tl.float8e4nv, bitcast=True).to(tl.float16)
+        high = ((pairs >> 8) & 0xFF).to(tl.uint8).to(tl.float8e4nv, bitcast=True).to(tl.float16)
+    else:
+        low, high = tl.inline_asm_elementwise(
+            """
+            {
+                .reg .b32 bytes;
+                .reg .b16 low, high;
+                prmt.b32 bytes, $2, 0, 0x3120;
+                mov.b32 {low, high}, bytes;
+                cvt.rn.f16x2.e4m3x2 $0, low;
+                cvt.rn.f16x2.e4m3x2 $1, high;
+            }
+            """,
+            "=r,=r,r",
+            [pairs],
+            dtype=(tl.float16, tl.float16),
+            is_pure=True,
+            pack=2,
+        )
+    return low, high

@@ -1,0 +1,35 @@
+"""Attention over a paged KV cache in Triton: one launch for the sequences that decode, one for those that prefill."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
+from thothy_ai.kernels.triton.attention.decode import DecodeAttention
+from thothy_ai.kernels.triton.attention.prefill import PrefillAttention
+
+
+class PagedAttention:
+    """The `Attention` of kernels/paged.py on a GPU. A step that only decodes can be captured in a CUDA graph."""
+
+    def __init__(self, shape: AttentionShape) -> None:
+        self._decode = DecodeAttention(shape)
+        self._prefill = PrefillAttention(shape)
+        self._batch: AttentionBatch | None = None
+        self.group_rows = self._decode.group_rows
+
+    def plan(self, batch: AttentionBatch) -> None:
+        """Divide the step's work; once a step, before the first layer."""
+        self._batch = batch
+        self._decode.plan(batch)
+        self._prefill.plan(batch)
+
+    def __call__(self, q: Tensor, cache: LayerCache) -> Tensor:
+        """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are left as they are in a new tensor."""
+        if self._batch is None:
+            raise RuntimeError("attention was not planned")
+        out = torch.empty_like(q)
+        self._decode(q, cache, self._batch, out)
+        self._prefill(q, cache, self._batch, out)
+        return out

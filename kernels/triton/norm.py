@@ -1,0 +1,53 @@
+"""Residual addition and RMS normalization in one pass over a row, in Triton."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.kernels.reference.quantize import Quantized
+from thothy_ai.kernels.triton.quantize import empty_quantized, store_quantized
+from thothy_ai.kernels.triton.tiles import row_tile
+
+
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The normalized sum of x and residual [T, N]. `residual` is overwritten with the sum."""
+    out = x.new_empty(x.shape)
+    _launch(out, None, x, residual, weight, eps)
+    return out
+
+
+def add_rms_norm_fp8(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Quantized:
+    """As `add_rms_norm`, quantized by row."""
+    out = empty_quantized(x, *x.shape)
+    _launch(*out, x, residual, weight, eps)
+    return out
+
+
+def _launch(out: Tensor, scales: Tensor | None, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> None:
+    rows, size = x.shape
+    tile = row_tile(size)
+    _add_rms_norm_kernel[(rows,)](
+        out, scales, x, residual, weight, x.stride(0), residual.stride(0), eps, size, tile.width, num_warps=tile.warps
+    )
+
+
+@triton.jit
+def _add_rms_norm_kernel(
+    out, scales, x, residual, weight, x_row, residual_row, eps, SIZE: tl.constexpr, WIDTH: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, WIDTH)
+    inside = column < SIZE
+    place = residual + row * residual_row + column
+    added = tl.load(x + row * x_row + column, mask=inside, other=0.0).to(tl.float32)
+    total = (tl.load(place, mask=inside, other=0.0).to(tl.float32) + added).to(residual.dtype.element_ty)
+    tl.store(place, total, mask=inside)
+    total = total.to(tl.float32)  # as it was kept: rounded to the model's type
+    factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    normed = total * tl.rsqrt(tl.sum(total * total, 0) / SIZE + eps) * factor
+    if scales is None:
+        tl.store(out + row * SIZE + column, normed.to(out.dtype.element_ty), mask=inside)
+    else:
+        store_quantized(out, scales, row, normed, SIZE, WIDTH)

@@ -1,0 +1,25 @@
+"""The operations between a model's matrix products, in Triton."""
+
+from __future__ import annotations
+
+from thothy_ai.kernels.paged import Attention, AttentionShape
+from thothy_ai.kernels.triton import activation, norm, quantize, rope, rows
+
+
+class TritonOperations:
+    """Triton's kernels, on a GPU."""
+
+    add_rms_norm = staticmethod(norm.add_rms_norm)
+    add_rms_norm_fp8 = staticmethod(norm.add_rms_norm_fp8)
+    silu_mul = staticmethod(activation.silu_mul)
+    silu_mul_fp8 = staticmethod(activation.silu_mul_fp8)
+    quantize_fp8 = staticmethod(quantize.quantize_fp8)
+    rotate_and_cache = staticmethod(rope.rotate_and_cache)
+    step_tokens = staticmethod(rows.step_tokens)
+    scatter = staticmethod(rows.scatter)
+
+    def attention(self, shape: AttentionShape) -> Attention:
+        """Attention that prefills and decodes in kernels of their own."""
+        from thothy_ai.kernels.triton.attention import PagedAttention  # noqa: PLC0415  the largest of all, and alone
+
+        return PagedAttention(shape)

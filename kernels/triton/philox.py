@@ -1,0 +1,71 @@
+"""Philox 4x32-10 and Gumbel noise in Triton, on native 32-bit words: the words of kernels/philox.py, bit for bit."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra import libdevice
+
+from thothy_ai.kernels.triton.interpreter import INTERPRETED
+
+_INTERPRETED = tl.constexpr(INTERPRETED)
+_LINES, _LINE = 128, 8  # of a program's tile
+
+
+def vocabulary_words(seeds: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
+    """The random words of tokens 0 to `vocab_size` - 1; seeds, positions [R] int64; returns [R, vocab_size] int64.
+
+    Draws make their words where they need them; this is for whoever wants to see them.
+    """
+    words = torch.empty(len(seeds), vocab_size, dtype=torch.int64, device=seeds.device)
+    grid = (len(seeds), triton.cdiv(vocab_size, _LINES * _LINE))
+    _words_kernel[grid](words, seeds, positions, vocab_size, LINES=_LINES, LINE=_LINE)
+    return words
+
+
+@triton.jit
+def philox(c0, c1, c2, c3, k0, k1):
+    """Four random words for each counter; all uint32."""
+    for _ in tl.static_range(10):
+        high0, low0 = tl.umulhi(c0, 0xD2511F53), c0 * 0xD2511F53
+        high2, low2 = tl.umulhi(c2, 0xCD9E8D57), c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = high2 ^ c1 ^ k0, low2, high0 ^ c3 ^ k1, low0
+        k0 += 0x9E3779B9
+        k1 += 0xBB67AE85
+    return c0, c1, c2, c3
+
+
+@triton.jit
+def line_words(first, seed_low, seed_high, position, LINE: tl.constexpr):
+    """Words [N, LINE] of tokens first[n] + 0 to LINE - 1; first [N] are multiples of 4, the key and position uint32."""
+    quad = (first[:, None] // 4 + tl.arange(0, LINE // 4)[None, :]).to(tl.uint32)
+    zero = tl.zeros_like(quad)
+    w0, w1, w2, w3 = philox(quad, zero + position, zero, zero, seed_low, seed_high)
+    words = tl.join(tl.join(w0, w2), tl.join(w1, w3))  # [N, LINE / 4, 2, 2], tokens in order
+    return tl.reshape(words, [first.shape[0], LINE])
+
+
+@triton.jit
+def gumbel(words):
+    """Standard Gumbel noise, float32: -log of -log1p(-u), where u is uniform.
+
+    log1p(-u) is log(1 - u) and what 1 - u rounded off, over 1 - u; that part is 0 from 1/2 on, and 1 / (1 - u) is near
+    enough to 1 + u below. The outer logarithm may be the hardware's: an ulp or two of the noise is what it costs.
+    """
+    u = tl.minimum(words.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10, 0.99999994)
+    rest = 1.0 - u
+    exponential = (rest - 1.0 + u) * (1.0 + u) - tl.log(rest)
+    return -tl.log(exponential) if _INTERPRETED else -libdevice.fast_logf(exponential)
+
+
+@triton.jit
+def _words_kernel(words, seeds, positions, vocab_size, LINES: tl.constexpr, LINE: tl.constexpr):
+    row = tl.program_id(0)
+    seed = tl.load(seeds + row)
+    position = tl.load(positions + row).to(tl.uint32)
+    first = (tl.program_id(1) * LINES + tl.arange(0, LINES)) * LINE
+    made = line_words(first, seed.to(tl.uint32), (seed >> 32).to(tl.uint32), position, LINE)
+    token = first[:, None] + tl.arange(0, LINE)[None, :]
+    tl.store(words + row.to(tl.int64) * vocab_size + token, made.to(tl.int64), mask=token < vocab_size)

@@ -1,0 +1,76 @@
+"""Quantization to fp8 in Triton, as a kernel and as the parts that other kernels quantize their results with."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.kernels.reference.quantize import FP8, FP8_MAX, TINY, Quantized
+from thothy_ai.kernels.triton.interpreter import INTERPRETED
+from thothy_ai.kernels.triton.tiles import row_tile
+
+_INTERPRETED = tl.constexpr(INTERPRETED)
+_FP8_MAX = tl.constexpr(FP8_MAX)
+_TINY = tl.constexpr(TINY)
+
+
+def empty_quantized(like: Tensor, rows: int, size: int) -> Quantized:
+    """Room for `rows` of `size` numbers each, on the device of `like`."""
+    return Quantized(like.new_empty(rows, size, dtype=FP8), like.new_empty(rows, 1, dtype=torch.float32))
+
+
+def quantize_fp8(x: Tensor) -> Quantized:
+    """x [T, N], rows anywhere, by row."""
+    rows, size = x.shape
+    out = empty_quantized(x, rows, size)
+    tile = row_tile(size)
+    _quantize_kernel[(rows,)](*out, x, x.stride(0), size, tile.width, num_warps=tile.warps)
+    return out
+
+
+@triton.jit
+def _quantize_kernel(out, scales, x, x_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, WIDTH)
+    wide = tl.load(x + row * x_row + column, mask=column < SIZE, other=0.0).to(tl.float32)
+    store_quantized(out, scales, row, wide, SIZE, WIDTH)
+
+
+@triton.jit
+def store_quantized(out, scales, row, wide, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    """Row `row` of out [T, SIZE] and scales [T] from float32 [WIDTH], which is zero past SIZE."""
+    column = tl.arange(0, WIDTH)
+    scale = fp8_scale(tl.max(tl.abs(wide), 0))
+    tl.store(out + row * SIZE + column, to_fp8(wide * reciprocal(scale)), mask=column < SIZE)
+    tl.store(scales + row, scale)
+
+
+@triton.jit
+def fp8_scale(largest):
+    """The scale of numbers up to `largest`."""
+    return tl.where(largest > _TINY, tl.div_rn(largest, _FP8_MAX), 1.0)
+
+
+@triton.jit
+def reciprocal(scale):
+    """1 / scale, rounded properly: Triton's own division is off by an ulp or two."""
+    return tl.div_rn(1.0, scale)
+
+
+@triton.jit
+def to_fp8(x):
+    """float32 to the nearest fp8, ties to even."""
+    if _INTERPRETED:
+        x = _rounded(x)
+    return x.to(tl.float8e4nv)
+
+
+@triton.jit
+def _rounded(x):
+    """x on the grid of e4m3; Triton's interpreter loses the carry where rounding reaches the next power of two."""
+    bits = x.to(tl.uint32, bitcast=True)
+    normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) & 0xFFF00000).to(tl.float32, bitcast=True)
+    subnormal = (x + 24576.0) - 24576.0  # floats near 1.5 * 2^14 are 2^-9 apart, as subnormal e4m3 are
+    return tl.where(tl.abs(x) < 0.015625, subnormal, normal)

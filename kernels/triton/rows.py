@@ -1,0 +1,73 @@
+"""Device-resident rows in Triton: a step's tokens, and differences written into rows. One launch each."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.kernels.reference.rows import StepFacts, StepTokens
+
+_SHORT, _LONG = 32, 1024  # tokens of a program: two sizes, whatever the step
+
+
+def step_tokens(token_ids: Tensor, block_tables: Tensor, facts: StepFacts, total: int, block_size: int) -> StepTokens:
+    """The step's tokens, read from rows: token_ids [rows, L] int32, block_tables [rows, B] int32; `total` is T.
+
+    Every sequence has at least one token.
+    """
+    members = len(facts.rows)
+    longest = total - members + 1
+    width = _SHORT if longest <= _SHORT else _LONG
+    out = StepTokens(*torch.empty(3, total, dtype=torch.int64, device=token_ids.device))
+    _step_tokens_kernel[(members, triton.cdiv(longest, width))](
+        *out, token_ids, block_tables, *facts, token_ids.stride(0), block_tables.stride(0), block_size, width,
+        num_warps=width // 256 or 1,
+    )  # fmt: skip
+    return out
+
+
+def scatter(target: Tensor, index: Tensor, values: Tensor) -> None:
+    """target.flatten()[index] = values; index [N] int32 has no value twice, values [N] of the target's type."""
+    _scatter_kernel[(triton.cdiv(len(index), _LONG),)](target.view(-1), index, values, len(index), _LONG)
+
+
+@triton.jit(
+    do_not_specialize=["token_row", "table_row"],
+    do_not_specialize_on_alignment=["ids", "positions", "slots", "rows", "starts", "counts", "query_starts"],
+)
+def _step_tokens_kernel(
+    ids,
+    positions,
+    slots,
+    token_ids,
+    block_tables,
+    rows,
+    starts,
+    counts,
+    query_starts,
+    token_row,
+    table_row,
+    PAGE: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    member = tl.program_id(0)
+    offset = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = offset < tl.load(counts + member)
+    row = tl.load(rows + member).to(tl.int64)
+    position = tl.load(starts + member) + offset
+    at = tl.load(query_starts + member) + offset
+    block = tl.load(block_tables + row * table_row + position // PAGE, mask=inside, other=0).to(tl.int64)
+    token = tl.load(token_ids + row * token_row + position, mask=inside, other=0)
+    tl.store(ids + at, token.to(tl.int64), mask=inside)
+    tl.store(positions + at, position.to(tl.int64), mask=inside)
+    tl.store(slots + at, block * PAGE + position % PAGE, mask=inside)
+
+
+@triton.jit(do_not_specialize=["count"], do_not_specialize_on_alignment=["index", "values"])
+def _scatter_kernel(target, index, values, count, WIDTH: tl.constexpr):
+    element = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    inside = element < count
+    at = tl.load(index + element, mask=inside, other=0).to(tl.int64)
+    tl.store(target + at, tl.load(values + element, mask=inside, other=0), mask=inside)

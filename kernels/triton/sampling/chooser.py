@@ -1,0 +1,133 @@
+"""Choosing tokens from logits in Triton: one launch for greedy and unfiltered rows, one for filtered ones.
+
+Logits are read as they are and computed with in float32; penalties need no copy of them, but a bit for each token that
+a row has. The draws are those of kernels/sampling.py, up to the rounding of float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.kernels.reference.sampling import COLUMNS, Column, Step, Work
+from thothy_ai.kernels.triton.sampling.choose import choose_kernel
+from thothy_ai.kernels.triton.sampling.filter import filtered_kernel
+
+_COLUMNS, _PENALTY = tl.constexpr(COLUMNS), tl.constexpr(int(Column.PENALTY))
+_PROGRAMS = 2640  # enough for 132 SMs, which hold four or five at once, to finish together
+_PARTS = 32  # most programs of a row
+_MARKED = 1024  # token ids that a program marks
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`lines` of `line` adjacent tokens that a program reads at a time, and its warps."""
+
+    lines: int
+    line: int
+    warps: int
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens that is."""
+        return self.lines * self.line
+
+
+CHOOSING = Tile(lines=512, line=8, warps=8)
+FILTERING = Tile(lines=1024, line=8, warps=32)
+
+
+class TokenChooser:
+    """`choose` for steps of at most `max_rows` members on one GPU, and the scratch memory it needs."""
+
+    def __init__(
+        self, max_rows: int, device: torch.device, choosing: Tile = CHOOSING, filtering: Tile = FILTERING
+    ) -> None:
+        self._choosing, self._filtering = choosing, filtering
+        self._values = torch.empty(max_rows, _PARTS, dtype=torch.float32, device=device)
+        self._tokens = torch.empty(max_rows, _PARTS, dtype=torch.int32, device=device)
+        self._arrived = torch.zeros(max_rows, dtype=torch.int32, device=device)
+
+    def __call__(self, step: Step, work: Work) -> Tensor:
+        """One token for each member [R] int64: of the same scores the first. It depends on the member alone.
+
+        NO_TOKEN where a score that is allowed is NaN or infinite, or none is allowed.
+        """
+        chosen = torch.empty_like(step.rows)
+        seen = seen_tokens(step) if work.penalized else None
+        if work.others:
+            self._choose(chosen, step, seen, noise=work.unfiltered)
+        if work.filtered:
+            self._choose_filtered(chosen, step, seen)
+        return chosen
+
+    def _choose(self, chosen: Tensor, step: Step, seen: Tensor | None, *, noise: bool) -> None:
+        members, vocab_size = step.logits.shape
+        tile = self._choosing
+        tiles = triton.cdiv(vocab_size, tile.tokens)
+        tiles_each = triton.cdiv(tiles, min(_PARTS, triton.cdiv(_PROGRAMS, members)))
+        choose_kernel[(members, triton.cdiv(tiles, tiles_each))](
+            chosen,
+            self._values,
+            self._tokens,
+            self._arrived,
+            *_row_arguments(step, seen),
+            tiles_each,
+            NOISE=noise,
+            PARTS=_PARTS,
+            LINES=tile.lines,
+            LINE=tile.line,
+            num_warps=tile.warps,
+        )
+
+    def _choose_filtered(self, chosen: Tensor, step: Step, seen: Tensor | None) -> None:
+        tile = self._filtering
+        arguments = _row_arguments(step, seen)
+        filtered_kernel[(len(chosen),)](chosen, *arguments, LINES=tile.lines, LINE=tile.line, num_warps=tile.warps)
+
+
+def seen_tokens(step: Step) -> Tensor:
+    """A bit for each token that a penalized row has, lowest first: [R, ceil(V / 32)] int32, zeros for other rows."""
+    members, vocab_size = step.logits.shape
+    seen = torch.zeros(members, words_of(vocab_size), dtype=torch.int32, device=step.logits.device)
+    longest = step.token_ids.shape[1]
+    _mark_kernel[(members, triton.cdiv(longest, _MARKED))](
+        seen, step.token_ids, step.rows, step.positions, step.table, seen.shape[1], longest, TOKENS=_MARKED
+    )
+    return seen
+
+
+def words_of(vocab_size: int) -> int:
+    """32-bit words of a bit for each token."""
+    return -(-vocab_size // 32)
+
+
+def _row_arguments(step: Step, seen: Tensor | None) -> tuple[Tensor | int | None, ...]:
+    vocab_size = step.logits.shape[1]
+    return (
+        step.logits,
+        step.bitmask,
+        seen,
+        step.rows,
+        step.positions,
+        step.table,
+        step.logits.stride(0),
+        vocab_size,
+        words_of(vocab_size),
+    )
+
+
+@triton.jit(do_not_specialize_on_alignment=["rows", "positions"])
+def _mark_kernel(seen, token_ids, rows, positions, table, words, longest, TOKENS: tl.constexpr):
+    member = tl.program_id(0).to(tl.int64)
+    row = tl.load(rows + member)
+    known = tl.load(positions + member)
+    begin = tl.program_id(1) * TOKENS
+    if (begin < known) & (tl.load(table + row * _COLUMNS + _PENALTY) != 1.0):
+        index = begin + tl.arange(0, TOKENS)
+        token = tl.load(token_ids + row * longest + index, mask=index < known, other=0)
+        tl.atomic_or(seen + member * words + token // 32, 1 << (token & 31), mask=index < known, sem="relaxed")

@@ -1,0 +1,131 @@
+"""`thothy doctor` on real servers: what is wrong is named, with what mends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import text
+from typer.testing import CliRunner
+
+from thothy_ai.admin.doctor import CHECKS, Finding, Level, examine
+from thothy_ai.cli import app
+from thothy_ai.db.connect import make_engine
+from thothy_ai.errors import ConfigError
+from thothy_ai.queue.control import set_paused
+from thothy_ai.settings import Settings
+
+Look = Callable[..., list[Finding]]
+
+
+@pytest.fixture
+def look(settings: Settings) -> Look:
+    def look(*only: str, **changed: object) -> list[Finding]:
+        return examine(lambda: settings.model_copy(update=changed), only)
+
+    return look
+
+
+def only_wrong(findings: list[Finding]) -> Finding:
+    (wrong,) = [finding for finding in findings if finding.level is Level.WRONG]
+    assert wrong.mend
+    return wrong
+
+
+def test_what_is_there_is_fine(look: Look) -> None:
+    findings = look("settings", "postgres", "schema", "redis", "celery", "queue")
+    assert {finding.level for finding in findings} == {Level.OK}, findings
+    assert {finding.check for finding in findings} == {"settings", "postgres", "schema", "redis", "celery", "queue"}
+
+
+@pytest.mark.parametrize("name", ["dispatcher", "reaper", "worker"])
+def test_processes_that_are_not_there(look: Look, name: str) -> None:
+    assert only_wrong(look(name)).mend == f"start it: `thothy {name}`"
+
+
+def test_a_leader_is_told_from_one_that_stands_by(look: Look, settings: Settings) -> None:
+    """Whoever leads holds an advisory lock on the connection that it works on."""
+    engine = make_engine(settings, application="reaper", pool_size=1)
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+        assert "none leads" in only_wrong(look("reaper")).says
+        connection.execute(text("SELECT pg_advisory_lock(hashtext('reaper'))"))
+        assert [finding.level for finding in look("reaper")] == [Level.OK]
+        assert only_wrong(look("dispatcher")).says == "no dispatcher is connected to Postgres"
+    engine.dispose()
+    assert only_wrong(look("reaper")).says == "no reaper is connected to Postgres"
+
+
+@pytest.mark.parametrize("check", ["postgres", "schema", "dispatcher", "queue"])
+def test_an_unreachable_postgres(look: Look, check: str) -> None:
+    wrong = only_wrong(look(check, database_url=SecretStr("postgresql+psycopg://u:sesame@127.0.0.1:9/db")))
+    assert wrong.says.startswith("Postgres cannot be reached at 127.0.0.1:9")
+    assert "sesame" not in wrong.says
+
+
+def test_a_database_without_a_schema(look: Look, empty_database: str) -> None:
+    assert "thothy migrate" in str(only_wrong(look("schema", database_url=SecretStr(empty_database))).mend)
+
+
+def test_redis_unreachable_or_refusing(look: Look, settings: Settings) -> None:
+    away = only_wrong(look("redis", redis_url=SecretStr("redis://:sesame@127.0.0.1:9/0")))
+    assert away.says.startswith("Redis cannot be reached at 127.0.0.1:9")
+    right = settings.require_redis_url()
+    refused = only_wrong(look("redis", redis_url=SecretStr(f"redis://:sesame@{right.rpartition('@')[2]}")))
+    assert "refuses the password" in refused.says
+    assert "sesame" not in away.says + refused.says
+
+
+def test_an_engine_that_is_away(look: Look, tmp_path: Path) -> None:
+    wrong = only_wrong(look("engine", engine_url=f"unix://{tmp_path}/engine.sock"))
+    assert f"{tmp_path}/engine.sock" in wrong.says
+    assert "thothy engine" in str(wrong.mend)
+    assert "THOTHY_ENGINE_URL is not set" in only_wrong(look("engine")).says
+
+
+def test_models(look: Look, tmp_path: Path) -> None:
+    (tmp_path / "text.gguf").write_text("not a model")
+    (tmp_path / "real.gguf").write_bytes(b"GGUF\x03")
+    (tmp_path / "config.json").write_text("{}")
+    assert "No such file" in only_wrong(look("model", model=tmp_path / "missing")).says
+    assert "no GGUF" in only_wrong(look("model", model=tmp_path / "text.gguf")).says
+    assert "no *.safetensors" in only_wrong(look("model", model=tmp_path)).says
+    assert look("model", model=tmp_path / "real.gguf")[0].level is Level.OK
+    assert look("model")[0].level is Level.WARNING
+
+
+def test_times_that_don_t_go_together(look: Look) -> None:
+    assert "THOTHY_DRAIN_DEADLINE_SECONDS" in str(only_wrong(look("celery", drain_deadline_seconds=300.0)).mend)
+
+
+def test_a_paused_queue_is_worth_a_warning(look: Look, settings: Settings) -> None:
+    engine = make_engine(settings)
+    set_paused(engine, paused=True, note="maintenance")
+    engine.dispose()
+    (warning,) = [finding for finding in look("queue") if finding.level is Level.WARNING]
+    assert "maintenance" in warning.says
+
+
+def test_settings_that_can_t_be_read() -> None:
+    def load() -> Settings:
+        raise ConfigError("THOTHY_REDIS_URL: must look like redis://:password@host:port/0")
+
+    (wrong,) = examine(load)
+    assert (wrong.check, wrong.level) == ("settings", Level.WRONG)
+
+
+def test_the_command(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THOTHY_HOME", str(settings.home))
+    monkeypatch.setenv("THOTHY_DATABASE_URL", settings.require_database_url())
+    monkeypatch.setenv("THOTHY_REDIS_URL", settings.require_redis_url())
+    fine = CliRunner().invoke(app, ["doctor", "--only", "postgres", "--only", "redis"])
+    assert fine.exit_code == 0, fine.output
+    assert settings.require_redis_url().split("@")[0].split(":")[-1] not in fine.output
+    whole = CliRunner().invoke(app, ["doctor", "--json"])
+    assert whole.exit_code == 1
+    findings = json.loads(whole.stdout)
+    assert list(dict.fromkeys(finding["check"] for finding in findings)) == list(CHECKS)
+    assert "mend: start it: `thothy worker`" in CliRunner().invoke(app, ["doctor", "--only", "worker"]).output

@@ -1,0 +1,42 @@
+"""Bringing the queue to rest: "drained" is only said when nothing can come after it."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.support.queue_bench import Queue, eventually
+from thothy_ai.admin.pause import pause_and_wait
+from thothy_ai.db.statements import statement
+from thothy_ai.queue.control import set_paused
+
+WAITS = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+ROOM = {"min_depth": 64, "depth": 0}
+
+
+def test_a_dispatch_that_has_begun_is_waited_for(queue: Queue) -> None:
+    """It saw a queue that was not paused, and has not committed yet."""
+    queue.enqueue("one", "two")
+    said: list[int] = []
+    drain = threading.Thread(target=lambda: said.extend(pause_and_wait(queue.engine)))
+    with queue.engine.begin() as dispatcher:
+        assert len(dispatcher.execute(statement("dispatch"), ROOM).all()) == 2
+        drain.start()
+        eventually(lambda: queue.rows(WAITS))
+    drain.join(20)
+    assert said[-1] == 0
+    assert (queue.count("dispatched"), queue.count("queued")) == (0, 2)
+
+
+def test_a_dispatch_that_comes_too_late_finds_the_queue_paused(queue: Queue) -> None:
+    """Its snapshot is older than the pause: only the lock tells it."""
+    queue.enqueue("one")
+    dispatched: list[object] = []
+    dispatcher = threading.Thread(target=lambda: dispatched.extend(queue.dispatch()))
+    with queue.engine.begin() as operator:
+        operator.execute(statement("operate_pause"), {"paused": True, "note": None})
+        dispatcher.start()
+        eventually(lambda: queue.rows(WAITS))
+    dispatcher.join(20)
+    assert dispatched == []
+    set_paused(queue.engine, paused=False)
+    assert len(queue.dispatch()) == 1

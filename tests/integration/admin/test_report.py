@@ -1,0 +1,220 @@
+"""The drain report's figures against rows whose sums were done by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from rich.console import Console
+from sqlalchemy import Engine, insert
+
+from thothy_ai.admin.report import AttemptKey, DrainReport, drain_report
+from thothy_ai.cli.report_view import render
+from thothy_ai.db.base import Base
+from thothy_ai.db.connect import make_engine
+from thothy_ai.db.models import Artifact, Attempt, EngineSession, Job
+from thothy_ai.settings import Settings
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+ONE = timedelta(minutes=1)
+GPU, CPU = "cuda:0 NVIDIA H200", "cpu"
+
+
+@pytest.fixture
+def engine(settings: Settings) -> Iterator[Engine]:
+    engine = make_engine(settings)
+    yield engine
+    engine.dispose()
+
+
+def at(minutes: float) -> datetime:
+    """A moment, in minutes after noon."""
+    return NOON + minutes * ONE
+
+
+def add(engine: Engine, table: type[Base], **values: object) -> None:
+    with engine.begin() as connection:
+        connection.execute(insert(table), values)
+
+
+def session(
+    engine: Engine,
+    *,
+    start: datetime,
+    end: datetime | None,
+    gpus: int = 1,
+    device: str = GPU,
+    beat: datetime | None = None,
+) -> UUID:
+    made = uuid4()
+    sizes = {"model": "smollm2", "dtype": "bfloat16", "num_blocks": 100, "block_size": 16}
+    times = {"started_at": start, "heartbeat_at": beat or end or start, "ended_at": end}
+    add(engine, EngineSession, id=made, device=device, gpus=gpus, **sizes, **times)
+    return made
+
+
+def job(
+    engine: Engine,
+    kind: str,
+    state: str,
+    *,
+    enqueued: datetime,
+    finished: datetime | None = None,
+    reason: str | None = None,
+) -> UUID:
+    made = uuid4()
+    fixed = {"tenant": "t", "source_key": "s", "request_digest": "d", "max_attempts": 3}
+    times = {"enqueued_at": enqueued, "finished_at": finished}
+    add(engine, Job, id=made, kind=kind, state=state, reason=reason, **fixed, **times)
+    return made
+
+
+def attempt(engine: Engine, job_id: UUID, number: int, kind: str, outcome: str, at: datetime, **values: object) -> None:
+    fixed = {"tenant": "t", "kind": kind, "worker": "w", "started_at": at - ONE, "finished_at": at, "outcome": outcome}
+    add(engine, Attempt, job_id=job_id, attempt=number, **fixed, **values)
+
+
+def used(box: UUID, prompt: int, cached: int, output: int, seconds: float) -> dict[str, object]:
+    tokens = {"prompt_tokens": prompt, "cached_tokens": cached, "output_tokens": output}
+    return {"engine_session_id": box, "compute_seconds": seconds, **tokens}
+
+
+def artifact(engine: Engine, job_id: UUID, number: int, kind: str, at: datetime, reason: str | None = None) -> None:
+    said = {"verdict": "rejected" if reason else "accepted", "reason": reason, "body": {"text": "x"}, "text": "x"}
+    add(engine, Artifact, job_id=job_id, attempt=number, kind=kind, locale="en", tenant="t", created_at=at, **said)
+
+
+@pytest.fixture
+def afternoon(engine: Engine) -> DrainReport:
+    """Two GPUs from 11:00 to 13:00; the window is 12:00 to 14:00. Of hooks, 2 of 3 succeed; of translations, none."""
+    box = session(engine, start=at(-60), end=at(60), gpus=2)
+    first = job(engine, "hook", "succeeded", enqueued=at(-5), finished=at(10))
+    attempt(engine, first, 1, "hook", "rejected", at(9), reason="repetition", **used(box, 100, 64, 20, 30))
+    artifact(engine, first, 1, "hook", at(9), reason="repetition")
+    attempt(engine, first, 2, "hook", "succeeded", at(10), **used(box, 100, 96, 30, 60))
+    artifact(engine, first, 2, "hook", at(10))
+    second = job(engine, "hook", "succeeded", enqueued=at(1), finished=at(20))
+    attempt(engine, second, 1, "hook", "succeeded", at(20), **used(box, 50, 0, 40, 90))
+    artifact(engine, second, 1, "hook", at(20))
+    job(engine, "hook", "expired", enqueued=at(1), finished=at(40))
+    third = job(engine, "translation", "dead", enqueued=at(2), finished=at(30), reason="wrong_language")
+    attempt(engine, third, 1, "translation", "rejected", at(30), reason="wrong_language", **used(box, 150, 0, 60, 180))
+    artifact(engine, third, 1, "translation", at(30), reason="wrong_language")
+    job(engine, "translation", "cancelled", enqueued=at(2), finished=at(3))
+    job(engine, "translation", "queued", enqueued=at(2))
+    before = job(engine, "hook", "succeeded", enqueued=at(-50), finished=at(-1))
+    attempt(engine, before, 1, "hook", "succeeded", at(-1), **used(box, 999, 0, 999, 999))
+    artifact(engine, before, 1, "hook", at(-1))
+    return drain_report(engine, NOON, at(120))
+
+
+def test_headline(afternoon: DrainReport) -> None:
+    total = afternoon.total
+    assert afternoon.unit == "GPU-hour"
+    assert total.resident_seconds == pytest.approx(2 * 3600)  # one hour of the window, on two GPUs
+    assert total.busy_seconds == pytest.approx(2 * (30 + 60 + 90 + 180))
+    assert total.jobs_per_compute_hour == pytest.approx(2 / 2)
+    assert total.jobs_per_busy_hour == pytest.approx(2 / 0.2)
+    assert total.drain_seconds == 40 * 60  # from the window's start: the first job is older than it
+
+
+def test_rates(afternoon: DrainReport) -> None:
+    total, hook, translation = afternoon.total, afternoon.kinds["hook"], afternoon.kinds["translation"]
+    assert dict(total.jobs) == {"succeeded": 2, "expired": 1, "dead": 1, "cancelled": 1, "queued": 1}
+    assert (total.open, total.finished) == (1, 5)
+    assert total.failure_rate == pytest.approx(2 / 5)
+    assert hook.failure_rate == pytest.approx(1 / 3)
+    assert (total.artifact_yield, hook.artifact_yield, translation.artifact_yield) == (pytest.approx(2 / 3), 1.0, 0.0)
+    assert total.prefix_hit_rate == pytest.approx(160 / 400)
+    assert (total.prompt_tokens, total.output_tokens) == (400, 150)
+    assert dict(total.rejections) == {"repetition": 1, "wrong_language": 1}
+    assert total.attempts == {
+        AttemptKey("succeeded", None): 2,
+        AttemptKey("rejected", "repetition"): 1,
+        AttemptKey("rejected", "wrong_language"): 1,
+    }
+
+
+def test_residency_is_shared_between_kinds_by_what_they_used(afternoon: DrainReport) -> None:
+    hook, translation = afternoon.kinds["hook"], afternoon.kinds["translation"]
+    assert hook.resident_seconds == pytest.approx(7200 / 2)
+    assert hook.jobs_per_compute_hour == pytest.approx(2.0)
+    assert translation.jobs_per_compute_hour == 0.0
+
+
+def test_what_was_lost_or_given_back_is_wasted(engine: Engine) -> None:
+    box = session(engine, start=NOON, end=at(60), gpus=2)
+    done = job(engine, "hook", "succeeded", enqueued=at(1), finished=at(9))
+    ends = (
+        ("lost", "lease_lost", 7.0),
+        ("released", "shutdown", 3.0),
+        ("failed", "kind_error", 5.0),
+        ("rejected", "x", 2.0),
+    )
+    for number, (outcome, reason, seconds) in enumerate(ends, 1):
+        attempt(engine, done, number, "hook", outcome, at(number), reason=reason, **used(box, 0, 0, 0, seconds))
+    attempt(engine, done, 5, "hook", "succeeded", at(9), **used(box, 0, 0, 0, 20))
+    report = drain_report(engine, NOON, at(60))
+    assert report.total.busy_seconds == pytest.approx(2 * 37)
+    assert report.total.wasted_seconds == pytest.approx(2 * 10)
+    assert report.to_json()["kinds"]["hook"]["wasted_seconds"] == pytest.approx(20)
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(render(report))
+    assert re.search(r"of those wasted +20\.0", console.export_text())
+
+
+def test_json_is_plain_and_renders(afternoon: DrainReport) -> None:
+    document = json.loads(json.dumps(afternoon.to_json()))
+    assert document["since"] == "2026-11-20T12:00:00+00:00"
+    assert document["total"]["jobs_per_gpu_hour"] == 1.0
+    assert document["kinds"]["hook"]["jobs"]["succeeded"] == 2
+    assert {"outcome": "rejected", "reason": "repetition", "count": 1} in document["total"]["attempts"]
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(render(afternoon))
+    shown = console.export_text()
+    for words in ("1.0 jobs per GPU-hour", "drained in 40 m 00 s", "artifact yield 66.7%", "wrong_language"):
+        assert words in shown
+
+
+def test_on_a_cpu_an_hour_is_not_called_a_gpu_hour(engine: Engine) -> None:
+    box = session(engine, start=NOON, end=NOON + 30 * ONE, device=CPU, gpus=0)
+    done = job(engine, "hook", "succeeded", enqueued=NOON, finished=at(1))
+    attempt(engine, done, 1, "hook", "succeeded", at(1), **used(box, 10, 0, 10, 90))
+    report = drain_report(engine, NOON, NOON + 60 * ONE)
+    assert report.unit == "compute-hour"
+    assert report.to_json()["total"]["jobs_per_gpu_hour"] is None
+    assert report.to_json()["total"]["jobs_per_compute_hour"] == pytest.approx(2.0)
+    assert report.total.busy_seconds == pytest.approx(90)
+
+
+def test_a_living_engine_is_resident_until_now_and_a_silent_one_until_its_last_beat(engine: Engine) -> None:
+    now = datetime.now(UTC)
+    living = session(engine, start=now - 10 * ONE, end=None, beat=now - timedelta(seconds=5))
+    silent = session(engine, start=now - 10 * ONE, end=None, beat=now - 4 * ONE)
+    seconds = {made.id: made.resident_seconds for made in drain_report(engine, now - 60 * ONE).sessions}
+    assert seconds[str(living)] == pytest.approx(600, abs=5)
+    assert seconds[str(silent)] == pytest.approx(360, abs=0.1)
+
+
+def test_an_empty_database_has_no_rates(engine: Engine) -> None:
+    report = drain_report(engine, NOON, NOON + ONE)
+    figures = report.to_json()["total"]
+    assert {figures[key] for key in ("jobs_per_compute_hour", "failure_rate", "artifact_yield", "drain_seconds")} == {
+        None
+    }
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(render(report))
+    assert "no engine was resident" in console.export_text()
+
+
+def test_every_json_key_is_documented(afternoon: DrainReport) -> None:
+    described = (Path(__file__).parents[3] / "docs/report.md").read_text()
+    document = afternoon.to_json()
+    keys = {*document, *document["total"], *document["engines"][0], *document["total"]["jobs"]}
+    assert {key for key in keys if not re.search(rf"\b{key}\b", described)} == set()

@@ -1,0 +1,38 @@
+"""Fixtures of the queue's tests; what they are made of is in `tests/support/queue_bench.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.crowd import Crowd
+from tests.support.queue_bench import QUICK, Queue
+from thothy_ai.db.connect import make_engine
+from thothy_ai.jobs import registry
+from thothy_ai.producer import Producer
+from thothy_ai.settings import Settings
+
+
+@pytest.fixture
+def quick(settings: Settings) -> Settings:
+    registry.load_extra(("tests.support.echo_kind",))
+    return settings.model_copy(update=QUICK)
+
+
+@pytest.fixture
+def queue(quick: Settings) -> Iterator[Queue]:
+    engine = make_engine(quick)
+    with Producer(quick) as producer:
+        yield Queue(quick, engine, producer)
+    engine.dispose()
+
+
+@pytest.fixture
+def crowd(queue: Queue, tmp_path: Path) -> Iterator[Crowd]:
+    log = tmp_path / "workers.log"
+    with ExitStack() as stack:
+        yield Crowd(queue, log, stack)
+    print(log.read_text() if log.exists() else "no worker")  # noqa: T201 - shown when the test failed

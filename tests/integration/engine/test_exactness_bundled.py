@@ -1,0 +1,39 @@
+"""The exactness matrix's corners on the bundled model, over real text."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.support.oracle import Oracle, Tokens, generate, options, prompts_from
+from thothy_ai.demo.sources import load_sources
+from thothy_ai.engine.bundled import bundled_model_path
+from thothy_ai.engine.weights.convert import converted_folder
+from thothy_ai.engine.weights.loader import default_cache_dir, load_model
+
+CPU = torch.device("cpu")
+NEW_TOKENS = 24
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Oracle:
+    folder = converted_folder(bundled_model_path(), torch.float32, default_cache_dir())
+    loaded = load_model(folder, device=CPU, dtype=torch.float32)
+    assert loaded.tokenizer is not None
+    text = iter(loaded.tokenizer.encode(" ".join(source.text for source in load_sources())))
+
+    def draw(count: int) -> Tokens:
+        return tuple(next(text) for _ in range(count))
+
+    prompts = prompts_from(draw)
+    return Oracle(loaded, prompts, generate(folder, prompts, NEW_TOKENS, CPU))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("strained", [False, True], ids=["roomy", "preempted and chunked"])
+def test_greedy_tokens_equal_transformers(oracle: Oracle, *, strained: bool, overlap: bool) -> None:
+    stats = oracle.check(
+        options(preempted=strained, chunked=strained, overlap=overlap, prefix_cache=True),
+    )
+    assert (stats.preemptions > 0) == strained
+    assert stats.cached_tokens > 0

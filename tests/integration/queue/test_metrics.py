@@ -1,0 +1,108 @@
+"""The queue's metrics, read from a real Postgres when Prometheus asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from sqlalchemy import Engine, event, insert
+
+from thothy_ai.db.connect import make_engine
+from thothy_ai.db.models import Job
+from thothy_ai.queue.collector import QueueCollector
+from thothy_ai.queue.control import set_paused
+from thothy_ai.settings import Settings
+
+
+@pytest.fixture
+def engine(settings: Settings) -> Iterator[Engine]:
+    engine = make_engine(settings)
+    yield engine
+    engine.dispose()
+
+
+def add(engine: Engine, state: str, **values: object) -> None:
+    fixed = {"tenant": "t", "kind": "hook", "source_key": "s", "request_digest": "d", "max_attempts": 3}
+    with engine.begin() as connection:
+        connection.execute(insert(Job), {"id": uuid4(), "state": state, **fixed, **values})
+
+
+def registry_of(engine: Engine, cache_seconds: float = 0.0) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(QueueCollector(engine, cache_seconds))
+    return registry
+
+
+def test_what_the_tables_say(engine: Engine) -> None:
+    now = datetime.now(UTC)
+    hour = timedelta(hours=1)
+    add(engine, "queued", deadline=now + hour / 2)
+    add(engine, "queued", deadline=now + 5 * hour)
+    add(engine, "queued", deadline=now + 20 * hour, not_before=now + hour)
+    add(engine, "running", worker="w", started_at=now, lease_until=now + hour, deadline=now + hour / 4)
+    add(engine, "running", worker="w", started_at=now, lease_until=now - hour)
+    add(engine, "dead", reason="repetition", finished_at=now)
+    add(engine, "dead", reason="repetition", finished_at=now - 30 * hour)
+    add(engine, "succeeded", finished_at=now)
+    registry = registry_of(engine)
+    for name, labels, value in [
+        ("thothy_database_up", {}, 1),
+        ("thothy_queue_paused", {}, 0),
+        ("thothy_queue_depth", {"state": "queued"}, 3),
+        ("thothy_queue_depth", {"state": "dispatched"}, 0),
+        ("thothy_queue_depth", {"state": "running"}, 2),
+        ("thothy_queue_delayed_jobs", {}, 1),
+        ("thothy_queue_deadline_jobs", {"within": "1h"}, 2),
+        ("thothy_queue_deadline_jobs", {"within": "6h"}, 3),
+        ("thothy_queue_deadline_jobs", {"within": "24h"}, 4),
+        ("thothy_leases", {"state": "held"}, 1),
+        ("thothy_leases", {"state": "expired"}, 1),
+        ("thothy_dead_jobs", {"kind": "hook", "reason": "repetition"}, 1),
+    ]:
+        assert registry.get_sample_value(name, labels) == value, (name, labels)
+
+
+def test_the_oldest_waiting_job_is_as_old_as_it_may_run(engine: Engine) -> None:
+    assert registry_of(engine).get_sample_value("thothy_queue_oldest_age_seconds") == 0
+    now = datetime.now(UTC)
+    for minutes in (90, 30):
+        then = now - timedelta(minutes=minutes)
+        add(engine, "queued", enqueued_at=now - timedelta(hours=2), not_before=then)
+    age = registry_of(engine).get_sample_value("thothy_queue_oldest_age_seconds")
+    assert age == pytest.approx(90 * 60, abs=60)
+
+
+def test_a_pause_is_seen(engine: Engine) -> None:
+    set_paused(engine, paused=True)
+    assert registry_of(engine).get_sample_value("thothy_queue_paused") == 1
+
+
+def test_many_scrapes_are_one_look(engine: Engine) -> None:
+    asked: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda _c, _k, statement, *_: asked.append(statement))
+    registry = registry_of(engine, cache_seconds=60)
+    first = generate_latest(registry)
+    looks = len(asked)
+    assert looks > 0
+    assert generate_latest(registry) == first
+    assert len(asked) == looks
+
+
+def test_a_scrape_survives_a_postgres_that_is_away(settings: Settings) -> None:
+    away = settings.model_copy(
+        update={"database_url": type(settings.database_url)("postgresql+psycopg://u@127.0.0.1:9/x")}
+    )
+    registry = registry_of(make_engine(away))
+    assert registry.get_sample_value("thothy_database_up") == 0
+    assert registry.get_sample_value("thothy_queue_paused") is None
+
+
+def test_registering_asks_nothing(settings: Settings) -> None:
+    away = settings.model_copy(
+        update={"database_url": type(settings.database_url)("postgresql+psycopg://u@127.0.0.1:9/x")}
+    )
+    collector = QueueCollector(make_engine(away))
+    assert list(collector.describe()) == []

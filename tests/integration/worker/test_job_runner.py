@@ -1,0 +1,316 @@
+"""The foreman against a real Postgres and an engine that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from prometheus_client import REGISTRY
+
+from tests.support.echo_kind import Echo
+from tests.support.fake_engine import FakeClient, FakeGeneration
+from tests.support.queue_bench import Crew, Queue, crew, eventually
+from thothy_ai.engine.api import GenerationRequest
+from thothy_ai.queue.hints import Hint
+from thothy_ai.worker import heartbeat
+
+
+def test_an_accepted_output_is_kept_once_with_what_it_cost(queue: Queue) -> None:
+    commits = REGISTRY.get_sample_value("thothy_worker_commit_seconds_count") or 0
+    with crew(queue) as team:
+        [job_id] = team.work("ok one")
+        team.settle()
+        eventually(lambda: team.done)
+    job = queue.job(job_id)
+    assert (job.state, job.attempt, job.failures, job.worker, job.lease_until) == ("succeeded", 1, 0, None, None)
+    [attempt] = queue.rows("SELECT * FROM attempt")
+    assert (attempt.outcome, attempt.prompt_tokens, attempt.cached_tokens, attempt.output_tokens) == (
+        "succeeded",
+        10,
+        4,
+        5,
+    )
+    assert attempt.compute_seconds == 0.25
+    [artifact] = queue.rows("SELECT * FROM artifact")
+    assert (artifact.verdict, artifact.reason, artifact.body, artifact.locale) == (
+        "accepted",
+        None,
+        {"echo": "ok one"},
+        "en",
+    )
+    [session] = queue.rows("SELECT * FROM engine_session")
+    assert session.id == attempt.engine_session_id
+    assert team.done == [Hint(job_id, 1)]
+    assert queue.events(job_id) == []
+    assert REGISTRY.get_sample_value("thothy_worker_commit_seconds_count") == commits + 1
+
+
+def test_a_rejected_output_is_drawn_again_with_another_seed_until_the_job_is_dead(queue: Queue) -> None:
+    with crew(queue) as team:
+        [job_id] = team.work("retry me")
+        team.settle()
+    job = queue.job(job_id)
+    assert (job.state, job.reason, job.failures, job.attempt) == ("dead", "repetition", 3, 3)
+    assert queue.outcomes(job_id) == ["rejected"] * 3
+    assert queue.verdicts(job_id) == ["rejected"] * 3
+    assert queue.events(job_id) == ["rejected", "rejected", "dead"]
+    assert len({request.sampling.seed for request in team.client.submitted}) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "attempts"),
+    [
+        ("hopeless case", "wrong_language", 1),
+        ("long prompt", "prompt_too_long", 1),
+        ("bad grammar", "invalid_grammar", 1),
+        ("broken engine", "engine_error", 3),
+    ],
+)
+def test_what_kills_a_job(queue: Queue, text: str, reason: str, attempts: int) -> None:
+    with crew(queue) as team:
+        dead, alive = team.work(text, "ok bystander")
+        team.settle()
+    job = queue.job(dead)
+    assert (job.state, job.reason, job.attempt) == ("dead", reason, attempts)
+    assert queue.job(alive).state == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"), [("kind = 'no-such'", "unknown_kind"), ("tenant = tenant", "invalid_job")]
+)
+def test_jobs_that_the_code_no_longer_knows_are_dead(queue: Queue, column: str, reason: str) -> None:
+    [job_id] = queue.enqueue("ok")
+    queue.rows(f"UPDATE job SET {column}")
+    if reason == "invalid_job":
+        queue.rows("""UPDATE job_request SET request = '{"no": 1}'""")
+    with crew(queue) as team:
+        team.settle()
+    assert (queue.job(job_id).state, queue.job(job_id).reason) == ("dead", reason)
+
+
+def test_follow_ups_are_queued_beside_the_artifact(queue: Queue) -> None:
+    parent = queue.producer.enqueue(Echo(text="ok parent", more=2), priority=7).id
+    with crew(queue) as team:
+        team.settle()
+    children = queue.rows("SELECT * FROM job WHERE parent_id = :id", id=parent)
+    assert [(child.state, child.priority, child.tenant) for child in children] == [("succeeded", 7, "default")] * 2
+    assert len({child.source_key for child in children}) == 2
+
+
+def test_a_job_that_kills_engines_runs_alone_and_dies_at_the_third(queue: Queue) -> None:
+    with crew(queue) as team:
+        [job_id] = team.work("lost again")
+        team.settle()
+    job = queue.job(job_id)
+    assert (job.state, job.reason, job.engine_deaths, job.failures) == ("dead", "engine_killer", 3, 0)
+    assert queue.outcomes(job_id) == ["lost"] * 3
+
+
+def test_nothing_is_claimed_while_the_engine_is_away(queue: Queue) -> None:
+    client = FakeClient()
+    client.up = False
+    with crew(queue, client) as team:
+        [first] = team.work("ok later")
+        held_since(queue, first)  # the claim waits for the engine
+        [second] = team.work("ok later still")
+        held_since(queue, second)  # and this one for the claim
+        assert [(queue.job(job_id).state, queue.job(job_id).attempt) for job_id in (first, second)] == [
+            ("dispatched", 0)
+        ] * 2
+        client.up = True
+        eventually(lambda: queue.count("succeeded") == 2)
+    assert queue.rows("SELECT DISTINCT attempt FROM job") == [(1,)]
+
+
+def held_since(queue: Queue, job_id: UUID) -> None:
+    """Its dispatch time moves on: it is not lost."""
+    dispatched_at = queue.job(job_id).dispatched_at
+    eventually(lambda: queue.job(job_id).dispatched_at > dispatched_at)
+
+
+def test_a_draining_engine_costs_no_attempt_and_the_next_one_gets_the_job(queue: Queue) -> None:
+    client = FakeClient()
+    client.draining = True
+    with crew(queue, client) as team:
+        [job_id] = team.work("ok")
+        eventually(lambda: queue.job(job_id).state == "queued")
+        assert queue.outcomes(job_id) == ["released"]
+        client.renew()
+        team.settle()
+    assert (queue.job(job_id).state, queue.job(job_id).failures) == ("succeeded", 0)
+
+
+def test_cancelling_a_running_job_aborts_it(queue: Queue) -> None:
+    with crew(queue) as team:
+        [job_id] = team.work("hang on")
+        eventually(lambda: queue.job(job_id).state == "running")
+        assert queue.producer.cancel(job_id)
+        eventually(lambda: queue.job(job_id).state == "cancelled")
+        eventually(lambda: team.done)
+    assert queue.outcomes(job_id) == ["cancelled"]
+    assert queue.rows("SELECT compute_seconds FROM attempt")[0][0] == 0.25  # what it cost until then
+
+
+def test_cancelling_a_queued_or_dispatched_job_leaves_nothing_to_run(queue: Queue) -> None:
+    queued, dispatched = queue.enqueue("ok 1", not_before=datetime.now(UTC) + timedelta(hours=1)), queue.enqueue("ok 2")
+    hints = queue.dispatch()
+    for job_id in queued + dispatched:
+        assert queue.producer.cancel(job_id)
+    with crew(queue) as team:
+        for hint in hints:
+            team.foreman.hand_over(hint)
+        eventually(lambda: team.done)
+    assert queue.count("cancelled") == 2
+    assert team.client.submitted == []
+
+
+def test_a_deadline_that_passes_while_it_runs_ends_it(queue: Queue) -> None:
+    with crew(queue) as team:
+        [job_id] = team.work("hang on", deadline=datetime.now(UTC) + timedelta(seconds=1))
+        eventually(lambda: queue.job(job_id).state == "expired")
+    assert queue.outcomes(job_id) == ["expired"]
+
+
+def test_a_job_given_to_another_attempt_is_dropped_without_a_trace(queue: Queue) -> None:
+    with crew(queue) as team:
+        [job_id] = team.work("hang on")
+        eventually(lambda: queue.job(job_id).state == "running")
+        queue.rows("UPDATE job SET attempt = attempt + 1, worker = 'other'")
+        eventually(lambda: team.done)
+        assert (queue.job(job_id).state, queue.job(job_id).worker) == ("running", "other")
+        assert queue.outcomes(job_id) == []
+
+
+def test_a_result_that_comes_too_late_is_fenced(queue: Queue) -> None:
+    with crew(queue, FakeClient(delay=0.3), heartbeat_seconds=60) as team:
+        [job_id] = team.work("ok")
+        eventually(lambda: queue.job(job_id).state == "running")
+        queue.rows("UPDATE job SET attempt = attempt + 1, worker = 'other'")
+        eventually(lambda: team.done)
+    assert (queue.job(job_id).state, queue.job(job_id).worker) == ("running", "other")
+    assert queue.verdicts(job_id) == []
+
+
+def test_a_stale_message_is_done_at_once(queue: Queue) -> None:
+    [job_id] = queue.enqueue("ok")
+    queue.dispatch()
+    with crew(queue) as team:
+        team.foreman.hand_over(Hint(job_id, 7))
+        eventually(lambda: team.done == [Hint(job_id, 7)])
+    assert queue.job(job_id).state == "dispatched"
+
+
+def test_a_drain_finishes_what_it_can_and_releases_the_rest(queue: Queue) -> None:
+    with crew(queue, FakeClient(delay=0.3)) as team:
+        quick, slow = team.work("ok", "hang on")
+        eventually(lambda: queue.count("running") == 2)
+        team.foreman.drain(1)
+        assert team.foreman.join(15)
+    assert queue.job(quick).state == "succeeded"
+    job = queue.job(slow)
+    assert (job.state, job.failures, job.attempt) == ("queued", 0, 1)
+    assert queue.outcomes(slow) == ["released"]
+
+
+def test_a_lease_is_extended_while_a_job_runs(queue: Queue) -> None:
+    with crew(queue) as team:
+        [job_id] = team.work("hang on")
+        eventually(lambda: queue.job(job_id).state == "running")
+        first = queue.job(job_id).lease_until
+        eventually(lambda: queue.job(job_id).lease_until > first)
+
+
+def test_an_outcome_that_postgres_refuses_takes_no_other_with_it(queue: Queue) -> None:
+    queue.rows("ALTER TABLE artifact ADD CONSTRAINT picky CHECK (text NOT LIKE '%refuse%')")
+    with crew(queue, FakeClient(delay=0.2)) as team:
+        refused, fine = team.work("ok refuse me", "ok")
+        team.settle()
+    assert (queue.job(refused).state, queue.job(refused).reason) == ("dead", "unstorable")
+    assert queue.job(fine).state == "succeeded"
+
+
+def test_an_outcome_waits_out_a_database_that_takes_no_writes(queue: Queue) -> None:
+    """A lock that is not to be had, a deadlock, a server that only reads: none of them is the job's fault."""
+    queue.rows(
+        "CREATE FUNCTION busy() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'lock_not_available'; END $$"
+    )
+    queue.rows(
+        "CREATE TRIGGER busy BEFORE UPDATE ON job FOR EACH ROW WHEN (NEW.state = 'succeeded') EXECUTE FUNCTION busy()"
+    )
+    with crew(queue) as team:
+        [job_id] = team.work("ok")
+        eventually(lambda: team.client.submitted)
+        first = queue.job(job_id).lease_until
+        eventually(lambda: (queue.job(job_id).lease_until - first).total_seconds() > 1)
+        assert queue.job(job_id).state == "running"
+        queue.rows("DROP FUNCTION busy CASCADE")
+        team.settle()
+    assert (queue.job(job_id).state, queue.job(job_id).attempt) == ("succeeded", 1)
+
+
+def test_without_an_engine_messages_are_not_held_for_ever(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "HOLD_SECONDS", 0.5)
+    client = FakeClient()
+    client.up = False
+    with crew(queue, client) as team:
+        [job_id] = team.work("ok")
+        timeout = queue.settings.dispatch_timeout_seconds
+        eventually(lambda: queue.ask("reap_silent", timeout_seconds=timeout))
+        queue.ask("reap_dispatches", ids=[job_id], dispatch_nos=[1], timeout_seconds=timeout)
+        client.up = True
+        team.settle()
+    assert (queue.job(job_id).state, queue.job(job_id).dispatch_no) == ("succeeded", 2)
+    assert team.done == [Hint(job_id, 1), Hint(job_id, 2)]
+
+
+def test_a_cancelled_job_has_no_reason_of_an_earlier_attempt(queue: Queue) -> None:
+    with crew(queue, retry_base_seconds=3600, retry_cap_seconds=3600) as team:
+        [job_id] = team.work("broken engine")
+        eventually(lambda: queue.job(job_id).reason == "engine_error")
+    assert queue.producer.cancel(job_id)
+    job = queue.job(job_id)
+    assert (job.state, job.reason, job.detail) == ("cancelled", None, None)
+
+
+class SlowToAbort(FakeClient):
+    """Its generations take their time to stop. `aborting` says that one was told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborting = threading.Event()
+
+    async def submit(self, request: GenerationRequest) -> FakeGeneration:
+        await super().submit(request)
+        return SlowGeneration(request, self)
+
+
+class SlowGeneration(FakeGeneration):
+    async def abort(self) -> None:
+        self._client.aborting.set()
+        await asyncio.sleep(0.5)
+        await super().abort()
+
+
+def test_a_hurry_in_the_last_words_does_not_cut_them_off(queue: Queue) -> None:
+    client = SlowToAbort()
+    with crew(queue, client) as team:
+        [job_id] = team.work("hang on")
+        eventually(lambda: client.submitted)
+        team.foreman.drain(0)
+        assert client.aborting.wait(10)
+        team.foreman.drain(0)
+        assert team.foreman.join(15)
+    assert (queue.job(job_id).state, queue.job(job_id).failures) == ("queued", 0)
+    assert queue.outcomes(job_id) == ["released"]
+
+
+def test_a_drain_in_the_first_instant_ends_the_foreman(queue: Queue) -> None:
+    team = Crew(queue, FakeClient(), queue.settings)
+    team.foreman._loop.call_soon(team.foreman._begin_drain, 0.0)  # sooner than any other thread could
+    team.foreman.start()
+    assert team.foreman.join(10)
+    assert not team.died.is_set()

@@ -1,0 +1,175 @@
+"""Whole workers, as processes, over real Valkey and Postgres: drained, killed, flushed, cut off and lied to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+from redis import Redis
+
+from tests.support.crowd import KEY, UNACKED, Crowd, check_each_once, enqueue, environment
+from tests.support.queue_bench import Queue, eventually
+from thothy_ai.queue.broker import Broker
+from thothy_ai.queue.hints import Hint
+
+
+@contextmanager
+def redis_of(queue: Queue) -> Iterator[Redis]:
+    with Redis.from_url(queue.settings.require_redis_url()) as client:
+        yield client
+
+
+def test_a_drain_leaves_nothing_behind_and_sigterm_ends_an_idle_worker(queue: Queue, crowd: Crowd) -> None:
+    enqueue(queue, 200)
+    worker = crowd.worker()
+    crowd.drained()
+    with redis_of(queue) as redis:
+        eventually(lambda: redis.llen(KEY) == 0 and redis.hlen(UNACKED) == 0)
+    check_each_once(queue, 200)
+    assert queue.rows("SELECT count(*) FROM job_event") == [(0,)]
+    worker.terminate()
+    assert worker.wait(10) == 0
+
+
+def test_sigkill_amid_a_drain_loses_nothing_and_doubles_nothing(queue: Queue, crowd: Crowd) -> None:
+    enqueue(queue, 150)
+    first = crowd.worker(0.4)
+    eventually(lambda: queue.count("succeeded") > 10 and queue.count("running") > 5)
+    first.send_signal(signal.SIGKILL)
+    crowd.worker(0.02)
+    crowd.drained()
+    check_each_once(queue, 150)
+    assert queue.rows("SELECT count(*) FROM attempt WHERE outcome = 'lost'")[0][0] > 0
+
+
+def test_a_flushed_redis_loses_nothing_and_doubles_nothing(queue: Queue, crowd: Crowd) -> None:
+    enqueue(queue, 200)
+    crowd.worker(0.1)
+    eventually(lambda: queue.count("succeeded") > 20)
+    with redis_of(queue) as redis:
+        redis.flushall()
+    crowd.drained()
+    check_each_once(queue, 200)
+    assert queue.rows("SELECT count(*) FROM job_event WHERE event = 'republished'")[0][0] > 0
+
+
+def test_a_cut_connection_to_redis_runs_nothing_twice(queue: Queue, crowd: Crowd) -> None:
+    enqueue(queue, 100)
+    crowd.worker(0.3)
+    eventually(lambda: queue.count("running") > 10)
+    with redis_of(queue) as redis:
+        redis.client_kill_filter(_type="normal", skipme=True)
+    crowd.drained()
+    check_each_once(queue, 100)
+    assert queue.rows("SELECT count(*) FROM attempt") == [(100,)]
+
+
+def test_a_cut_connection_to_postgres_ends_nothing(queue: Queue, crowd: Crowd) -> None:
+    enqueue(queue, 100)
+    worker = crowd.worker(0.1)
+    eventually(lambda: queue.count("succeeded") > 10)
+    queue.rows(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name LIKE 'thothy-%' AND pid <> pg_backend_pid()"
+    )
+    crowd.drained()
+    check_each_once(queue, 100)
+    assert worker.poll() is None
+
+
+def test_sigterm_amid_a_drain_releases_without_using_an_attempt(queue: Queue, crowd: Crowd) -> None:
+    [slow] = queue.enqueue("hang on", priority=9)
+    enqueue(queue, 60)
+    first = crowd.worker(0.1, drain_deadline_seconds=1)
+    eventually(lambda: queue.job(slow).state == "running" and queue.count("succeeded") > 10)
+    first.terminate()
+    assert first.wait(15) == 0
+    assert queue.count("running") == 0
+    assert queue.job(slow).failures == 0
+    assert queue.outcomes(slow) == ["released"]
+    assert queue.producer.cancel(slow)
+    crowd.worker()
+    crowd.drained()
+    check_each_once(queue, 60)
+    assert queue.rows("SELECT max(failures) FROM job") == [(0,)]
+
+
+def test_sigquit_releases_at_once(queue: Queue, crowd: Crowd) -> None:
+    [slow] = queue.enqueue("hang on")
+    worker = crowd.worker(drain_deadline_seconds=60)
+    eventually(lambda: queue.count("running") == 1)
+    worker.send_signal(signal.SIGQUIT)
+    worker.wait(15)
+    assert queue.outcomes(slow) == ["released"]
+
+
+def test_hostile_and_malformed_messages_are_dropped_and_end_no_worker(queue: Queue, crowd: Crowd) -> None:
+    [job_id] = queue.enqueue("ok")
+    queue.dispatch()
+    with redis_of(queue) as redis:
+        for element in hostile(queue):
+            redis.lpush(KEY, element)
+    broker = Broker(queue.settings)
+    broker.publish([Hint(uuid4(), 1), Hint(job_id, 99), Hint(job_id, 1), Hint(job_id, 1)])
+    broker.close()
+    worker = crowd.worker()
+    crowd.drained()
+    with redis_of(queue) as redis:
+        eventually(lambda: redis.llen(KEY) == 0 and redis.hlen(UNACKED) == 0)
+    enqueue(queue, 50)
+    crowd.drained()
+    check_each_once(queue, 51)
+    assert worker.poll() is None
+
+
+def hostile(queue: Queue) -> list[bytes]:
+    """What anybody who reaches Redis could push."""
+    broker = Broker(queue.settings)
+    broker.publish([Hint(uuid4(), 1)])
+    broker.close()
+    with redis_of(queue) as redis:
+        honest = json.loads(redis.rpop(KEY))
+    bodies = ["", "bm90IGpzb24=", "W10=", "W1tdLCB7fSwge31d", "WzEsIDIsIDNd", "e30=", "bnVsbA==", "gARLAS4="]
+    made = [honest | {"body": body} for body in bodies]
+    made += [
+        honest | {"headers": headers}
+        for headers in (None, {}, [], {"task": "no.such"}, {"task": 7}, honest["headers"] | {"task": "no.such"})
+    ]
+    made += [
+        honest | {"headers": honest["headers"] | extra}
+        for extra in ({"eta": "never"}, {"expires": "x"}, {"id": None}, {"timelimit": 3})
+    ]
+    made += [honest | {"content-type": kind} for kind in ("application/x-python-serialize", "no/such", None)]
+    made += [honest | {"properties": {}}, honest | {"properties": None}, {}]
+    return [json.dumps(message).encode() for message in made] + [b"", b"\xff\x00", b"[]", b"null", b"7", b"{"]
+
+
+def test_a_worker_whose_foreman_dies_ends_with_an_error(queue: Queue, crowd: Crowd) -> None:
+    """Whoever started it starts another."""
+    queue.enqueue("ok")
+    worker = crowd.worker(-1)  # the fake engine's client answers with nonsense
+    assert worker.wait(15) == os.EX_SOFTWARE
+
+
+def test_a_worker_without_an_engine_waits_and_claims_nothing(queue: Queue, crowd: Crowd) -> None:
+    env = environment(queue.settings)
+    main = "from thothy_ai.settings import Settings; from thothy_ai.worker import main; main(Settings.load())"
+    worker = subprocess.Popen([sys.executable, "-c", main], env=env, stderr=subprocess.DEVNULL)
+    try:
+        [job_id] = queue.enqueue("ok")
+        with redis_of(queue) as redis:
+            eventually(lambda: redis.hlen(UNACKED) == 1)
+        waiting_since = queue.job(job_id).dispatched_at
+        eventually(lambda: queue.job(job_id).dispatched_at > waiting_since)
+        assert (queue.job(job_id).attempt, worker.poll()) == (0, None)
+        worker.terminate()
+        assert worker.wait(10) == 0
+    finally:
+        worker.kill()
+        worker.wait()

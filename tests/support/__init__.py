@@ -1,0 +1,1 @@
+"""Builders, fakes and drivers that tests share."""

@@ -1,0 +1,176 @@
+"""Each family's logits against transformers on small random models: prefill, chunks and decode over a paged cache."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from tests.support.paged_run import PagedRun
+from tests.support.tiny_models import FAMILIES, tiny_model
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.weights.loader import load_model
+
+CPU = torch.device("cpu")
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}  # fmt: skip
+LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+YARN = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
+}  # fmt: skip
+HEADS_5_1 = {"num_attention_heads": 5, "num_key_value_heads": 1, "hidden_size": 70, "head_dim": 14}
+HEADS_3_1 = {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 66, "head_dim": 22}
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{f"{family} untied": (family, {"tie_word_embeddings": False}) for family in FAMILIES},
+    **{f"{family} tied": (family, {"tie_word_embeddings": True}) for family in FAMILIES},
+    "llama biases everywhere": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama no sharing of heads": ("llama", {"num_key_value_heads": 6}),
+    "llama one KV head": ("llama", HEADS_5_1),
+    "llama llama3 rope": ("llama", {"rope_parameters": LLAMA3}),
+    "llama linear rope": ("llama", {"rope_parameters": LINEAR}),
+    "llama other theta and eps": ("llama", {"rope_theta": 500.0, "rms_norm_eps": 1e-2}),
+    "mistral no window": ("mistral", {"sliding_window": None}),
+    "qwen2 three heads": ("qwen2", HEADS_3_1),
+    "qwen2 yarn": ("qwen2", {"rope_parameters": YARN}),
+    "qwen3 biases": ("qwen3", {"attention_bias": True}),
+    "qwen3 wide heads": ("qwen3", {"head_dim": 34}),
+}  # fmt: skip
+
+
+def reference(folder: Path, tokens: list[int]) -> Tensor:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.no_grad():
+        logits: Tensor = model(torch.tensor([tokens])).logits[0]
+    return logits
+
+
+def text(length: int, seed: int) -> list[int]:
+    return torch.randint(3, 131, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_logits_match(variant: str, tmp_path: Path) -> None:
+    family, overrides = VARIANTS[variant]
+    folder = tiny_model(family, tmp_path, **overrides)
+    loaded = load_model(folder, device=CPU, dtype=torch.float32)
+    assert loaded.config.family == family
+    texts = [text(29, 1), text(43, 2), text(7, 3)]
+    run = PagedRun(loaded.model, sequences=3, longest=48)
+    steps = [  # prefills of two; a chunk beside a decode; then all decode in one batch
+        {0: texts[0][:20], 1: texts[1][:11]},
+        {0: texts[0][20:21], 1: texts[1][11:35], 2: texts[2][:1]},
+        {0: texts[0][21:22], 1: texts[1][35:36], 2: texts[2][1:2]},
+        {0: texts[0][22:], 1: texts[1][36:37], 2: texts[2][2:]},
+        {1: texts[1][37:]},
+    ]
+    got: list[list[Tensor]] = [[], [], []]
+    for step in steps:
+        for sequence, logits in run.step(step).items():
+            got[sequence].append(logits)
+    for tokens, parts in zip(texts, got, strict=True):
+        logits = torch.cat(parts)
+        assert logits.dtype == torch.float32
+        torch.testing.assert_close(logits, reference(folder, tokens), atol=1e-4, rtol=0)
+
+
+def test_bfloat16_stays_close(tmp_path: Path) -> None:
+    folder = tiny_model("qwen3", tmp_path)
+    loaded = load_model(folder, device=CPU, dtype=torch.bfloat16)
+    tokens = text(30, 4)
+    logits = PagedRun(loaded.model, 1, 32).step({0: tokens})[0]
+    expected = reference(folder, tokens)
+    assert (logits - expected).abs().mean() < 0.05 * expected.abs().mean()
+
+
+def test_no_rows_no_logits(tmp_path: Path) -> None:
+    model = load_model(tiny_model("llama", tmp_path), device=CPU, dtype=torch.float32).model
+    assert model.logits(torch.zeros(0, 48)).shape == (0, 131)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_num_bytes_counts_every_tensor_held(tmp_path: Path, *, tied: bool) -> None:
+    folder = tiny_model("qwen2", tmp_path, tie_word_embeddings=tied)
+    parameters = sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(folder).parameters())
+    table = 131 * 48
+    on_cpu = load_model(folder, device=CPU, dtype=torch.float32).model.num_bytes
+    assert on_cpu == 4 * (parameters + tied * table)  # a tied head is packed apart from the table
+    dense = load_model(folder, device=CPU, dtype=torch.bfloat16).model.num_bytes
+    assert dense == 2 * parameters
+
+
+def test_kv_cache_sizes(tmp_path: Path) -> None:
+    config = ModelConfig.from_folder(tiny_model("llama", tmp_path))
+    cache = KVCache.allocate(config, 5, 8, torch.bfloat16, CPU)
+    tensors = [tensor for layer in cache.layers for tensor in layer if tensor is not None]
+    assert [tuple(tensor.shape) for tensor in tensors] == [(5, 8, 2, 16)] * 6
+    held = sum(tensor.nbytes for tensor in tensors)
+    assert held == 5 * KVCache.bytes_per_block(config, 8, torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides", "expected"),
+    [
+        ("mistral", {"sliding_window": 100}, 100),
+        ("mistral", {"sliding_window": None}, 256),
+        ("mistral", {"sliding_window": 4096}, 256),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}, 64),
+        ("qwen3", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 3}, 256),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 64}, 256),
+    ],
+)
+def test_context_ends_at_the_attention_window(
+    family: str, overrides: dict[str, Any], expected: int, tmp_path: Path
+) -> None:
+    assert ModelConfig.from_folder(tiny_model(family, tmp_path, **overrides)).max_context == expected
+
+
+def test_eos_tokens_come_from_both_configurations(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path, eos_token_id=[5, 6])
+    (folder / "generation_config.json").write_text('{"eos_token_id": [6, 9]}')
+    assert ModelConfig.from_folder(folder).eos_token_ids == (5, 6, 9)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "dynamic"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial"),
+    ],
+)
+def test_what_would_be_computed_wrongly_is_refused(overrides: dict[str, Any], named: str, tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | overrides))
+    with pytest.raises(UnsupportedModelError, match=named):
+        ModelConfig.from_folder(folder)
+
+
+def test_heads_that_do_not_divide(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"num_key_value_heads": 2', '"num_key_value_heads": 4'))
+    with pytest.raises(ModelLoadError, match="do not divide"):
+        ModelConfig.from_folder(folder)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("wanted", [[0, 6], [1], [6, 2, 2], []], ids=str)
+def test_tokens_that_are_not_wanted_change_nothing(family: str, wanted: list[int], tmp_path: Path) -> None:
+    model = load_model(tiny_model(family, tmp_path), device=CPU, dtype=torch.float32).model
+    prompts = {0: text(1, 1), 1: text(6, 2)}  # seven tokens; whatever is wanted, later steps need the KV of all
+    whole, part = (PagedRun(model, sequences=2, longest=12) for _ in range(2))
+    logits = torch.cat(list(whole.step(prompts).values()))
+    torch.testing.assert_close(part.wanted(prompts, wanted), logits[wanted], atol=1e-5, rtol=1e-5)
+    more = {0: text(2, 3), 1: text(1, 4)}
+    torch.testing.assert_close(part.step(more), whole.step(more))

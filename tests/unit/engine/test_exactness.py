@@ -1,0 +1,44 @@
+"""Greedy and fp32, the engine gives transformers' own tokens, whatever the family, pool, budget and order."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from tests.support.oracle import Oracle, options, tiny_oracle
+from tests.support.tiny_models import FAMILIES
+from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.core_api import OnEvents
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import LoadedModel
+
+AXES = ("preempted", "chunked", "overlap", "prefix_cache")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
+    return tiny_oracle(request.param, tmp_path_factory.mktemp(request.param), torch.device("cpu"))
+
+
+@pytest.mark.parametrize(AXES, list(itertools.product([False, True], repeat=len(AXES))))
+def test_greedy_tokens_equal_transformers(
+    oracle: Oracle, *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool
+) -> None:
+    stats = oracle.check(
+        options(preempted=preempted, chunked=chunked, overlap=overlap, prefix_cache=prefix_cache),
+    )
+    assert (stats.preemptions > 0) == preempted
+    assert (stats.cached_tokens > 0) == prefix_cache
+
+
+@pytest.mark.parametrize("tokens", [1, 60, 150, 100_000])  # more than rows and contexts can hold
+def test_a_warmed_up_engine_is_as_a_cold_one(oracle: Oracle, tokens: int) -> None:
+    def warmed(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
+        core = build_core(loaded, options, on_events)
+        core._runner.warm_up(tokens)
+        return core
+
+    oracle.check(options(preempted=True, chunked=False, overlap=True, prefix_cache=True), build=warmed)

@@ -1,0 +1,35 @@
+"""The whole engine over the Triton kernels, interpreted: transformers' own tokens again.
+
+What only a GPU adds, pinned memory, streams and graphs, is tests/gpu's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support.oracle import Oracle, options, tiny_oracle
+from thothy_ai.engine.execution import sampler
+from thothy_ai.engine.models.decoder import LinearInputs
+from thothy_ai.kernels.triton.operations import TritonOperations
+from thothy_ai.kernels.triton.sampling.chooser import TokenChooser
+
+SOME = slice(3, 7)  # prompts of 5 tokens, and of 21, 24 and 30 that begin alike
+
+
+def over_triton(oracle: Oracle) -> Oracle:
+    """The same model on the operations of a GPU."""
+    operations = TritonOperations()
+    model = replace(oracle.loaded.model, operations=operations, inputs=LinearInputs.plain(operations))
+    return Oracle(replace(oracle.loaded, model=model), oracle.prompts[SOME], oracle.expected[SOME])
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_greedy_tokens_equal_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool) -> None:
+    monkeypatch.setattr(sampler, "_chooser", TokenChooser)
+    oracle = over_triton(tiny_oracle("qwen3", tmp_path, torch.device("cpu"), new_tokens=4))
+    stats = oracle.check(options(preempted=False, chunked=chunked, overlap=True, prefix_cache=True))
+    assert stats.cached_tokens

@@ -1,0 +1,177 @@
+"""Loading Hugging Face folders: shards, and one clear line for each way a folder can be wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.support.paged_run import PagedRun
+from tests.support.tiny_models import tiny_model
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.weights.huggingface import SafetensorsFolder
+from thothy_ai.engine.weights.loader import load_model
+
+CPU = torch.device("cpu")
+TOKENS = [5, 9, 77, 120, 3]
+
+
+def logits(path: Path) -> Tensor:
+    return PagedRun(load_model(path, device=CPU, dtype=torch.float32).model, 1, 8).step({0: TOKENS})[0]
+
+
+def test_shards_give_the_same_model(tmp_path: Path) -> None:
+    whole = tiny_model("qwen2", tmp_path / "whole")
+    sharded = tiny_model("qwen2", tmp_path / "sharded", max_shard_size="60KB")
+    assert len(list(sharded.glob("model-*.safetensors"))) > 2
+    assert torch.equal(logits(whole), logits(sharded))
+
+
+def test_the_name_is_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny_model("llama", tmp_path)
+    monkeypatch.chdir(folder)
+    loaded = load_model(Path(), device=CPU, dtype=torch.float32)
+    assert loaded.name == "llama"
+    assert loaded.tokenizer is None
+
+
+def test_weights_outlive_their_file(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+    with SafetensorsFolder(folder, CPU, torch.float32) as source:
+        embedding = source.tensor("model.embed_tokens.weight", 131, 48)
+    before = embedding.clone()
+    (folder / "model.safetensors").write_bytes(b"")
+    assert torch.equal(embedding, before)
+
+
+def test_tensors_come_in_the_type_asked_for(tmp_path: Path) -> None:
+    with SafetensorsFolder(tiny_model("llama", tmp_path), CPU, torch.bfloat16) as source:
+        assert source.tensor("model.norm.weight", 48).dtype == torch.bfloat16
+
+
+def edit_tensors(folder: Path, edit: Callable[[dict[str, Tensor]], None]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    edit(tensors)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+
+
+def truncate(path: Path, keep: int) -> None:
+    path.write_bytes(path.read_bytes()[:keep])
+
+
+def _drop_norm(folder: Path) -> None:
+    edit_tensors(folder, lambda tensors: tensors.__delitem__("model.norm.weight"))
+
+
+def _widen_norm(folder: Path) -> None:
+    edit_tensors(folder, lambda tensors: tensors.update({"model.norm.weight": torch.ones(49)}))
+
+
+def _claim_more_layers(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 4}))
+
+
+def _no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "tensor missing": (_drop_norm, r"'model.norm.weight' is missing"),
+    "wrong shape": (_widen_norm, r"'model.norm.weight' has shape \(49,\), the configuration wants \(48,\)"),
+    "fewer layers than configured": (_claim_more_layers, r"layers.3.* is missing"),
+    "no weights": (_no_weights, "no model.safetensors"),
+    "weights cut in the data": (lambda f: truncate(f / "model.safetensors", 100_000), "truncated"),
+    "weights cut in the header": (lambda f: truncate(f / "model.safetensors", 100), "truncated"),
+    "weights empty": (lambda f: truncate(f / "model.safetensors", 0), "truncated"),
+    "weights are something else": (lambda f: (f / "model.safetensors").write_bytes(b"x" * 999), "not a safetensors"),
+    "configuration cut": (lambda f: truncate(f / "config.json", 50), "not a model configuration"),
+    "configuration without a type": (lambda f: (f / "config.json").write_text("{}"), "not a model configuration"),
+    "configuration is a list": (lambda f: (f / "config.json").write_text("[1]"), "not a model configuration"),
+    "configuration missing": (lambda f: (f / "config.json").unlink(), "no config.json"),
+    "configuration of nonsense": (
+        lambda f: (f / "config.json").write_text('{"model_type": "llama", "num_attention_heads": "many"}'),
+        "config.json can't be used",
+    ),
+    "heads that do not fit": (
+        lambda f: (f / "config.json").write_text('{"model_type": "llama", "hidden_size": 9, "num_attention_heads": 2}'),
+        "config.json can't be used",
+    ),
+    "tokenizer is something else": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer can't be read"),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_folder_says_so_in_one_line(fault: str, tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+    breaks, message = BROKEN[fault]
+    breaks(folder)
+    with pytest.raises(ModelLoadError, match=message) as caught:
+        logits(folder)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path, max_shard_size="60KB")
+    shard = min(folder.glob("model-*.safetensors"))
+    shard.unlink()
+    with pytest.raises(ModelLoadError, match=f"shards are missing: {shard.name}"):
+        logits(folder)
+
+
+def test_a_shard_without_its_tensor(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path, max_shard_size="60KB")
+    first, second = sorted(folder.glob("model-*.safetensors"))[:2]
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(ModelLoadError, match=f"is missing from {first.name}"):
+        logits(folder)
+
+
+@pytest.mark.parametrize("index", ["{", "[]", "{}", '{"weight_map": 3}'])
+def test_a_broken_index(index: str, tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(ModelLoadError, match="not an index of shards"):
+        logits(folder)
+
+
+def test_quantized_tensors_are_refused(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+    edit_tensors(folder, lambda tensors: tensors.update({"model.norm.weight": torch.ones(48, dtype=torch.int8)}))
+    with pytest.raises(UnsupportedModelError, match="quantized"):
+        logits(folder)
+
+
+def test_a_quantization_config_is_refused(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnsupportedModelError, match="gptq"):
+        logits(folder)
+
+
+def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
+    with pytest.raises(UnsupportedModelError, match="'mamba' is not implemented"):
+        logits(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "nowhere.gguf"])
+def test_a_path_that_is_not_there(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="no such file or folder"):
+        logits(tmp_path / name)
+
+
+def test_a_file_of_another_kind(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(b"weights")
+    with pytest.raises(ModelLoadError, match=r"neither a Hugging Face folder nor a \.gguf file"):
+        logits(path)

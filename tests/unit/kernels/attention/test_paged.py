@@ -1,0 +1,80 @@
+"""Both kernels joined: steps that decode and prefill, against the textbook formula in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.attention_case import Case, Group, make_case, textbook
+from thothy_ai.kernels.paged import Attention, AttentionShape
+from thothy_ai.kernels.triton.attention.paged import PagedAttention
+
+MIXED = [(1, 17), (1, 40), (1, 3), (1, 33), (7, 7), (1, 20), (16, 31), (2, 2)]
+
+
+def shape_of(case: Case) -> AttentionShape:
+    _, block_size, kv_heads, dim = case.cache.keys.shape
+    kv_dtype = case.cache.keys.dtype
+    return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
+
+
+def attend(case: Case) -> Tensor:
+    attention: Attention = PagedAttention(shape_of(case))
+    attention.plan(case.batch)
+    return attention(case.q, case.cache)
+
+
+def check(case: Case, device: torch.device, atol: float = 3e-6, rtol: float = 1e-5) -> None:
+    out = attend(case.on(device)).cpu()
+    tokens = sum(case.batch.query_lens)
+    assert (out.shape, out.dtype) == (case.q.shape, case.q.dtype)
+    torch.testing.assert_close(
+        out[:tokens].double(), textbook(case, shape_of(case).scale)[:tokens], atol=atol, rtol=rtol
+    )
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 4, 16), (9, 3, 64), (8, 1, 33)])
+def test_mixed_steps(heads: int, kv_heads: int, dim: int, device: torch.device) -> None:
+    check(make_case(MIXED, heads=heads, kv_heads=kv_heads, dim=dim, block_size=16, seed=dim, spare=3), device)
+
+
+@pytest.mark.parametrize("lengths", [[(1, 9), (1, 50)], [(9, 9), (30, 50)]], ids=["decodes", "prefills"])
+def test_steps_of_one_kind(lengths: list[tuple[int, int]], device: torch.device) -> None:
+    check(make_case(lengths, heads=4, kv_heads=2, dim=16, block_size=16, seed=2), device)
+
+
+def test_groups_among_mixed_steps(device: torch.device) -> None:
+    lengths = [(1, 50), (1, 33), (1, 64), (1, 5), (1, 49), (1, 90), (20, 70), (5, 5)]
+    groups = [Group(0, 3, 2), Group(4, 2, 3)]
+    check(make_case(lengths, heads=8, kv_heads=2, dim=16, block_size=16, seed=3, groups=groups), device)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("fp8", [False, True], ids=["cache", "fp8-cache"])
+def test_half_precision(dtype: torch.dtype, fp8: bool, device: torch.device) -> None:
+    case = make_case(MIXED, heads=8, kv_heads=2, dim=32, block_size=32, seed=4)
+    case = replace(case.with_fp8_cache(), q=case.q.to(dtype)) if fp8 else case.of(dtype)
+    check(case, device, atol=1.5e-2, rtol=1e-2)
+
+
+def test_a_plan_holds_for_its_step_only(device: torch.device) -> None:
+    """One object plans one step after another, with fewer and more prefills."""
+    steps = [[(1, 9), (20, 30)], [(1, 12)], [(40, 40), (2, 9)]]
+    cases = [
+        make_case(lengths, heads=4, kv_heads=2, dim=16, block_size=16, seed=seed) for seed, lengths in enumerate(steps)
+    ]
+    attention = PagedAttention(shape_of(cases[0].on(device)))
+    for case in cases:
+        there = case.on(device)
+        attention.plan(there.batch)
+        out = attention(there.q, there.cache).cpu().double()
+        torch.testing.assert_close(out, textbook(case, shape_of(case).scale), atol=3e-6, rtol=1e-5)
+
+
+def test_attention_must_be_planned(device: torch.device) -> None:
+    case = make_case([(1, 9)], heads=4, kv_heads=2, dim=16, block_size=16, seed=5).on(device)
+    with pytest.raises(RuntimeError, match="not planned"):
+        PagedAttention(shape_of(case))(case.q, case.cache)

@@ -1,0 +1,311 @@
+"""Sampling in Triton against its plain-torch reference: the same words, survivors and choices."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.execution.sampler import Sampler
+from thothy_ai.kernels.reference import philox, sampling
+from thothy_ai.kernels.reference.sampling import FILTERED, NO_TOKEN, UNFILTERED, Column, Step, Work
+from thothy_ai.kernels.triton import philox as philox_triton
+from thothy_ai.kernels.triton.sampling.chooser import CHOOSING, FILTERING, Tile, TokenChooser, seen_tokens
+from thothy_ai.kernels.triton.sampling.filter import survival_threshold
+
+ON_GPU = torch.cuda.is_available()
+SMALL = Tile(lines=32, line=8, warps=4)  # so that a small vocabulary takes several tiles, and several parts
+TILES = {"choosing": CHOOSING, "filtering": FILTERING} if ON_GPU else {"choosing": SMALL, "filtering": SMALL}
+VOCABULARIES = [5, 523] + ([32_000, 128_256, 151_936] if ON_GPU else [])
+NEVER = -math.inf
+Options = dict[str, float]
+MIXED: list[Options] = [
+    {},
+    {"temperature": 1.0},
+    {"temperature": 1e-9, "top_k": 3},
+    {"temperature": 1.3, "top_p": 0.8},
+    {"temperature": 0.8, "top_k": 50, "top_p": 0.9, "min_p": 0.02},
+    {"repetition_penalty": 1.7},
+    {"temperature": 2.0, "min_p": 0.03, "repetition_penalty": 0.6},
+]
+
+
+def random_logits(rows: int, vocab: int, seed: int = 0) -> Tensor:
+    return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+def step_of(
+    logits: Tensor,
+    options: list[Options],
+    *,
+    bitmask: Tensor | None = None,
+    token_ids: Tensor | None = None,
+    at: int = 7,
+) -> Step:
+    """A step on the CPU; its members own the table's rows from the last to the first."""
+    count, vocab = logits.shape
+    made = [sampling.parameters(**each, seed=3 + 2**33 * i, vocab_size=vocab) for i, each in enumerate(options)]
+    rows = torch.arange(count).flip(0)
+    tokens = torch.zeros(count, 64, dtype=torch.int32) if token_ids is None else token_ids
+    table = torch.tensor(made, dtype=torch.float64).flip(0)
+    return Step(logits, rows, at + torch.arange(count), tokens, bitmask, table)
+
+
+def work_of(step: Step) -> Work:
+    kinds, penalties = step.table[step.rows, Column.KIND], step.table[step.rows, Column.PENALTY]
+    return Work(
+        unfiltered=bool((kinds == UNFILTERED).any()),
+        filtered=bool((kinds == FILTERED).any()),
+        others=bool((kinds != FILTERED).any()),
+        penalized=bool((penalties != 1).any()),
+    )
+
+
+def to(device: torch.device, step: Step) -> Step:
+    return Step(*(None if field is None else field.to(device) for field in step))
+
+
+def choose(step: Step, device: torch.device) -> list[int]:
+    chooser = TokenChooser(len(step.rows), device, **TILES)
+    chosen = chooser(to(device, step), work_of(step))
+    assert chosen.dtype == torch.int64
+    return chosen.tolist()
+
+
+@triton.jit
+def threshold_kernel(
+    threshold,
+    logits,
+    vocab,
+    temperature,
+    top_k,
+    top_p,
+    min_p,
+    LINES: tl.constexpr,  # noqa: N803
+    LINE: tl.constexpr,  # noqa: N803
+):
+    found = survival_threshold(logits, None, None, 1.0, vocab, temperature, top_k, top_p, min_p, LINES, LINE)
+    tl.store(threshold, found)
+
+
+def survivors(row: Tensor, options: Options, device: torch.device) -> set[int]:
+    threshold = torch.full((1,), math.nan, device=device)
+    made = sampling.parameters(**options, vocab_size=len(row))
+    arguments = [made[c] for c in (Column.TEMPERATURE, Column.TOP_K, Column.TOP_P, Column.MIN_P)]
+    tile = TILES["filtering"]
+    threshold_kernel[(1,)](
+        threshold, row.to(device), len(row), *map(float, arguments), LINES=tile.lines, LINE=tile.line,
+        num_warps=tile.warps,
+    )  # fmt: skip
+    return set((row >= threshold.cpu()).nonzero().flatten().tolist())
+
+
+def expected_survivors(row: Tensor, options: Options) -> set[int]:
+    made = torch.tensor(sampling.parameters(**options, vocab_size=len(row)))
+    scaled = (row.to(torch.float32) / made[Column.TEMPERATURE])[None]
+    scores, tokens = scaled.sort(dim=-1, descending=True, stable=True)
+    top_k, top_p, min_p = (made[c : c + 1] for c in (Column.TOP_K, Column.TOP_P, Column.MIN_P))
+    kept = sampling.survivors(scores, scaled.logsumexp(-1), top_k.to(torch.int64), top_p, min_p)
+    return set(tokens[kept].tolist())
+
+
+FILTERS: list[Options] = [
+    {"top_k": 1},
+    {"top_k": 2},
+    {"top_k": 37},
+    {"top_k": 522},
+    {"top_p": 1e-6},
+    {"top_p": 0.5},
+    {"top_p": 0.999},
+    {"min_p": 0.1},
+    {"top_k": 40, "top_p": 0.9},
+    {"top_k": 100, "top_p": 0.7, "min_p": 0.05},
+    {"top_k": 5000, "top_p": 0.95, "temperature": 0.3},
+]
+FLAT = torch.linspace(-1e-3, 1e-3, 523)
+STAIRS = (torch.arange(523) % 5).to(torch.float32)
+ALONE = torch.full((523,), NEVER).index_fill(0, torch.tensor([311]), 2.0)
+FEW = torch.full((523,), NEVER).index_copy(0, torch.tensor([7, 300, 522]), torch.tensor([1.0, 3.0, 2.5]))
+ROWS = {
+    "bfloat16": random_logits(1, 523)[0].to(torch.bfloat16),
+    "float32": random_logits(1, 523, seed=1)[0],
+    "flat": FLAT,
+    "ties": STAIRS,
+    "equal": torch.full((523,), -4.0),
+    "one token": ALONE,
+    "three tokens": FEW,
+    "far apart": torch.cat([torch.tensor([80.0, -3e4, 1e-30, -1e-30, 0.0]), torch.linspace(-90, -70, 518)]),
+    "neighbours": torch.tensor([1.0, 1.0 + 2**-23, 1.0 + 2**-22] * 174 + [1.0]),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_survivors_are_those_of_the_reference(name: str, device: torch.device) -> None:
+    row = ROWS[name]
+    for options in FILTERS:
+        with_temperature = {"temperature": 1.2, **options}
+        assert survivors(row, with_temperature, device) == expected_survivors(row, with_temperature), options
+
+
+@pytest.mark.skipif(not ON_GPU, reason="too large for the interpreter")
+@pytest.mark.parametrize("vocab", VOCABULARIES[2:])
+@pytest.mark.parametrize("options", FILTERS)
+def test_survivors_of_a_large_vocabulary(vocab: int, options: Options, device: torch.device) -> None:
+    """A token may differ where masses are rounded: the reference adds up a hundred thousand of them one by one."""
+    for seed, spread in enumerate((0.1, 1.0, 3.0)):
+        row = (random_logits(1, vocab, seed)[0] * spread).to(torch.bfloat16 if seed % 2 else torch.float32)
+        with_temperature = {"temperature": 0.9, **options}
+        ours, theirs = survivors(row, with_temperature, device), expected_survivors(row, with_temperature)
+        rounding = 0 if "top_p" not in options else 1e-3 * len(theirs) + len(row[row == row[list(theirs)].min()])
+        assert len(ours ^ theirs) <= rounding
+
+
+KINDS: list[Options] = [
+    {},
+    {"temperature": 1.0},
+    {"temperature": 1.0, "top_k": 4, "top_p": 0.5, "min_p": 0.1},
+    {"repetition_penalty": 1.7},
+]
+
+
+def test_a_row_without_any_token_gets_none(device: torch.device) -> None:
+    step = step_of(torch.full((4, 523), NEVER), KINDS)
+    assert choose(step, device) == sampling.choose(step, work_of(step)).tolist() == [NO_TOKEN] * 4
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [0, 300, 522])
+def test_a_score_that_is_no_finite_number_leaves_its_row_alone_without_a_token(
+    wrong: float, place: int, device: torch.device
+) -> None:
+    logits = random_logits(8, 523)
+    whole = step_of(logits, KINDS * 2)
+    wanted = choose(whole, device)
+    broken = whole._replace(logits=logits.index_put((torch.arange(4), torch.tensor(place)), torch.tensor(wrong)))
+    assert choose(broken, device) == [NO_TOKEN] * 4 + wanted[4:]
+    assert sampling.choose(broken, work_of(broken)).tolist() == [NO_TOKEN] * 4 + wanted[4:]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_masked_score_may_be_anything(wrong: float, device: torch.device) -> None:
+    masked = torch.full((4, 17), -1, dtype=torch.int32).index_fill(1, torch.tensor([9]), 0)
+    whole = step_of(random_logits(4, 523), KINDS, bitmask=masked)
+    broken = whole._replace(logits=whole.logits.index_fill(1, torch.tensor([9 * 32 + 5]), wrong))
+    wanted = sampling.choose(whole, work_of(whole)).tolist()
+    assert choose(broken, device) == sampling.choose(broken, work_of(broken)).tolist() == wanted
+
+
+@pytest.mark.skipif(not ON_GPU, reason="too large for the interpreter")
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_broken_row_of_a_large_vocabulary(wrong: float, device: torch.device) -> None:
+    step = step_of(random_logits(8, 128_256).to(torch.bfloat16), KINDS * 2)
+    wanted = choose(step, device)
+    step.logits[range(4), [0, 70_001, 128_255, 1]] = wrong
+    assert choose(step, device) == [NO_TOKEN] * 4 + wanted[4:]
+
+
+@pytest.mark.parametrize("vocab", VOCABULARIES)
+def test_words_are_those_of_the_reference(vocab: int, device: torch.device) -> None:
+    seeds = torch.tensor([0, 7, 2**63 - 1, 2**40 + 3])
+    positions = torch.tensor([0, 1, 40_000, 2**31])
+    words = philox_triton.vocabulary_words(seeds.to(device), positions.to(device), vocab)
+    assert torch.equal(words.cpu(), philox.vocabulary_words(seeds, positions, vocab))
+
+
+@triton.jit
+def gumbel_kernel(noise, words, COUNT: tl.constexpr):  # noqa: N803
+    index = tl.arange(0, COUNT)
+    tl.store(noise + index, philox_triton.gumbel(tl.load(words + index).to(tl.uint32)))
+
+
+def test_noise_is_that_of_the_reference_up_to_rounding(device: torch.device) -> None:
+    edges = [0, 1, 2, 100, 255, 2**16, 2**24, 2**24 + 1, 2**31 - 1, 2**31, 2**32 - 2**9, 2**32 - 2, 2**32 - 1]
+    random = torch.randint(2**32, (1024 - len(edges),), generator=torch.Generator().manual_seed(2))
+    words = torch.cat([torch.tensor(edges), random])
+    noise = torch.full((1024,), math.nan, device=device)
+    gumbel_kernel[(1,)](noise, words.to(device), COUNT=1024)
+    torch.testing.assert_close(noise.cpu(), sampling.gumbel(words), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("vocab", VOCABULARIES)
+@pytest.mark.parametrize(("dtype", "masked"), [(torch.float32, True), (torch.bfloat16, False), (torch.float16, True)])
+def test_a_mixed_step_chooses_what_the_reference_chooses(
+    vocab: int, dtype: torch.dtype, masked: bool, device: torch.device
+) -> None:
+    generator = torch.Generator().manual_seed(vocab)
+    logits = random_logits(len(MIXED), vocab, seed=vocab).to(dtype)
+    token_ids = torch.randint(vocab, (len(MIXED), 64), generator=generator).to(torch.int32)
+    words = torch.randint(-(2**31), 2**31, (len(MIXED), -(-vocab // 32)), generator=generator).to(torch.int32)
+    step = step_of(logits, MIXED, bitmask=words | 4 if masked else None, token_ids=token_ids)
+    assert choose(step, device) == sampling.choose(step, work_of(step)).tolist()
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0}, {"temperature": 0.7, "top_p": 0.9}])
+def test_a_member_alone_is_what_it_is_among_others(options: Options, device: torch.device) -> None:
+    """A row that is alone is divided over more programs than one of many."""
+    logits = random_logits(3000 if ON_GPU else 3, 523)
+    step = step_of(logits, [options] * len(logits))
+    together = choose(step, device)
+    for member in (0, 2):
+        alone = step._replace(
+            **{name: getattr(step, name)[member : member + 1] for name in ("logits", "rows", "positions")}
+        )
+        assert choose(alone, device) == together[member : member + 1]
+
+
+def test_the_first_of_equals_is_chosen_and_scratch_is_left_as_it_was(device: torch.device) -> None:
+    logits = torch.zeros(2, 523)
+    logits[0, [300, 200, 522]] = 1.0
+    step = step_of(logits, [{}, {}])
+    chooser = TokenChooser(2, device, **TILES)
+    for _ in range(2):
+        assert chooser(to(device, step), work_of(step)).tolist() == [200, 0]
+
+
+def test_a_view_of_wider_logits_is_read_by_its_stride(device: torch.device) -> None:
+    wide = random_logits(4, 600)
+    step = step_of(wide[:, :523], [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 9}, {}])
+    assert choose(step, device) == sampling.choose(step, work_of(step)).tolist()
+
+
+def test_seen_tokens_are_those_before_the_position_of_penalized_rows(device: torch.device) -> None:
+    token_ids = torch.tensor([[5, 31, 31, 40, 6], [0, 63, 9, 9, 9]], dtype=torch.int32)
+    step = step_of(torch.zeros(2, 70), [{}, {"repetition_penalty": 1.1}], token_ids=token_ids, at=2)
+    seen = seen_tokens(to(device, step)).cpu().to(torch.int64) & 0xFFFF_FFFF
+    assert seen.tolist() == [[0, 0, 0], [1 << 5 | 1 << 31, 0, 0]], (
+        "of row 0, which is member 1's, three tokens are real"
+    )
+
+
+@pytest.mark.skipif(not ON_GPU, reason="on a CPU the sampler runs the reference")
+def test_the_engines_sampler_chooses_on_a_gpu_what_it_chooses_on_a_cpu(device: torch.device) -> None:
+    step = step_of(random_logits(len(MIXED), 32_000), MIXED)
+    members = step.rows.tolist()
+    mask = torch.full((len(MIXED), 1000), 0x5555_5555, dtype=torch.int32)
+    chosen = []
+    for where in (device, torch.device("cpu")):
+        sampler, sent = Sampler(len(MIXED), 32_000, where), to(where, step)
+        for row in members:
+            sampler.set_row(row, SamplingParams(**MIXED[row]), seed=row)
+        chosen.append(sampler.sample(sent.logits, sent.rows, sent.positions, sent.token_ids, mask, members).tolist())
+    assert chosen[0] == chosen[1]
+
+
+@pytest.mark.skipif(not ON_GPU, reason="graphs are a GPU's")
+def test_a_graph_replays_over_new_logits(device: torch.device) -> None:
+    step = to(device, step_of(random_logits(len(MIXED), 32_000), MIXED))
+    chooser, work = TokenChooser(len(MIXED), device), work_of(step)
+    chooser(step, work)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        chosen = chooser(step, work)
+    step.logits.copy_(random_logits(len(MIXED), 32_000, seed=5))
+    graph.replay()
+    assert chosen.tolist() == chooser(step, work).tolist()

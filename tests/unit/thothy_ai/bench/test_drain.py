@@ -1,0 +1,129 @@
+"""A drain on a tiny model: everything is counted, and no token that the engine should not have chosen passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from thothy_ai.bench.check import WrongTokensError, check, spread
+from thothy_ai.bench.drain import Drain, Drained, DrainFailedError, as_requests
+from thothy_ai.bench.figures import PeerResult, drain_figures, peer_figures
+from thothy_ai.bench.models import bench_model
+from thothy_ai.bench.workload import TokenDraw, template_jobs
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.weights.loader import LoadedModel
+
+JOBS = template_jobs([["hook", 40, 5 + 3 * index, 6 + index % 4] for index in range(12)])
+OPTIONS = EngineOptions(url="", device="cpu", dtype="float32", kv_tokens=2048, token_budget=64)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedModel:
+    return bench_model("tiny", OPTIONS)
+
+
+def requests(run: str = "drain") -> list[CoreRequest]:
+    return as_requests(JOBS, TokenDraw(512, run), run)
+
+
+def drained_by(loaded: LoadedModel, options: EngineOptions) -> Drained:
+    drain = Drain(loaded, options)
+    try:
+        drain.run(requests("warm-up"))
+        return drain.run(requests())
+    finally:
+        drain.close()
+
+
+@pytest.fixture(scope="module")
+def drained(loaded: LoadedModel) -> Iterator[Drained]:
+    return drained_by(loaded, OPTIONS)
+
+
+def test_a_drain_counts_what_is_its_own(drained: Drained) -> None:
+    figures = dict(drain_figures(drained))
+    assert figures["jobs"] == "12"
+    assert figures["prompt tokens"] == str(sum(job.prompt_tokens for job in JOBS))
+    assert figures["output tokens"] == str(sum(job.output_tokens for job in JOBS))
+    rate = float(figures["jobs per GPU-hour"].replace(",", ""))
+    assert rate == pytest.approx(12 / drained.seconds * 3600, rel=0.01)
+    assert 0.2 < (drained.after.cached_tokens - drained.before.cached_tokens) / sum(j.prompt_tokens for j in JOBS) < 0.6
+    assert 0 < max(drained.kv_used) <= 1
+    assert max(drained.running) <= 12
+    assert figures["preemptions"] == "0"
+
+
+def test_every_job_comes_back_once_with_its_tokens(drained: Drained) -> None:
+    outputs = {request.id: output for request, output in drained.finished}
+    assert sorted(outputs) == sorted(request.id for request in requests())
+    for request in requests():
+        assert len(outputs[request.id]) == request.sampling.max_tokens
+
+
+def test_peers_are_compared_by_their_seconds(drained: Drained) -> None:
+    ((name, value),) = peer_figures([PeerResult("other", 2 * drained.seconds)], drained)
+    assert name.startswith("other")
+    assert value.endswith("2.00 x ours")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        OPTIONS,
+        replace(OPTIONS, kv_tokens=192, block_size=8, max_rows=3, overlap=True),
+        replace(OPTIONS, dtype="bfloat16"),
+        replace(OPTIONS, weights="fp8"),
+        replace(OPTIONS, kv_dtype="fp8"),
+    ],
+    ids=["float32", "a tiny pool", "bfloat16", "fp8 weights", "fp8 KV"],
+)
+def test_right_tokens_pass(options: EngineOptions) -> None:
+    model = bench_model("tiny", options)
+    checked = check(drained_by(model, options), model.model, options)
+    assert checked.jobs == 8
+    assert checked.tokens > 8 * 6
+    assert 0 <= checked.mean <= checked.worst <= checked.tolerance
+    assert checked.agreeing > 0.9
+
+
+def test_a_single_wrong_token_does_not_pass(loaded: LoadedModel, drained: Drained) -> None:
+    request, output = drained.finished[0]
+    wrong = (*output[:-1], (output[-1] + 1) % 512)
+    altered = replace(drained, finished=((request, wrong), *drained.finished[1:]))
+    with pytest.raises(WrongTokensError, match=rf"{request.id}: token {len(output) - 1} "):
+        check(altered, loaded.model, OPTIONS)
+
+
+def test_tokens_from_another_context_do_not_pass(loaded: LoadedModel, drained: Drained) -> None:
+    """As if a block of the prompt's KV were another sequence's."""
+    request, output = drained.finished[0]
+    elsewhere = replace(request, prompt=(*request.prompt[:8], *reversed(request.prompt[8:24]), *request.prompt[24:]))
+    altered = replace(drained, finished=((elsewhere, output), *drained.finished[1:]))
+    with pytest.raises(WrongTokensError):
+        check(altered, loaded.model, OPTIONS)
+
+
+def test_what_is_no_number_does_not_pass(loaded: LoadedModel, drained: Drained) -> None:
+    spoilt = replace(loaded.model, norm=torch.full_like(loaded.model.norm, torch.nan))
+    with pytest.raises(WrongTokensError, match="nan"):
+        check(drained, spoilt, OPTIONS)
+
+
+def test_a_job_cut_short_fails_the_drain(loaded: LoadedModel) -> None:
+    drain = Drain(loaded, replace(OPTIONS, kv_tokens=64, block_size=16))
+    try:
+        with pytest.raises(DrainFailedError, match="4 of 30 tokens: length"):
+            drain.run(as_requests(template_jobs([["hook", 40, 20, 30]]), TokenDraw(512, "x"), "long"))
+    finally:
+        drain.close()
+
+
+def test_the_sample_is_spread_over_the_drain() -> None:
+    finished = [(request, ()) for request in requests()]
+    assert [request.id for request, _ in spread(finished, 4)] == ["drain-0", "drain-4", "drain-7", "drain-11"]
+    assert len(spread(finished, 100)) == 12
+    assert len(spread(finished[:1], 8)) == 1

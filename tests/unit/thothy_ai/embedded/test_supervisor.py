@@ -1,0 +1,165 @@
+"""The supervisor over small real programs: ready, restarted, given up, stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from thothy_ai.embedded import process
+from thothy_ai.embedded.process import Process, Program, last_line
+from thothy_ai.embedded.supervisor import Patience, Supervisor
+from thothy_ai.errors import ServiceStartError
+
+QUICK = Patience(failures=3, first_delay=0.01, longest_delay=0.02, look_every=0.01)
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    supervisor = Supervisor(QUICK)
+    yield supervisor
+    supervisor.stop()
+
+
+def program(folder: Path, script: str, **more: object) -> Program:
+    values = {"ready": lambda: True, "name": "part"} | more
+    return Program(argv=("/bin/sh", "-c", script), log=folder / "logs" / "part.log", **values)
+
+
+def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_program_is_ready_when_it_says_so(tmp_path: Path) -> None:
+    flag = tmp_path / "ready"
+    process = Process(program(tmp_path, f"touch {flag}; exec sleep 60", ready=flag.exists))
+    process.start()
+    assert flag.exists()
+    assert process.alive
+    process.stop()
+    assert process.exit_code == -15
+
+
+def test_one_that_ends_before_it_is_ready_is_reported_with_its_last_words(tmp_path: Path) -> None:
+    process = Process(program(tmp_path, "echo 'no such model: /m' >&2; exit 3", ready=lambda: False))
+    with pytest.raises(ServiceStartError, match=r"part ended with status 3: no such model: /m \(log: .*part\.log\)"):
+        process.start()
+
+
+def test_one_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
+    process = Process(program(tmp_path, "exec sleep 60", ready=lambda: False, ready_seconds=0.1))
+    with pytest.raises(ServiceStartError, match=r"not ready within 0\.1 s"):
+        process.start()
+    assert not process.alive
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    missing = Program("part", ("/no/such/program",), tmp_path / "part.log", ready=lambda: False)
+    with pytest.raises(ServiceStartError, match="/no/such/program"):
+        Process(missing).start()
+
+
+def test_one_that_does_not_listen_is_ended_by_force_with_its_children(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    script = f"trap '' TERM; sleep 60 & echo $! > {child}; wait; wait"
+    process = Process(program(tmp_path, script, stop_seconds=0.1, ready=lambda: child.exists() and child.read_text()))
+    process.start()
+    process.stop()
+    assert process.exit_code == -9
+    pid = int(child.read_text())
+    until(lambda: not Path(f"/proc/{pid}").exists() or ") Z" in Path(f"/proc/{pid}/stat").read_text())
+
+
+def test_stopping_twice_or_before_the_start_does_nothing(tmp_path: Path) -> None:
+    process = Process(program(tmp_path, "exec sleep 60"))
+    process.stop()
+    process.start()
+    process.stop()
+    process.stop()
+    assert not process.alive
+
+
+def test_one_that_dies_is_started_again(tmp_path: Path, supervisor: Supervisor) -> None:
+    process = Process(program(tmp_path, "exec sleep 60"))
+    process.start()
+    first = process.pid
+    supervisor.add(process)
+    supervisor.watch()
+    process.kill()
+    until(lambda: process.pid != first and process.alive)
+    assert not supervisor.wait(0)
+
+
+def test_a_log_does_not_grow_for_ever(tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thothy_ai.embedded.process.MAX_LOG_BYTES", 1000)
+    go_on = tmp_path / "go-on"
+    script = (
+        f"head -c 5000 /dev/zero | tr '\\0' 'x'; until test -e {go_on}; do sleep 0.01; done; echo after; exec sleep 60"
+    )
+    process = Process(program(tmp_path, script))
+    process.spawn()
+    supervisor.add(process)
+    supervisor.watch()
+    log = process.program.log
+    until(lambda: log.with_name("part.log.1").exists() and log.stat().st_size == 0)
+    go_on.touch()
+    until(lambda: log.read_text() == "after\n")
+    assert log.with_name("part.log.1").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("step", ["stat", "copyfile", "truncate"])
+def test_a_log_that_cannot_be_had_is_nobodys_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    quiet = Process(program(tmp_path, ":"))
+    quiet.program.log.parent.mkdir()
+    quiet.program.log.write_bytes(b"x" * 101)
+    monkeypatch.setattr(process, "MAX_LOG_BYTES", 100)
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(step)
+
+    owner = {"stat": Path, "copyfile": process.shutil, "truncate": process.os}[step]
+    with monkeypatch.context() as broken:
+        broken.setattr(owner, step, fails)
+        quiet.bound_log()
+
+
+def test_one_that_keeps_dying_ends_the_whole_with_its_last_words(tmp_path: Path, supervisor: Supervisor) -> None:
+    process = Process(program(tmp_path, "echo 'out of memory'; exit 1"))
+    process.spawn()
+    supervisor.add(process)
+    supervisor.watch()
+    with pytest.raises(ServiceStartError, match=r"part ended with status 1: out of memory .* 3 times in a row"):
+        supervisor.wait(10)
+
+
+def test_delays_grow_up_to_a_limit() -> None:
+    patience = Patience(first_delay=0.5, longest_delay=15)
+    assert [patience.delay(failures) for failures in (1, 2, 3, 6, 7)] == [0.5, 1.0, 2.0, 15.0, 15.0]
+
+
+def test_processes_are_stopped_last_first(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    supervisor = Supervisor(QUICK)
+    for name in ("engine", "worker"):
+        started = tmp_path / name
+        script = f"trap 'echo {name} >> {order}; exit 0' TERM; touch {started}; while :; do sleep 0.02; done"
+        process = Process(program(tmp_path, script, ready=started.exists))
+        process.start()
+        supervisor.add(process)
+    supervisor.watch()
+    supervisor.stop()
+    assert order.read_text().split() == ["worker", "engine"]
+    assert supervisor.wait(0)
+
+
+def test_the_last_line_that_says_something(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert last_line(log) == ""
+    log.write_bytes(b"first\nlast \xff word\n\n  \n")
+    assert last_line(log) == "last \ufffd word"
+    assert last_line(log, start=log.stat().st_size) == ""

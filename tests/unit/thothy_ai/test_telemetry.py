@@ -1,0 +1,41 @@
+"""What repeats itself while a server is away is said now and then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from thothy_ai import telemetry
+
+NAME = "test.sparing"
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    logger, limited = logging.getLogger(NAME), telemetry.RateLimitFilter()
+    logger.addFilter(limited)
+    yield logger
+    logger.removeFilter(limited)
+
+
+def test_a_message_is_said_once_and_counted(
+    logger: logging.Logger, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(telemetry.time, "monotonic", lambda: now)
+    for attempt in range(5):
+        logger.error("cannot connect: %s\n", attempt)
+    logger.error("something else")
+    now += telemetry.QUIET_SECONDS
+    logger.error("cannot connect: %s\n", "again")
+    logger.error("cannot connect: %s\n", "and again")
+    now += telemetry.QUIET_SECONDS
+    logger.error("something else")
+    assert [record.getMessage() for record in caplog.records if record.name == NAME] == [
+        "cannot connect: 0\n",
+        "something else",
+        "cannot connect: again (4 more of these since)",
+        "something else",
+    ]

@@ -1,0 +1,137 @@
+"""How attempts end, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.echo_kind import EchoArtifact
+from thothy_ai.db.states import Event, JobState, Outcome
+from thothy_ai.engine.api import FinishReason, GenerationResult
+from thothy_ai.jobs import RejectionReason, Verdict
+from thothy_ai.jobs.kind import Rejection
+from thothy_ai.worker import outcomes
+from thothy_ai.worker.claims import Claim
+from thothy_ai.worker.outcomes import Retry, Usage
+
+CLAIM = Claim(
+    id=UUID("01890000-0000-7000-8000-000000000001"),
+    dispatch_no=1,
+    attempt=1,
+    tenant="t",
+    kind="echo",
+    failures=0,
+    max_attempts=3,
+    engine_deaths=0,
+    priority=0,
+    deadline=None,
+    source_key="s",
+    request={},
+)
+LAST = replace(CLAIM, attempt=7, failures=2)
+RETRY = Retry(base_seconds=2, cap_seconds=300)
+USAGE = Usage(UUID(int=5), 10, 4, 5, 0.25)
+ARTIFACT = EchoArtifact(echo="ok then")
+ACCEPTED = Verdict.accept(ARTIFACT)
+
+
+def rejected(reason: RejectionReason) -> Verdict:
+    return Verdict.reject(Rejection(reason, "because"), ARTIFACT)
+
+
+def test_an_accepted_output_succeeds_and_costs_no_failure() -> None:
+    finish = outcomes.judged(CLAIM, ACCEPTED, "raw", "en", USAGE)
+    assert (finish.state, finish.outcome, finish.event, finish.reason) == (
+        JobState.SUCCEEDED,
+        Outcome.SUCCEEDED,
+        None,
+        None,
+    )
+    assert (finish.failures, finish.engine_deaths, finish.usage) == (0, 0, USAGE)
+    assert finish.judged is not None
+    assert (finish.judged.verdict, finish.judged.body, finish.judged.text) == ("accepted", {"echo": "ok then"}, "raw")
+
+
+def test_a_rejected_output_is_drawn_again_at_once() -> None:
+    finish = outcomes.judged(CLAIM, rejected(RejectionReason.REPETITION), "raw", "en", USAGE)
+    assert (finish.state, finish.outcome, finish.event) == (JobState.QUEUED, Outcome.REJECTED, Event.REJECTED)
+    assert (finish.reason, finish.failures, finish.delay_seconds) == ("repetition", 1, 0)
+    assert finish.judged is not None
+    assert finish.judged.verdict == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("claim", "reason"), [(LAST, RejectionReason.REPETITION), (CLAIM, RejectionReason.WRONG_LANGUAGE)]
+)
+def test_a_rejected_output_is_the_end_when_no_draw_is_left_or_none_can_help(
+    claim: Claim, reason: RejectionReason
+) -> None:
+    finish = outcomes.judged(claim, rejected(reason), "raw", "en", USAGE)
+    assert (finish.state, finish.outcome, finish.event) == (JobState.DEAD, Outcome.REJECTED, Event.DEAD)
+    assert (finish.reason, finish.failures) == (reason.value, 1)
+
+
+def test_what_can_never_succeed_is_dead_at_once() -> None:
+    finish = outcomes.hopeless(CLAIM, "prompt_too_long", "9000 tokens")
+    assert (finish.state, finish.outcome, finish.reason) == (JobState.DEAD, Outcome.FAILED, "prompt_too_long")
+
+
+def test_a_fault_is_retried_later_until_failures_are_used_up() -> None:
+    first = outcomes.failed(CLAIM, "engine_error", "x", RETRY, chance=0.5)
+    assert (first.state, first.event, first.delay_seconds, first.failures) == (JobState.QUEUED, Event.RETRIED, 1.0, 1)
+    last = outcomes.failed(LAST, "engine_error", "x", RETRY, chance=0.5)
+    assert (last.state, last.event, last.outcome) == (JobState.DEAD, Event.DEAD, Outcome.FAILED)
+
+
+@given(failures=st.integers(1, 10_000), chance=st.floats(0, 1, exclude_max=True))
+def test_a_delay_is_never_longer_than_the_cap(failures: int, chance: float) -> None:
+    assert 0 <= RETRY.delay(failures, chance) <= min(300, 2.0 ** min(failures, 30))
+
+
+def test_a_dead_engine_is_no_failure_of_the_job_until_the_third() -> None:
+    first = outcomes.engine_died(CLAIM, "gone")
+    assert (first.state, first.outcome, first.reason) == (JobState.QUEUED, Outcome.LOST, "engine_lost")
+    assert (first.failures, first.engine_deaths) == (0, 1)
+    third = outcomes.engine_died(replace(CLAIM, engine_deaths=2), "gone")
+    assert (third.state, third.reason, third.event) == (JobState.DEAD, "engine_killer", Event.DEAD)
+
+
+def test_a_release_uses_nothing_up() -> None:
+    finish = outcomes.released(LAST, "shutdown")
+    assert (finish.state, finish.outcome, finish.event) == (JobState.QUEUED, Outcome.RELEASED, Event.RELEASED)
+    assert (finish.failures, finish.engine_deaths, finish.delay_seconds) == (0, 0, 0)
+
+
+def test_cancelled_and_expired_are_terminal() -> None:
+    assert outcomes.cancelled(CLAIM).state is JobState.CANCELLED
+    assert outcomes.expired(CLAIM).state is JobState.EXPIRED
+
+
+def test_what_postgres_refuses_dies_without_its_output() -> None:
+    finish = outcomes.unstorable(outcomes.judged(CLAIM, ACCEPTED, "raw", "en", USAGE), "no")
+    assert (finish.state, finish.reason, finish.judged, finish.usage) == (JobState.DEAD, "unstorable", None, USAGE)
+
+
+@given(st.text(st.characters()) | st.just("\0a\ud800"))
+def test_any_text_can_be_stored(text: str) -> None:
+    clean = outcomes.storable(text)
+    assert "\0" not in clean
+    assert clean.encode().decode() == clean
+    if "\0" not in text:
+        assert outcomes.storable(clean) == clean
+
+
+def test_a_retry_draws_with_another_seed_and_a_repetition_with_the_same() -> None:
+    again = replace(CLAIM, dispatch_no=2, attempt=2)
+    assert CLAIM.seed != again.seed
+    assert CLAIM.seed == replace(CLAIM, dispatch_no=9).seed
+    assert 0 <= again.seed < 2**63
+
+
+def test_usage_is_what_the_result_says() -> None:
+    result = GenerationResult("1", "x", (), FinishReason.STOP, 10, 4, 5, 0.25)
+    assert Usage.of(result, UUID(int=5)) == USAGE

@@ -1,0 +1,33 @@
+"""What is reachable, what is wrong, and how to mend it: one check for each part that a drained queue needs.
+
+A check looks and never changes anything. What it raises on purpose is a finding too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from thothy_ai.admin.doctor.finding import Finding, Level
+from thothy_ai.errors import ConfigError
+
+if TYPE_CHECKING:
+    from thothy_ai.settings import Settings
+
+__all__ = ["CHECKS", "Finding", "Level", "examine"]
+
+CHECKS = (
+    "settings", "postgres", "schema", "redis", "celery", "model", "engine", "dispatcher", "reaper", "worker", "queue",
+)  # fmt: skip
+
+
+def examine(load: Callable[[], Settings], only: Sequence[str] = ()) -> list[Finding]:
+    """Findings of the checks named in `only`, or of all, in the order in which they are worth mending."""
+    from thothy_ai.admin.doctor import checks  # noqa: PLC0415 - brings SQLAlchemy and Redis along; naming checks does not
+
+    try:
+        settings = load()
+    except ConfigError as error:
+        return [Finding("settings", Level.WRONG, str(error), "correct that environment variable, or unset it")]
+    names = [name for name in CHECKS if not only or name in only]
+    return [finding for name in names for finding in checks.run(name, settings)]

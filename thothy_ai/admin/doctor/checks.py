@@ -1,0 +1,81 @@
+"""All checks by name, how they are run, and those of this process' own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from thothy_ai.admin.doctor import processes, stores
+from thothy_ai.admin.doctor.finding import Finding, Level
+from thothy_ai.engine.errors import EngineError
+from thothy_ai.errors import ThothyError
+from thothy_ai.settings import Settings, endpoint
+
+MEND = {
+    "postgres": "start Postgres (`thothy up`, or `docker compose up -d postgres`), or correct THOTHY_DATABASE_URL",
+    "schema": "run `thothy migrate`",
+    "redis": "start Redis (`thothy up`, or `docker compose up -d redis`), or correct THOTHY_REDIS_URL",
+    "engine": "start it: `thothy engine --model PATH`, or correct THOTHY_ENGINE_URL",
+    "celery": "Redis first",
+    "dispatcher": "Postgres first",
+    "reaper": "Postgres first",
+    "worker": "Postgres first",
+    "queue": "Postgres and the schema first",
+}
+
+
+def run(name: str, settings: Settings) -> list[Finding]:
+    """The findings of one check; an error raised on purpose is one."""
+    try:
+        return list(CHECKS[name](settings))
+    except (ThothyError, EngineError) as error:
+        return [Finding(name, Level.WRONG, str(error), MEND.get(name))]
+
+
+def settings_in_use(settings: Settings) -> Iterator[Finding]:
+    """Which services the settings name."""
+    urls = {"postgres": settings.database_url, "redis": settings.redis_url}
+    known = {name: endpoint(url.get_secret_value()) for name, url in urls.items() if url is not None}
+    engine = {"engine": settings.engine_url} if settings.engine_url else {}
+    says = ", ".join(f"{name} at {where}" for name, where in {**known, **engine}.items()) or "no service is named"
+    yield Finding("settings", Level.OK, f"{says}; home is {settings.home}")
+
+
+def model(settings: Settings) -> Iterator[Finding]:
+    """Whether what THOTHY_MODEL names looks like a model."""
+    path = settings.model
+    if path is None:
+        yield Finding("model", Level.WARNING, "THOTHY_MODEL is not set here; only the engine's process needs it")
+        return
+    problem = _model_problem(path)
+    if problem:
+        mend = "set THOTHY_MODEL to a Hugging Face folder (config.json and *.safetensors) or to a .gguf file"
+        yield Finding("model", Level.WRONG, problem, mend)
+    else:
+        yield Finding("model", Level.OK, str(path))
+
+
+def _model_problem(path: Path) -> str | None:
+    try:
+        if path.is_dir():
+            missing = [name for name in ("config.json", "*.safetensors") if not any(path.glob(name))]
+            return f"{path} has no {missing[0]}" if missing else None
+        with path.open("rb") as file:
+            return None if file.read(4) == b"GGUF" else f"{path} is no GGUF file"
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+
+
+CHECKS: Mapping[str, Callable[[Settings], Iterator[Finding]]] = {
+    "settings": settings_in_use,
+    "postgres": stores.postgres,
+    "schema": stores.schema,
+    "redis": stores.redis,
+    "celery": processes.celery,
+    "model": model,
+    "engine": processes.engine,
+    "dispatcher": processes.process("dispatcher", leads=True),
+    "reaper": processes.process("reaper", leads=True),
+    "worker": processes.process("worker", leads=False),
+    "queue": stores.queue,
+}

@@ -1,0 +1,96 @@
+"""Checks of the processes: Celery's settings, the engine, and who is connected and leads."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+from collections.abc import Callable, Iterator
+
+from thothy_ai.admin.doctor.finding import Finding, Level
+from thothy_ai.admin.doctor.stores import postgres_engine
+from thothy_ai.db.statements import statement
+from thothy_ai.engine.api import EngineInfo, EngineStats
+from thothy_ai.engine.client import connect
+from thothy_ai.engine.errors import EngineLostError
+from thothy_ai.settings import Settings
+
+ANSWER_SECONDS = 5
+FULL = 0.95
+QUIET_SECONDS = 60  # a process that has not touched Postgres for so long hangs
+CELERY_NEEDS = {
+    "task_acks_late": True,
+    "worker_prefetch_multiplier": 1,
+    "task_ignore_result": True,
+    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    "task_serializer": "json",
+}
+
+
+def celery(settings: Settings) -> Iterator[Finding]:
+    """The versions and settings without which work is lost."""
+    found = {name: importlib.metadata.version(name) for name in ("celery", "kombu")}
+    says = ", ".join(f"{name} {version}" for name, version in found.items())
+    if any(version.split(".")[:2] != ["5", "7"] for version in found.values()):
+        yield Finding("celery", Level.WRONG, f"{says}; 5.7 is needed", "pip install 'celery==5.7.*' 'kombu==5.7.*'")
+        return
+    from thothy_ai.queue.app import VISIBILITY_TIMEOUT, configuration  # noqa: PLC0415 - Celery is dear to import
+
+    used = configuration(settings)
+    wrong = {name: used.get(name) for name, value in CELERY_NEEDS.items() if used.get(name) != value}
+    for name, value in wrong.items():
+        yield Finding("celery", Level.WRONG, f"{name} is {value!r}", f"it must be {CELERY_NEEDS[name]!r}")
+    drain = settings.drain_deadline_seconds
+    if drain >= VISIBILITY_TIMEOUT:
+        late = f"a worker may drain for {drain:g} s, and messages come back after {VISIBILITY_TIMEOUT} s"
+        yield Finding("celery", Level.WRONG, late, f"set THOTHY_DRAIN_DEADLINE_SECONDS below {VISIBILITY_TIMEOUT}")
+    elif not wrong:
+        yield Finding("celery", Level.OK, f"{says}, settings as they must be")
+
+
+def engine(settings: Settings) -> Iterator[Finding]:
+    """It answers, and has room."""
+    url = settings.require_engine_url()
+    info, stats = asyncio.run(_ask(url))
+    room = (
+        f"{stats.running} running, {stats.waiting} waiting, {stats.blocks_used} of {stats.blocks_total} KV blocks used"
+    )
+    yield Finding("engine", Level.OK, f"{info.model} on {info.device} at {url}: {room}")
+    if stats.memory_total_bytes and stats.memory_used_bytes > FULL * stats.memory_total_bytes:
+        says = f"{stats.memory_used_bytes / stats.memory_total_bytes:.0%} of the device's memory is used"
+        yield Finding(
+            "engine", Level.WARNING, says, "move other processes off the device, or give it a smaller KV pool"
+        )
+
+
+async def _ask(url: str) -> tuple[EngineInfo, EngineStats]:
+    """Who the engine is and how it is. Raises `EngineLostError`."""
+    client = connect(url)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await client.start()
+            return await client.info(), await client.stats()
+    except (OSError, TimeoutError) as error:
+        raise EngineLostError(f"no engine answers at {url}: {error or type(error).__name__}") from None
+    finally:
+        await client.close()
+
+
+def process(name: str, *, leads: bool) -> Callable[[Settings], Iterator[Finding]]:
+    """A check that a process of that name is connected, and for one that must lead, that one of them does."""
+
+    def check(settings: Settings) -> Iterator[Finding]:
+        with postgres_engine(settings) as engine, engine.connect() as connection:
+            rows = connection.execute(statement("doctor_sessions")).all()
+        found = next((row for row in rows if row.application == f"thothy-{name}"), None)
+        if found is None:
+            yield Finding(name, Level.WRONG, f"no {name} is connected to Postgres", f"start it: `thothy {name}`")
+        elif leads and not found.leads:
+            yield Finding(name, Level.WRONG, f"a {name} is connected and none leads", f"restart the {name}")
+        elif leads and found.quiet > QUIET_SECONDS:
+            yield Finding(
+                name, Level.WRONG, f"the {name} has been silent for {found.quiet:.0f} s", f"restart the {name}"
+            )
+        else:
+            yield Finding(name, Level.OK, f"alive, heard of {found.quiet:.0f} s ago")
+
+    return check

@@ -1,0 +1,95 @@
+"""Checks of what is stored where: Postgres, its schema, Redis, and the queue in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import AuthenticationError, RedisError
+from sqlalchemy import Engine, Row
+
+from thothy_ai.admin.doctor.finding import Finding, Level
+from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.schema import check_schema
+from thothy_ai.db.statements import statement
+from thothy_ai.errors import BrokerUnreachableError
+from thothy_ai.queue.status import queue_status
+from thothy_ai.settings import Settings, endpoint
+
+OLDEST_POSTGRES = 150000
+
+
+@contextmanager
+def postgres_engine(settings: Settings) -> Iterator[Engine]:
+    """An engine for one check."""
+    engine = make_engine(settings, application="doctor", pool_size=1)
+    try:
+        with reaching(settings):
+            yield engine
+    finally:
+        engine.dispose()
+
+
+def _one(engine: Engine, name: str) -> Row[Any]:
+    with engine.connect() as connection:
+        return connection.execute(statement(name)).one()
+
+
+def postgres(settings: Settings) -> Iterator[Finding]:
+    """It answers, it is new enough, it can be written to."""
+    with postgres_engine(settings) as engine:
+        server = _one(engine, "doctor_server")
+    where = endpoint(settings.require_database_url())
+    yield Finding(
+        "postgres", Level.OK, f"Postgres {server.version} at {where}, {server.connections} of {server.most} connections"
+    )
+    if server.number < OLDEST_POSTGRES:
+        yield Finding("postgres", Level.WRONG, "Postgres is older than 15", "upgrade it")
+    if server.read_only:
+        yield Finding("postgres", Level.WRONG, "this Postgres is read-only", "name the primary in THOTHY_DATABASE_URL")
+    if server.connections > 0.9 * server.most:
+        yield Finding("postgres", Level.WARNING, "connections are running out", "raise max_connections")
+
+
+def schema(settings: Settings) -> Iterator[Finding]:
+    """It is what this code was written for, and next month has its partitions."""
+    yield Finding("schema", Level.OK, f"the schema is at revision {check_schema(settings)}")
+    with postgres_engine(settings) as engine:
+        if not _one(engine, "doctor_server").partitioned:
+            says = "history has no partition for next month yet"
+            yield Finding("schema", Level.WARNING, says, "run `thothy migrate`, and see that a reaper runs")
+
+
+def redis(settings: Settings) -> Iterator[Finding]:
+    """It answers, takes the password, and throws nothing away."""
+    url = settings.require_redis_url()
+    where = endpoint(url)
+    try:
+        with closing(Redis.from_url(url, socket_timeout=3, socket_connect_timeout=3, decode_responses=True)) as client:
+            client.ping()
+            info: Any = client.info()
+            waiting = client.llen(settings.queue_prefix + settings.queue_name)
+    except AuthenticationError as error:
+        raise BrokerUnreachableError(f"Redis at {where} refuses the password: {error}") from None
+    except RedisError as error:
+        raise BrokerUnreachableError(f"Redis cannot be reached at {where}: {error}") from None
+    server = f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info['redis_version']}"
+    yield Finding("redis", Level.OK, f"{server} at {where}, {waiting} jobs handed out")
+    if info.get("maxmemory") and info.get("maxmemory_policy") != "noeviction":
+        says = f"Redis may throw jobs' messages away: its maxmemory-policy is {info['maxmemory_policy']}"
+        yield Finding("redis", Level.WARNING, says, "set maxmemory-policy to noeviction")
+
+
+def queue(settings: Settings) -> Iterator[Finding]:
+    """What is open, whether it is paused, whether leases are taken back."""
+    with postgres_engine(settings) as engine:
+        status = queue_status(engine)
+    counts = ", ".join(f"{status[state].jobs} {state}" for state in ("queued", "dispatched", "running"))
+    yield Finding("queue", Level.OK, counts)
+    if status.paused:
+        yield Finding("queue", Level.WARNING, f"paused ({status.note or 'no note'})", "run `thothy queue resume`")
+    if status["running"].expired_leases:
+        says = f"{status['running'].expired_leases} leases ran out and were not taken back"
+        yield Finding("queue", Level.WARNING, says, "see that a reaper runs")

@@ -1,0 +1,161 @@
+"""Runs jobs through an engine core, all handed over at once, and keeps what is needed to judge it.
+
+On the core's thread only references are kept; everything is looked at when the clock has stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from thothy_ai.bench.workload import Job, TokenDraw
+from thothy_ai.engine.api import EngineStats, SamplingParams
+from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, TokenEvent
+from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import LoadedModel
+
+
+class DrainFailedError(EngineError):
+    """A job failed, or did not get exactly the tokens it was to get."""
+
+    code = "drain_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What a drain took, from the hand-over to the last token.
+
+    `finished`: the requests in the order in which they ended, with their tokens. The counters of `before` and `after`
+    differ by those of the drain. `kv_used` (blocks in use, as a share of the pool) and `running` (sequences) are those
+    after each step that made tokens.
+    """
+
+    seconds: float
+    finished: tuple[tuple[CoreRequest, tuple[int, ...]], ...]
+    before: EngineStats
+    after: EngineStats
+    kv_used: tuple[float, ...]
+    running: tuple[int, ...]
+
+
+class Drain:
+    """A core around a model that is on its device already, started."""
+
+    def __init__(self, loaded: LoadedModel, options: EngineOptions) -> None:
+        self._inbox = _Inbox()
+        self.core: EngineCore = build_core(loaded, options, self._inbox.take)
+        self._inbox.watch(self.core)
+        self.core.start()
+
+    def run(self, requests: Sequence[CoreRequest]) -> Drained:
+        """Hand over, and wait; DrainFailedError if a job did not get its tokens."""
+        self._inbox.expect(len(requests))
+        with _uncollected():
+            before, begin = self.core.stats(), time.perf_counter()
+            for request in requests:
+                self.core.submit(request)
+            steps, end = self._inbox.collect()
+        return Drained(
+            seconds=end - begin,
+            finished=_outputs(requests, [event for step in steps for event in step.events]),
+            before=before,
+            after=self.core.stats(),
+            kv_used=tuple(step.stats.blocks_used / step.stats.blocks_total for step in steps),
+            running=tuple(step.stats.running for step in steps),
+        )
+
+    def close(self) -> None:
+        """End the core; its memory is free once nobody refers to this."""
+        self.core.stop()
+        self.core.join()
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Python's collector would walk all that is kept here for judging, again and again; an engine keeps none of it."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def as_requests(jobs: Sequence[Job], draw: TokenDraw, prefix: str) -> list[CoreRequest]:
+    """Greedy requests, end-of-text ignored, with ids that begin with `prefix`."""
+    return [
+        CoreRequest(
+            id=f"{prefix}-{index}",
+            prompt=draw.prompt(job),
+            sampling=SamplingParams(max_tokens=job.output_tokens, ignore_eos=True),
+            profile=job.kind,
+        )
+        for index, job in enumerate(jobs)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    events: list[Event]
+    stats: EngineStats
+
+
+class _Inbox:
+    """What the core reports, until as many requests have ended as are expected."""
+
+    def __init__(self) -> None:
+        self._core: EngineCore | None = None
+        self._steps: list[_Step] = []
+        self._left = 0
+        self._ended_at = 0.0
+        self._done = threading.Event()
+
+    def watch(self, core: EngineCore) -> None:
+        """Read this core's gauges with each report."""
+        self._core = core
+
+    def expect(self, count: int) -> None:
+        """Begin anew, before the first submit."""
+        self._steps, self._left = [], count
+        self._done.clear()
+
+    def take(self, events: list[Event]) -> None:
+        """Called on the core's thread."""
+        if self._core is not None:
+            self._steps.append(_Step(events, self._core.stats()))
+        self._left -= sum(type(event) is FinishedEvent for event in events)
+        if not self._left:
+            self._ended_at = time.perf_counter()
+            self._done.set()
+
+    def collect(self) -> tuple[list[_Step], float]:
+        """Wait for the end; the reports and its time."""
+        self._done.wait()
+        return self._steps, self._ended_at
+
+
+def _outputs(
+    requests: Sequence[CoreRequest], events: Sequence[Event]
+) -> tuple[tuple[CoreRequest, tuple[int, ...]], ...]:
+    by_id = {request.id: request for request in requests}
+    tokens: dict[str, list[int]] = defaultdict(list)
+    finished = []
+    for event in events:
+        if isinstance(event, TokenEvent):
+            tokens[event.id] += event.tokens
+            continue
+        request = by_id[event.id]
+        output = tuple(tokens[event.id])
+        if event.error is not None or not len(output) == event.output_tokens == request.sampling.max_tokens:
+            why, wanted = event.error or event.reason, request.sampling.max_tokens
+            raise DrainFailedError(f"job {event.id} has {len(output)} of {wanted} tokens: {why}")
+        finished.append((request, output))
+    return tuple(finished)

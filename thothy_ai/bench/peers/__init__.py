@@ -1,0 +1,58 @@
+"""Other engines on the same jobs, by the same rules: greedy, end-of-text ignored, everything handed over at once."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from thothy_ai.bench.drain import DrainFailedError
+from thothy_ai.bench.figures import PeerResult
+from thothy_ai.bench.options import BenchOptions
+from thothy_ai.bench.shapes import write_config
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.errors import InvalidRequestError
+
+
+class Peer(Protocol):
+    """A resident peer."""
+
+    def run(self, requests: Sequence[CoreRequest]) -> list[int]:
+        """Drain the requests; how many tokens each has got."""
+        ...
+
+
+def require(name: str) -> None:
+    """InvalidRequestError unless the peer is installed; it is not imported, which takes seconds."""
+    if importlib.util.find_spec(name) is None:
+        raise InvalidRequestError(f"--peer {name}: it is not installed in {sys.prefix}")
+
+
+def measure(options: BenchOptions, warm_up: Sequence[CoreRequest], requests: Sequence[CoreRequest]) -> PeerResult:
+    """Load the peer that the options name, warm it up and drain; DrainFailedError unless it made every token."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.engine.model or write_config(options.shape, Path(scratch))
+        name, resident = _peer(options, folder)
+        with resident as peer:
+            peer.run(warm_up)
+            begin = time.perf_counter()
+            counts = peer.run(requests)
+            seconds = time.perf_counter() - begin
+    if counts != [request.sampling.max_tokens for request in requests]:
+        raise DrainFailedError(f"{name} did not make the tokens it was asked for")
+    return PeerResult(name, seconds)
+
+
+def _peer(options: BenchOptions, folder: Path) -> tuple[str, AbstractContextManager[Peer]]:
+    real_weights = options.engine.model is not None
+    if options.peer == "vllm":
+        from thothy_ai.bench.peers.vllm_peer import name, resident  # noqa: PLC0415  only where it is wanted
+    else:
+        from thothy_ai.bench.peers.transformers_peer import name, resident  # noqa: PLC0415  as above
+
+    return name(), resident(folder, options.engine, real_weights=real_weights)

@@ -1,0 +1,86 @@
+"""transformers' continuous batching, with `sdpa` attention and its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
+
+from thothy_ai.bench.drain import DrainFailedError
+from thothy_ai.bench.peers import Peer
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.execution.device import resolve_device, resolve_dtype
+from thothy_ai.engine.options import EngineOptions
+
+_NEVER = -1  # no token has this id
+_PATIENCE = 1.0  # seconds between looks at whether its thread lives
+_CPU_KV_TOKENS, _CPU_BUDGET = 16_384, 512  # as our own
+
+
+def name() -> str:
+    """Name and version."""
+    return f"transformers {transformers.__version__}"
+
+
+@contextmanager
+def resident(folder: Path, options: EngineOptions, *, real_weights: bool) -> Iterator[Peer]:
+    """A manager of continuous batching over the folder's model, with graphs captured, until the end of the block."""
+    model = _model(folder, options, real_weights=real_weights)
+    settings = GenerationConfig(do_sample=False, eos_token_id=_NEVER, pad_token_id=0, max_new_tokens=1)
+    with model.continuous_batching_context_manager(
+        generation_config=settings,
+        continuous_batching_config=_sizes(options),
+        timeout=5,
+    ) as manager:
+        yield _Resident(manager)
+
+
+class _Resident:
+    def __init__(self, manager: Any) -> None:  # noqa: ANN401  transformers is typed in part
+        self._manager = manager
+
+    def run(self, requests: Sequence[CoreRequest]) -> list[int]:
+        """Drain the requests; how many tokens each has got."""
+        for request in requests:
+            self._manager.add_request(
+                list(request.prompt), request.id, request.sampling.max_tokens, eos_token_id=_NEVER
+            )
+        counts: dict[str, int] = {}
+        while len(counts) < len(requests):
+            result = self._manager.get_result(timeout=_PATIENCE)
+            if result is not None and result.is_finished():
+                if result.error:
+                    raise DrainFailedError(f"{name()}: job {result.request_id}: {result.error}")
+                counts[result.request_id] = len(result.generated_tokens)
+            elif not self._manager.is_running():
+                raise DrainFailedError(f"{name()}: its thread ended")
+        return [counts[request.id] for request in requests]
+
+
+def _sizes(options: EngineOptions) -> ContinuousBatchingConfig:
+    """Its defaults but for what the options give; on a CPU the default pool is all of the memory."""
+    on_cpu = resolve_device(options.device).type == "cpu"
+    settings = ContinuousBatchingConfig(
+        allow_block_sharing=options.prefix_cache,
+        max_batch_tokens=options.token_budget or (_CPU_BUDGET if on_cpu else None),
+        max_requests_per_batch=options.max_rows,
+    )
+    tokens = options.kv_tokens or (_CPU_KV_TOKENS if on_cpu else None)
+    if tokens is not None:
+        settings.num_blocks = -(-tokens // settings.block_size)
+    return settings
+
+
+def _model(folder: Path, options: EngineOptions, *, real_weights: bool) -> Any:  # noqa: ANN401  as above
+    device = resolve_device(options.device)
+    dtype = resolve_dtype(options.dtype, device)
+    if real_weights:
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+        return model.to(device).eval()
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    with device:
+        return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa").eval()

@@ -1,0 +1,72 @@
+"""vLLM, on its defaults but for what the options set.
+
+Written from its documentation; it was not installed where this was written, so this has not been run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import vllm
+
+from thothy_ai.bench.peers import Peer
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.options import EngineOptions
+
+_BLOCK = 16  # tokens; vLLM's default
+
+
+def name() -> str:
+    """Name and version."""
+    return f"vLLM {vllm.__version__}"
+
+
+@contextmanager
+def resident(folder: Path, options: EngineOptions, *, real_weights: bool) -> Iterator[Peer]:
+    """An LLM over the folder's model, compiled and captured, until the end of the block."""
+    llm = vllm.LLM(model=str(folder), **_settings(options, real_weights=real_weights))
+    try:
+        yield _Resident(llm)
+    finally:
+        del llm
+
+
+class _Resident:
+    def __init__(self, llm: Any) -> None:  # noqa: ANN401  vLLM has no types here
+        self._llm = llm
+
+    def run(self, requests: Sequence[CoreRequest]) -> list[int]:
+        """Drain the requests; how many tokens each has got. `generate` answers in the order of the prompts."""
+        prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
+        outputs = self._llm.generate(prompts, [_sampling(request) for request in requests], use_tqdm=False)
+        return [len(output.outputs[0].token_ids) for output in outputs]
+
+
+def _sampling(request: CoreRequest) -> Any:  # noqa: ANN401  as above
+    return vllm.SamplingParams(
+        temperature=0.0, max_tokens=request.sampling.max_tokens, ignore_eos=True, detokenize=False
+    )
+
+
+def _settings(options: EngineOptions, *, real_weights: bool) -> dict[str, Any]:
+    """Arguments of `LLM`; what the options leave to us is left to vLLM."""
+    settings: dict[str, Any] = {
+        "skip_tokenizer_init": True,
+        "load_format": "auto" if real_weights else "dummy",
+        "dtype": options.dtype if options.dtype != "auto" else "bfloat16",
+        "kv_cache_dtype": options.kv_dtype,
+        "gpu_memory_utilization": options.memory_utilization,
+        "enable_prefix_caching": options.prefix_cache,
+    }
+    block = options.block_size or _BLOCK
+    wanted = {
+        "quantization": "fp8" if options.weights == "fp8" else None,
+        "block_size": options.block_size,
+        "num_gpu_blocks_override": options.kv_tokens and -(-options.kv_tokens // block),
+        "max_num_seqs": options.max_rows,
+        "max_num_batched_tokens": options.token_budget,
+    }
+    return settings | {name: value for name, value in wanted.items() if value is not None}

@@ -1,0 +1,136 @@
+"""Where a drain's time goes on the device: the profiler's raw events, put into classes by the names of the kernels.
+
+The events are read as kineto keeps them: building torch's own tables of some hundred thousand kernels takes minutes.
+Only the device's activities are recorded, and the calls that launch them, so that the drain is slowed little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch._C._autograd import DeviceType
+from torch.profiler import ProfilerActivity
+
+from thothy_ai.engine.errors import InvalidRequestError
+
+_ATTENTION = re.compile(r"attention|flash|fmha|^_?(decode|merge|plan|prefill)_kernel", re.IGNORECASE)
+_GEMM = re.compile(r"gemm|gemv|cublas|cutlass|nvjet|xmma|split_?k", re.IGNORECASE)
+_WAITS = re.compile(r"^(cuda|cu)(Event|Stream|Device|Ctx)Synchronize")
+_MAX_KERNELS = 12
+_MAX_NAME = 60
+_NANO = 1e-9
+
+Result = TypeVar("Result")
+
+
+class Activity(NamedTuple):
+    """A kernel, a copy or a runtime call: from `start` to `end` in nanoseconds."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """All launches of one kernel."""
+
+    name: str
+    kind: str
+    launches: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Seconds of the device, from its first kernel to its last: the four parts add up to the whole.
+
+    Where kernels ran side by side, the time counts for GEMM before attention before the rest. `waited` is how long the
+    host stood still for the device within that time.
+    """
+
+    gemm: float
+    attention: float
+    rest: float
+    idle: float
+    waited: float
+    kernels: tuple[Kernel, ...]  # the costliest
+
+    @property
+    def seconds(self) -> float:
+        """First kernel to last."""
+        return self.gemm + self.attention + self.rest + self.idle
+
+
+def require_gpu() -> None:
+    """InvalidRequestError without one: only a GPU's time is divided."""
+    if not torch.cuda.is_available():
+        raise InvalidRequestError("--profile divides a GPU's time, and there is no GPU")
+
+
+def profiled(work: Callable[[], Result]) -> tuple[Profile, Result]:
+    """Profile what `work` does on the GPU, and what it returns."""
+    with torch.profiler.profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
+        result = work()
+    results = profiler.profiler.kineto_results if profiler.profiler else None
+    if results is None:
+        raise RuntimeError("the profiler recorded nothing")
+    device: list[Activity] = []
+    host: list[Activity] = []
+    for event in results.events():
+        activity = Activity(event.name(), event.start_ns(), event.start_ns() + event.duration_ns())
+        (device if event.device_type() == DeviceType.CUDA else host).append(activity)
+    return split(device, host), result
+
+
+def kind_of(name: str) -> str:
+    """ "attention", "GEMM" or "rest", by a kernel's name."""
+    if _ATTENTION.search(name):
+        return "attention"
+    return "GEMM" if _GEMM.search(name) else "rest"
+
+
+def split(device: Sequence[Activity], host: Iterable[Activity]) -> Profile:
+    """The parts of the time between the first and the last activity of the device."""
+    if not device:
+        raise RuntimeError("the profiler saw no kernels")
+    begin, end = min(activity.start for activity in device), max(activity.end for activity in device)
+    kinds = {name: kind_of(name) for name in {activity.name for activity in device}}
+    gemm = [activity for activity in device if kinds[activity.name] == "GEMM"]
+    attention = [activity for activity in device if kinds[activity.name] == "attention"]
+    gemm_time, both, busy = covered(gemm), covered([*gemm, *attention]), covered(device)
+    waits = [activity for activity in host if _WAITS.match(activity.name)]
+    return Profile(
+        gemm=gemm_time * _NANO,
+        attention=(both - gemm_time) * _NANO,
+        rest=(busy - both) * _NANO,
+        idle=(end - begin - busy) * _NANO,
+        waited=sum(max(0, min(wait.end, end) - max(wait.start, begin)) for wait in waits) * _NANO,
+        kernels=_costliest(device, kinds),
+    )
+
+
+def covered(activities: Iterable[Activity]) -> int:
+    """Nanoseconds in which at least one of them runs."""
+    total, reached = 0, 0
+    for _, start, end in sorted(activities, key=lambda activity: activity.start):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _costliest(device: Iterable[Activity], kinds: dict[str, str]) -> tuple[Kernel, ...]:
+    seconds: Counter[str] = Counter()
+    launches: Counter[str] = Counter()
+    for name, start, end in device:
+        seconds[name] += end - start
+        launches[name] += 1
+    return tuple(
+        Kernel(name[:_MAX_NAME], kinds[name], launches[name], nanoseconds * _NANO)
+        for name, nanoseconds in seconds.most_common(_MAX_KERNELS)
+    )

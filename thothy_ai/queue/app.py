@@ -1,0 +1,105 @@
+"""The Celery application: how workers consume and what the dispatcher publishes. JSON only, ids only."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from celery import Celery
+from kombu import Exchange, Queue
+
+from thothy_ai.queue.hints import TASK
+from thothy_ai.settings import Settings
+
+VISIBILITY_TIMEOUT = 120
+SOCKET_TIMEOUT = 10
+CONNECT_TIMEOUT = 5
+
+
+class WorkerApp(Celery):
+    """A Celery application that knows the service's settings, and how its pool gets a foreman."""
+
+    settings: Settings
+    connect: Callable[[str], Any]
+
+    def make_foreman(self, on_done: Callable[[Sequence[Any]], None], on_death: Callable[[], None]) -> Any:
+        """The foreman of this process. Imported here: a dispatcher publishes through this module, and needs none."""
+        from thothy_ai.worker.job_runner import Foreman  # noqa: PLC0415
+
+        return Foreman(self.settings, worker_name(), self.connect, on_done, on_death)
+
+
+def make_app(settings: Settings, connect: Callable[[str], Any] | None = None) -> WorkerApp:
+    """The application for these settings; `connect` makes the engine's client, for a worker."""
+    app = WorkerApp("thothy", set_as_current=False)
+    app.settings = settings
+    if connect is not None:
+        app.connect = connect
+    app.conf.update(configuration(settings))
+    app.task(name=TASK)(_run)
+    app.finalize()
+    return app
+
+
+def configuration(settings: Settings) -> dict[str, Any]:
+    """Celery's settings. Order, time, retries and chains live in Postgres; results too."""
+    return {
+        "broker_url": settings.require_redis_url(),
+        "broker_transport": "thothy_ai.queue.transport:Transport",
+        "broker_transport_options": transport_options(settings),
+        "broker_use_ssl": _tls(settings),
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        "accept_content": ["json"],
+        "task_serializer": "json",
+        "result_serializer": "json",
+        "task_default_queue": settings.queue_name,
+        # The anonymous exchange needs no bindings in Redis: a FLUSHALL cannot take them away.
+        "task_queues": [Queue(settings.queue_name, Exchange(""), routing_key=settings.queue_name)],
+        "task_acks_late": True,  # also the back-pressure
+        "task_ignore_result": True,
+        "worker_pool": "thothy_ai.worker.pool:EnginePool",
+        "worker_consumer": "thothy_ai.worker.consumer:SteadyConsumer",
+        "worker_concurrency": settings.worker_in_flight,
+        "worker_prefetch_multiplier": 1,
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        "worker_enable_remote_control": False,
+        "worker_send_task_events": False,
+        "worker_disable_rate_limits": True,
+        "worker_detect_quorum_queues": False,
+        "worker_hijack_root_logger": False,
+        "worker_redirect_stdouts": False,
+    }
+
+
+def transport_options(settings: Settings) -> dict[str, Any]:
+    """Kombu's settings for Redis."""
+    return {
+        "global_keyprefix": settings.queue_prefix,
+        "visibility_timeout": VISIBILITY_TIMEOUT,
+        "unacked_restore_interval": 5,
+        "unacked_restore_throttle": 1,
+        "socket_timeout": SOCKET_TIMEOUT,
+        "socket_connect_timeout": CONNECT_TIMEOUT,
+        "socket_keepalive": True,
+        "max_retries": 1,  # of a publisher that finds no Redis: the dispatcher has its own patience
+        "interval_start": 0,
+    }
+
+
+def worker_name() -> str:
+    """Names this process in the record: unique, also after a restart under the same process id."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def _tls(settings: Settings) -> dict[str, Any] | None:
+    return {"ssl_cert_reqs": ssl.CERT_REQUIRED} if settings.require_redis_url().startswith("rediss:") else None
+
+
+def _run(job_id: str, dispatch_no: int) -> None:
+    """What a message asks for; `EnginePool` takes it before Celery would call it."""
+    raise RuntimeError(f"job {job_id}, dispatch {dispatch_no}: needs an EnginePool, start workers with `thothy worker`")

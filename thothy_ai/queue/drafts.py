@@ -1,0 +1,198 @@
+"""From requests to rows: what is checked, digested and numbered before anything reaches the database. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+from uuid_utils.compat import uuid7
+
+from thothy_ai.errors import ConfigError, IdempotencyConflictError, InvalidJobError
+from thothy_ai.jobs import Request, registry
+from thothy_ai.jobs.registry import AnyKind, KindError, UnknownKindError
+from thothy_ai.settings import Settings
+
+MAX_KEY_LENGTH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueueOptions:
+    """How a request is to be queued. Higher priorities go first; times carry a time zone.
+
+    A second job with the same `idempotency_key` and the same request is the first one.
+    """
+
+    priority: int = 0
+    deadline: datetime | None = None
+    not_before: datetime | None = None
+    idempotency_key: str | None = None
+    max_attempts: int | None = None
+
+
+DEFAULT = EnqueueOptions()
+Entry = Request | tuple[Request, EnqueueOptions]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One job, ready to be inserted. `request` is canonical JSON; `digest` covers tenant, kind and request."""
+
+    id: UUID
+    kind: str
+    request: str
+    digest: str
+    source_key: str
+    options: EnqueueOptions
+
+
+def load_kinds(settings: Settings) -> None:
+    """Make the kinds that the operator added known. Raises `ConfigError`."""
+    try:
+        registry.load_extra(settings.kinds)
+    except KindError as error:
+        raise ConfigError(f"THOTHY_KINDS: {error}") from None
+
+
+def parse_request(kind: str, fields: Mapping[str, Any]) -> Request:
+    """A request from plain values, as a file or a command line gives them. Raises `InvalidJobError`."""
+    try:
+        return validated(registry.find(kind), fields)
+    except UnknownKindError as error:
+        raise InvalidJobError("kind", str(error)) from None
+
+
+def validated(kind: AnyKind, fields: Mapping[str, Any]) -> Request:
+    """The kind's request with these fields. Raises `InvalidJobError`, naming the first field that is wrong."""
+    try:
+        request: Request = kind.request.model_validate(fields)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    return request
+
+
+def draft_all(entries: Iterable[Entry], settings: Settings) -> list[Draft]:
+    """Drafts of requests, or of (request, options). Raises `InvalidJobError` for the first that is wrong."""
+    now = datetime.now(UTC)
+    pairs = (entry if isinstance(entry, tuple) else (entry, DEFAULT) for entry in entries)
+    return [draft(request, options, settings, now) for request, options in pairs]
+
+
+def draft(request: Request, options: EnqueueOptions, settings: Settings, now: datetime) -> Draft:
+    """A job for this request. Raises `InvalidJobError`, naming the field."""
+    try:
+        kind = registry.kind_of(request)
+    except UnknownKindError as error:
+        raise InvalidJobError("request", str(error)) from None
+    body = _canonical(kind, request)
+    return Draft(
+        id=uuid7(),
+        kind=kind.name,
+        request=body,
+        digest=sha256(f"{settings.tenant}\0{kind.name}\0{body}".encode()).hexdigest(),
+        source_key=kind.source_key(request),
+        options=_checked(options, settings, now),
+    )
+
+
+def parameters(drafts: Sequence[Draft], tenant: str) -> dict[str, Any]:
+    """Parameters of the statement `enqueue`: parallel arrays."""
+    options = [draft.options for draft in drafts]
+    return {
+        "tenant": tenant,
+        "ids": [draft.id for draft in drafts],
+        "kinds": [draft.kind for draft in drafts],
+        "priorities": [option.priority for option in options],
+        "deadlines": [option.deadline for option in options],
+        "not_befores": [option.not_before for option in options],
+        "source_keys": [draft.source_key for draft in drafts],
+        "idempotency_keys": [option.idempotency_key for option in options],
+        "digests": [draft.digest for draft in drafts],
+        "max_attempts": [option.max_attempts for option in options],
+        "requests": [draft.request for draft in drafts],
+    }
+
+
+def taken_keys(drafts: Sequence[Draft], taken: Sequence[UUID]) -> list[str]:
+    """Keys of the drafts that were not inserted."""
+    refused = set(taken)
+    keys = {draft.options.idempotency_key for draft in drafts if draft.id in refused}
+    return sorted(key for key in keys if key is not None)
+
+
+def settle(drafts: Sequence[Draft], holders: Mapping[str, tuple[UUID, str]]) -> list[Draft]:
+    """The drafts with the ids their jobs really have: `holders` maps a key to the first job's id and digest.
+
+    Raises `IdempotencyConflictError` when the first job asked for something else.
+    """
+    return [_settled(draft, holders.get(draft.options.idempotency_key or "")) for draft in drafts]
+
+
+def _settled(draft: Draft, holder: tuple[UUID, str] | None) -> Draft:
+    if holder is None:
+        return draft
+    job_id, digest = holder
+    if digest != draft.digest:
+        raise IdempotencyConflictError(draft.options.idempotency_key or "")
+    return replace(draft, id=job_id)
+
+
+def _canonical(kind: AnyKind, request: Request) -> str:
+    """The request as JSON that a worker can read back; the request may have been built unchecked."""
+    try:
+        body = request.model_dump_json()
+        kind.request.model_validate_json(body)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    except (PydanticSerializationError, UnicodeEncodeError) as error:
+        raise InvalidJobError("request", f"cannot be written as JSON: {str(error).splitlines()[0]}") from None
+    return body
+
+
+def _invalid(error: ValidationError) -> InvalidJobError:
+    problem = error.errors(include_input=False, include_url=False)[0]
+    field = ".".join(str(part) for part in problem["loc"]) or "request"
+    return InvalidJobError(field, problem["msg"].removeprefix("Value error, "))
+
+
+def _checked(options: EnqueueOptions, settings: Settings, now: datetime) -> EnqueueOptions:
+    attempts = settings.max_attempts if options.max_attempts is None else options.max_attempts
+    _require_whole("priority", options.priority, -100, 100)
+    _require_whole("max_attempts", attempts, 1, 32767)
+    _require_zone("deadline", options.deadline)
+    _require_zone("not_before", options.not_before)
+    _require_key(options.idempotency_key)
+    if options.deadline is not None:
+        if options.deadline <= now:
+            raise InvalidJobError("deadline", f"{options.deadline.isoformat()} has passed")
+        if options.not_before is not None and options.not_before >= options.deadline:
+            raise InvalidJobError("not_before", "is not before the deadline")
+    return replace(options, max_attempts=attempts)
+
+
+def _require_whole(field: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidJobError(field, f"{value!r} is not a whole number from {low} to {high}")
+
+
+def _require_zone(field: str, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, datetime):
+        raise InvalidJobError(field, f"{value!r} is not a datetime")
+    if value.utcoffset() is None:
+        raise InvalidJobError(field, f"{value.isoformat()} has no time zone")
+
+
+def _require_key(key: object) -> None:
+    if key is None:
+        return
+    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_LENGTH:
+        raise InvalidJobError("idempotency_key", f"must be text of 1 to {MAX_KEY_LENGTH} characters")
+    if "\0" in key or not key.isprintable():
+        raise InvalidJobError("idempotency_key", "holds characters that cannot be printed")

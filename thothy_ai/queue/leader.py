@@ -1,0 +1,152 @@
+"""`Leader`: the one process of its role. One Postgres connection carries the lock, the wake-ups and the work, so that
+whoever loses the lock can no longer do the work.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import psycopg
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.statements import statement
+from thothy_ai.errors import BrokerUnreachableError, DatabaseUnreachableError, ThothyError
+from thothy_ai.settings import Settings, endpoint
+
+logger = logging.getLogger(__name__)
+
+STANDBY_SECONDS = 1.0
+MIN_PAUSE, MAX_PAUSE = 0.2, 5.0
+TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtext(:role))")
+
+
+class Leader:
+    """Calls work again and again while this process leads `role`; stands by while another does.
+
+    `session` are statements for each new connection, `channels` those whose NOTIFY is a wake-up.
+    """
+
+    def __init__(
+        self, settings: Settings, role: str, channels: Sequence[str] = (), session: Sequence[str] = ()
+    ) -> None:
+        self._settings = settings
+        self._role = role
+        self._opening = (*session, *(f"LISTEN {channel}" for channel in channels))
+        self._engine = make_engine(settings, application=role, pool_size=1)
+        self._connection: Connection | None = None
+        self._leads = False
+        self._leads_since = 0.0
+        self._stopping = False
+        self._bell, self._ringer = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ringer.setblocking(False)
+
+    def lead(self, work: Callable[[], float]) -> None:
+        """Work until `stop`. `work` returns the seconds until it wants to be called again; a NOTIFY calls it earlier.
+
+        Postgres and Redis may go away meanwhile: one line in the log, and another try after a pause.
+        """
+        pause = MIN_PAUSE
+        try:
+            while not self._stopping:
+                try:
+                    self._sleep(work() if self._take_lead() else STANDBY_SECONDS)
+                    pause = MIN_PAUSE
+                except (ThothyError, SQLAlchemyError, psycopg.Error, OSError) as error:
+                    logger.warning("%s: %s", self._role, error)
+                    if not isinstance(error, BrokerUnreachableError):
+                        self._disconnect()
+                    self._nap(pause)
+                    pause = min(pause * 2, MAX_PAUSE)
+        finally:
+            self._disconnect()
+            self._engine.dispose()
+            self._bell.close()
+            self._ringer.close()
+
+    def ask(self, name: str, **parameters: object) -> Sequence[Any]:
+        """The rows of the statement of this name, in a transaction of its own. Raises `DatabaseError`."""
+        with reaching(self._settings):
+            done = self._connected().execute(statement(name), parameters)
+            return done.all() if done.returns_rows else ()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process holds the lead."""
+        return self._leads
+
+    @property
+    def led_seconds(self) -> float:
+        """How long this process has led over its present connection; nothing while it does not lead."""
+        return time.monotonic() - self._leads_since if self._leads else 0.0
+
+    def stop(self) -> None:
+        """Stop at once; from any thread, or from a signal's handler."""
+        self._stopping = True
+        with suppress(OSError):
+            self._ringer.send(b"\0")
+
+    def stop_on_signals(self) -> None:
+        """Stop on SIGTERM and SIGINT."""
+
+        def handle(_: int, __: FrameType | None) -> None:
+            self.stop()
+
+        signal.signal(signal.SIGTERM, handle)
+        signal.signal(signal.SIGINT, handle)
+
+    def _take_lead(self) -> bool:
+        if not self._leads:
+            with reaching(self._settings):
+                self._leads = bool(self._connected().scalar(TRY_LOCK, {"role": f"thothy_{self._role}"}))
+            if self._leads:
+                self._leads_since = time.monotonic()
+                logger.info("%s: leads", self._role)
+        return self._leads
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            for order in self._opening:
+                connection.execute(text(order))
+            self._connection = connection
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection, self._leads = self._connection, None, False
+        if connection is not None:
+            with suppress(SQLAlchemyError):
+                connection.invalidate()  # it carries a lock and subscriptions: not for anybody else
+                connection.close()
+
+    def _sleep(self, seconds: float) -> None:
+        """Until then, until a NOTIFY, or until `stop`. Raises `DatabaseUnreachableError` when the line is dropped."""
+        driver = self._connected().connection.driver_connection
+        if not isinstance(driver, psycopg.Connection):
+            raise DatabaseUnreachableError("the connection is gone")
+        try:
+            if not self._rung(driver):
+                select.select([driver.fileno(), self._bell.fileno()], [], [], seconds)
+                self._rung(driver)
+        except psycopg.Error as error:
+            where = endpoint(self._settings.require_database_url())
+            raise DatabaseUnreachableError(f"Postgres at {where} dropped the line: {error}") from error
+
+    def _nap(self, seconds: float) -> None:
+        if not self._stopping:
+            select.select([self._bell], [], [], seconds)
+
+    @staticmethod
+    def _rung(driver: psycopg.Connection[Any]) -> bool:
+        """Whether a NOTIFY has come. Takes all that have: one round of work serves them all."""
+        return bool(list(driver.notifies(timeout=0)))

@@ -1,0 +1,59 @@
+"""The queue at one moment, as Postgres sees it: open jobs by state, and whether an operator has paused it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Engine
+
+from thothy_ai.db.statements import statement
+
+
+@dataclass(frozen=True, slots=True)
+class StateCount:
+    """The open jobs of one state. `due_age`: seconds that the oldest job allowed to run has waited; None if none is."""
+
+    jobs: int = 0
+    due_age: float | None = None
+    delayed: int = 0
+    with_deadline: int = 0
+    due_1h: int = 0
+    due_6h: int = 0
+    due_24h: int = 0
+    expired_leases: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """The queue at one moment, by open state, and what an operator has said about it."""
+
+    states: Mapping[str, StateCount]
+    paused: bool
+    changed_at: datetime | None
+    note: str | None
+
+    def __getitem__(self, state: str) -> StateCount:
+        return self.states.get(state, StateCount())
+
+    @property
+    def open(self) -> int:
+        """Jobs not finished."""
+        return sum(count.jobs for count in self.states.values())
+
+    @property
+    def oldest_age(self) -> float:
+        """Seconds that the oldest waiting job has been allowed to run and has not; 0 when none waits."""
+        return max(self["queued"].due_age or 0.0, self["dispatched"].due_age or 0.0, 0.0)
+
+
+def queue_status(engine: Engine) -> QueueStatus:
+    """The queue at this moment."""
+    with engine.connect() as connection:
+        rows = connection.execute(statement("operate_queue")).mappings().all()
+        control = connection.execute(statement("operate_control")).one_or_none()
+    states = {row["state"]: StateCount(**{k: v for k, v in row.items() if k != "state"}) for row in rows}
+    if control is None:
+        return QueueStatus(states, paused=False, changed_at=None, note=None)
+    return QueueStatus(states, control.paused, control.changed_at, control.note)

@@ -1,0 +1,70 @@
+"""What a process of the service tells its operators: log lines on standard error, and metrics for Prometheus."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from dataclasses import dataclass
+
+from prometheus_client import start_http_server
+
+from thothy_ai.errors import ConfigError
+from thothy_ai.settings import Settings
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+CHATTY = ("celery", "kombu", "sqlalchemy", "alembic", "amqp")
+# While Redis is away these say so several times a second, one of them with a traceback.
+REPETITIVE = ("celery.worker.consumer.consumer", "thothy_ai.queue.transport")
+QUIET_SECONDS = 30.0
+
+
+def configure_logging(settings: Settings) -> None:
+    """Set up logging for this process. Libraries speak from WARNING on, unless everything is asked for."""
+    logging.basicConfig(level=settings.log_level, format=FORMAT)
+    logging.captureWarnings(capture=True)
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.DEBUG if settings.log_level == "DEBUG" else logging.WARNING)
+    for name in REPETITIVE:
+        logging.getLogger(name).addFilter(RateLimitFilter())
+    # Celery warns that tasks go on when the broker is lost, and that a container's user is root: both are meant.
+    warnings.filterwarnings("ignore", module=r"celery\.")
+
+
+@dataclass(slots=True)
+class Seen:
+    """When a message was last let through, and how often it came since."""
+
+    at: float
+    suppressed: int = 0
+
+
+class RateLimitFilter(logging.Filter):
+    """Lets each message through once in `QUIET_SECONDS`, whatever its arguments, and then says how often it came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, Seen] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record may pass."""
+        now, template = time.monotonic(), str(record.msg)
+        seen = self._seen.get(template)
+        if seen is not None and now - seen.at < QUIET_SECONDS:
+            seen.suppressed += 1
+            return False
+        if seen is not None and seen.suppressed:
+            record.msg, record.args = f"{record.getMessage().rstrip()} ({seen.suppressed} more of these since)", None
+        self._seen[template] = Seen(now)
+        return True
+
+
+def serve_metrics(settings: Settings) -> None:
+    """Serve on `metrics_host:metrics_port`, from a thread; a port of 0 serves nothing. Raises `ConfigError`."""
+    if not settings.metrics_port:
+        return
+    try:
+        start_http_server(settings.metrics_port, settings.metrics_host)
+    except OSError as error:
+        where = f"{settings.metrics_host}:{settings.metrics_port}"
+        raise ConfigError(f"metrics cannot be served on {where}: {error.strerror}") from None

@@ -1,0 +1,39 @@
+"""What a worker counts."""
+
+from __future__ import annotations
+
+import time
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from thothy_ai.db.states import JobState, Outcome
+from thothy_ai.queue.metrics import JOBS
+from thothy_ai.worker.outcomes import Finish
+
+ATTEMPTS = Counter("thothy_attempts", "Attempts that ended, by kind and outcome.", ["kind", "outcome"])
+ARTIFACTS = Counter("thothy_artifacts", "Outputs that were judged.", ["kind", "verdict", "reason"])
+GPU_SECONDS = Counter("thothy_gpu_seconds", "Device seconds that attempts used: of a GPU, on a CPU of it.", ["kind"])
+IN_FLIGHT = Gauge("thothy_worker_in_flight", "Jobs that this worker runs.")
+STALE_CLAIMS = Counter("thothy_worker_claims_stale", "Messages whose job was taken, ended or dispatched anew.")
+FENCED = Counter("thothy_results_fenced", "Results that came after the job was given to another attempt.")
+COMMIT_SECONDS = Histogram(
+    "thothy_worker_commit_seconds",
+    "From an engine's result to the commit of its outcome.",
+    buckets=(0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5, 1, 5, 30),
+)
+
+
+def count(kind: str, finish: Finish, state: JobState | None) -> None:
+    """Count an attempt whose outcome is committed; `state` is its job's, None when the attempt was fenced off."""
+    if state is None:
+        FENCED.inc()
+        return
+    ATTEMPTS.labels(kind, finish.outcome).inc()
+    if finish.answered_at is not None:
+        COMMIT_SECONDS.observe(time.monotonic() - finish.answered_at)
+    GPU_SECONDS.labels(kind).inc(finish.usage.compute_seconds)
+    if state.terminal:
+        JOBS.labels(kind, state).inc()
+    if finish.judged is not None:
+        accepted = finish.outcome is Outcome.SUCCEEDED
+        ARTIFACTS.labels(kind, finish.judged.verdict, "" if accepted else finish.reason).inc()

@@ -39,5 +39,5 @@ KIND = JobKind(
     locale=lambda _: "en",
     source=lambda request: request.text,
     checks=_no_checks,
-    narrower=lambda request: {"note": {"type": "string", "pattern": prose_pattern(1, request.characters)}},
+    schema_overrides=lambda request: {"note": {"type": "string", "pattern": prose_pattern(1, request.characters)}},
 )

@@ -1,6 +1,6 @@
-"""Job kinds: what a producer can ask for, how a model is asked, and when an answer can be published.
+"""Job kinds: the requests a producer can make, their prompts, and the validators of their artifacts.
 
-Pure: no database, no torch. Importing it is light; the language detector loads at its first use.
+Pure: no database, no torch. Imports quickly; the language detector is loaded on first use.
 """
 
 from __future__ import annotations

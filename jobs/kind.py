@@ -1,7 +1,7 @@
-"""What a job kind is: a request, an artifact, and everything between them, as one frozen value.
+"""`JobKind`: a request class, an artifact class and everything between them, as one frozen value.
 
-A kind owns its prompt, output budget, grammar and judgement. It knows no database and no model: it turns a request into
-messages, a schema and sampling, and a model's text into a verdict.
+A kind owns its prompt, output budget, grammar and validation. It has no access to a database or a model: it turns a
+request into messages, a JSON schema and sampling parameters, and a model's output into a verdict.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from thothy_ai.jobs.schema import grammar_schema
-from thothy_ai.jobs.text import check_carriable, check_written, strings_in
+from thothy_ai.jobs.text import check_content, check_encodable, strings_in
 from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
 
 __all__ = ["Artifact", "JobKind", "Message", "Rejection", "RejectionReason", "Request", "Sampling", "Verdict"]
@@ -29,7 +29,7 @@ _REASONS = {
 
 
 class Message(NamedTuple):
-    """One chat message."""
+    """One chat message. `role` is `system`, `user` or `assistant`."""
 
     role: str
     content: str
@@ -37,7 +37,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Output budget and how tokens are chosen. `temperature` 0 is greedy, and greedy makes every retry the same."""
+    """Output budget in tokens, and sampling parameters. `temperature` 0 is greedy, so that every retry is identical."""
 
     max_tokens: int
     temperature: float = 0.0
@@ -48,7 +48,7 @@ class Sampling:
 
 
 class Request(BaseModel):
-    """Base of all requests. Every text in it can be stored, says something, and has an end."""
+    """Base class of all requests. Each string is encodable, not blank, and at most `MAX_CHARACTERS` long."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -56,13 +56,13 @@ class Request(BaseModel):
     @classmethod
     def _check_texts(cls, value: object) -> object:
         for text in strings_in(value):
-            check_carriable(text)
-            check_written(text)
+            check_encodable(text)
+            check_content(text)
         return value
 
 
 class Artifact(BaseModel):
-    """Base of all artifacts: what a model's output must parse as, and what a reader of results gets."""
+    """Base class of all artifacts: the model's output must parse as one, and `Job.result` returns one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -70,7 +70,7 @@ class Artifact(BaseModel):
     @classmethod
     def _check_texts(cls, value: object) -> object:
         for text in strings_in(value):
-            check_carriable(text)
+            check_encodable(text)
         return value
 
 
@@ -78,7 +78,7 @@ R = TypeVar("R", bound=Request)
 A = TypeVar("A", bound=Artifact)
 
 
-def _nothing_narrower(_: Request) -> Mapping[str, Any]:
+def _no_overrides(_: Request) -> Mapping[str, Any]:
     return {}
 
 
@@ -90,9 +90,10 @@ def _no_follow_ups(_: Request, __: Artifact) -> tuple[Request, ...]:
 class JobKind(Generic[R, A]):
     """One kind of job.
 
-    `source` gives the text that sibling jobs share. `checks` yields findings in order of cost; the first one decides.
-    `narrower` replaces top-level properties of the schema for one request; `follow_ups` are the jobs that an accepted
-    artifact asks for. Raises `SchemaError` when the artifact leaves a string or an array unbounded.
+    `source` returns the text that sibling jobs share. `checks` runs the validators, cheapest first; the first rejection
+    decides. `schema_overrides` replaces top-level properties of the schema for one request. `follow_ups` returns the
+    requests to enqueue once an artifact is accepted. Raises `SchemaError` if the artifact has an unbounded string or
+    array.
     """
 
     name: str
@@ -103,7 +104,7 @@ class JobKind(Generic[R, A]):
     locale: Callable[[R], str]
     source: Callable[[R], str]
     checks: Callable[[R, A], Iterable[Rejection | None]]
-    narrower: Callable[[R], Mapping[str, Any]] = _nothing_narrower
+    schema_overrides: Callable[[R], Mapping[str, Any]] = _no_overrides
     follow_ups: Callable[[R, A], tuple[Request, ...]] = _no_follow_ups
     _schema: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 
@@ -111,22 +112,22 @@ class JobKind(Generic[R, A]):
         object.__setattr__(self, "_schema", grammar_schema(self.artifact))
 
     def schema(self, request: R) -> dict[str, Any]:
-        """Return the JSON schema that this request's output must match; the caller owns the copy."""
+        """Return the JSON schema that the output for this request must match, as a copy that the caller may change."""
         schema = deepcopy(dict(self._schema))
-        schema["properties"] |= self.narrower(request)
+        schema["properties"] |= self.schema_overrides(request)
         return schema
 
     def source_key(self, request: R) -> str:
-        """Digest of the source: equal for siblings, which then run together and share its KV."""
+        """Digest of the source, equal for siblings; jobs with the same key run together and share its KV."""
         return sha256(self.source(request).encode()).hexdigest()[:32]
 
     def judge(self, request: R, text: str, truncated: bool) -> Verdict:
-        """Judge an output. `truncated` says that generation ended by its budget. Never raises, whatever the text."""
+        """Parse and validate an output. `truncated`: generation stopped at its token budget. Never raises."""
         artifact = self._parse(text, truncated)
         if isinstance(artifact, Rejection):
             return Verdict.reject(artifact)
-        finding = next(filter(None, self.checks(request, artifact)), None)
-        return Verdict.reject(finding, artifact) if finding else Verdict.accept(artifact)
+        rejection = next(filter(None, self.checks(request, artifact)), None)
+        return Verdict.reject(rejection, artifact) if rejection else Verdict.accept(artifact)
 
     def _parse(self, text: str, truncated: bool) -> A | Rejection:
         if not text.strip():
@@ -140,8 +141,8 @@ class JobKind(Generic[R, A]):
 def _rejection(error: ValidationError, truncated: bool) -> Rejection:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if truncated and first["type"] == "json_invalid":
-        return Rejection(RejectionReason.TRUNCATED, "the output budget ran out before the end")
+        return Rejection(RejectionReason.TRUNCATED, "the output reached its token budget before the JSON was complete")
     where = ".".join(str(part) for part in first["loc"]) or "output"
     reason = _REASONS.get(first["type"], RejectionReason.OFF_SCHEMA)
-    what = "has not the shape of its field" if first["type"] == "string_pattern_mismatch" else first["msg"]
+    what = "does not match the field's pattern" if first["type"] == "string_pattern_mismatch" else first["msg"]
     return Rejection(reason, f"{where}: {what}")

@@ -1,7 +1,7 @@
-"""Which language a text is in. Owns the detector, which loads at its first use.
+"""Language detection. Owns the detector, which is loaded on first use.
 
-lingua in its low-accuracy mode: trigrams only, which is what it uses anyway from 120 characters on. Its models are
-shared by all threads, and detection takes no lock.
+Uses lingua in low-accuracy mode, i.e. trigrams only, which lingua uses in any mode from 120 characters up. Its models
+are shared by all threads, and detection takes no lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @cache
 def _detector() -> LanguageDetector:
-    from lingua import Language, LanguageDetectorBuilder  # noqa: PLC0415  a 100 MB library, for judges only
+    from lingua import Language, LanguageDetectorBuilder  # noqa: PLC0415  a 100 MB library that only validators need
 
     names = {language.detector_name for language in LANGUAGES.values()}
     languages = [Language.from_str(name) for name in sorted(names)]
@@ -25,15 +25,16 @@ def _detector() -> LanguageDetector:
 
 
 def confidences(text: str) -> dict[str, float]:
-    """Probability of each known language, by the detector's name; likeliest first."""
+    """The probability of each supported language by its detector name, most likely first."""
     return {found.language.name: found.value for found in _detector().compute_language_confidence_values(text)}
 
 
-def is_in(text: str, locale: str, least: float = 0.2) -> bool:
-    """Whether a text is plausibly in a locale's language: the likeliest one, or at least this probable.
+def is_in(text: str, locale: str, min_confidence: float = 0.2) -> bool:
+    """Whether the locale's language is the most likely one for this text, or has at least `min_confidence`.
 
-    Close relatives (Danish and Norwegian) share the probability of a short text, hence not only the likeliest.
+    The second condition is for related languages such as Danish and Norwegian, which share the probability of a short
+    text.
     """
-    wanted = language_of(locale).detector_name
-    found = confidences(text)
-    return next(iter(found)) == wanted or found[wanted] >= least
+    expected = language_of(locale).detector_name
+    detected = confidences(text)
+    return next(iter(detected)) == expected or detected[expected] >= min_confidence

@@ -1,4 +1,4 @@
-"""The languages we can ask for and check, by BCP 47 primary subtag, and the `Locale` type of requests."""
+"""The supported languages by BCP 47 primary subtag, and the `Locale` type of request fields."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 
 class Language(NamedTuple):
-    """A language as a prompt calls it, and as the detector calls it."""
+    """A language: its name in prompts, and its name in lingua."""
 
     name: str
     detector_name: str
@@ -41,14 +41,16 @@ LANGUAGES = {
 
 
 def language_of(locale: str) -> Language:
-    """Return the language of a locale such as "de" or "pt-BR"; `KeyError` when we don't know it."""
+    """Return the language of a locale such as "de" or "pt-BR". Raises `KeyError` if it is not supported."""
     return LANGUAGES[locale.partition("-")[0].lower()]
 
 
 def _check_locale(value: str) -> str:
     if value.partition("-")[0].lower() not in LANGUAGES:
-        known = ", ".join(sorted(LANGUAGES))
-        raise PydanticCustomError("locale", "is no language we can check; there are {known}", {"known": known})
+        supported = ", ".join(sorted(LANGUAGES))
+        raise PydanticCustomError(
+            "locale", "is not a supported locale; supported: {supported}", {"supported": supported}
+        )
     return value
 
 

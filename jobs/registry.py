@@ -1,6 +1,6 @@
-"""Finds kinds: those in `thothy_ai/jobs/kinds/`, and those in modules that the operator names (`THOTHY_KINDS`).
+"""The registry of kinds: those in `thothy_ai/jobs/kinds/`, and those in the modules named by `THOTHY_KINDS`.
 
-A kind is a module with a `KIND`. Built-in modules are imported when a kind is first asked for.
+A kind is a module with a `KIND`. Built-in modules are imported at the first lookup.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _extra: dict[str, AnyKind] = {}
 
 
 class KindError(Exception):
-    """A module that should hold a kind and does not, or holds one whose name is taken."""
+    """A module cannot be imported, does not define a kind, or defines one whose name is taken."""
 
 
 class UnknownKindError(KindError):
-    """No kind has this name, or takes this request."""
+    """No kind has this name, or none accepts this request class."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        super().__init__(f"unknown kind {kind!r}; there are {', '.join(names())}")
+        super().__init__(f"unknown kind {kind!r}; available: {', '.join(names())}")
 
 
 def names() -> tuple[str, ...]:
-    """Names of all kinds, sorted."""
+    """Return the names of all kinds, sorted."""
     return tuple(sorted(_all()))
 
 
 def find(name: str) -> AnyKind:
-    """Return the kind of this name; `UnknownKindError` when there is none."""
+    """Return the kind with this name. Raises `UnknownKindError`."""
     try:
         return _all()[name]
     except KeyError:
@@ -45,7 +45,7 @@ def find(name: str) -> AnyKind:
 
 
 def kind_of(request: Request) -> AnyKind:
-    """Return the kind that takes this request; `UnknownKindError` when none does."""
+    """Return the kind of this request, by its exact class. Raises `UnknownKindError`."""
     for kind in _all().values():
         if type(request) is kind.request:
             return kind
@@ -53,7 +53,7 @@ def kind_of(request: Request) -> AnyKind:
 
 
 def load_extra(modules: Iterable[str]) -> None:
-    """Add the kinds of these modules, all or none; loading one twice changes nothing. Raises `KindError`."""
+    """Register the kinds of these modules, all or none; repeating it has no effect. Raises `KindError`."""
     found: dict[str, AnyKind] = {}
     for module in modules:
         kind = _kind_in(module)
@@ -79,5 +79,5 @@ def _kind_in(module: str) -> AnyKind:
     except ImportError as error:
         raise KindError(f"{module}: cannot be imported: {error}") from error
     if not isinstance(kind, JobKind):
-        raise KindError(f"{module}: has no KIND = JobKind(...)")
+        raise KindError(f"{module}: does not define KIND = JobKind(...)")
     return kind

@@ -1,4 +1,4 @@
-"""What all requests about a source text have in common."""
+"""Base classes of requests about a source text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SourceRequest(Request):
 
 
 class WritingRequest(SourceRequest):
-    """A request for new text about a source, for an audience, in a language."""
+    """A request for new text about the source, written for an audience in the language of `locale`."""
 
     audience: ShortText = "a general audience"
     locale: Locale = "en"

@@ -1,10 +1,10 @@
-"""From an artifact's class to the JSON schema that a grammar is made of, and the shapes of text that artifacts have.
+"""JSON schemas for grammars, derived from artifact classes, and the text fields that artifacts use.
 
-A small model left free inside a string may run into endless emoji or never close it, so every string needs a pattern
-with an end, and every array a length: `grammar_schema` refuses an artifact without them.
+Unconstrained inside a string, a small model may emit endless emoji or never close it. Therefore every string needs a
+bounded pattern and every array a maximum length; `grammar_schema` rejects an artifact without them.
 
-The bound stands inside the pattern, as `[class]{20,200}`, and not beside it as `maxLength`: llguidance then recognizes
-the plain runs in its tokenizer slices, and a mask takes 40 us instead of 800.
+The bound is part of the pattern, as in `[class]{20,200}`, rather than a separate `maxLength`: llguidance then
+recognizes plain runs in its tokenizer slices, and a mask takes 40 us instead of 800.
 """
 
 from __future__ import annotations
@@ -18,76 +18,78 @@ from pydantic.fields import FieldInfo
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-# What running text in any script may hold, given by what it may not: control characters, the two that JSON escapes,
-# markup, zero-width characters, arrows, symbols and dingbats, private use, and all beyond the BMP (emoji).
+# Characters that prose in any script may not contain: control characters, the two that JSON escapes, markup, zero-width
+# characters, arrows, symbols and dingbats, private use, and everything beyond the BMP (emoji).
 NOT_TEXT = (
     r'\x00-\x1f"\\#*<=>@\[\]^_`{|}~\x7f-\x9f\u200b-\u200f\u2028-\u202f\u2060-\u209f'
     r"\u2190-\u2bff\ue000-\uf8ff\ufe00-\ufe0f\ufff0-\uffff\U00010000-\U0010ffff"
 )
 TEXT = f"[^{NOT_TEXT}]"
-# A sentence begins with a capital, a digit, an opening mark, or beyond Latin-1. Ranges, not \p{Lu}: Unicode classes
-# make a grammar ten times slower to compile. A full stop inside it is a decimal point or ends a quotation: were it
-# free, a model that wants one more sentence than it may have would go on behind the last.
+# A sentence begins with a capital, a digit, an opening mark, or a character beyond Latin-1. Ranges rather than \p{Lu}:
+# Unicode classes make a grammar ten times slower to compile. Inside a sentence, a full stop must be a decimal point, and
+# an exclamation or question mark must end a quotation: otherwise a model could exceed the maximum count.
 _START = r"[A-Z0-9À-ÖØ-Þ“„«‘¿¡\u0100-\u1fff\u3000-\ud7ff]"
 _INSIDE = f"(?:[^{NOT_TEXT}.!?…。！？]|[0-9][.][0-9]|[!?][”“»],? [a-zß-ÿ])"
 _END = r"[.!?。！？][”“»」]?"
 _TITLE_END = rf"[^{NOT_TEXT} ,;:(–—-]"
-SHORTEST_SENTENCE = 8
+MIN_SENTENCE_CHARS = 8
 _UNBOUNDED = re.compile(r"[*+]|\{\d+,\}")
 _CLASS_OR_ESCAPE = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.")
 _DROPPED = frozenset({"title", "description", "default", "examples"})
 
 
 class SchemaError(Exception):
-    """An artifact whose schema leaves the model free to run on."""
+    """An artifact whose schema does not bound the length of the output."""
 
 
-def prose_pattern(shortest: int, longest: int) -> str:
-    """Pattern of any text on one line, in characters."""
-    return f"^{TEXT}{{{shortest},{longest}}}$"
+def prose_pattern(min_chars: int, max_chars: int) -> str:
+    """Pattern of arbitrary text on one line."""
+    return f"^{TEXT}{{{min_chars},{max_chars}}}$"
 
 
-def prose(shortest: int, longest: int) -> FieldInfo:
-    """Field of any text on one line, in characters; use as `Annotated[str, prose(1, 80)]`."""
-    return _field(shortest, longest, f"^{TEXT}+$", prose_pattern(shortest, longest))
+def prose(min_chars: int, max_chars: int) -> FieldInfo:
+    """Field of arbitrary text on one line. Use as `Annotated[str, prose(1, 80)]`."""
+    return _field(min_chars, max_chars, f"^{TEXT}+$", prose_pattern(min_chars, max_chars))
 
 
-def title(shortest: int, longest: int) -> FieldInfo:
-    """Field of a heading, in characters: begins like a sentence and does not end in a comma."""
-    counted = f"^{_START}{TEXT}{{{shortest - 2},{longest - 2}}}{_TITLE_END}$"
-    return _field(shortest, longest, f"^{_START}{TEXT}+{_TITLE_END}$", counted)
+def title(min_chars: int, max_chars: int) -> FieldInfo:
+    """Field of a heading: begins like a sentence, and ends in neither a space nor a comma, colon, bracket or dash."""
+    bounded = f"^{_START}{TEXT}{{{min_chars - 2},{max_chars - 2}}}{_TITLE_END}$"
+    return _field(min_chars, max_chars, f"^{_START}{TEXT}+{_TITLE_END}$", bounded)
 
 
-def sentences(fewest: int, most: int, longest: int) -> FieldInfo:
-    """Field of `fewest` to `most` whole sentences of up to `longest` characters each.
+def sentences(min_count: int, max_count: int, max_chars: int) -> FieldInfo:
+    """Field of `min_count` to `max_count` whole sentences of up to `max_chars` characters each.
 
-    A small model seldom finds an end by itself; where the grammar ends a text is so the end of a sentence.
+    A small model seldom stops by itself. Under this pattern, the grammar can stop it only at the end of a sentence.
     """
-    free = _sentences(fewest, most, "+")
-    counted = _sentences(fewest, most, f"{{{SHORTEST_SENTENCE - 2},{longest - 3}}}")
-    return _field(fewest * SHORTEST_SENTENCE, most * (longest + 1), free, counted)
+    unbounded = _sentences(min_count, max_count, "+")
+    bounded = _sentences(min_count, max_count, f"{{{MIN_SENTENCE_CHARS - 2},{max_chars - 3}}}")
+    return _field(min_count * MIN_SENTENCE_CHARS, max_count * (max_chars + 1), unbounded, bounded)
 
 
-def _sentences(fewest: int, most: int, length: str) -> str:
+def _sentences(min_count: int, max_count: int, length: str) -> str:
     sentence = f"{_START}{_INSIDE}{length}{_END}"
-    return f"^{sentence}(?: {sentence}){{{fewest - 1},{most - 1}}}$"
+    return f"^{sentence}(?: {sentence}){{{min_count - 1},{max_count - 1}}}$"
 
 
-def _field(shortest: int, longest: int, free: str, counted: str) -> FieldInfo:
-    """Field whose length pydantic counts beside the pattern (`free`), and the grammar inside it (`counted`)."""
+def _field(min_chars: int, max_chars: int, unbounded: str, bounded: str) -> FieldInfo:
+    """Field with two patterns: `unbounded` for pydantic, which checks lengths itself, and `bounded` for the grammar."""
 
-    def count_in_pattern(schema: dict[str, Any]) -> None:
+    def use_bounded_pattern(schema: dict[str, Any]) -> None:
         del schema["minLength"], schema["maxLength"]
-        schema["pattern"] = counted
+        schema["pattern"] = bounded
 
-    field: FieldInfo = Field(min_length=shortest, max_length=longest, pattern=free, json_schema_extra=count_in_pattern)
+    field: FieldInfo = Field(
+        min_length=min_chars, max_length=max_chars, pattern=unbounded, json_schema_extra=use_bounded_pattern
+    )
     return field
 
 
 def grammar_schema(artifact: type[BaseModel]) -> dict[str, Any]:
-    """Return the artifact's JSON schema: references inlined, keys in field order and all required, nothing unbounded.
+    """Return the artifact's JSON schema: references inlined, all keys required and in field order, all lengths bounded.
 
-    Raises `SchemaError` naming the first field that is not bounded.
+    Raises `SchemaError` naming the first unbounded field.
     """
     schema = artifact.model_json_schema()
     plain: dict[str, Any] = _plain(schema, schema.get("$defs", {}))
@@ -131,16 +133,16 @@ def _check_bounded(node: object, path: str) -> None:
 def _check_node(node: dict[str, Any], path: str) -> None:
     match node.get("type"):
         case "string" if not node.keys() & {"enum", "const"} and not _is_bounded(node):
-            raise SchemaError(f"{path}: give this string a pattern that ends, for example by prose(20, 200)")
+            raise SchemaError(f"{path}: the string needs a bounded pattern, for example prose(20, 200)")
         case "array" if "maxItems" not in node:
-            raise SchemaError(f"{path}: give this array a max_length")
+            raise SchemaError(f"{path}: the array needs a max_length")
         case "object" if "properties" not in node:
-            raise SchemaError(f"{path}: an object needs fixed keys: declare a model for it")
+            raise SchemaError(f"{path}: the object needs fixed keys; declare a pydantic model for it")
         case _:
             pass
 
 
 def _is_bounded(string: dict[str, Any]) -> bool:
-    """Whether a string has a pattern, and an end: by `maxLength`, or because nothing in the pattern repeats freely."""
+    """Whether a string has a pattern, and a bound: a `maxLength`, or no unbounded repetition in the pattern."""
     bare = _CLASS_OR_ESCAPE.sub("", string.get("pattern", "*"))
     return "pattern" in string and ("maxLength" in string or not _UNBOUNDED.search(bare))

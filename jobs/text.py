@@ -1,4 +1,4 @@
-"""Which strings may enter and leave: what Postgres, JSON and a tokenizer can all carry."""
+"""Checks of strings in requests and artifacts: Postgres, JSON and the tokenizer must all be able to encode them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pydantic_core import PydanticCustomError
 MAX_CHARACTERS = 400_000
 
 
-def check_carriable(value: str) -> None:
-    """Refuse what no store can carry: NUL and lone surrogates (`PydanticCustomError`, so the field gets named)."""
+def check_encodable(value: str) -> None:
+    """Raise `PydanticCustomError` if the text contains NUL or a lone surrogate."""
     if "\x00" in value:
         raise PydanticCustomError("text_nul", "contains a NUL character")
     try:
@@ -20,8 +20,8 @@ def check_carriable(value: str) -> None:
         ) from None
 
 
-def check_written(value: str) -> None:
-    """Refuse text that says nothing, and text too long for any model (`PydanticCustomError`)."""
+def check_content(value: str) -> None:
+    """Raise `PydanticCustomError` if the text is blank or longer than `MAX_CHARACTERS`."""
     if not value.strip():
         raise PydanticCustomError("text_empty", "is empty")
     if len(value) > MAX_CHARACTERS:
@@ -30,7 +30,7 @@ def check_written(value: str) -> None:
 
 
 def strings_in(value: object) -> list[str]:
-    """Every string inside a value as it comes from JSON or from a caller, keys included."""
+    """All strings in a value, nested ones and dictionary keys included."""
     match value:
         case str():
             return [value]

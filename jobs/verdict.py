@@ -1,4 +1,4 @@
-"""What a judge can say about an output: accepted, or one reason from a fixed list."""
+"""The result of validating an output: accepted, or rejected with one reason from a fixed list."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from thothy_ai.jobs.kind import Artifact
 
-DETAIL_CHARACTERS = 300
+MAX_DETAIL_CHARS = 300
 
 
 class RejectionReason(StrEnum):
-    """Why an output can't be published. The value is what the database and the metrics show."""
+    """Why an output cannot be published. The values are stored in the database and used as metric labels."""
 
     OFF_SCHEMA = "off_schema"
-    TRUNCATED = "truncated"  # the budget ran out, or the text stops in mid-sentence
+    TRUNCATED = "truncated"  # the token budget was reached, or the text stops in mid-sentence
     TOO_LONG = "too_long"
     TOO_SHORT = "too_short"
     EMPTY = "empty"
     REPETITION = "repetition"
     WRONG_LANGUAGE = "wrong_language"
     COPIED_FROM_SOURCE = "copied_from_source"
-    PROMPT_ECHO = "prompt_echo"  # it repeats its instruction
-    OFF_TOPIC = "off_topic"  # next to nothing of the source is in it
+    PROMPT_ECHO = "prompt_echo"  # repeats the prompt's instruction
+    OFF_TOPIC = "off_topic"  # shares too few words with the source
     NUMBER_NOT_IN_SOURCE = "number_not_in_source"
 
     @property
     def retryable(self) -> bool:
-        """Whether another draw may do better. A model that lacks a language lacks it at every seed."""
+        """Whether another seed may succeed. A model that cannot write a language fails with every seed."""
         return self is not RejectionReason.WRONG_LANGUAGE
 
 
 class Rejection(NamedTuple):
-    """One finding against an output."""
+    """One reason to reject an output; `detail` is a sentence fragment for operators."""
 
     reason: RejectionReason
     detail: str
@@ -42,7 +42,7 @@ class Rejection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A judged output. `artifact` is there whenever the output parsed, accepted or not."""
+    """A validated output. `artifact` is set whenever the output parsed, accepted or not."""
 
     accepted: bool
     reason: RejectionReason | None
@@ -51,11 +51,11 @@ class Verdict:
 
     @classmethod
     def accept(cls, artifact: Artifact) -> Verdict:
-        """Accept this artifact."""
+        """The verdict on an artifact that passed all checks."""
         return cls(accepted=True, reason=None, detail="", artifact=artifact)
 
     @classmethod
     def reject(cls, rejection: Rejection, artifact: Artifact | None = None) -> Verdict:
-        """Reject for this reason. The detail is cut and cleaned: it quotes an output, and goes into a database."""
+        """The verdict on a rejected output. Its detail, which may quote the output, is made printable and shortened."""
         printable = "".join(char if char.isprintable() else " " for char in rejection.detail)
-        return cls(accepted=False, reason=rejection.reason, detail=printable[:DETAIL_CHARACTERS], artifact=artifact)
+        return cls(accepted=False, reason=rejection.reason, detail=printable[:MAX_DETAIL_CHARS], artifact=artifact)

@@ -1,7 +1,7 @@
-"""Thothy AI: a queue of content jobs, drained through a GPU engine of its own.
+"""Thothy AI: a queue of content jobs and the GPU engine that drains it.
 
-Importing this package is quick and light: names are resolved on first use, so a producer never pays for
-torch, and the engine can be imported where the service's own dependencies are absent.
+Importing this package is fast. Names are resolved on first use, so a producer never loads torch, and the engine can be
+imported where the service's dependencies are not installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every error the service raises on purpose: one clear line each, no secrets in it."""
+"""The errors that the service raises deliberately. Each message is one line and contains no secrets."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from uuid import UUID
 
 
 class ThothyError(Exception):
-    """Base of the service's errors. Its text is one line that a person can act on."""
+    """Base class of the service's errors. The message is one line that an operator can act on."""
 
 
 class ConfigError(ThothyError):
-    """A setting is missing or malformed, or the machine lacks a part that was asked for."""
+    """A setting is missing or malformed, or the machine lacks something that was requested."""
 
 
 class InvalidJobError(ThothyError):
-    """A job that cannot be enqueued. `field` names what is wrong with it."""
+    """A job that cannot be enqueued. `field` names the invalid field or option."""
 
     def __init__(self, field: str, message: str) -> None:
         self.field = field
@@ -23,7 +23,7 @@ class InvalidJobError(ThothyError):
 
 
 class IdempotencyConflictError(ThothyError):
-    """An idempotency key that already belongs to another request."""
+    """An idempotency key that already belongs to a different request."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -35,20 +35,20 @@ class UnknownJobError(ThothyError):
 
     def __init__(self, job_id: UUID | str) -> None:
         self.job_id = job_id
-        super().__init__(f"no job {job_id}")
+        super().__init__(f"no job with id {job_id}")
 
 
 class NotDeadError(ThothyError):
-    """A job that is asked for among the dead, and is not."""
+    """The job exists but is not dead, so it is not a dead letter."""
 
     def __init__(self, job_id: UUID, state: str) -> None:
         self.job_id = job_id
         self.state = state
-        super().__init__(f"job {job_id} is not dead: it is {state}")
+        super().__init__(f"job {job_id} is not dead: its state is {state}")
 
 
 class JobEndedError(ThothyError):
-    """A job that ended without an artifact. `state` is where it ended, `reason` why."""
+    """A job that ended without an artifact. `state` is its final state, `reason` a reason code, `detail` free text."""
 
     def __init__(self, job_id: UUID, state: str, reason: str | None = None, detail: str | None = None) -> None:
         self.job_id = job_id
@@ -60,7 +60,7 @@ class JobEndedError(ThothyError):
 
 
 class JobFailedError(JobEndedError):
-    """The job is dead: its attempts are used up, or it can never succeed."""
+    """The job is dead: it has used up its attempts, or it cannot succeed."""
 
 
 class JobCancelledError(JobEndedError):
@@ -72,7 +72,7 @@ class JobExpiredError(JobEndedError):
 
 
 class ResultTimeoutError(ThothyError, TimeoutError):
-    """The job was not finished within the time given to wait for it; it goes on."""
+    """The job did not finish within `timeout` seconds of waiting. The job itself is unaffected."""
 
     def __init__(self, job_id: UUID, state: str, timeout: float) -> None:
         self.job_id = job_id
@@ -81,7 +81,7 @@ class ResultTimeoutError(ThothyError, TimeoutError):
 
 
 class UnreadableArtifactError(ThothyError):
-    """An artifact that this code cannot read: its kind is unknown here, or has changed since."""
+    """An artifact that this version cannot read: its kind is unknown here, or the kind's schema has changed."""
 
     def __init__(self, job_id: UUID, message: str) -> None:
         self.job_id = job_id
@@ -89,7 +89,7 @@ class UnreadableArtifactError(ThothyError):
 
 
 class DatabaseError(ThothyError):
-    """Postgres refused or broke off a statement. `sqlstate`: its five-letter code, None when it gave none."""
+    """Postgres rejected or aborted a statement. `sqlstate` is the five-character code, None if the server sent none."""
 
     def __init__(self, message: str, sqlstate: str | None = None) -> None:
         self.sqlstate = sqlstate
@@ -97,7 +97,7 @@ class DatabaseError(ThothyError):
 
 
 class DatabaseUnreachableError(DatabaseError):
-    """Postgres cannot be reached at the configured host and port, or takes no writes there."""
+    """Postgres cannot be reached at the configured host and port, or is read-only there."""
 
 
 class BrokerUnreachableError(ThothyError):
@@ -105,27 +105,27 @@ class BrokerUnreachableError(ThothyError):
 
 
 class MigrationsBehindError(DatabaseError):
-    """The database's schema is older than this code. `found`: its revision, None when it has none or is not known."""
+    """The database schema is older than this code. `found` is its revision, None if it is unknown or there is none."""
 
-    def __init__(self, found: str | None, wanted: str, sqlstate: str | None = None) -> None:
+    def __init__(self, found: str | None, required: str, sqlstate: str | None = None) -> None:
         self.found = found
-        self.wanted = wanted
-        has = f"is at revision {found}" if found else "lacks tables or columns"
-        super().__init__(f"the database {has}, the code needs {wanted}: run `thothy migrate`", sqlstate)
+        self.required = required
+        problem = f"is at revision {found}" if found else "lacks tables or columns"
+        super().__init__(f"the database {problem}; this version requires {required}: run `thothy migrate`", sqlstate)
 
 
 class CodeBehindError(ThothyError):
-    """The database was migrated by newer code than this."""
+    """The database was migrated by a newer version than this one."""
 
-    def __init__(self, found: str, wanted: str) -> None:
+    def __init__(self, found: str, newest: str) -> None:
         self.found = found
-        self.wanted = wanted
-        super().__init__(f"the database is at revision {found}, this code knows up to {wanted}: update the code")
+        self.newest = newest
+        super().__init__(f"the database is at revision {found}; this version knows up to {newest}: upgrade Thothy AI")
 
 
 class ServiceStartError(ThothyError):
-    """A server or a process of the embedded stack did not start, or would not stay up."""
+    """A server or process of the embedded stack did not start, or did not stay up."""
 
 
 class StackRunningError(ThothyError):
-    """Another stack already runs in this home."""
+    """Another embedded stack is already running in this home directory."""

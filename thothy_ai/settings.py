@@ -1,6 +1,6 @@
-"""`Settings`: everything a process of the service can be told, frozen.
+"""`Settings`: the frozen configuration of one service process.
 
-Read from `THOTHY_*` in the environment, then from `$THOTHY_HOME/stack.env`, which a running embedded stack
+Values come from `THOTHY_*` environment variables, then from `$THOTHY_HOME/stack.env`, which a running embedded stack
 writes.
 """
 
@@ -27,10 +27,10 @@ STACK_ENV = "stack.env"
 
 
 def _split(url: str) -> SplitResult:
-    """The parts of a URL. The library's own words are not passed on: they may quote a piece of a password."""
+    """Split a URL. Raises `ValueError` without the library's own message, which may quote part of a password."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # reading it is what checks it
+        _ = parts.port  # reading the port validates it
     except ValueError:
         raise ValueError("is not a URL (special characters in a password must be percent-encoded)") from None
     return parts
@@ -42,7 +42,7 @@ def _database_url(value: SecretStr) -> SecretStr:
         raise ValueError("must look like postgresql+psycopg://user:password@host:port/database")
     url = f"postgresql+psycopg://{rest}"
     if not _split(url).path.strip("/"):
-        raise ValueError("names no database")
+        raise ValueError("does not name a database")
     return SecretStr(url)
 
 
@@ -54,8 +54,8 @@ def _redis_url(value: SecretStr) -> SecretStr:
 
 def _engine_url(value: str) -> str:
     parts = _split(value)
-    whole = parts.path if parts.scheme == "unix" else parts.scheme == "tcp" and parts.hostname and parts.port
-    if not whole:
+    complete = parts.path if parts.scheme == "unix" else parts.scheme == "tcp" and parts.hostname and parts.port
+    if not complete:
         raise ValueError("must look like unix:///path/engine.sock or tcp://127.0.0.1:port")
     return value
 
@@ -69,7 +69,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Settings(BaseSettings):
-    """The configuration of one process. URLs with passwords are `SecretStr`; take them by `require_*`."""
+    """The configuration of one process. URLs that contain passwords are `SecretStr`; read them with `require_*`."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True)
 
@@ -107,14 +107,14 @@ class Settings(BaseSettings):
         if 2 * self.heartbeat_seconds > self.lease_seconds:
             lease, heartbeat = f"{self.lease_seconds:g} s", f"{self.heartbeat_seconds:g} s"
             raise ValueError(
-                f"a lease ({lease}) is shorter than two heartbeats ({heartbeat}): set {PREFIX}LEASE_SECONDS"
-                f" to at least three times {PREFIX}HEARTBEAT_SECONDS"
+                f"the lease ({lease}) is shorter than two heartbeat intervals ({heartbeat} each):"
+                f" set {PREFIX}LEASE_SECONDS to at least three times {PREFIX}HEARTBEAT_SECONDS"
             )
         return self
 
     @classmethod
-    def load(cls, **overrides: Any) -> Self:  # noqa: ANN401 - whatever a field accepts, pydantic checks
-        """Settings of this process; `overrides` win over everything. Raises `ConfigError`, one line."""
+    def load(cls, **overrides: Any) -> Self:  # noqa: ANN401 - pydantic validates each value
+        """Load the settings; `overrides` take precedence. Raises `ConfigError` with a one-line message."""
         try:
             return cls(**overrides)
         except ValidationError as error:
@@ -128,51 +128,51 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - its file is known only once home is
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - its path depends on `home`
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments, environment, then the stack's file in whichever home those two name."""
+        """In order of precedence: arguments, environment, `stack.env` in the home that those two define."""
         home = Path(init_settings().get("home") or env_settings().get("home") or cls.model_fields["home"].default)
         stack = DotEnvSettingsSource(settings_cls, env_file=home / STACK_ENV)
         return init_settings, env_settings, stack, file_secret_settings
 
     def require_database_url(self) -> str:
-        """The SQLAlchemy URL of Postgres, password included. Raises `ConfigError` when not set."""
-        return self._given("database_url", self.database_url).get_secret_value()
+        """The SQLAlchemy URL of Postgres, including the password. Raises `ConfigError` if it is not set."""
+        return self._require("database_url", self.database_url).get_secret_value()
 
     def require_redis_url(self) -> str:
-        """The URL of Redis, password included. Raises `ConfigError` when not set."""
-        return self._given("redis_url", self.redis_url).get_secret_value()
+        """The URL of Redis, including the password. Raises `ConfigError` if it is not set."""
+        return self._require("redis_url", self.redis_url).get_secret_value()
 
     def require_engine_url(self) -> str:
-        """Where the engine listens. Raises `ConfigError` when not set."""
-        return self._given("engine_url", self.engine_url)
+        """The URL that the engine listens on. Raises `ConfigError` if it is not set."""
+        return self._require("engine_url", self.engine_url)
 
     def require_model(self) -> Path:
-        """The model's folder or file. Raises `ConfigError` when not set."""
-        return self._given("model", self.model)
+        """The path of the model folder or file. Raises `ConfigError` if it is not set."""
+        return self._require("model", self.model)
 
     def environment(self) -> dict[str, str]:
-        """The variables that give another process these settings, passwords included."""
-        given = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
-        return {f"{PREFIX}{name.upper()}": _plain(value) for name, value in given.items() if value is not None}
+        """Environment variables that pass these settings to another process, including passwords."""
+        explicit = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
+        return {f"{PREFIX}{name.upper()}": _to_text(value) for name, value in explicit.items() if value is not None}
 
-    def _given(self, name: str, value: T | None) -> T:
+    def _require(self, name: str, value: T | None) -> T:
         if value is None:
-            raise ConfigError(f"{PREFIX}{name.upper()} is not set, and no stack runs in {self.home}")
+            raise ConfigError(f"{PREFIX}{name.upper()} is not set, and no embedded stack is running in {self.home}")
         return value
 
 
 def _first_problem(error: ValidationError) -> str:
-    """The first problem as `THOTHY_NAME: what is wrong`; never the value, which may hold a password."""
+    """The first problem as `THOTHY_NAME: message`, without the value, which may contain a password."""
     problem = error.errors(include_input=False, include_url=False)[0]
-    says = problem["msg"].removeprefix("Value error, ")
-    if not problem["loc"]:  # settings that do not go together
-        return says
-    return f"{PREFIX}{str(problem['loc'][0]).upper().removeprefix(PREFIX)}: {says}"
+    message = problem["msg"].removeprefix("Value error, ")
+    if not problem["loc"]:  # a conflict between settings
+        return message
+    return f"{PREFIX}{str(problem['loc'][0]).upper().removeprefix(PREFIX)}: {message}"
 
 
-def _plain(value: object) -> str:
+def _to_text(value: object) -> str:
     match value:
         case SecretStr():
             return value.get_secret_value()
@@ -183,11 +183,11 @@ def _plain(value: object) -> str:
 
 
 def endpoint(url: str) -> str:
-    """`host:port` (or the socket's path) of a URL, for messages: never its user or password."""
+    """`host:port` or the socket path of a URL, for messages: never the user or password."""
     parts = urlsplit(url)
     default = {"redis": 6379, "rediss": 6379}.get(parts.scheme, 5432)
     if parts.scheme == "unix":
         return parts.path
-    query = parse_qs(parts.query)  # libpq takes the host and the port there, too: ?host=/run/postgresql
+    query = parse_qs(parts.query)  # libpq also accepts host and port in the query: ?host=/run/postgresql
     host = parts.hostname or query.get("host", ["localhost"])[0]
     return host if host.startswith("/") else f"{host}:{parts.port or query.get('port', [default])[0]}"

@@ -1,1 +1,1 @@
-"""The built-in kinds, one module each; every module here has a `KIND`."""
+"""The built-in kinds, one module each. Every module in this package defines a `KIND`."""

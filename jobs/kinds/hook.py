@@ -1,4 +1,4 @@
-"""A hook: one sentence that makes somebody want to read the piece."""
+"""The kind `hook`: one sentence that makes readers want to read the piece."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import sentences
 
-MAX_SENTENCE_CHARS = 220  # characters in a sentence
+MAX_SENTENCE_CHARS = 220  # per sentence
 Channel = Literal["newsletter", "social post", "video", "podcast", "landing page"]
 
 
 class Hook(WritingRequest):
-    """Ask for a hook for a channel, in a tone."""
+    """Write a hook for a channel, in a tone."""
 
     channel: Channel = "newsletter"
     tone: ShortText = "curious"
 
 
 class HookArtifact(Artifact):
-    """The hook."""
+    """A hook of one sentence."""
 
     hook: Annotated[str, sentences(1, 1, MAX_SENTENCE_CHARS)]
 

@@ -1,4 +1,4 @@
-"""A report section: a paragraph about one side of the source, under a heading that the request gives."""
+"""The kind `report_section`: a paragraph about one aspect of the source, under a given heading."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import prose, sentences
 
-MAX_SENTENCE_CHARS = 260  # characters in a sentence
+MAX_SENTENCE_CHARS = 260  # per sentence
 
 
 class ReportSection(WritingRequest):
-    """Ask for the section of a report that explains `topic`."""
+    """Write a section of a report that explains a topic."""
 
     heading: Annotated[str, prose(1, 120)] = "What is changing, and why"
     topic: ShortText = "what is changing and why"
 
 
 class ReportSectionArtifact(Artifact):
-    """The section. The heading is the request's; it comes last because a small model goes on repeating a first one."""
+    """A section. The heading is that of the request; it comes last because a small model would repeat it otherwise."""
 
     body: Annotated[str, sentences(2, 4, MAX_SENTENCE_CHARS)]
     heading: Annotated[str, prose(1, 120)]
@@ -36,7 +36,7 @@ def _prompt(request: ReportSection) -> tuple[Message, ...]:
     )
 
 
-def _narrower(request: ReportSection) -> Mapping[str, Any]:
+def _schema_overrides(request: ReportSection) -> Mapping[str, Any]:
     return {"heading": {"const": request.heading}}
 
 
@@ -64,5 +64,5 @@ KIND = JobKind(
     locale=lambda request: request.locale,
     source=lambda request: request.source,
     checks=_checks,
-    narrower=_narrower,
+    schema_overrides=_schema_overrides,
 )

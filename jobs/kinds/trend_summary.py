@@ -1,4 +1,4 @@
-"""A trend summary: what is happening, in one to three sentences."""
+"""The kind `trend_summary`: what is happening, in one to three sentences."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import sentences
 
-MAX_SENTENCE_CHARS = 260  # characters in a sentence
+MAX_SENTENCE_CHARS = 260  # per sentence
 
 
 class TrendSummary(WritingRequest):
-    """Ask for a trend summary; an accepted one is then translated into the languages of `translate_to`."""
+    """Summarize a trend. An accepted summary is then translated into the languages of `translate_to`."""
 
     translate_to: tuple[Locale, ...] = Field(default=(), max_length=20)
 
 
 class TrendSummaryArtifact(Artifact):
-    """The trend in short."""
+    """A summary of one to three sentences."""
 
     summary: Annotated[str, sentences(1, 3, MAX_SENTENCE_CHARS)]
 

@@ -1,4 +1,4 @@
-"""The `thothy` command: one module a command group. Heavy imports happen inside commands, so that help is instant."""
+"""The `thothy` command: one module per command group. Heavy imports happen inside commands, to keep help fast."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Thothy AI drains a content team's queue through a resident engine, and counts jobs per GPU-hour.",
+    help="Drain a queue of content jobs through a resident GPU engine, and report jobs per GPU-hour.",
 )
 app.add_typer(stack.app)
 app.add_typer(enqueue.app, name="enqueue")
@@ -48,9 +48,9 @@ app.add_typer(services.app)
 
 @app.callback()
 def _root() -> None:
-    """Settings come from THOTHY_* in the environment, then from the running embedded stack."""
+    """Settings come from THOTHY_* environment variables, then from the running embedded stack."""
 
 
 def main() -> None:
-    """Run the command line. Errors are one line on standard error: exit code 1, or 2 for how it was called."""
+    """Run the command line. An error is one line on standard error; the exit code is 1, or 2 for a usage error."""
     app()

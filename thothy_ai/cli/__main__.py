@@ -1,4 +1,4 @@
-"""`python -m thothy_ai.cli` is `thothy`."""
+"""`python -m thothy_ai.cli` runs `thothy`."""
 
 from thothy_ai.cli import main
 

@@ -11,7 +11,7 @@ app = typer.Typer()
 
 @app.command()
 def migrate() -> None:
-    """Bring the database's schema to what this version needs. Safe to run twice, and from several machines at once.
+    """Upgrade the database schema to this version. Safe to repeat, and to run from several machines at once.
 
     Example: thothy migrate
     """

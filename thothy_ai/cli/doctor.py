@@ -16,10 +16,10 @@ MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "wrong": ("wro
 
 @app.command()
 def doctor(
-    only: Annotated[list[str] | None, typer.Option(help="Only this check; may be repeated.", metavar="CHECK")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this check. May be repeated.", metavar="CHECK")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at every part: what is reachable, what is wrong, how to mend it. Exit code 1 if something is wrong.
+    """Check every part of the service, and say how to fix what is wrong. Exit with 1 if a check fails.
 
     Checks: settings, postgres, schema, redis, celery, engine, model, dispatcher, reaper, worker, queue.
 
@@ -29,7 +29,7 @@ def doctor(
 
     unknown = sorted(set(only or ()) - set(CHECKS))
     if unknown:
-        usage(f"there is no check {unknown[0]!r}; there are {', '.join(CHECKS)}")
+        usage(f"unknown check {unknown[0]!r}; available: {', '.join(CHECKS)}")
     findings = examine(load_settings, only or ())
     if as_json:
         print_json([asdict(finding) for finding in findings])
@@ -40,11 +40,11 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print(check: str, level: str, says: str, mend: str | None) -> None:
+def _print(check: str, level: str, message: str, fix: str | None) -> None:
     from rich.text import Text
 
-    word, style = MARKS[level]
-    line = Text.assemble((f"{word:<8}", style), (f"{check:<11}", "bold"), says)
+    label, style = MARKS[level]
+    line = Text.assemble((f"{label:<8}", style), (f"{check:<11}", "bold"), message)
     console().print(line, soft_wrap=True)
-    if mend:
-        console().print(Text(f"{'':19}mend: {mend}"), soft_wrap=True)
+    if fix:
+        console().print(Text(f"{'':19}fix: {fix}"), soft_wrap=True)

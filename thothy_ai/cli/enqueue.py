@@ -1,4 +1,4 @@
-"""`thothy enqueue`: one job from flags, or many from a JSONL file."""
+"""`thothy enqueue`: one job from options, or many from a JSONL file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class KindCommands(TyperGroup):
-    """One command for each job kind, made when it is asked for: help of `thothy` itself imports no kind."""
+    """One command per job kind, built on demand, so that `thothy --help` imports no kind."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Typer names it
-        """Names of the kinds."""
+        """The names of all kinds, sorted."""
         return list(_registry().names())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - Typer names it
-        """The command of a kind; None when there is no such kind."""
+        """The command of a kind, None if there is no such kind."""
         registry = _registry()
         return _command(registry.find(cmd_name)) if cmd_name in registry.names() else None
 
@@ -36,13 +36,13 @@ app = typer.Typer(cls=KindCommands, invoke_without_command=True, rich_markup_mod
 def enqueue(
     ctx: typer.Context,
     jsonl: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Many at once: one JSON object a line; - reads standard input.")
+        str | None, typer.Option(metavar="FILE", help="JSONL file of jobs, one per line; - reads standard input.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Enqueue a job of a kind, or many from a JSONL file: all of them, or none if one is wrong.
+    """Enqueue one job, or many from a JSONL file: all of them, or none if any is invalid.
 
-    A line has "kind", "request", and if wanted "priority", "deadline", "not_before", "idempotency_key", "max_attempts".
+    A line has "kind", "request" and optionally "priority", "deadline", "not_before", "idempotency_key", "max_attempts".
 
     Example: thothy enqueue trend_summary --source-file notes.txt --audience "indie founders" --deadline 2h
 
@@ -50,7 +50,7 @@ def enqueue(
     """
     if ctx.invoked_subcommand is not None:
         if jsonl:
-            usage("--jsonl goes without a kind: each line names its own")
+            usage("--jsonl cannot be combined with a kind: each line names its own")
         return
     if jsonl is None:
         typer.echo(ctx.get_help())
@@ -89,23 +89,24 @@ def _enqueue_one(kind: AnyKind, values: dict[str, Any], as_json: bool, **options
 
 
 def _command(kind: AnyKind) -> Any:
-    """The command of one kind: a flag for each field of its request, and what every job has."""
+    """The command of one kind: one option per request field, plus the options that all jobs share."""
     from thothy_ai.cli.kind_flags import flags_of, values_of, with_flags
 
     flags = flags_of(kind.request)
 
     def run(
         *,
-        priority: Annotated[int, typer.Option(min=-100, max=100, help="Higher goes first.")] = 0,
+        priority: Annotated[int, typer.Option(min=-100, max=100, help="Priority; higher values run first.")] = 0,
         deadline: Annotated[
             datetime | None,
-            typer.Option(parser=times.ahead, metavar="TIME", help="Not later than: 2h, or 2026-11-21T06:00."),
+            typer.Option(parser=times.ahead, metavar="TIME", help="Latest time to finish: 2h, or 2026-11-21T06:00."),
         ] = None,
         not_before: Annotated[
-            datetime | None, typer.Option(parser=times.ahead, metavar="TIME", help="Not sooner than: 30m, or a time.")
+            datetime | None,
+            typer.Option(parser=times.ahead, metavar="TIME", help="Earliest time to start: 30m, or 2026-11-21T06:00."),
         ] = None,
         key: Annotated[
-            str | None, typer.Option(help="Idempotency key: the same key gives the same job, enqueued once.")
+            str | None, typer.Option(help="Idempotency key: a key that exists returns its job and enqueues nothing.")
         ] = None,
         as_json: AsJson = False,
         **given: Any,
@@ -121,15 +122,15 @@ def _command(kind: AnyKind) -> Any:
 
 
 def _help(kind: AnyKind) -> str:
-    """What the kind is, and an example with the fields that it can't do without."""
+    """The description of the kind, and an example with its required fields."""
     about = (kind.request.__doc__ or f"Enqueue a {kind.name}.").strip()
     required = [name for name, field in kind.request.model_fields.items() if field.is_required()]
-    flags = " ".join(f"--{name.replace('_', '-')}-file {name}.txt" for name in required)
-    return f"{about}\n\nExample: thothy enqueue {kind.name} {flags} --priority 5 --deadline 2h"
+    options = " ".join(f"--{name.replace('_', '-')}-file {name}.txt" for name in required)
+    return f"{about}\n\nExample: thothy enqueue {kind.name} {options} --priority 5 --deadline 2h"
 
 
 def _registry() -> Any:
-    """The registry, with the kinds that the settings name. Raises `ConfigError`."""
+    """The kind registry, including the modules in THOTHY_KINDS. Raises `ConfigError`."""
     from thothy_ai.jobs import registry
     from thothy_ai.queue.drafts import load_kinds
 

@@ -1,4 +1,4 @@
-"""`thothy history`: what old months hold, and deleting them."""
+"""`thothy history prune`: delete old months of history."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ app = typer.Typer(no_args_is_help=True, help="Delete old months of finished jobs
 
 OlderThan = Annotated[
     timedelta,
-    typer.Option(parser=times.duration, metavar="DURATION", help="Whole months that were over so long ago: 90d, 26w."),
+    typer.Option(parser=times.duration, metavar="DURATION", help="Minimum time since the end of the month: 90d, 26w."),
 ]
 
 
 @app.command()
 def prune(older_than: OlderThan, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Delete whole months: jobs, requests, attempts, artifacts, events. Counts them first, and asks.
+    """Delete whole months of jobs, requests, attempts, artifacts and events. Asks for confirmation first.
 
-    A month that holds a job which is open, or ended later, is kept. Hourly usage stays.
+    A month is kept while one of its jobs is open or ended too recently. Hourly usage is always kept.
 
     Example: thothy history prune --older-than 90d
     """
@@ -38,15 +38,15 @@ def prune(older_than: OlderThan, yes: Yes = False, as_json: AsJson = False) -> N
         if not as_json:
             _print_months(months)
         if not yes and any(not month.kept for month in months):
-            confirm("Delete these months, but for those that are kept?")
-        gone = history.prune(engine, before)
+            confirm("Delete these months, except those with blocking jobs?")
+        pruned = history.prune(engine, before)
     if as_json:
-        return print_json({"pruned": [asdict(month) for month in gone]})
-    return typer.echo(f"{len(gone)} months deleted, {sum(month.jobs for month in gone)} jobs.")
+        return print_json({"pruned": [asdict(month) for month in pruned]})
+    return typer.echo(f"{len(pruned)} months deleted, {sum(month.jobs for month in pruned)} jobs.")
 
 
 def _print_months(months: list[Month]) -> None:
     if not months:
         return
-    heads = ["month", "jobs#", "MB#", "stays, because of so many jobs#"]
+    heads = ["month", "jobs#", "MB#", "blocking jobs#"]
     table("", heads, [[m.name.replace("_", "-"), m.jobs, f"{m.size / 1e6:.1f}", m.kept or ""] for m in months])

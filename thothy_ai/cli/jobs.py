@@ -1,4 +1,4 @@
-"""`thothy jobs`: list, show, retry, cancel."""
+"""`thothy jobs list`, `show`, `retry` and `cancel`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from uuid import UUID
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import AsJson, cell, console, database, document, fail, print_json, table, usage
+from thothy_ai.cli.shell import AsJson, cell, console, database, fail, json_text, print_json, table, usage
 from thothy_ai.db.states import JobState
 
 app = typer.Typer(no_args_is_help=True, help="List, show, retry and cancel jobs.")
 
 
 class Retryable(StrEnum):
-    """States that a job can be retried from."""
+    """The final states that a job can be retried from."""
 
     DEAD = "dead"
     CANCELLED = "cancelled"
@@ -28,19 +28,19 @@ Kind = Annotated[str | None, typer.Option(help="Only jobs of this kind.")]
 JobIds = Annotated[list[UUID] | None, typer.Argument(metavar="[ID]...", help="Job ids.", show_default=False)]
 Since = Annotated[
     datetime | None,
-    typer.Option(parser=times.ago, metavar="TIME", help="Only what came later: 2h, 3d, 2026-11-21T06:00."),
+    typer.Option(parser=times.ago, metavar="TIME", help="Only entries after this time: 2h, 3d, 2026-11-21T06:00."),
 ]
 
 
 @app.command("list")
 def list_(
-    state: Annotated[list[JobState] | None, typer.Option(help="Only jobs in this state; may be repeated.")] = None,
+    state: Annotated[list[JobState] | None, typer.Option(help="Only jobs in this state. May be repeated.")] = None,
     kind: Kind = None,
     since: Since = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of jobs.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs, the newest first.
+    """List jobs, newest first.
 
     Example: thothy jobs list --state dead --kind translation --since 2h
     """
@@ -75,50 +75,52 @@ def show(job_id: Annotated[UUID, typer.Argument(metavar="ID")], as_json: AsJson 
 @app.command()
 def retry(
     job_ids: JobIds = None,
-    state: Annotated[Retryable | None, typer.Option(help="Instead of ids: all jobs in this state.")] = None,
+    state: Annotated[Retryable | None, typer.Option(help="All jobs in this state, instead of job ids.")] = None,
     kind: Kind = None,
-    reason: Annotated[str | None, typer.Option(help="With --state: only jobs that ended for this reason.")] = None,
+    reason: Annotated[str | None, typer.Option(help="With --state: only jobs with this reason code.")] = None,
     deadline: Annotated[
         datetime | None,
-        typer.Option(parser=times.ahead, metavar="TIME", help="A new deadline. One that has passed is dropped."),
+        typer.Option(
+            parser=times.ahead, metavar="TIME", help="New deadline. Default: the old one unless it has passed."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Queue dead, cancelled or expired jobs again. Their history stays, their failures start from nothing.
+    """Queue dead, cancelled or expired jobs again. Their history is kept; their failure count restarts at zero.
 
     Example: thothy jobs retry --state dead --reason lease_lost
     """
     from thothy_ai.admin import jobs as admin_jobs
 
     if bool(job_ids) == bool(state):
-        usage("name job ids, or --state (with --kind and --reason), not both")
+        usage("pass either job ids or --state (optionally with --kind and --reason)")
     if job_ids and (kind or reason):
-        usage("--kind and --reason narrow down --state; they don't go with ids")
+        usage("--kind and --reason filter --state; they cannot be combined with job ids")
     with database() as engine:
         ids = job_ids or admin_jobs.select_jobs(engine, [state or ""], kind=kind, reason=reason)
         redriven = admin_jobs.redrive(engine, ids, deadline=deadline)
         states = admin_jobs.states_of(engine, ids)
-    _answer("queued again", ids, redriven, states, as_json)
+    _report("queued again", ids, redriven, states, as_json)
 
 
 @app.command()
 def cancel(job_ids: JobIds = None, as_json: AsJson = False) -> None:
-    """Cancel jobs. One that is running is stopped by its worker, within a heartbeat.
+    """Cancel jobs. A running job is stopped by its worker within a heartbeat.
 
     Example: thothy jobs cancel 019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10
     """
     from thothy_ai.admin import jobs as admin_jobs
 
     if not job_ids:
-        usage("name at least one job id")
+        usage("pass at least one job id")
     with database() as engine:
         cancelled = admin_jobs.cancel(engine, job_ids)
         states = admin_jobs.states_of(engine, job_ids)
-    _answer("cancelled", job_ids, cancelled, states, as_json)
+    _report("cancelled", job_ids, cancelled, states, as_json)
 
 
-def _answer(done: str, ids: list[UUID], changed: set[UUID], states: dict[UUID, str], as_json: bool) -> None:
-    """Say what changed; exit code 1 when something that was named did not."""
+def _report(done: str, ids: list[UUID], changed: set[UUID], states: dict[UUID, str], as_json: bool) -> None:
+    """Print the number of changed jobs; exit with 1 if a selected job was not changed."""
     unchanged = {job_id: states.get(job_id, "unknown") for job_id in ids if job_id not in changed}
     if as_json:
         print_json({"changed": sorted(changed), "unchanged": {str(job): state for job, state in unchanged.items()}})
@@ -126,22 +128,22 @@ def _answer(done: str, ids: list[UUID], changed: set[UUID], states: dict[UUID, s
         typer.echo(f"{len(changed)} of {len(ids)} jobs {done}.")
     if unchanged:
         job_id, state = next(iter(unchanged.items()))
-        what = "there is no such job" if state == "unknown" else f"it is {state}"
-        fail(f"{len(unchanged)} not {done}; {job_id}: {what}")
+        why = "no such job" if state == "unknown" else f"its state is {state}"
+        fail(f"{len(unchanged)} of {len(ids)} jobs not {done}; {job_id}: {why}")
 
 
 def print_job(job: dict[str, Any]) -> None:
-    """Print a job in full, as `show_job` gives it."""
+    """Print a job in full. `job` is a result of `show_job`."""
     from rich.table import Table
     from rich.text import Text
 
     lists = ("request", "attempts", "artifacts", "events")
-    facts = Table.grid(padding=(0, 2))
+    fields = Table.grid(padding=(0, 2))
     for name, value in job.items():
         if name not in lists:
-            facts.add_row(Text(name, style="dim"), Text(cell(value)))
-    console().print(facts)
-    typer.echo("\nrequest\n" + document(job["request"], indent=2))
+            fields.add_row(Text(name, style="dim"), Text(cell(value)))
+    console().print(fields)
+    typer.echo("\nrequest\n" + json_text(job["request"], indent=2))
     for name, columns in {
         "attempts": ["attempt", "outcome", "reason", "detail", "worker", "started_at", "finished_at", "output_tokens"],
         "artifacts": ["attempt", "locale", "verdict", "reason", "text"],

@@ -1,4 +1,4 @@
-"""Jobs from a JSONL file, line by line; an error names its line."""
+"""Reads jobs from a JSONL file. An error names the line that caused it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ KEYS = ("kind", "request", *OPTIONS)
 
 
 class JobLines:
-    """What `Producer.enqueue_many` takes, read from a file (`-`: standard input) as it is asked for.
+    """The entries for `Producer.enqueue_many`, read lazily from a file (`-`: standard input).
 
-    Blank lines are skipped. Iterating raises `InvalidJobError`, and `BadParameter` when the file can't be read;
-    `where` is the line that was read last.
+    Blank lines are skipped. Iteration raises `InvalidJobError`, and `BadParameter` if the file cannot be read. `where`
+    is `file:line` of the line that was read last.
     """
 
     def __init__(self, file: str) -> None:
@@ -57,7 +57,7 @@ def _decoded(line: bytes) -> str:
 def _entry(line: str) -> tuple[Request, EnqueueOptions]:
     try:
         document = json.loads(line)
-    except (ValueError, RecursionError) as error:  # the latter: brackets within brackets, thousands deep
+    except (ValueError, RecursionError) as error:  # the latter: thousands of nested brackets
         raise InvalidJobError("line", f"is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise InvalidJobError("line", "is not a JSON object")
@@ -66,7 +66,7 @@ def _entry(line: str) -> tuple[Request, EnqueueOptions]:
 
 def _kind(document: dict[str, Any]) -> str:
     if unknown := sorted(document.keys() - set(KEYS)):
-        raise InvalidJobError(unknown[0], f"is not known here; a line has {', '.join(KEYS)}")
+        raise InvalidJobError(unknown[0], f"is not a known key; supported: {', '.join(KEYS)}")
     for name in ("kind", "request"):
         if name not in document:
             raise InvalidJobError(name, "is missing")

@@ -1,7 +1,7 @@
-"""A command for each job kind, made from its request's fields: `thothy enqueue trend_summary --audience …`.
+"""Derives the options of `thothy enqueue KIND` from the fields of the kind's request class.
 
-Every field becomes a flag; a field that holds text also gets `--FIELD-file`, a list may be repeated, and anything
-nested is given as JSON. Values go to pydantic as they were typed, so that the schema alone decides what is valid.
+Each field becomes an option. A long text field also gets `--FIELD-file`, the option of a list may be repeated, and
+nested values are JSON. Values reach pydantic as typed, so that the schema alone decides what is valid.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-RESERVED = frozenset({"priority", "deadline", "not_before", "key", "as_json"})  # parameters of every job
-LONG = 1000  # characters; longer texts are kept in files
-MAX_FILE_BYTES = 4_000_000  # no request may be longer than a tenth of this
+RESERVED = frozenset({"priority", "deadline", "not_before", "key", "as_json"})  # parameters that all kinds share
+MIN_FILE_TEXT_CHARS = 1000  # a field that may be at least this long can be read from a file
+MAX_FILE_BYTES = 4_000_000  # ten times the longest text that a request accepts
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One field of a request, and how it is typed on a command line."""
+    """One field of a request and its form on the command line."""
 
     field: str
     many: bool
@@ -38,30 +38,30 @@ class Flag:
 
     @property
     def name(self) -> str:
-        """The parameter: the field's name, unless every job has a parameter of that name."""
+        """The parameter name: the field's name, prefixed with `request_` if it collides with a shared parameter."""
         return f"request_{self.field}" if self.field in RESERVED else self.field
 
     @property
     def option(self) -> str:
-        """The long option."""
+        """The option as typed, such as `--translate-to`."""
         return "--" + self.name.replace("_", "-")
 
     def parameters(self) -> list[inspect.Parameter]:
-        """The parameters that Typer makes options of."""
-        kind: Any = list[str] | None if self.many else str | None
-        parameters = [_parameter(self.name, kind, typer.Option(self.option, help=self.help, show_default=False))]
+        """The parameters that Typer turns into options: the field's, and its `--FIELD-file` if `file` is set."""
+        annotation: Any = list[str] | None if self.many else str | None
+        parameters = [_parameter(self.name, annotation, typer.Option(self.option, help=self.help, show_default=False))]
         if self.file:
             file = typer.Option(
-                f"{self.option}-file", metavar="FILE", help="The same, from a file; - reads standard input."
+                f"{self.option}-file", metavar="FILE", help=f"File to read {self.option} from; - reads standard input."
             )
             parameters.append(_parameter(f"{self.name}_file", str | None, file))
         return parameters
 
     def value(self, given: Mapping[str, Any]) -> Any:
-        """What was given for the field; None for nothing. Raises `BadParameter`."""
+        """The field's value, None if neither of its options was given. Raises `BadParameter`."""
         typed, file = given.get(self.name), given.get(f"{self.name}_file")
         if typed and file:
-            raise typer.BadParameter(f"{self.option} and {self.option}-file exclude each other")
+            raise typer.BadParameter(f"{self.option} and {self.option}-file are mutually exclusive")
         if file:
             return read_text(file)
         if typed is None or typed == []:
@@ -72,35 +72,35 @@ class Flag:
         try:
             return [json.loads(item) for item in typed] if self.many else json.loads(typed)
         except json.JSONDecodeError as error:
-            raise typer.BadParameter(f"{self.option} takes JSON: {error}") from None
+            raise typer.BadParameter(f"{self.option} expects JSON: {error}") from None
 
 
 def flags_of(request: type[BaseModel]) -> list[Flag]:
-    """The flags of a request's fields, in their order."""
+    """The flags of a request's fields, in field order."""
     return [_flag(name, field) for name, field in request.model_fields.items()]
 
 
 def values_of(flags: list[Flag], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The request's fields that were given, as the schema takes them."""
+    """The values of the fields that were given, by field name, for validation by the request class."""
     values = {flag.field: flag.value(given) for flag in flags}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def with_flags(run: Callable[..., None], flags: list[Flag]) -> Callable[..., None]:
-    """`run` with these flags before its own parameters; it gets them as keyword arguments."""
+    """Wrap `run` so that its signature has the flags' parameters before its own keyword-only ones."""
     own = [p for p in inspect.signature(run, eval_str=True).parameters.values() if p.kind is p.KEYWORD_ONLY]
     fields = [parameter for flag in flags for parameter in flag.parameters()]
 
     def command(**given: Any) -> None:
         run(**given)
 
-    command.__signature__ = inspect.Signature([*fields, *own])  # type: ignore[attr-defined] # what inspect reads
+    command.__signature__ = inspect.Signature([*fields, *own])  # type: ignore[attr-defined] # read by inspect
     command.__annotations__ = {p.name: p.annotation for p in [*fields, *own]}
     return command
 
 
 def read_text(file: str) -> str:
-    """A file's text, or standard input's for `-`. Raises `BadParameter`."""
+    """Read a UTF-8 file, or standard input for `-`. Raises `BadParameter`."""
     try:
         with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
             return _text(opened, file)
@@ -117,8 +117,10 @@ def _text(opened: BinaryIO, file: str) -> str:
     return raw.decode("utf-8-sig")
 
 
-def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
+def _parameter(name: str, annotation: Any, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
+    )
 
 
 def _flag(name: str, field: FieldInfo) -> Flag:
@@ -129,7 +131,7 @@ def _flag(name: str, field: FieldInfo) -> Flag:
     required = field.is_required()
     parts = [
         field.description,
-        _limits(field),
+        _choices(field),
         "Required." if required else _default(field),
         "May be repeated." if many else "",
     ]
@@ -137,9 +139,10 @@ def _flag(name: str, field: FieldInfo) -> Flag:
 
 
 def _is_long(field: FieldInfo) -> bool:
-    """Whether people would rather keep this text in a file: nothing keeps it short."""
+    """Whether no constraint keeps this text short, so that it may be read from a file."""
     return all(
-        (getattr(limit, "max_length", None) or 0) >= LONG or hasattr(limit, "min_length") for limit in field.metadata
+        (getattr(limit, "max_length", None) or 0) >= MIN_FILE_TEXT_CHARS or hasattr(limit, "min_length")
+        for limit in field.metadata
     )
 
 
@@ -149,10 +152,10 @@ def _default(field: FieldInfo) -> str:
     return f"Default: {shown}." if value or isinstance(value, int | float) else ""
 
 
-def _limits(field: FieldInfo) -> str:
-    """What the type allows, where a person can't guess it."""
-    choices = getattr(_without_none(field.annotation), "__members__", None)
-    values = [member.value for member in choices.values()] if choices else _literal(field.annotation)
+def _choices(field: FieldInfo) -> str:
+    """The values that an enumeration or a literal type allows; empty for other types."""
+    members = getattr(_without_none(field.annotation), "__members__", None)
+    values = [member.value for member in members.values()] if members else _literal(field.annotation)
     return f"One of {', '.join(map(str, values))}." if values else ""
 
 

@@ -1,4 +1,4 @@
-"""`thothy report` and `thothy drain`: what a window of time finished, and watching the queue until it is empty."""
+"""`thothy report`: figures of a time window. `thothy drain`: watch the queue until it is empty, then report."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Since = Annotated[
 def report(
     since: Since = None,
     until: Annotated[
-        datetime | None, typer.Option(parser=times.ago, metavar="TIME", help="End of the window; now if not given.")
+        datetime | None, typer.Option(parser=times.ago, metavar="TIME", help="End of the window. Default: now.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Report a window of time (the last 24 hours): jobs per GPU-hour, drain time, failure rate, artifact yield.
+    """Report jobs per GPU-hour, drain time, failure rate and artifact yield of a time window (default: 24 hours).
 
     Example: thothy report --since 2h
     """
@@ -46,12 +46,12 @@ def report(
 def drain(
     timeout: Annotated[
         timedelta | None,
-        typer.Option(parser=times.duration, metavar="DURATION", help="Give up after so long: 90s, 2h."),
+        typer.Option(parser=times.duration, metavar="DURATION", help="Maximum time to wait: 90s, 2h."),
     ] = None,
     since: Since = None,
     as_json: AsJson = False,
 ) -> None:
-    """Watch the queue until it is empty, then print the drain report, from the oldest open job on.
+    """Watch the queue until it is empty, then print the drain report, starting at the oldest open job.
 
     Example: thothy drain --timeout 2h
     """
@@ -59,10 +59,11 @@ def drain(
     from thothy_ai.cli.watch import watch
 
     with database() as engine:
-        seen = watch(engine, console(stderr=True), timeout.total_seconds() if timeout else None)
-        _print(drain_report(engine, since or seen.since), as_json)
-    if seen.open:
-        fail(f"{seen.open} jobs are still open" + (f" after {times.spell(timeout.total_seconds())}" if timeout else ""))
+        watched = watch(engine, console(stderr=True), timeout.total_seconds() if timeout else None)
+        _print(drain_report(engine, since or watched.since), as_json)
+    if watched.open:
+        waited = f" after {times.spell(timeout.total_seconds())}" if timeout else ""
+        fail(f"{watched.open} jobs are still open{waited}")
 
 
 def _print(result: DrainReport, as_json: bool) -> None:

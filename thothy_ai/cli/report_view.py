@@ -1,4 +1,4 @@
-"""A drain report as tables for a terminal."""
+"""Renders a drain report as terminal tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Line = tuple[str, Callable[[Figures], str]]
 
 
 def render(report: DrainReport) -> RenderableType:
-    """The headline, the figures of each kind and of all, and why attempts brought no artifact."""
+    """The headline, the figures per kind and in total, and the attempts without an artifact by reason."""
     parts: list[RenderableType] = [_headline(report), _figures(report)]
     reasons = {kind: _unsuccessful(figures) for kind, figures in report.kinds.items()}
     if any(reasons.values()):
@@ -33,7 +33,7 @@ def _headline(report: DrainReport) -> Text:
         f" · drained in {spell(total.drain_seconds)}",
         f" · artifact yield {_percent(total.artifact_yield)}",
         f" · failure rate {_percent(total.failure_rate)}\n",
-        (f"{local(report.since)} to {local(report.until)} · {engines or 'no engine was resident'}\n", "dim"),
+        (f"{local(report.since)} to {local(report.until)} · {engines or 'no resident engine'}\n", "dim"),
     )
 
 
@@ -62,10 +62,10 @@ def _lines(unit: str) -> list[Line]:
         ("artifact yield", lambda f: _percent(f.artifact_yield)),
         ("attempts", lambda f: f"{f.attempts.total():,}"),
         ("prompt tokens", lambda f: f"{f.prompt_tokens:,}"),
-        ("of those cached", lambda f: _percent(f.prefix_hit_rate)),
+        ("prefix-cache hit rate", lambda f: _percent(f.prefix_hit_rate)),
         ("output tokens", lambda f: f"{f.output_tokens:,}"),
         (f"busy {seconds}", lambda f: f"{f.busy_seconds:,.1f}"),
-        ("of those wasted", lambda f: f"{f.wasted_seconds:,.1f}"),
+        (f"wasted {seconds}", lambda f: f"{f.wasted_seconds:,.1f}"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What every command shares: one-line errors, the database, tables and JSON on standard output."""
+"""Shared by all commands: one-line errors, the database connection, tables and JSON on standard output."""
 
 from __future__ import annotations
 
@@ -23,49 +23,49 @@ if TYPE_CHECKING:
 
     from thothy_ai.settings import Settings
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead: stable keys, times in UTC.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys and UTC times.")]
 
 
-# What drives a terminal, or turns the text around on it.
+# Control characters and bidirectional overrides, which could manipulate a terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def fail(message: object) -> NoReturn:
-    """End the command: one line on standard error, exit code 1."""
+    """Print one line to standard error and exit with 1."""
     line = printable(" ".join(str(message).split()))
     typer.echo(f"thothy: {line}", err=True)
     raise typer.Exit(1)
 
 
 def usage(message: str) -> NoReturn:
-    """End the command because of how it was called: exit code 2."""
+    """Report a usage error: exit with 2."""
     raise typer.BadParameter(message)
 
 
 class Commands(TyperGroup):
-    """The root: turns errors into one line and exit code 1."""
+    """The root command group: reports an error as one line and exits with 1."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
+        """Run the requested command."""
         try:
             return super().invoke(ctx)
         except Exception as error:
-            if _typers_own(error) or os.environ.get("THOTHY_LOG_LEVEL", "").upper() == "DEBUG":
+            if _handled_by_typer(error) or os.environ.get("THOTHY_LOG_LEVEL", "").upper() == "DEBUG":
                 raise
-            if type(error).__module__.startswith("thothy_ai."):  # raised on purpose, worded for a person
+            if type(error).__module__.startswith("thothy_ai."):  # raised deliberately, with a message for operators
                 fail(error)
             name = type(error).__name__
-            fail(f"unexpected {name}: {error} (THOTHY_LOG_LEVEL=DEBUG shows where)")
+            fail(f"unexpected {name}: {error} (set THOTHY_LOG_LEVEL=DEBUG for a traceback)")
 
 
-def _typers_own(error: Exception) -> bool:
-    """What Typer itself reports (usage, exits), and a reader that closed the pipe."""
+def _handled_by_typer(error: Exception) -> bool:
+    """Whether Typer itself reports this error: usage errors, exits, and a closed output pipe."""
     return type(error).__module__.partition(".")[0] in {"typer", "click"} or isinstance(error, BrokenPipeError)
 
 
 def load_settings() -> Settings:
-    """The settings of this process. Raises `ConfigError`."""
+    """Load the settings of this process. Raises `ConfigError`."""
     from thothy_ai.settings import Settings
 
     return Settings.load()
@@ -73,7 +73,7 @@ def load_settings() -> Settings:
 
 @contextmanager
 def database() -> Iterator[Engine]:
-    """An engine to Postgres, with the driver's errors translated; disposed of at the end."""
+    """Yield a database engine. Driver errors are raised as `DatabaseError` or a subclass."""
     from thothy_ai.db.connect import make_engine, reaching
 
     settings = load_settings()
@@ -86,14 +86,16 @@ def database() -> Iterator[Engine]:
     except DatabaseError:
         from thothy_ai.db.schema import check_schema
 
-        check_schema(settings)  # an old schema is the usual cause, and says so better than Postgres does
+        check_schema(
+            settings
+        )  # an outdated schema is the usual cause, and its message is clearer than that of Postgres
         raise
     finally:
         engine.dispose()
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where tables go. Without a terminal nothing is cut off or coloured."""
+    """A console for tables. Without a terminal, output is 160 columns wide and uncoloured."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -101,54 +103,54 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under their columns. A column that ends in `#` is a number, set flush right."""
+    """Print a table. A column whose name ends in `#` is right-aligned."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    grid = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
-        number = column.endswith("#")
-        shown.add_column(column.rstrip("#"), justify="right" if number else "left", overflow="fold")
+        is_number = column.endswith("#")
+        grid.add_column(column.rstrip("#"), justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*(Text(cell(value)) for value in row))
-    console().print(shown)
+        grid.add_row(*(Text(cell(value)) for value in row))
+    console().print(grid)
 
 
 def cell(value: object) -> str:
-    """A value as text for people."""
+    """Format a table cell: times in local time, a dash for None and the empty string."""
     if value is None or value == "":
         return "-"
     return times.local(value) if isinstance(value, datetime) else printable(str(value))
 
 
 def printable(text: str) -> str:
-    """A model's or a stranger's text without control characters, which would drive the terminal; lines stay."""
+    """Replace control characters, which could manipulate the terminal, except for line breaks and tabs."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def print_json(value: Any) -> None:
     """Print a value as one JSON document."""
-    typer.echo(document(value, indent=2))
+    typer.echo(json_text(value, indent=2))
 
 
-def document(value: Any, indent: int | None = None) -> str:
-    """A value as JSON whose text is readable, and drives no terminal: JSON itself escapes only the oldest codes."""
-    text = json.dumps(value, default=plain, ensure_ascii=False, indent=indent)
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Encode as JSON. Only control characters are escaped, including those above U+001F that JSON allows."""
+    text = json.dumps(value, default=_to_text, ensure_ascii=False, indent=indent)
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def plain(value: object) -> str:
-    """A value that JSON has no form for, as text: times in UTC."""
+def _to_text(value: object) -> str:
+    """Convert a value that JSON cannot represent; times become ISO 8601 in UTC."""
     return times.utc(value) if isinstance(value, datetime) else str(value)
 
 
 def confirm(question: str) -> None:
-    """Ask before what cannot be undone; where nobody can be asked, it is a usage error."""
-    if not _somebody_is_there():
-        usage("nobody is there to be asked: --yes says that you mean it")
+    """Ask for confirmation. Without a terminal to ask on, it is a usage error."""
+    if not _stdin_is_a_terminal():
+        usage("stdin is not a terminal; pass --yes to confirm")
     typer.confirm(question, abort=True)
 
 
-def _somebody_is_there() -> bool:
+def _stdin_is_a_terminal() -> bool:
     return sys.stdin.isatty()

@@ -1,4 +1,4 @@
-"""Moments and durations as people type and read them: typed in local time, shown in local time, UTC in JSON."""
+"""Parses and formats times and durations: local time in input and tables, UTC in JSON."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typer import BadParameter
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.ASCII)
-_HELP = "a duration such as 45s, 30m, 1h30m, 2d, or a time such as 2026-11-21T06:00"
 
 
 def duration(text: str) -> timedelta:
-    """`1h30m`, `45s`, `2d` as a timedelta. Raises `BadParameter`."""
+    """Parse a duration such as `1h30m`, `45s` or `2d`. Raises `BadParameter`."""
     if not _DURATION.fullmatch(text.strip()):
-        raise BadParameter(f"{text!r} is no duration; write 45s, 30m, 1h30m or 2d")
+        raise BadParameter(f"{text!r} is not a duration; examples: 45s, 30m, 1h30m, 2d")
     try:
         return timedelta(seconds=sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(text)))
     except OverflowError:
@@ -24,37 +23,39 @@ def duration(text: str) -> timedelta:
 
 
 def ago(text: str) -> datetime:
-    """A moment in the past: a duration counts back from now. Raises `BadParameter`."""
-    return _moment(text, -1)
+    """Parse a time; a duration counts back from now. Raises `BadParameter`."""
+    return _parse(text, -1)
 
 
 def ahead(text: str) -> datetime:
-    """A moment to come: a duration counts from now. Raises `BadParameter`."""
-    return _moment(text, +1)
+    """Parse a time; a duration counts forward from now. Raises `BadParameter`."""
+    return _parse(text, +1)
 
 
-def _moment(text: str, sign: int) -> datetime:
+def _parse(text: str, sign: int) -> datetime:
     text = text.strip()
     try:
         if _DURATION.fullmatch(text):
             return datetime.now(UTC) + sign * duration(text)
         return datetime.fromisoformat(text).astimezone(UTC)  # a time without a zone is local time
     except (ValueError, OverflowError):
-        raise BadParameter(f"{text!r} is neither {_HELP.replace(', or', ' nor')}") from None
+        raise BadParameter(
+            f"{text!r} is neither a duration such as 45s, 30m, 1h30m or 2d, nor a time such as 2026-11-21T06:00"
+        ) from None
 
 
 def local(moment: datetime | None) -> str:
-    """A moment in local time, to the second; a dash for none."""
+    """Format a time in local time, to the second; a dash for None."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else "-"
 
 
 def utc(moment: datetime) -> str:
-    """A moment in UTC, as ISO 8601."""
+    """Format a time in UTC, as ISO 8601."""
     return moment.astimezone(UTC).isoformat()
 
 
 def spell(seconds: float | None) -> str:
-    """`3.2 s`, `4 m 10 s`, `2 h 05 m`, `3 d 04 h`; a dash for none."""
+    """Format seconds as `3.2 s`, `4 m 10 s`, `2 h 05 m` or `3 d 04 h`; a dash for None."""
     if seconds is None:
         return "-"
     if seconds < 60:

@@ -1,4 +1,4 @@
-"""Watching a queue drain: progress bar, rate and time to go. `thothy drain` and the demo use it."""
+"""Watches a queue drain: progress bar, rate and estimated time left. Used by `thothy drain` and the demo."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy import Engine
 
-from thothy_ai.admin.progress import Progress as Drained
+from thothy_ai.admin.progress import Progress as QueueProgress
 from thothy_ai.admin.progress import progress
 from thothy_ai.cli.times import spell
 from thothy_ai.queue.status import queue_status
 
-INTERVAL = 0.5  # seconds between looks
-RATE_WINDOW = 60.0  # the rate is that of the last minute: kinds differ, and so do the hours
+POLL_SECONDS = 0.5
+RATE_WINDOW = 60.0  # seconds; a longer window would mix kinds that take different times
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What was seen: jobs still open at the end, jobs finished meanwhile, and where the drain's window begins."""
+class DrainProgress:
+    """The result of watching: start of the drain's window, jobs still open, and jobs finished while watching."""
 
     since: datetime
     open: int
@@ -37,7 +37,7 @@ class Rate:
         self._points: deque[tuple[float, int]] = deque()
 
     def update(self, now: float, finished: int) -> float:
-        """Add a point; the rate so far."""
+        """Add a sample of the finished jobs at `now` (monotonic seconds) and return the current rate."""
         self._points.append((now, finished))
         while now - self._points[0][0] > RATE_WINDOW:
             self._points.popleft()
@@ -45,40 +45,38 @@ class Rate:
         return (finished - first) / (now - start) if now > start else 0.0
 
 
-def watch(engine: Engine, console: Console, timeout: float | None = None) -> Seen:
-    """Show the queue until nothing is open or `timeout` seconds are over. Ctrl-C stops watching, not the queue."""
-    began = progress(engine, None)
-    since = began.oldest or began.now
-    seen = Seen(since, began.open, 0)
+def watch(engine: Engine, console: Console, timeout: float | None = None) -> DrainProgress:
+    """Watch until no job is open or `timeout` seconds have passed. Ctrl-C stops the watching, not the queue."""
+    start = progress(engine, None)
+    since = start.oldest or start.now
+    watched = DrainProgress(since, start.open, 0)
     rate = Rate()
     with _bar(console) as bar:
-        task = bar.add_task("draining", total=began.open, pace="")
+        task = bar.add_task("draining", total=start.open, status="")
         try:
-            for now in _looks(engine, began.now, timeout):
-                seen = Seen(since, now.open, now.finished)
-                pace = rate.update(time.monotonic(), now.finished)
-                bar.update(
-                    task, completed=now.finished, total=now.open + now.finished, pace=_pace(engine, pace, now.open)
-                )
+            for now in _poll(engine, start.now, timeout):
+                watched = DrainProgress(since, now.open, now.finished)
+                status = _status(engine, rate.update(time.monotonic(), now.finished), now.open)
+                bar.update(task, completed=now.finished, total=now.open + now.finished, status=status)
         except KeyboardInterrupt:
-            console.print("Stopped watching; the queue goes on.")
-    return seen
+            console.print("Stopped watching; the queue keeps draining.")
+    return watched
 
 
-def _looks(engine: Engine, since: datetime, timeout: float | None) -> Iterator[Drained]:
+def _poll(engine: Engine, since: datetime, timeout: float | None) -> Iterator[QueueProgress]:
     until = None if timeout is None else time.monotonic() + timeout
     while True:
         now = progress(engine, since)
         yield now
         if not now.open or (until is not None and time.monotonic() >= until):
             return
-        time.sleep(INTERVAL)
+        time.sleep(POLL_SECONDS)
 
 
-def _pace(engine: Engine, rate: float, to_do: int) -> str:
+def _status(engine: Engine, rate: float, remaining: int) -> str:
     if rate > 0:
-        return f"{rate:.1f} jobs/s, {spell(to_do / rate)} to go"
-    return "paused: `thothy queue resume`" if queue_status(engine).paused else "waiting"
+        return f"{rate:.1f} jobs/s, {spell(remaining / rate)} left"
+    return "paused; `thothy queue resume` resumes it" if queue_status(engine).paused else "waiting"
 
 
 def _bar(console: Console) -> Progress:
@@ -86,7 +84,7 @@ def _bar(console: Console) -> Progress:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[pace]}"),
+        TextColumn("{task.fields[status]}"),
         TimeElapsedColumn(),
         console=console,
         transient=True,

@@ -1,1 +1,1 @@
-"""The newcomer's first run: bundled source texts and a mixed queue of jobs over them."""
+"""The workload of `thothy demo`: bundled source texts and a mixed queue of jobs about them."""

@@ -1,4 +1,4 @@
-"""What the demo asks for: for every bundled source the same handful of jobs, siblings that share its KV."""
+"""The demo's jobs: the same five per bundled source, siblings that share the KV of that source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOCALES = ("de", "fr", "es")
 
 
 def demo_jobs() -> list[Request]:
-    """Five jobs for each source, the same at every call: a summary, two hooks, a translation, a report section."""
+    """Five jobs per source, the same on every call: a summary, two hooks, a translation, a report section."""
     return [job for number, source in enumerate(load_sources()) for job in _jobs_about(source, number)]
 
 

@@ -1,6 +1,6 @@
-"""The bundled source texts, written for this project; organisations, people and figures in them are invented.
+"""The bundled source texts, written for this project. The organisations, people and figures in them are invented.
 
-A file is a title, an empty line, and the body.
+A file consists of a title line, an empty line and the body.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source text. `text` has the title as its first line."""
+    """One source text. `slug` is the file name without its suffix; `text` starts with the title line."""
 
     slug: str
     title: str
@@ -19,12 +19,12 @@ class Source:
 
     @property
     def paragraphs(self) -> tuple[str, ...]:
-        """Paragraphs of the body, without the title."""
+        """The paragraphs of the body, without the title line."""
         return tuple(self.text.split("\n\n")[1:])
 
 
 def load_sources() -> tuple[Source, ...]:
-    """All bundled sources, by slug."""
+    """Load all bundled sources, sorted by slug."""
     folder = files("thothy_ai.demo") / "sources"
     entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
     return tuple(_source(entry.name, entry.read_text("utf-8")) for entry in entries if entry.name.endswith(".txt"))

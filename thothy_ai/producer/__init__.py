@@ -1,4 +1,4 @@
-"""The producer: enqueue jobs, follow them, take their artifacts. `AsyncProducer` and `AsyncJob` are the async twins."""
+"""The producer API: enqueue jobs, follow their state, read their artifacts. `Async*` classes mirror the sync ones."""
 
 from __future__ import annotations
 

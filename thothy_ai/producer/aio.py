@@ -1,4 +1,4 @@
-"""`AsyncProducer` and `AsyncJob`: the async twins of `sync`, over the same statements and the same pure parts."""
+"""`AsyncProducer` and `AsyncJob`: the async versions of `sync`, using the same statements and pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thothy_ai.db.connect import make_async_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
-from thothy_ai.producer.snapshot import Patience, Snapshot, parse_id, read_artifact
+from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
 from thothy_ai.queue.drafts import (
     Draft,
     EnqueueOptions,
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class AsyncProducer:
-    """Enqueues jobs and finds them again, on one event loop; close it, or use it in an `async with`.
+    """Enqueues jobs and looks them up, on one event loop. Close it, or use it as an async context manager.
 
-    Every method raises `DatabaseUnreachableError` when Postgres cannot be reached, and `MigrationsBehindError` when its
+    Every method raises `DatabaseUnreachableError` if Postgres cannot be reached, and `MigrationsBehindError` if its
     schema is older than this code.
     """
 
@@ -44,12 +44,12 @@ class AsyncProducer:
 
     @classmethod
     def from_env(cls) -> Self:
-        """From `THOTHY_*`, or from the embedded stack that runs in `$THOTHY_HOME`. Raises `ConfigError`."""
+        """Create from `THOTHY_*`, or from the embedded stack running in `$THOTHY_HOME`. Raises `ConfigError`."""
         return cls(Settings.load())
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """From settings. Raises `ConfigError` when they name no database."""
+        """Create from settings. Raises `ConfigError` if they do not name a database."""
         return cls(settings)
 
     async def enqueue(
@@ -62,17 +62,17 @@ class AsyncProducer:
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
     ) -> AsyncJob:
-        """Enqueue one job; with an idempotency key, return the job that already holds it.
+        """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
 
-        Raises `InvalidJobError`, and `IdempotencyConflictError` when the key's job has another request.
+        Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
         """
         options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts)
         return (await self.enqueue_many([(request, options)]))[0]
 
     async def enqueue_many(self, entries: Iterable[Entry]) -> list[AsyncJob]:
-        """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all or none.
+        """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all of them or none.
 
-        Raises as `enqueue`.
+        Returns the jobs in the order of `entries`. Raises the same errors as `enqueue`.
         """
         drafts = draft_all(entries, self.settings)
         if not drafts:
@@ -83,19 +83,22 @@ class AsyncProducer:
         return [AsyncJob(self, draft.id, draft.kind) for draft in settled]
 
     async def job(self, job_id: UUID | str) -> AsyncJob:
-        """The job with this id. Raises `UnknownJobError`; `InvalidJobError` when it is not an id."""
+        """Return the job with this id. Raises `UnknownJobError`, or `InvalidJobError` if the id is malformed."""
         snapshot = await self.snapshot(parse_id(job_id))
         return AsyncJob(self, snapshot.id, snapshot.kind)
 
     async def snapshot(self, job_id: UUID) -> Snapshot:
-        """Where this job is now. Raises `UnknownJobError`."""
+        """Read the current state of a job. Raises `UnknownJobError`."""
         with reaching(self.settings):
             async with self._engine.connect() as connection:
                 found = await connection.execute(statement("job_snapshot"), {"id": job_id})
         return Snapshot.of(found.mappings().one_or_none(), job_id)
 
     async def cancel(self, job_id: UUID) -> bool:
-        """Cancel a job: at once when it waits, soon when it runs. False when it had ended. Raises `UnknownJobError`."""
+        """Cancel a job: immediately while it waits, within a heartbeat while it runs.
+
+        Returns False if the job had already ended. Raises `UnknownJobError`.
+        """
         with reaching(self.settings):
             async with self._engine.begin() as connection:
                 found = await connection.execute(statement("job_cancel"), {"ids": [job_id]})
@@ -105,15 +108,15 @@ class AsyncProducer:
         return False
 
     async def artifact(self, snapshot: Snapshot) -> Artifact:
-        """The accepted artifact of a job that succeeded. Raises `UnreadableArtifactError`."""
-        wanted = {"id": snapshot.id, "kind": snapshot.kind}
+        """Read the accepted artifact of a succeeded job. Raises `UnreadableArtifactError`."""
+        key = {"id": snapshot.id, "kind": snapshot.kind}
         with reaching(self.settings):
             async with self._engine.connect() as connection:
-                found = await connection.execute(statement("job_artifact"), wanted)
+                found = await connection.execute(statement("job_artifact"), key)
         return read_artifact(snapshot, found.scalar_one_or_none())
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close all database connections."""
         await self._engine.dispose()
 
     async def _insert(self, connection: AsyncConnection, drafts: list[Draft]) -> list[Draft]:
@@ -121,8 +124,8 @@ class AsyncProducer:
         taken = (await connection.execute(statement("enqueue"), parameters(drafts, tenant))).one().taken
         if not taken:
             return drafts
-        wanted = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
-        rows = await connection.execute(statement("jobs_by_key"), wanted)
+        conflicts = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
+        rows = await connection.execute(statement("jobs_by_key"), conflicts)
         return settle(drafts, {row.idempotency_key: (row.id, row.digest) for row in rows})
 
     async def __aenter__(self) -> Self:
@@ -135,7 +138,7 @@ class AsyncProducer:
 
 
 class AsyncJob:
-    """A handle on one job: an id and its kind. Everything else is asked of the database."""
+    """A handle to one job: its id and kind. Everything else is read from the database on each call."""
 
     def __init__(self, producer: AsyncProducer, job_id: UUID, kind: str) -> None:
         self._producer = producer
@@ -143,25 +146,26 @@ class AsyncJob:
         self.kind = kind
 
     async def refresh(self) -> Snapshot:
-        """Where it is now. Raises `UnknownJobError` when it has been deleted."""
+        """Read the job's current state. Raises `UnknownJobError` if it has been deleted."""
         return await self._producer.snapshot(self.id)
 
     async def state(self) -> JobState:
-        """Its state now."""
+        """Read only the job's state. Raises as `refresh`."""
         return (await self.refresh()).state
 
     async def cancel(self) -> bool:
-        """Cancel it: at once when it waits, soon when it runs. False when it had ended."""
+        """Cancel the job: immediately while it waits, within a heartbeat while it runs. False if it had ended."""
         return await self._producer.cancel(self.id)
 
-    async def result(self, timeout: float | None = None) -> Artifact:  # noqa: ASYNC109 - one signature for both twins
-        """Wait for its artifact, of its kind's type; without `timeout` (seconds), for as long as it takes.
+    async def result(self, timeout: float | None = None) -> Artifact:  # noqa: ASYNC109 - the same signature as the sync version
+        """Wait up to `timeout` seconds (None: indefinitely) for the artifact, an instance of the kind's artifact class.
 
-        Raises `ResultTimeoutError`; `JobFailedError`, `JobCancelledError` or `JobExpiredError` when it ended without.
+        Raises `ResultTimeoutError`, or `JobFailedError`, `JobCancelledError` or `JobExpiredError` if the job ended
+        without an artifact.
         """
-        patience = Patience(self.id, timeout)
-        while not (snapshot := await self.refresh()).succeeded():  # noqa: ASYNC110 - the event is in the database
-            await asyncio.sleep(patience.pause(snapshot.state))
+        schedule = PollSchedule(self.id, timeout)
+        while not (snapshot := await self.refresh()).succeeded():  # noqa: ASYNC110 - the database is polled
+            await asyncio.sleep(schedule.next_delay(snapshot.state))
         return await self._producer.artifact(snapshot)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a job's row says, and what that means to whoever waits for it. Pure."""
+"""A job's row as a `Snapshot`, the errors it translates to, and the polling schedule of `result`. No I/O."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from thothy_ai.errors import (
 from thothy_ai.jobs import Artifact, registry
 from thothy_ai.jobs.registry import UnknownKindError
 
-MIN_PAUSE = 0.05  # seconds between two looks at a job
-MAX_PAUSE = 1.0
-GROWTH = 1.3
+MIN_DELAY = 0.05  # seconds between two polls of a job
+MAX_DELAY = 1.0
+DELAY_GROWTH = 1.3
 
 ENDED: Mapping[JobState, type[JobEndedError]] = {
     JobState.DEAD: JobFailedError,
@@ -39,7 +39,7 @@ ENDED: Mapping[JobState, type[JobEndedError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Where a job was when it was looked at."""
+    """The state of a job at the moment it was read."""
 
     id: UUID
     tenant: str
@@ -58,21 +58,21 @@ class Snapshot:
 
     @classmethod
     def of(cls, row: RowMapping | None, job_id: UUID) -> Snapshot:
-        """From a row of the statement `job_snapshot`. Raises `UnknownJobError` when there is none."""
+        """Convert a row of the statement `job_snapshot`. Raises `UnknownJobError` if there is no row."""
         if row is None:
             raise UnknownJobError(job_id)
         values: dict[str, Any] = {str(name): value for name, value in row.items()}
         return cls(**{**values, "state": JobState(row["state"])})
 
     def succeeded(self) -> bool:
-        """Whether it has an artifact; False while it may still get one. Raises what it ended with otherwise."""
+        """Whether the job succeeded; False while it is open. Raises a `JobEndedError` if it ended otherwise."""
         if self.state in ENDED:
             raise ENDED[self.state](self.id, self.state, self.reason, self.detail)
         return self.state is JobState.SUCCEEDED
 
 
 def read_artifact(snapshot: Snapshot, body: object) -> Artifact:
-    """The artifact as its kind's type, without fields that only newer code knows. Raises `UnreadableArtifactError`."""
+    """Parse an artifact, ignoring fields that only newer versions know. Raises `UnreadableArtifactError`."""
     try:
         artifact: Artifact = registry.find(snapshot.kind).artifact.model_validate(body, extra="ignore")
     except UnknownKindError as error:
@@ -83,32 +83,32 @@ def read_artifact(snapshot: Snapshot, body: object) -> Artifact:
 
 
 def parse_id(job_id: UUID | str) -> UUID:
-    """A job's id. Raises `InvalidJobError` when the text is none."""
+    """Parse a job id. Raises `InvalidJobError` if it is malformed."""
     try:
         return job_id if isinstance(job_id, UUID) else UUID(job_id)
     except ValueError:
         raise InvalidJobError("id", f"{job_id!r} is not a job id") from None
 
 
-class Patience:
-    """How long to wait between two looks at a job, until the time to wait for it has run out."""
+class PollSchedule:
+    """The delays between polls of one job, growing from `MIN_DELAY` to `MAX_DELAY` until the timeout."""
 
     def __init__(self, job_id: UUID, timeout: float | None) -> None:
         self._job_id = job_id
         self._timeout = timeout
         self._until = None if timeout is None else time.monotonic() + timeout
-        self._pauses = _pauses()
+        self._delays = _delays()
 
-    def pause(self, state: JobState) -> float:
-        """Seconds until the next look. Raises `ResultTimeoutError` when there is no time for one."""
+    def next_delay(self, state: JobState) -> float:
+        """Seconds until the next poll. Raises `ResultTimeoutError` once the timeout has passed."""
         left = None if self._until is None else self._until - time.monotonic()
         if left is not None and left <= 0:
             raise ResultTimeoutError(self._job_id, state, self._timeout or 0)
-        return min(next(self._pauses), left) if left is not None else next(self._pauses)
+        return min(next(self._delays), left) if left is not None else next(self._delays)
 
 
-def _pauses() -> Iterator[float]:
-    pause = MIN_PAUSE
+def _delays() -> Iterator[float]:
+    delay = MIN_DELAY
     while True:
-        yield pause
-        pause = min(pause * GROWTH, MAX_PAUSE)
+        yield delay
+        delay = min(delay * DELAY_GROWTH, MAX_DELAY)

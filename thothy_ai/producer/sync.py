@@ -1,4 +1,4 @@
-"""`Producer` and `Job`. `aio` is the async twin; all that is not I/O lives in `drafts` and `snapshot`."""
+"""`Producer` and `Job`. `aio` holds the async versions; everything except I/O lives in `drafts` and `snapshot`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
-from thothy_ai.producer.snapshot import Patience, Snapshot, parse_id, read_artifact
+from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
 from thothy_ai.queue.drafts import (
     Draft,
     EnqueueOptions,
@@ -30,9 +30,9 @@ from thothy_ai.settings import Settings
 
 
 class Producer:
-    """Enqueues jobs and finds them again. Safe to share between threads; close it, or use it in a `with`.
+    """Enqueues jobs and looks them up. Thread-safe. Close it, or use it as a context manager.
 
-    Every method raises `DatabaseUnreachableError` when Postgres cannot be reached, and `MigrationsBehindError` when its
+    Every method raises `DatabaseUnreachableError` if Postgres cannot be reached, and `MigrationsBehindError` if its
     schema is older than this code.
     """
 
@@ -43,12 +43,12 @@ class Producer:
 
     @classmethod
     def from_env(cls) -> Self:
-        """From `THOTHY_*`, or from the embedded stack that runs in `$THOTHY_HOME`. Raises `ConfigError`."""
+        """Create from `THOTHY_*`, or from the embedded stack running in `$THOTHY_HOME`. Raises `ConfigError`."""
         return cls(Settings.load())
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """From settings. Raises `ConfigError` when they name no database."""
+        """Create from settings. Raises `ConfigError` if they do not name a database."""
         return cls(settings)
 
     def enqueue(
@@ -61,17 +61,17 @@ class Producer:
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
     ) -> Job:
-        """Enqueue one job; with an idempotency key, return the job that already holds it.
+        """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
 
-        Raises `InvalidJobError`, and `IdempotencyConflictError` when the key's job has another request.
+        Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
         """
         options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts)
         return self.enqueue_many([(request, options)])[0]
 
     def enqueue_many(self, entries: Iterable[Entry]) -> list[Job]:
-        """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all or none.
+        """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all of them or none.
 
-        Raises as `enqueue`.
+        Returns the jobs in the order of `entries`. Raises the same errors as `enqueue`.
         """
         drafts = draft_all(entries, self.settings)
         if not drafts:
@@ -81,18 +81,21 @@ class Producer:
         return [Job(self, draft.id, draft.kind) for draft in settled]
 
     def job(self, job_id: UUID | str) -> Job:
-        """The job with this id. Raises `UnknownJobError`; `InvalidJobError` when it is not an id."""
+        """Return the job with this id. Raises `UnknownJobError`, or `InvalidJobError` if the id is malformed."""
         snapshot = self.snapshot(parse_id(job_id))
         return Job(self, snapshot.id, snapshot.kind)
 
     def snapshot(self, job_id: UUID) -> Snapshot:
-        """Where this job is now. Raises `UnknownJobError`."""
+        """Read the current state of a job. Raises `UnknownJobError`."""
         with reaching(self.settings), self._engine.connect() as connection:
             row = connection.execute(statement("job_snapshot"), {"id": job_id}).mappings().one_or_none()
         return Snapshot.of(row, job_id)
 
     def cancel(self, job_id: UUID) -> bool:
-        """Cancel a job: at once when it waits, soon when it runs. False when it had ended. Raises `UnknownJobError`."""
+        """Cancel a job: immediately while it waits, within a heartbeat while it runs.
+
+        Returns False if the job had already ended. Raises `UnknownJobError`.
+        """
         with reaching(self.settings), self._engine.begin() as connection:
             if connection.execute(statement("job_cancel"), {"ids": [job_id]}).one_or_none() is not None:
                 return True
@@ -100,14 +103,14 @@ class Producer:
         return False
 
     def artifact(self, snapshot: Snapshot) -> Artifact:
-        """The accepted artifact of a job that succeeded. Raises `UnreadableArtifactError`."""
-        wanted = {"id": snapshot.id, "kind": snapshot.kind}
+        """Read the accepted artifact of a succeeded job. Raises `UnreadableArtifactError`."""
+        key = {"id": snapshot.id, "kind": snapshot.kind}
         with reaching(self.settings), self._engine.connect() as connection:
-            body = connection.execute(statement("job_artifact"), wanted).scalar_one_or_none()
+            body = connection.execute(statement("job_artifact"), key).scalar_one_or_none()
         return read_artifact(snapshot, body)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close all database connections."""
         self._engine.dispose()
 
     def _insert(self, connection: Connection, drafts: list[Draft]) -> list[Draft]:
@@ -115,8 +118,8 @@ class Producer:
         taken = connection.execute(statement("enqueue"), parameters(drafts, tenant)).one().taken
         if not taken:
             return drafts
-        wanted = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
-        rows = connection.execute(statement("jobs_by_key"), wanted).all()
+        conflicts = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
+        rows = connection.execute(statement("jobs_by_key"), conflicts).all()
         return settle(drafts, {row.idempotency_key: (row.id, row.digest) for row in rows})
 
     def __enter__(self) -> Self:
@@ -129,7 +132,7 @@ class Producer:
 
 
 class Job:
-    """A handle on one job: an id and its kind. Everything else is asked of the database."""
+    """A handle to one job: its id and kind. Everything else is read from the database on each call."""
 
     def __init__(self, producer: Producer, job_id: UUID, kind: str) -> None:
         self._producer = producer
@@ -137,25 +140,26 @@ class Job:
         self.kind = kind
 
     def refresh(self) -> Snapshot:
-        """Where it is now. Raises `UnknownJobError` when it has been deleted."""
+        """Read the job's current state. Raises `UnknownJobError` if it has been deleted."""
         return self._producer.snapshot(self.id)
 
     def state(self) -> JobState:
-        """Its state now."""
+        """Read only the job's state. Raises as `refresh`."""
         return self.refresh().state
 
     def cancel(self) -> bool:
-        """Cancel it: at once when it waits, soon when it runs. False when it had ended."""
+        """Cancel the job: immediately while it waits, within a heartbeat while it runs. False if it had ended."""
         return self._producer.cancel(self.id)
 
     def result(self, timeout: float | None = None) -> Artifact:
-        """Wait for its artifact, of its kind's type; without `timeout` (seconds), for as long as it takes.
+        """Wait up to `timeout` seconds (None: indefinitely) for the artifact, an instance of the kind's artifact class.
 
-        Raises `ResultTimeoutError`; `JobFailedError`, `JobCancelledError` or `JobExpiredError` when it ended without.
+        Raises `ResultTimeoutError`, or `JobFailedError`, `JobCancelledError` or `JobExpiredError` if the job ended
+        without an artifact.
         """
-        patience = Patience(self.id, timeout)
+        schedule = PollSchedule(self.id, timeout)
         while not (snapshot := self.refresh()).succeeded():
-            time.sleep(patience.pause(snapshot.state))
+            time.sleep(schedule.next_delay(snapshot.state))
         return self._producer.artifact(snapshot)
 
     def __repr__(self) -> str:

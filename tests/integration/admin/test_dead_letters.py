@@ -123,7 +123,7 @@ def test_only_the_dead_are_touched(queue: Queue) -> None:
     assert dead_letters.redrive(queue.engine, everything, by="me") == 0
     assert dead_letters.purge(queue.engine, everything) == 0
     assert (state(queue, waiting), state(queue, ended)) == ("queued", "cancelled")
-    with pytest.raises(NotDeadError, match="it is queued"):
+    with pytest.raises(NotDeadError, match="its state is queued"):
         dead_letters.show(queue.engine, waiting)
     with pytest.raises(UnknownJobError):
         dead_letters.show(queue.engine, uuid4())
@@ -234,7 +234,7 @@ class TestCommands:
         assert len(json.loads(run("show", job_id, "--json").stdout)["attempts"]) == 3
         assert "repetition" in run("show", job_id).stdout
         [waiting] = queue.enqueue("ok")
-        assert "is not dead: it is queued" in run("show", waiting, exit_code=1).stderr
+        assert "is not dead: its state is queued" in run("show", waiting, exit_code=1).stderr
 
     def test_redrive_says_who_and_why(self, run: Run, queue: Queue) -> None:
         job_id = killed(queue, "retry me")
@@ -249,7 +249,7 @@ class TestCommands:
         refused = run("purge", "--all", exit_code=2)
         assert "wrong_language" in refused.stdout
         assert "--yes" in refused.stderr
-        monkeypatch.setattr(shell, "_somebody_is_there", lambda: True)
+        monkeypatch.setattr(shell, "_stdin_is_a_terminal", lambda: True)
         run("purge", "--all", exit_code=1, stdin="n\n")
         assert state(queue, job_id) == "dead"
         assert "Delete 1 jobs" in run("purge", "--all", stdin="y\n").output

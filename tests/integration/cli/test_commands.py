@@ -122,7 +122,7 @@ class TestEnqueue:
             (["hook"], "source: Field required"),
             (["hook", "--source", " "], "source: is empty"),
             (["hook", "--source", SOURCE, "--channel", "fax"], "channel: Input should be 'newsletter'"),
-            (["translation", "--source", SOURCE, "--target-locale", "tlh"], "target_locale: is no language"),
+            (["translation", "--source", SOURCE, "--target-locale", "tlh"], "target_locale: is not a supported locale"),
             (["hook", "--source", SOURCE, "--deadline", "2001-01-01"], "deadline: 2001-01-01"),
         ],
         ids=["missing", "empty", "choice", "locale", "past"],
@@ -146,7 +146,7 @@ class TestEnqueue:
             ('{"kind": "poem", "request": {}}', "unknown kind 'poem'"),
             ('{"kind": "hook"}', "request: is missing"),
             ('{"kind": "hook", "request": {"source": 7}}', "source: Input should be a valid string"),
-            ('{"kind": "hook", "request": {"source": "a b"}, "prio": 3}', "prio: is not known here"),
+            ('{"kind": "hook", "request": {"source": "a b"}, "prio": 3}', "prio: is not a known key"),
             ('{"kind": "hook", "request": {"source": "a b"}, "priority": "high"}', "priority: 'high'"),
             ('{"kind": "hook", "request": {"source": "a b"}, "deadline": "soon"}', "deadline: 'soon' is neither"),
             ('{"kind": "hook", "request": {"source": "a\\u0000b"}}', "source: contains a NUL"),
@@ -202,7 +202,7 @@ class TestJobs:
 
     def test_show_of_an_unknown_job(self, run: Run) -> None:
         missing = uuid4()
-        assert one_line(run("jobs", "show", missing, exit_code=1)) == f"no job {missing}"
+        assert one_line(run("jobs", "show", missing, exit_code=1)) == f"no job with id {missing}"
 
     def test_retry_keeps_history_and_forgets_failures(self, run: Run, engine: Engine) -> None:
         job_id = enqueue(run)
@@ -233,14 +233,14 @@ class TestJobs:
     def test_what_can_t_be_retried_is_said(self, run: Run, engine: Engine) -> None:
         done = enqueue(run)
         end(engine, done, "succeeded")
-        assert "it is succeeded" in one_line(run("jobs", "retry", done, exit_code=1))
-        assert "there is no such job" in one_line(run("jobs", "retry", uuid4(), exit_code=1))
+        assert "its state is succeeded" in one_line(run("jobs", "retry", done, exit_code=1))
+        assert "no such job" in one_line(run("jobs", "retry", uuid4(), exit_code=1))
 
     def test_cancel(self, run: Run) -> None:
         job_id = enqueue(run)
         assert "1 of 1 jobs cancelled" in run("jobs", "cancel", job_id).stdout
         assert state_of(run, job_id) == "cancelled"
-        assert "it is cancelled" in one_line(run("jobs", "cancel", job_id, exit_code=1))
+        assert "its state is cancelled" in one_line(run("jobs", "cancel", job_id, exit_code=1))
 
     def test_more_jobs_than_a_statement_has_parameters(self, run: Run, engine: Engine) -> None:
         with engine.begin() as connection:
@@ -251,7 +251,8 @@ class TestJobs:
 class TestArtifacts:
     def test_list_and_show(self, run: Run, engine: Engine) -> None:
         job_id = enqueue(run)
-        assert f"no artifact of job {job_id}: it is queued" in one_line(run("artifacts", "show", job_id, exit_code=1))
+        missing = one_line(run("artifacts", "show", job_id, exit_code=1))
+        assert f"job {job_id} has no artifact: its state is queued" in missing
         add_artifact(engine, job_id)
         add_artifact(engine, job_id, locale="de", reason="wrong_language")
         assert len(json.loads(run("artifacts", "list", "--json").stdout)) == 2

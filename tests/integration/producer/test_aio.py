@@ -1,4 +1,4 @@
-"""The async producer does as its twin does."""
+"""The async producer behaves like the sync one."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_unreachable_database(clean_environment: None) -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(AsyncProducer, Producer), (AsyncJob, Job)])
-def test_the_twins_have_the_same_face(ours: type, theirs: type) -> None:
+def test_sync_and_async_have_the_same_signatures(ours: type, theirs: type) -> None:
     def face(cls: type) -> dict[str, list[str]]:
         return {
             name: list(inspect.signature(member).parameters)

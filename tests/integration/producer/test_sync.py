@@ -154,7 +154,7 @@ def test_an_empty_batch_asks_nothing_of_the_database(settings: Settings) -> None
         assert producer.enqueue_many([]) == []
 
 
-def test_enqueueing_wakes_whoever_listens(producer: Producer, engine: Engine) -> None:
+def test_enqueueing_notifies_listeners(producer: Producer, engine: Engine) -> None:
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("LISTEN thothy_queued"))
         producer.enqueue_many([Hook(source=SOURCE), Hook(source=SOURCE)])
@@ -240,7 +240,7 @@ def test_without_a_database_there_is_no_producer(clean_environment: None, settin
         Producer(Settings.load(home=settings.home))
 
 
-def test_kinds_that_cannot_be_loaded_are_a_setting_s_fault(settings: Settings) -> None:
+def test_kinds_that_cannot_be_loaded_are_a_configuration_error(settings: Settings) -> None:
     with pytest.raises(ConfigError, match=r"THOTHY_KINDS: no\.such\.module"):
         Producer(settings.model_copy(update={"kinds": ("no.such.module",)}))
 
@@ -252,7 +252,7 @@ def test_jobs_are_found_by_id(producer: Producer) -> None:
         assert (found.id, found.kind) == (made.id, "hook")
 
 
-def test_unknown_ids_and_texts_that_are_none(producer: Producer) -> None:
+def test_unknown_and_malformed_ids(producer: Producer) -> None:
     with pytest.raises(UnknownJobError):
         producer.job(UUID(int=7))
     with pytest.raises(InvalidJobError, match="'seven' is not a job id"):
@@ -280,7 +280,7 @@ def accept(engine: Engine, job: Job, body: str) -> None:
     )
 
 
-def test_an_artifact_of_another_time_is_said_to_be_unreadable(producer: Producer, engine: Engine) -> None:
+def test_an_artifact_of_another_schema_is_unreadable(producer: Producer, engine: Engine) -> None:
     job = producer.enqueue(Hook(source=SOURCE))
     accept(engine, job, '{"shape": "of 1998"}')
     with pytest.raises(UnreadableArtifactError, match=str(job.id)):

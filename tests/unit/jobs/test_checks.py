@@ -24,10 +24,10 @@ def reason(finding: Rejection | None) -> RejectionReason | None:
 
 
 @pytest.mark.parametrize("written", TEXTS)
-@pytest.mark.parametrize("wanted", TEXTS)
-def test_language(written: str, wanted: str) -> None:
-    found = reason(checks.wrong_language(TEXTS[written], wanted))
-    assert found is (None if written == wanted else RejectionReason.WRONG_LANGUAGE)
+@pytest.mark.parametrize("requested", TEXTS)
+def test_language(written: str, requested: str) -> None:
+    found = reason(checks.wrong_language(TEXTS[written], requested))
+    assert found is (None if written == requested else RejectionReason.WRONG_LANGUAGE)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_language_finds_what_a_model_falls_back_into() -> None:
     assert reason(checks.wrong_language(mixed, "de")) is RejectionReason.WRONG_LANGUAGE
     finding = checks.wrong_language(ENGLISH, "de-CH")
     assert finding
-    assert finding.detail.startswith("wanted German, reads as English (")
+    assert finding.detail.startswith("expected German, detected English (")
 
 
 def test_the_detector_serves_many_threads() -> None:
@@ -100,7 +100,7 @@ def test_repetition_takes(text: str) -> None:
     ],
 )
 def test_unfinished(text: str, found: RejectionReason | None) -> None:
-    assert reason(checks.unfinished("text", text, longest=70)) is found
+    assert reason(checks.unfinished("text", text, max_sentence_chars=70)) is found
 
 
 @pytest.mark.parametrize(
@@ -198,10 +198,10 @@ def test_numbers_that_the_source_lacks(text: str) -> None:
     ],
 )
 def test_off_topic(text: str, locale: str, found: RejectionReason | None) -> None:
-    assert reason(checks.off_topic(text, ENGLISH, locale, least=0.35)) is found
+    assert reason(checks.off_topic(text, ENGLISH, locale, min_share=0.35)) is found
 
 
-def test_only_what_another_draw_cannot_mend_is_final() -> None:
+def test_only_what_another_seed_cannot_fix_is_final() -> None:
     assert [reason for reason in RejectionReason if not reason.retryable] == [RejectionReason.WRONG_LANGUAGE]
 
 

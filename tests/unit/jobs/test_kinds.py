@@ -58,8 +58,8 @@ def test_siblings_share_all_of_the_source_and_their_key() -> None:
 
 
 def test_what_was_asked_for_is_in_the_prompt() -> None:
-    wanted = [["city planners"], ["podcast", "dry"], ["where the bikes are parked"], ["French", "In 2019 it sold 73."]]
-    for request, words in zip(SIBLINGS, wanted, strict=True):
+    fields = [["city planners"], ["podcast", "dry"], ["where the bikes are parked"], ["French", "In 2019 it sold 73."]]
+    for request, words in zip(SIBLINGS, fields, strict=True):
         instruction = registry.kind_of(request).prompt(request)[0].content.removeprefix(SOURCE)
         assert all(word in instruction for word in words)
 
@@ -176,7 +176,7 @@ def test_bad_output_is_rejected(request_: Request, output: dict[str, object], re
         ("null", False, "off_schema"),
     ],
 )
-def test_what_is_no_artifact_at_all(text: str, truncated: bool, reason: str) -> None:
+def test_what_is_not_an_artifact_is_rejected(text: str, truncated: bool, reason: str) -> None:
     verdict = registry.find("hook").judge(HOOK, text, truncated)
     assert (verdict.reason, verdict.artifact) == (reason, None)
 

@@ -53,7 +53,7 @@ def test_the_built_in_kinds_are_found() -> None:
 
 
 def test_an_unknown_kind_names_those_there_are() -> None:
-    with pytest.raises(UnknownKindError, match=r"unknown kind 'sonnet'; there are hook, report_section, ") as caught:
+    with pytest.raises(UnknownKindError, match=r"unknown kind 'sonnet'; available: hook, report_section, ") as caught:
         registry.find("sonnet")
     assert caught.value.kind == "sonnet"
 
@@ -92,7 +92,7 @@ def test_a_name_is_given_once(modules: Path) -> None:
 
 def test_a_module_without_a_kind_is_refused(modules: Path) -> None:
     (modules / "extra_nothing.py").write_text("KIND = 'note'\n")
-    with pytest.raises(KindError, match="extra_nothing: has no KIND"):
+    with pytest.raises(KindError, match="extra_nothing: does not define KIND"):
         registry.load_extra(["extra_nothing"])
 
 

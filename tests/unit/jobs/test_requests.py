@@ -56,7 +56,7 @@ def test_a_long_source_needs_a_passage_to_translate() -> None:
     source = "Cabbage waits. " * 1000
     assert refusal(Translation, source=source) == (
         "passage",
-        "give a passage of at most 6,000 characters: 15,000 can't be translated in one go",
+        "pass a passage of at most 6,000 characters; a job cannot translate 15,000",
     )
     assert Translation(source=source, passage=" Cabbage waits. ").original == "Cabbage waits."
 

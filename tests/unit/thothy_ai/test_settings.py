@@ -93,7 +93,8 @@ def test_what_is_malformed_is_named_in_one_line_without_its_value(
 def test_a_lease_outlives_two_heartbeats() -> None:
     assert Settings.load(lease_seconds=20, heartbeat_seconds=10)
     with pytest.raises(
-        ConfigError, match=r"^a lease \(15 s\) is shorter than two heartbeats \(10 s\): set THOTHY_LEASE"
+        ConfigError,
+        match=r"^the lease \(15 s\) is shorter than two heartbeat intervals \(10 s each\): set THOTHY_LEASE",
     ):
         Settings.load(lease_seconds=15)
 

@@ -67,7 +67,7 @@ def test_nested_values_are_json() -> None:
         "--source", "a", "--author", '{"name": "Ada"}', "--readers", '{"name": "B"}', "--readers", '{"name": "C"}'
     )
     assert odd == Odd(source="a", author=Person(name="Ada"), readers=[Person(name="B"), Person(name="C")]), said
-    assert "--author takes JSON" in run("--source", "a", "--author", "Ada")[1]
+    assert "--author expects JSON" in run("--source", "a", "--author", "Ada")[1]
 
 
 def test_a_field_named_like_a_job_s_own_option_keeps_a_flag() -> None:
@@ -107,5 +107,5 @@ def test_every_field_of_every_kind_has_a_flag(kind: str) -> None:
 
 def test_values_exclude_their_file() -> None:
     (flag, *_) = flags_of(Odd)
-    with pytest.raises(BadParameter, match="exclude each other"):
+    with pytest.raises(BadParameter, match="mutually exclusive"):
         flag.value({"source": "a", "source_file": "b"})

@@ -26,8 +26,8 @@ NOT_TEXT = (
 )
 TEXT = f"[^{NOT_TEXT}]"
 # A sentence begins with a capital, a digit, an opening mark, or a character beyond Latin-1. Ranges rather than \p{Lu}:
-# Unicode classes make a grammar ten times slower to compile. Inside a sentence, a full stop must be a decimal point, and
-# an exclamation or question mark must end a quotation: otherwise a model could exceed the maximum count.
+# Unicode classes make a grammar ten times slower to compile. Inside a sentence, a full stop must be a decimal point,
+# and an exclamation or question mark must end a quotation: otherwise a model could exceed the maximum count.
 _START = r"[A-Z0-9À-ÖØ-Þ“„«‘¿¡\u0100-\u1fff\u3000-\ud7ff]"
 _INSIDE = f"(?:[^{NOT_TEXT}.!?…。！？]|[0-9][.][0-9]|[!?][”“»],? [a-zß-ÿ])"
 _END = r"[.!?。！？][”“»」]?"

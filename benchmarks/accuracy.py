@@ -1,7 +1,7 @@
-"""`python -m benchmarks.accuracy`: what fp8 weights and an fp8 KV cache cost in accuracy, on the demo's source texts.
+"""`python -m benchmarks.accuracy`: the accuracy cost of fp8 weights and an fp8 KV cache, on the demo's source texts.
 
-Each text is read in one pass with the right tokens before each (teacher forcing). On a CPU the reference operations
-compute, on a GPU the kernels.
+Each text is processed in one forward pass with teacher forcing, using the reference operations on a CPU and the Triton
+kernels on a GPU.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from thothy_ai.kernels.reference.quantize import FP8
 from thothy_ai.kernels.reference.rows import StepFacts
 
 BLOCK = 16
-HEADER = ("weights", "KV cache", "perplexity", "mean difference", "99th percentile", "largest", "same first choice")
+HEADER = ("weights", "KV cache", "perplexity", "mean difference", "99th percentile", "maximum", "same top token")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is compared: the model's type, and what is fp8."""
+    """One configuration: the model's dtype, and what is quantized to fp8."""
 
     dtype: torch.dtype
     weights: str = "auto"
@@ -45,25 +45,25 @@ class Variant:
 
 @dataclass(frozen=True)
 class Reading:
-    """Of each token after a text's first: its log-probability, and the likeliest token."""
+    """Per token, except each text's first: its log-probability, and the most likely token. Both [tokens]."""
 
-    chances: Tensor
-    choices: Tensor
+    log_probabilities: Tensor
+    top_tokens: Tensor
 
     @property
     def perplexity(self) -> float:
-        return math.exp(-float(self.chances.mean()))
+        return math.exp(-float(self.log_probabilities.mean()))
 
 
 def variants(device: torch.device) -> list[Variant]:
-    """The baseline first: what the engine runs on the device when nothing is asked for."""
+    """All configurations, the baseline first: the engine's default on this device."""
     base, *others = (torch.bfloat16,) if device.type == "cuda" else (torch.float32, torch.bfloat16)
     fp8 = [Variant(base, fp8_cache=True), Variant(base, "fp8"), Variant(base, "fp8", fp8_cache=True)]
     return [Variant(base), *(Variant(other) for other in others), *fp8]
 
 
 def read(path: Path, variant: Variant, device: torch.device) -> Reading:
-    """All texts under one variant."""
+    """Predict all texts under one variant."""
     loaded = load_model(path, device=device, dtype=variant.dtype, weights=variant.weights)
     if loaded.tokenizer is None:
         raise SystemExit(f"{path} has no tokenizer")
@@ -73,7 +73,7 @@ def read(path: Path, variant: Variant, device: torch.device) -> Reading:
 
 
 def _read_text(model: Model, kv_dtype: torch.dtype, text: list[int]) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and first choices of the text's tokens but the first, [T - 1] each."""
+    """Log-probabilities and most likely tokens for all of the text's T tokens except the first, [T - 1] each."""
     config, device, length = model.config, model.device, len(text)
     blocks = -(-length // BLOCK)
     cache = KVCache.allocate(config, blocks + 1, BLOCK, kv_dtype, device)
@@ -101,20 +101,20 @@ def _read_text(model: Model, kv_dtype: torch.dtype, text: list[int]) -> tuple[Te
         tables, facts.rows, facts.counts, facts.query_starts, nothing, nothing, 0, (length,), (length,)
     )
     logits = model.logits(model.forward(tokens, batch, cache, attention))[:-1].float()
-    chances = logits.log_softmax(-1).gather(1, tokens.ids[1:, None]).squeeze(1)
-    return chances.double().cpu(), logits.argmax(-1).cpu()
+    log_probabilities = logits.log_softmax(-1).gather(1, tokens.ids[1:, None]).squeeze(1)
+    return log_probabilities.double().cpu(), logits.argmax(-1).cpu()
 
 
 def compare(variant: Variant, reading: Reading, base: Reading) -> tuple[str, ...]:
-    """A row of the table."""
-    apart = (reading.chances - base.chances).abs()
+    """A row of the table: one variant compared with the baseline."""
+    apart = (reading.log_probabilities - base.log_probabilities).abs()
     figures = (float(apart.mean()), float(apart.quantile(0.99)), float(apart.max()))
-    same = float((reading.choices == base.choices).double().mean())
+    same = float((reading.top_tokens == base.top_tokens).double().mean())
     return (*variant.label, f"{reading.perplexity:.3f}", *(f"{figure:.4f}" for figure in figures), f"{same:.1%}")
 
 
 def run(path: Path, device: torch.device) -> tuple[int, list[tuple[str, ...]]]:
-    """How many tokens were predicted, and the table's rows."""
+    """The number of predicted tokens, and the rows of the table."""
     rows: list[tuple[str, ...]] = []
     base: Reading | None = None
     for variant in variants(device):
@@ -122,13 +122,13 @@ def run(path: Path, device: torch.device) -> tuple[int, list[tuple[str, ...]]]:
         base = base or reading
         rows.append(compare(variant, reading, base))
         print(*rows[-1], flush=True)
-    return len(base.chances) if base else 0, rows
+    return len(base.log_probabilities) if base else 0, rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, help="Hugging Face folder or GGUF file; the bundled model by default")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--model", type=Path, help="Hugging Face folder or GGUF file. Default: the bundled model.")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda. Default: auto.")
     options = parser.parse_args()
     device = resolve_device(options.device)
     path = options.model or bundled_model_path()
@@ -139,8 +139,8 @@ def main() -> None:
     write_section(
         f"Accuracy of fp8, {path.stem}, {kernels}",
         "python -m benchmarks.accuracy" + (f" --model {path.name}" if options.model else ""),
-        f"{tokens:,} tokens of the demo's source texts, each predicted from the right tokens before it. Differences "
-        f"are between log-probabilities of those tokens and the first row's.\n\n{table(HEADER, rows)}",
+        f"{tokens:,} tokens of the demo's source texts, predicted with teacher forcing. Differences are between the "
+        f"log-probabilities of these tokens and those of the first row.\n\n{table(HEADER, rows)}",
         where=where,
     )
 

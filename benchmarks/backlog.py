@@ -1,6 +1,6 @@
-"""What a backlog costs: how fast jobs are taken in, and whether a million of them still go out in order and as fast.
+"""The cost of a backlog: the enqueueing rate, and the dispatch rate and order with up to a million queued jobs.
 
-python -m benchmarks.backlog        writes RESULTS.md and docs/query-plans.md; `benchmarks.flood` is its sibling
+python -m benchmarks.backlog        writes RESULTS.md and docs/query-plans.md; see also `benchmarks.flood`
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ BACKLOGS = (0, 100_000, 1_000_000)
 MEASURED_JOBS = 10_000
 ENQUEUED, BATCH = 30_000, 1_000
 TITLE = "Backlog, CPU"
-NOTE = """A dispatcher over an engine that answers at once; one process claims and finishes. Behind a million jobs the
-next 10,000 lie in as many pages of a table larger than Postgres' buffers: each is read, and logged whole once.
+NOTE = """One dispatcher, an engine that answers immediately, and one process that claims and finishes. With a million
+jobs queued, the next 10,000 are in as many pages of a table larger than Postgres' buffers: each page is read, and written
+to the WAL in full once.
 
 """
-# Siblings of ten over one source, a tenth of them urgent, a third with a deadline, enqueued over six hours.
+# Ten siblings per source; a tenth of the jobs is urgent, a third has a deadline; enqueued over six hours.
 FILL = """
     WITH made AS (
         INSERT INTO job (id, tenant, kind, priority, deadline, not_before, delayed, enqueued_at, source_key,
@@ -56,17 +57,17 @@ PLANNED = """
 
 
 def main() -> None:
-    """Measure everything and write it down."""
-    body = NOTE + table(("what", "measured", "wanted"), [_enqueue_row(), *_dispatch_rows()])
+    """Run all measurements and write RESULTS.md and docs/query-plans.md."""
+    body = NOTE + table(("measurement", "result", "target"), [_enqueue_row(), *_dispatch_rows()])
     write_section(TITLE, COMMAND, body)
     print(body)
 
 
 @contextmanager
 def servers() -> Iterator[tuple[Settings, Engine]]:
-    """A Postgres and a Valkey as the embedded stack runs them, durable, and no process of the service."""
+    """Postgres and Valkey as in the embedded stack, with durability, without any service process."""
     with tempfile.TemporaryDirectory(prefix="thothy-bench-") as home:
-        Path(home).chmod(0o755)  # a server that runs as nobody must reach it
+        Path(home).chmod(0o755)  # servers run as the user `nobody` must be able to traverse it
         settings = Settings.load(home=Path(home), kinds=("benchmarks.probe",), log_level="WARNING")
         with EmbeddedStack(settings, services=()) as stack:
             engine = make_engine(stack.settings, application="benchmark", pool_size=2)
@@ -77,12 +78,12 @@ def servers() -> Iterator[tuple[Settings, Engine]]:
 
 
 def fill(engine: Engine, jobs: int, *, delay_seconds: float = 0) -> None:
-    """Queue so many jobs with one INSERT, as if nobody had taken any for hours."""
+    """Insert `jobs` queued jobs with one statement, with enqueueing times spread over six hours."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         if jobs:
             connection.execute(text(FILL), {"jobs": jobs, "delay": delay_seconds})
         connection.execute(text("VACUUM ANALYZE job"))
-        connection.execute(text("CHECKPOINT"))  # what filling left to write is not what is measured
+        connection.execute(text("CHECKPOINT"))  # so that pending writes of the insertion are not measured
 
 
 def _enqueue_row() -> tuple[str, str, str]:
@@ -94,20 +95,20 @@ def _enqueue_row() -> tuple[str, str, str]:
             producer.enqueue_many(jobs[start : start + BATCH])
         rate = len(jobs) / (time.perf_counter() - began)
     print(f"enqueue_many: {rate:,.0f} jobs/s", flush=True)
-    return f"`enqueue_many`, {BATCH:,} jobs a call, one producer", f"{rate:,.0f} jobs/s", "at least 5,000"
+    return f"`enqueue_many`, {BATCH:,} jobs per call, one producer", f"{rate:,.0f} jobs/s", "at least 5,000"
 
 
 def _dispatch_rows() -> Iterator[tuple[str, str, str]]:
     for backlog in BACKLOGS:
         with servers() as (settings, engine):
             fill(engine, backlog + MEASURED_JOBS)
-            yield _dispatch_row(settings, engine, f"{backlog:,} jobs behind them")
+            yield _dispatch_row(settings, engine, f"{backlog:,} further jobs queued")
             if backlog == max(BACKLOGS):
                 write_plans(engine, backlog)
     with servers() as (settings, engine):
         fill(engine, max(BACKLOGS), delay_seconds=86_400)
         fill(engine, MEASURED_JOBS)
-        yield _dispatch_row(settings, engine, f"{max(BACKLOGS):,} delayed jobs among them")
+        yield _dispatch_row(settings, engine, f"{max(BACKLOGS):,} delayed jobs queued")
 
 
 def _dispatch_row(settings: Settings, engine: Engine, backlog: str) -> tuple[str, str, str]:
@@ -121,7 +122,7 @@ def _dispatch_row(settings: Settings, engine: Engine, backlog: str) -> tuple[str
             deepest = max(deepest, redis.llen(stand_in.key) + taken)
         rate = MEASURED_JOBS / (time.perf_counter() - began)
     if stand_in.taken[:MEASURED_JOBS] != planned:
-        raise RuntimeError("jobs went out in another order than planned")
+        raise RuntimeError("jobs were dispatched out of planned order")
     measured = f"{rate:,.0f} jobs/s, in planned order, Redis list at most {deepest}"
     print(f"{MEASURED_JOBS:,} jobs dispatched, claimed and finished, {backlog}: {measured}", flush=True)
     return f"{MEASURED_JOBS:,} jobs dispatched, claimed, finished; {backlog}", measured, "at least 500 jobs/s"

@@ -1,6 +1,6 @@
-"""A producer that outruns the engine a hundred times: what grows? The whole stack runs, on an engine of a set pace.
+"""The whole stack under a producer that is a hundred times faster than the engine: which parts grow?
 
-python -m benchmarks.flood 600      for so many seconds; writes RESULTS.md
+python -m benchmarks.flood 600      runs for 600 seconds; writes RESULTS.md
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings
 
 IN_FLIGHT = 16
-LATENCY = 0.4  # seconds an answer takes: 40 jobs/s
-TIMES = 100
+LATENCY = 0.4  # seconds per answer, i.e. 40 jobs/s
+OVERLOAD = 100  # rate of the producer relative to that of the engine
 BATCH = 1_000
-LOOKS = 6
-FIRST_LOOK_SECONDS = 10  # caches are warm by then
+SAMPLES = 6
+FIRST_SAMPLE_SECONDS = 10  # caches are warm by then
 
 
 @dataclass(frozen=True)
-class Look:
-    """What stood where at one moment. Sizes in MB."""
+class Sample:
+    """Counts and sizes at one moment. Sizes are in MB."""
 
     seconds: float
     enqueued: int
@@ -53,7 +53,7 @@ class Look:
 
 
 def flood(seconds: float) -> str:
-    """Enqueue for so long at `TIMES` the engine's pace; a table of what was seen meanwhile."""
+    """Enqueue for `seconds` at `OVERLOAD` times the engine's rate; return a note and a table of samples."""
     with tempfile.TemporaryDirectory(prefix="thothy-bench-") as home:
         Path(home).chmod(0o755)
         settings = Settings.load(
@@ -63,48 +63,47 @@ def flood(seconds: float) -> str:
             engine = make_engine(stack.settings, application="benchmark", pool_size=1)
             with _slow_engine(stack.settings.require_engine_url()) as engine_pid:
                 pids = {name: pid for name, pid in stack.pids().items() if pid} | {"engine": engine_pid}
-                looks = list(_watch(stack.settings, engine, pids, seconds))
+                samples = list(_watch(stack.settings, engine, pids, seconds))
             engine.dispose()
     header = ("second", "enqueued", "finished", "Redis list", "Redis, MB", "worker, MB", "engine, MB", "dispatcher, MB",
               "job tables, MB")  # fmt: skip
-    rate = looks[-1].enqueued / looks[-1].seconds
-    done = looks[-1].finished / looks[-1].seconds
+    rate = samples[-1].enqueued / samples[-1].seconds
+    done = samples[-1].finished / samples[-1].seconds
     note = (
-        f"A producer at {rate:,.0f} jobs/s, an engine that answers {IN_FLIGHT} jobs in {LATENCY} s, "
-        f"{done:.0f} jobs/s finished: the producer is {rate / done:.0f} times faster. Wanted: Postgres grows, "
-        "and nothing else."
+        f"The producer enqueues {rate:,.0f} jobs/s; the engine answers {IN_FLIGHT} jobs in {LATENCY} s, and "
+        f"{done:.0f} jobs/s finish: the producer is {rate / done:.0f} times faster. Expected: only Postgres grows."
     )
-    return f"{note}\n\n{table(header, [look.row() for look in looks])}"
+    return f"{note}\n\n{table(header, [sample.row() for sample in samples])}"
 
 
-def _watch(settings: Settings, engine: Engine, pids: dict[str, int], seconds: float) -> Iterator[Look]:
+def _watch(settings: Settings, engine: Engine, pids: dict[str, int], seconds: float) -> Iterator[Sample]:
     key = f"{settings.queue_prefix}{settings.queue_name}"
     with _producing(settings) as enqueued, Redis.from_url(settings.require_redis_url()) as redis:
         began = time.monotonic()
-        for number in range(LOOKS):
-            due = FIRST_LOOK_SECONDS + (seconds - FIRST_LOOK_SECONDS) * number / (LOOKS - 1)
+        for number in range(SAMPLES):
+            due = FIRST_SAMPLE_SECONDS + (seconds - FIRST_SAMPLE_SECONDS) * number / (SAMPLES - 1)
             time.sleep(max(0.0, began + due - time.monotonic()))
             finished, size = _in_postgres(engine)
-            look = Look(
+            sample = Sample(
                 time.monotonic() - began, enqueued(), finished, redis.llen(key),
                 redis.info("memory")["used_memory"] / 1e6, _memory(pids["worker"]), _memory(pids["engine"]),
                 _memory(pids["dispatcher"]), size,
             )  # fmt: skip
-            print(look, flush=True)
-            yield look
+            print(sample, flush=True)
+            yield sample
 
 
 @contextmanager
 def _producing(settings: Settings) -> Iterator[Callable[[], int]]:
-    """A thread that keeps the pace; yields how many jobs it has enqueued."""
-    pace = TIMES * IN_FLIGHT / LATENCY
+    """Run a thread that enqueues at a constant rate; yields a function that returns the jobs enqueued so far."""
+    rate = OVERLOAD * IN_FLIGHT / LATENCY
     stopping, counted = threading.Event(), [0]
 
     def produce() -> None:
         jobs = [Probe(text=f"Note {number} of a flood.") for number in range(BATCH)]
         with Producer(settings) as producer:
             began = time.monotonic()
-            while not stopping.wait(max(0.0, began + counted[0] / pace - time.monotonic())):
+            while not stopping.wait(max(0.0, began + counted[0] / rate - time.monotonic())):
                 producer.enqueue_many(jobs)
                 counted[0] += BATCH
 
@@ -129,7 +128,7 @@ def _in_postgres(engine: Engine) -> tuple[int, float]:
 
 
 def _memory(pid: int) -> float:
-    """Resident memory of a process, MB."""
+    """Resident memory of a process in MB."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     return int(status.split("VmRSS:")[1].split()[0]) / 1e3
 
@@ -147,7 +146,7 @@ def _slow_engine(url: str) -> Iterator[int]:
 
 
 def main() -> None:
-    """Flood, and write it down."""
+    """Run the flood and write RESULTS.md."""
     seconds = float(sys.argv[1])
     body = flood(seconds)
     write_section("A flood, CPU", f"python -m benchmarks.flood {seconds:g}", body)

@@ -1,6 +1,6 @@
-"""Writes docs/query-plans.md: how Postgres runs the statements that run all the time, on a full queue, measured.
+"""Writes docs/query-plans.md: the measured query plans of the frequent statements on a full queue.
 
-Every statement is really run (EXPLAIN ANALYZE), in a transaction that is rolled back.
+Every statement is executed (EXPLAIN ANALYZE) in a transaction that is rolled back.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ RETRY = {"retry_base_seconds": 2, "retry_cap_seconds": 300}
 INTRODUCTION = """# Query plans on a full queue
 
 Written by `{command}` on {date} ({machine}, {version}).
-{backlog:,} jobs are queued, {running} are running. Each statement ran once, on what the one before it left, and was
-rolled back at the end.
+{backlog:,} jobs are queued, {running} are running. Each statement ran once, on the state that the previous one left.
+Everything was rolled back at the end.
 """
 
 
 def write_plans(engine: Engine, backlog: int) -> None:
-    """Explain and run each statement in turn and write the page."""
+    """Run each statement in turn and write the page. `backlog`: the number of queued jobs."""
     with engine.connect() as connection:
-        for order in BY_INDEX:  # as the dispatcher sets its session
+        for order in BY_INDEX:  # the session settings of the dispatcher
             connection.execute(text(order))
         version = str(connection.scalar(text("SHOW server_version"))).split()[0]
         _start_some(connection)

@@ -1,7 +1,7 @@
-"""What the queue costs: the same jobs through it and straight into the engine, and its own speed on an engine that
-answers at once. Both on the embedded stack, with real servers and one worker.
+"""The overhead of the queue: the same jobs through the queue and directly to the engine, and the queue's own rate on an
+engine that answers immediately. Both use the embedded stack, with real servers and one worker.
 
-    python -m benchmarks.queue_cpu      its own speed only; no model is needed
+    python -m benchmarks.queue_cpu      only the queue's own rate; needs no model
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ JOBS = 64
 NULL_JOBS = 6_000
 MAX_NOTE_LENGTH = 700
 SERVERS_ONLY = ("reaper", "dispatcher", "worker")
-PACE, PACED_SECONDS, BEATS = 100, 30, 10  # jobs a second, for so long, in so many batches a second
+PACED_RATE, PACED_SECONDS, BATCHES_PER_SECOND = 100, 30, 10  # the rate is in jobs per second
 COMMIT = "thothy_worker_commit_seconds_bucket"
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """Median seconds for the same jobs both ways, and the median of the rounds' overheads."""
+    """Median seconds for the same jobs both ways, and `share`: the median relative overhead of the rounds."""
 
     direct_seconds: float
     queue_seconds: float
@@ -55,7 +55,7 @@ class Overhead:
 
 
 def overhead() -> Overhead:
-    """Hand `JOBS` jobs of mixed length to one resident engine, in turn directly and through the queue."""
+    """Run `JOBS` jobs of mixed length on one resident engine, alternately directly and through the queue."""
     with _stack(bundled_model_path()) as (stack, producer, engine):
         url = stack.settings.require_engine_url()
         asyncio.run(_direct(url, _jobs("warm-up", 8)))
@@ -73,37 +73,37 @@ def overhead() -> Overhead:
 
 
 def jobs_per_second() -> float:
-    """Jobs per second, from the call of the producer to the last commit, on an engine that answers at once."""
+    """Jobs per second from the producer's call to the last commit, on an engine that answers immediately."""
     with _stack(None) as (stack, producer, engine), _null_engine(stack):
         _through_queue(producer, engine, _jobs("warm-up", 500))
         return NULL_JOBS / _through_queue(producer, engine, _jobs("null", NULL_JOBS))
 
 
 def commit_p99() -> float:
-    """Seconds within which 99 of 100 artifacts are committed, from the arrival of the engine's result at the worker.
+    """The 99th percentile, in seconds, from the engine's result to the committed artifact, at `PACED_RATE` jobs/s.
 
-    At `PACE` jobs a second, as the worker's own histogram has it; within a bucket as if spread evenly.
+    Taken from the worker's histogram, with linear interpolation within a bucket.
     """
     with _stack(None) as (stack, producer, engine), _null_engine(stack):
         _through_queue(producer, engine, _jobs("warm-up", 500))
         before = _commits(stack)
         _paced(producer)
-        _through_queue(producer, engine, _jobs("last", 1))  # one more, so that all before it are through
+        _through_queue(producer, engine, _jobs("last", 1))  # once it has finished, so have the paced jobs
         after = _commits(stack)
     return _quantile({bound: after[bound] - before[bound] for bound in after}, 0.99)
 
 
 def _paced(producer: Producer) -> None:
-    batches = PACED_SECONDS * BEATS
-    jobs = _jobs("paced", batches * PACE // BEATS)
+    batches = PACED_SECONDS * BATCHES_PER_SECOND
+    jobs = _jobs("paced", batches * PACED_RATE // BATCHES_PER_SECOND)
     begin = time.monotonic()
     for number in range(batches):
-        time.sleep(max(0.0, begin + number / BEATS - time.monotonic()))
+        time.sleep(max(0.0, begin + number / BATCHES_PER_SECOND - time.monotonic()))
         producer.enqueue_many(jobs[number::batches])
 
 
 def _commits(stack: EmbeddedStack) -> dict[float, float]:
-    """How many commits took at most so many seconds."""
+    """The worker's cumulative histogram of commits: count by upper bound in seconds."""
     port = stack.settings.metrics_port + SERVICES.index("worker")
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
         families = text_string_to_metric_families(page.read().decode())
@@ -112,31 +112,31 @@ def _commits(stack: EmbeddedStack) -> dict[float, float]:
 
 
 def _quantile(counts: dict[float, float], share: float) -> float:
-    """The quantile of a cumulative histogram; infinity when it is beyond the last bound."""
+    """The quantile of a cumulative histogram, infinite if it lies beyond the last finite bound."""
     bounds = sorted(counts)
-    wanted = share * counts[bounds[-1]]
+    target = share * counts[bounds[-1]]
     lower, below = 0.0, 0.0
     for bound in bounds:
-        if counts[bound] >= wanted:
-            return lower + (bound - lower) * (wanted - below) / (counts[bound] - below)
+        if counts[bound] >= target:
+            return lower + (bound - lower) * (target - below) / (counts[bound] - below)
         lower, below = bound, counts[bound]
-    raise ValueError("an empty histogram")
+    raise ValueError("the histogram is empty")
 
 
 def alone() -> tuple[str, str]:
-    """The section of RESULTS.md on the queue's own speed: title and table."""
+    """The section of RESULTS.md on the queue without a model: title and table."""
     rate, p99 = jobs_per_second(), commit_p99()
     rows = [
-        (f"{NULL_JOBS:,} jobs, engine answers at once, one worker", f"{rate:.0f} jobs/s", "at least 500"),
-        (f"p99 from result to committed artifact, {PACE} jobs/s", f"{1000 * p99:.0f} ms", "under 100"),
+        (f"{NULL_JOBS:,} jobs, engine answers immediately, one worker", f"{rate:.0f} jobs/s", "at least 500"),
+        (f"p99 from result to committed artifact, {PACED_RATE} jobs/s", f"{1000 * p99:.0f} ms", "under 100"),
     ]
-    return "Queue without a model, CPU", table(("what", "measured", "wanted"), rows)
+    return "Queue without a model, CPU", table(("measurement", "result", "target"), rows)
 
 
 @contextmanager
 def _stack(model: Path | None) -> Iterator[tuple[EmbeddedStack, Producer, Engine]]:
     with tempfile.TemporaryDirectory(prefix="thothy-bench-") as home:
-        Path(home).chmod(0o755)  # a server that runs as nobody must reach it
+        Path(home).chmod(0o755)  # servers run as the user `nobody` must be able to traverse it
         settings = Settings.load(
             home=Path(home), model=model, kinds=("benchmarks.probe",), log_level="WARNING", metrics_port=free_port()
         )
@@ -162,7 +162,7 @@ def _null_engine(stack: EmbeddedStack) -> Iterator[None]:
 
 
 def _jobs(mark: str, count: int) -> list[Probe]:
-    """The same jobs for every mark, but for their first words, so that no run finds another's prefixes."""
+    """The same jobs for every `mark` except for their first words, so that no run hits prefixes cached by another."""
     draw = random.Random(5)
     sources = load_sources()
     jobs = []
@@ -187,7 +187,7 @@ async def _direct(url: str, jobs: Sequence[Probe]) -> float:
 
 
 def _request(index: int, job: Probe) -> GenerationRequest:
-    """What a worker makes of the job."""
+    """The request that a worker would send for this job."""
     sampling = KIND.sampling(job)
     return GenerationRequest(
         id=f"direct-{index}",
@@ -199,7 +199,7 @@ def _request(index: int, job: Probe) -> GenerationRequest:
 
 
 def _through_queue(producer: Producer, engine: Engine, jobs: Sequence[Probe]) -> float:
-    """Seconds by Postgres' clock from just before the enqueueing to the last job's finish."""
+    """Seconds by Postgres' clock from just before enqueueing to the finish of the last job."""
     with engine.connect() as connection:
         began = connection.scalar(text("SELECT clock_timestamp()"))
     producer.enqueue_many(jobs)

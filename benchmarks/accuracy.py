@@ -107,10 +107,10 @@ def _read_text(model: Model, kv_dtype: torch.dtype, text: list[int]) -> tuple[Te
 
 def compare(variant: Variant, reading: Reading, base: Reading) -> tuple[str, ...]:
     """A row of the table: one variant compared with the baseline."""
-    apart = (reading.log_probabilities - base.log_probabilities).abs()
-    figures = (float(apart.mean()), float(apart.quantile(0.99)), float(apart.max()))
-    same = float((reading.top_tokens == base.top_tokens).double().mean())
-    return (*variant.label, f"{reading.perplexity:.3f}", *(f"{figure:.4f}" for figure in figures), f"{same:.1%}")
+    difference = (reading.log_probabilities - base.log_probabilities).abs()
+    figures = (float(difference.mean()), float(difference.quantile(0.99)), float(difference.max()))
+    agreement = float((reading.top_tokens == base.top_tokens).double().mean())
+    return (*variant.label, f"{reading.perplexity:.3f}", *(f"{figure:.4f}" for figure in figures), f"{agreement:.1%}")
 
 
 def run(path: Path, device: torch.device) -> tuple[int, list[tuple[str, ...]]]:

@@ -30,8 +30,8 @@ MEASURED_JOBS = 10_000
 ENQUEUED, BATCH = 30_000, 1_000
 TITLE = "Backlog, CPU"
 NOTE = """One dispatcher, an engine that answers immediately, and one process that claims and finishes. With a million
-jobs queued, the next 10,000 are in as many pages of a table larger than Postgres' buffers: each page is read, and written
-to the WAL in full once.
+jobs queued, the next 10,000 are in as many pages of a table larger than Postgres' buffers: each page is read, and
+written to the WAL in full once.
 
 """
 # Ten siblings per source; a tenth of the jobs is urgent, a third has a deadline; enqueued over six hours.

@@ -1,4 +1,4 @@
-"""What operators type, against a real Postgres: enqueue, jobs, artifacts, queue, report, drain, migrate."""
+"""The commands against a real Postgres: enqueue, jobs, artifacts, queue, report, drain, migrate."""
 
 from __future__ import annotations
 
@@ -162,9 +162,9 @@ class TestEnqueue:
         bad = line if isinstance(line, bytes) else line.encode()
         file = tmp_path / "jobs.jsonl"
         file.write_bytes(b"\n".join([good, bad, good]))
-        said = one_line(run("enqueue", "--jsonl", file, exit_code=1))
-        assert said.startswith(f"{file}:2: ")
-        assert words in said
+        message = one_line(run("enqueue", "--jsonl", file, exit_code=1))
+        assert message.startswith(f"{file}:2: ")
+        assert words in message
         assert run("jobs", "list").stdout == "No jobs.\n"
 
     def test_a_file_that_is_not_there(self, run: Run) -> None:
@@ -185,13 +185,13 @@ class TestJobs:
         assert str(first) in table
         assert "repetition" in table
 
-    def test_show_tells_the_whole_story(self, run: Run, engine: Engine) -> None:
+    def test_show_prints_attempts_artifacts_and_events(self, run: Run, engine: Engine) -> None:
         job_id = enqueue(run)
         now = datetime.now(UTC)
         with engine.begin() as connection:
             fixed = {"tenant": "default", "kind": "trend_summary", "worker": "w@1", "started_at": now}
-            said = {"outcome": "rejected", "reason": "repetition", "detail": "'and and'"}
-            connection.execute(insert(Attempt), {"job_id": job_id, "attempt": 1, **fixed, **said})
+            outcome = {"outcome": "rejected", "reason": "repetition", "detail": "'and and'"}
+            connection.execute(insert(Attempt), {"job_id": job_id, "attempt": 1, **fixed, **outcome})
         add_artifact(engine, job_id, reason="repetition")
         run("jobs", "cancel", job_id)
         shown = run("jobs", "show", job_id).stdout
@@ -204,10 +204,10 @@ class TestJobs:
         missing = uuid4()
         assert one_line(run("jobs", "show", missing, exit_code=1)) == f"no job with id {missing}"
 
-    def test_retry_keeps_history_and_forgets_failures(self, run: Run, engine: Engine) -> None:
+    def test_retry_keeps_history_and_resets_failures(self, run: Run, engine: Engine) -> None:
         job_id = enqueue(run)
-        gone = datetime.now(UTC) - timedelta(hours=1)
-        end(engine, job_id, "expired", attempt=3, failures=3, engine_deaths=2, deadline=gone)
+        past = datetime.now(UTC) - timedelta(hours=1)
+        end(engine, job_id, "expired", attempt=3, failures=3, engine_deaths=2, deadline=past)
         assert "1 of 1 jobs queued again" in run("jobs", "retry", job_id).stdout
         shown = json.loads(run("jobs", "show", job_id, "--json").stdout)
         kept = {
@@ -230,7 +230,7 @@ class TestJobs:
         run("jobs", "retry", "--state", "dead", "--kind", "trend_summary", "--reason", "lease_lost", "--deadline", "1h")
         assert (state_of(run, lost), state_of(run, rejected)) == ("queued", "dead")
 
-    def test_what_can_t_be_retried_is_said(self, run: Run, engine: Engine) -> None:
+    def test_jobs_that_cannot_be_retried_are_reported(self, run: Run, engine: Engine) -> None:
         done = enqueue(run)
         end(engine, done, "succeeded")
         assert "its state is succeeded" in one_line(run("jobs", "retry", done, exit_code=1))
@@ -260,7 +260,7 @@ class TestArtifacts:
         assert [artifact["reason"] for artifact in rejected] == ["wrong_language"]
         assert "à la mode" in run("artifacts", "show", job_id).stdout
 
-    def test_what_a_model_wrote_does_not_drive_the_terminal(self, run: Run, engine: Engine) -> None:
+    def test_model_output_cannot_control_the_terminal(self, run: Run, engine: Engine) -> None:
         job_id = enqueue(run)
         add_artifact(engine, job_id, reason="repetition")
         with engine.begin() as connection:
@@ -269,7 +269,7 @@ class TestArtifacts:
         for command in (("artifacts", "list"), ("jobs", "show", job_id)):
             assert not set("\x1b\x07\x9b") & set(run(*command).stdout)
 
-    def test_export_to_a_folder_and_to_lines(self, run: Run, engine: Engine, tmp_path: Path) -> None:
+    def test_export_to_a_folder_and_to_jsonl(self, run: Run, engine: Engine, tmp_path: Path) -> None:
         jobs = [enqueue(run) for _ in range(3)]
         for job_id in jobs:
             add_artifact(engine, job_id)
@@ -284,7 +284,7 @@ class TestArtifacts:
         assert bad.name.startswith("trend_summary._.._etc_passwd.") or "etc_passwd" in bad.name
         assert not any(part == ".." for part in bad.relative_to(tmp_path).parts)
 
-    def test_export_where_nothing_can_be_written(self, run: Run, tmp_path: Path) -> None:
+    def test_export_to_an_unwritable_path(self, run: Run, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         assert "cannot write" in one_line(run("artifacts", "export", tmp_path / "file" / "deeper", exit_code=1))
 
@@ -312,10 +312,10 @@ class TestQueue:
 
 
 class TestDrainAndReport:
-    def test_an_empty_queue_is_drained_at_once(self, run: Run) -> None:
+    def test_an_empty_queue_is_drained_immediately(self, run: Run) -> None:
         assert "jobs per compute-hour" in run("drain").stdout
 
-    def test_drain_gives_up_in_time_and_says_what_is_open(self, run: Run) -> None:
+    def test_drain_times_out_and_reports_open_jobs(self, run: Run) -> None:
         enqueue(run)
         done = run("drain", "--timeout", "1s", "--json", exit_code=1)
         assert json.loads(done.stdout)["total"]["jobs"]["queued"] == 1
@@ -345,11 +345,11 @@ class TestDatabase:
         self, run: Run, monkeypatch: pytest.MonkeyPatch, command: list[str]
     ) -> None:
         monkeypatch.setenv("THOTHY_DATABASE_URL", "postgresql+psycopg://u:sesame@127.0.0.1:9/db")
-        said = one_line(run(*command, exit_code=1))
-        assert said.startswith("Postgres cannot be reached at 127.0.0.1:9")
-        assert "sesame" not in said
+        message = one_line(run(*command, exit_code=1))
+        assert message.startswith("Postgres cannot be reached at 127.0.0.1:9")
+        assert "sesame" not in message
 
-    def test_a_database_that_breaks_off_is_one_line_too(self, run: Run, engine: Engine) -> None:
+    def test_a_failing_statement_is_reported_in_one_line(self, run: Run, engine: Engine) -> None:
         with engine.begin() as connection:
             connection.execute(text("ALTER TABLE artifact RENAME TO damaged"))
             connection.execute(text("CREATE VIEW artifact AS SELECT *, 1 / 0 AS broken FROM damaged WHERE 1 / 0 = 1"))
@@ -373,7 +373,7 @@ def test_as_a_program(settings: Settings) -> None:
 
 
 class TestOldSchema:
-    """A database that was not migrated: every way in says so, in one line."""
+    """On a database that was not migrated, every entry point reports that in one line."""
 
     @pytest.fixture(autouse=True)
     def _unmigrated(self, run: Run, empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Every command of compose.yaml as a plain process, on a real Postgres and Valkey; one job goes all the way through."""
+"""Every command of compose.yaml as a plain process on a real Postgres and Valkey, with one job from end to end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 def command_of(service: str) -> list[str]:
-    """The service's command, with this interpreter for `thothy`, and an engine that needs no model."""
+    """The service's command, with this interpreter in place of `thothy`, and the null engine."""
     program, *arguments = COMPOSE[service]["command"]
     assert program == "thothy"
     if service == "engine":
@@ -42,7 +42,7 @@ def command_of(service: str) -> list[str]:
 
 
 def named_in_alerts() -> set[str]:
-    """Metrics that alerts stand on. One that nobody exports makes its alert silent for ever."""
+    """The metrics used in alert expressions. An alert on a metric that is never exported can never fire."""
     rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())
     expressions = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
     named = {name for expression in expressions for name in re.findall(r"\bthothy_\w+", expression)}
@@ -51,7 +51,7 @@ def named_in_alerts() -> set[str]:
 
 
 class Machine:
-    """Processes with compose's environment, its hosts and paths replaced by this machine's."""
+    """Processes with the environment of compose.yaml, with this machine's hosts and paths."""
 
     def __init__(self, database_url: str, redis_url: str, folder: Path) -> None:
         self.folder = folder
@@ -86,7 +86,7 @@ class Machine:
         return (self.folder / f"{service}.log").read_text()
 
     def wait_healthy(self, service: str) -> None:
-        """Run compose's own health check until it passes."""
+        """Run the health check of compose.yaml until it passes."""
         until = time.monotonic() + SECONDS
         while not self._healthy(service):
             assert self.running[service].poll() is None, f"{service} ended: {self.log(service)}"
@@ -122,7 +122,7 @@ class Machine:
 @pytest.fixture
 def machine(empty_database: str, redis_url: str) -> Iterator[Machine]:
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="thothy-"))  # short: a socket's path is
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="thothy-"))  # a socket path must be short
         machine = Machine(empty_database, redis_url, Path(folder))
         stack.callback(machine.kill)
         yield machine
@@ -170,7 +170,7 @@ def test_every_command_runs_and_a_job_goes_through(machine: Machine) -> None:
 
 
 def test_the_redis_command_takes_its_password(tmp_path: Path) -> None:
-    """Compose's own command line, with Valkey standing in for Redis."""
+    """The command line of compose.yaml, with Valkey in place of Redis."""
     from thothy_ai.embedded.valkey import _binary
 
     port = free_port()

@@ -1,4 +1,4 @@
-"""The alert rules, by Prometheus' own promtool: they parse, and each fires and holds back when it should."""
+"""The alert rules, checked by promtool: they parse, and each fires and stays silent when it should."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["ru
 
 @pytest.fixture(scope="session")
 def promtool() -> str:
-    """The real promtool; that it can't be had fails the tests, and says why."""
+    """The path of promtool. The tests fail, with the reason, if it cannot be obtained."""
     done = subprocess.run([ROOT / "deploy/fetch-promtool"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -35,13 +35,13 @@ def test_rules_and_configuration_are_valid(promtool: str) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_alerts_fire_and_hold_back(promtool: str) -> None:
+def test_alerts_fire_and_stay_silent(promtool: str) -> None:
     done = run(promtool, "test", "rules", "alerts_test.yml")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_broken_rule_would_be_noticed(promtool: str, tmp_path: Path) -> None:
-    """The test above can fail: with another threshold it does."""
+    """The test above can fail: with a different threshold, it does."""
     text = (FOLDER / "alerts.yml").read_text()
     assert "> 50\n" in text
     (tmp_path / "alerts.yml").write_text(text.replace("> 50\n", "> 5000\n"))
@@ -61,14 +61,14 @@ def test_every_alert_is_tested_firing_and_not_firing(alert: str) -> None:
 
 
 @pytest.mark.parametrize(("alert", "rule"), ALERTS.items(), ids=ALERTS)
-def test_every_alert_says_how_bad_it_is_and_what_to_do(alert: str, rule: dict[str, Any]) -> None:
+def test_every_alert_has_a_severity_and_instructions(alert: str, rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"warning", "critical"}
     assert rule["annotations"]["summary"]
     assert len(rule["annotations"]["description"]) > 60
 
 
 def test_alerts_name_only_commands_that_exist() -> None:
-    """An alert at night that tells people to type something that isn't there is worse than none."""
+    """An alert must not tell an operator to run a command that does not exist."""
     from typer.main import get_command
 
     from thothy_ai.cli import app

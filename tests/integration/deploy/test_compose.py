@@ -1,4 +1,4 @@
-"""compose.yaml by the real compose program, and every command in it as a plain process on real servers."""
+"""compose.yaml, checked by the docker-compose binary, and its consistency with settings, Prometheus and the image."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OURS = {"migrate", "engine", "worker", "dispatcher", "reaper"}
 
 @pytest.fixture(scope="session")
 def program() -> str:
-    """The real docker-compose; that it can't be had fails the tests, and says why."""
+    """The path of docker-compose. The tests fail, with the reason, if it cannot be obtained."""
     environment = {**os.environ, "PYTHON": sys.executable}
     done = subprocess.run([ROOT / "deploy/fetch-compose"], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
@@ -66,7 +66,7 @@ def test_the_example_environment_names_what_is_needed() -> None:
     assert {line.partition("=")[0] for line in lines if line and not line.startswith("#")} == set(PASSWORDS)
 
 
-def test_no_secret_is_written_down() -> None:
+def test_no_secret_is_hard_coded() -> None:
     text = (ROOT / "compose.yaml").read_text() + (ROOT / "deploy/Dockerfile").read_text()
     for line in text.splitlines():
         if "PASSWORD" in line:
@@ -83,11 +83,11 @@ def test_ports_are_published_on_loopback_only(services: dict[str, Any]) -> None:
     assert {port["host_ip"] for port in ports} == {"127.0.0.1"}
 
 
-def test_services_wait_for_what_they_need_and_come_back(services: dict[str, Any]) -> None:
+def test_services_wait_for_their_dependencies_and_restart(services: dict[str, Any]) -> None:
     for name in ("worker", "dispatcher", "reaper"):
-        wanted = {service: needs["condition"] for service, needs in services[name]["depends_on"].items()}
-        assert wanted["migrate"] == "service_completed_successfully"
-        assert wanted["postgres"] == wanted["redis"] == "service_healthy"
+        conditions = {service: needs["condition"] for service, needs in services[name]["depends_on"].items()}
+        assert conditions["migrate"] == "service_completed_successfully"
+        assert conditions["postgres"] == conditions["redis"] == "service_healthy"
     assert services["worker"]["depends_on"]["engine"]["condition"] == "service_healthy"
     for name, service in services.items():
         assert service["restart"] == ("on-failure:5" if name == "migrate" else "unless-stopped")
@@ -100,14 +100,14 @@ def test_worker_and_engine_share_the_socket(services: dict[str, Any]) -> None:
     assert services["worker"]["environment"]["THOTHY_ENGINE_URL"].startswith("unix:///run/thothy/")
 
 
-def test_a_worker_gets_the_time_it_takes_to_finish(services: dict[str, Any]) -> None:
+def test_the_worker_s_grace_period_exceeds_its_deadline(services: dict[str, Any]) -> None:
     from thothy_ai.settings import Settings
 
     assert services["worker"]["stop_grace_period"] == "1m30s"
     assert Settings.model_fields["drain_deadline_seconds"].default < 90
 
 
-def test_metrics_ports_are_the_ones_prometheus_asks(services: dict[str, Any]) -> None:
+def test_metrics_ports_match_the_prometheus_targets(services: dict[str, Any]) -> None:
     import yaml
 
     configuration = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
@@ -126,13 +126,13 @@ def test_settings_in_compose_are_settings_that_exist(services: dict[str, Any]) -
         assert set(services[name]["environment"]) <= known
 
 
-def test_the_engine_is_told_no_password(services: dict[str, Any]) -> None:
+def test_the_engine_gets_no_password(services: dict[str, Any]) -> None:
     assert not [word for word in ("pg-word", "redis-word") if word in json.dumps(services["engine"])]
     assert "pg-word" in json.dumps(services["worker"])
 
 
-def test_what_the_engine_caches_is_on_a_volume(services: dict[str, Any]) -> None:
-    """The root file system is read-only; a converted model or a compiled kernel must have its place."""
+def test_the_engine_s_caches_are_on_a_volume(services: dict[str, Any]) -> None:
+    """The root file system is read-only; converted models and compiled kernels need a writable volume."""
     image = (ROOT / "deploy/Dockerfile").read_text()
     home = re.search(r"THOTHY_HOME=(\S+)", image)
     assert home
@@ -141,7 +141,7 @@ def test_what_the_engine_caches_is_on_a_volume(services: dict[str, Any]) -> None
     assert f"mkdir -p /run/thothy {home[1]}" in image
 
 
-def test_the_image_is_built_from_what_is_there() -> None:
+def test_the_build_context_names_only_existing_files() -> None:
     kept = [
         line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
     ]

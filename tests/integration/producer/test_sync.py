@@ -1,4 +1,4 @@
-"""The producer against a real Postgres: idempotency, bulk, following jobs, and every bad input's own error."""
+"""The producer against a real Postgres: idempotency, batches, following jobs, and the error for each bad input."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ def test_a_key_twice_in_one_batch_is_one_job(producer: Producer, engine: Engine)
     assert rows(engine, "SELECT count(*) FROM job_request") == [(2,)]
 
 
-def test_many_at_once_with_the_same_keys_make_each_job_once(producer: Producer, engine: Engine) -> None:
+def test_concurrent_batches_with_the_same_keys_create_each_job_once(producer: Producer, engine: Engine) -> None:
     keys = [f"key-{number}" for number in range(40)]
 
     def enqueue(order: int) -> dict[str, UUID]:
-        mine = keys if order % 2 else keys[::-1]  # opposite orders must not wait for each other in a ring
+        mine = keys if order % 2 else keys[::-1]  # opposite orders must not deadlock
         jobs = producer.enqueue_many((Hook(source=SOURCE), EnqueueOptions(idempotency_key=key)) for key in mine)
         return dict(zip(mine, (job.id for job in jobs), strict=True))
 
@@ -148,7 +148,7 @@ def test_thousands_take_one_statement(producer: Producer, engine: Engine) -> Non
     ]
 
 
-def test_an_empty_batch_asks_nothing_of_the_database(settings: Settings) -> None:
+def test_an_empty_batch_does_not_use_the_database(settings: Settings) -> None:
     unreachable = Settings.load(database_url="postgresql://u:p@127.0.0.1:1/d")
     with Producer(unreachable) as producer:
         assert producer.enqueue_many([]) == []
@@ -194,7 +194,7 @@ def test_bad_options_are_refused_by_name(
 
 
 @pytest.mark.parametrize("source", ["a\0b", "a\ud800b", "", "   "])
-def test_texts_that_cannot_be_stored_or_say_nothing_are_refused(producer: Producer, source: str) -> None:
+def test_unencodable_and_blank_texts_are_rejected(producer: Producer, source: str) -> None:
     unchecked = Hook.model_construct(source=source)
     with pytest.raises(InvalidJobError):
         producer.enqueue(unchecked)
@@ -247,8 +247,8 @@ def test_kinds_that_cannot_be_loaded_are_a_configuration_error(settings: Setting
 
 def test_jobs_are_found_by_id(producer: Producer) -> None:
     made = producer.enqueue(Hook(source=SOURCE))
-    for wanted in (made.id, str(made.id)):
-        found = producer.job(wanted)
+    for job_id in (made.id, str(made.id)):
+        found = producer.job(job_id)
         assert (found.id, found.kind) == (made.id, "hook")
 
 
@@ -300,7 +300,7 @@ def test_a_job_that_ended_without_an_artifact_says_why(
     assert (caught.value.state, caught.value.reason) == (state, "wrong_language")
 
 
-def test_a_waiting_job_is_cancelled_at_once_and_once(producer: Producer, engine: Engine) -> None:
+def test_a_waiting_job_is_cancelled_immediately_and_once(producer: Producer, engine: Engine) -> None:
     job = producer.enqueue(Hook(source=SOURCE))
     assert job.cancel()
     assert job.state() is JobState.CANCELLED
@@ -308,7 +308,7 @@ def test_a_waiting_job_is_cancelled_at_once_and_once(producer: Producer, engine:
     assert rows(engine, "SELECT job_id, event FROM job_event") == [(job.id, "cancelled")]
 
 
-def test_a_running_job_is_asked_to_stop(producer: Producer, engine: Engine) -> None:
+def test_cancelling_a_running_job_requests_a_stop(producer: Producer, engine: Engine) -> None:
     job = producer.enqueue(Hook(source=SOURCE))
     run(engine, "UPDATE job SET state = 'running', worker = 'w', lease_until = now(), started_at = now()")
     assert job.cancel()

@@ -1,4 +1,4 @@
-"""Each check with what it lets pass and what it finds."""
+"""Each check: texts that it accepts and texts that it rejects."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def test_language(written: str, requested: str) -> None:
         ("2.400 km", "fr"),
     ],
 )
-def test_language_takes(text: str, locale: str) -> None:
+def test_language_accepts(text: str, locale: str) -> None:
     assert checks.wrong_language(text, locale) is None
 
 
-def test_language_finds_what_a_model_falls_back_into() -> None:
+def test_language_rejects_a_text_that_switches_language() -> None:
     mixed = f"Lastenräder ersetzen das zweite Auto. {ENGLISH}"
     assert reason(checks.wrong_language(mixed, "de")) is RejectionReason.WRONG_LANGUAGE
     finding = checks.wrong_language(ENGLISH, "de-CH")
@@ -55,7 +55,7 @@ def test_language_finds_what_a_model_falls_back_into() -> None:
     assert finding.detail.startswith("expected German, detected English (")
 
 
-def test_the_detector_serves_many_threads() -> None:
+def test_the_detector_is_thread_safe() -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda locale: checks.wrong_language(TEXTS[locale], locale), list(TEXTS) * 20))
     assert found == [None] * 60
@@ -73,14 +73,14 @@ def test_the_detector_serves_many_threads() -> None:
         "C'est la vie de tous. C'est la vie de tous.",
     ],
 )
-def test_repetition_finds(text: str) -> None:
+def test_repetition_rejects(text: str) -> None:
     assert reason(checks.repetition(text)) is RejectionReason.REPETITION
 
 
 @pytest.mark.parametrize(
     "text", [*TEXTS.values(), "That that is, is.", "Yes. No. Yes. No.", "1,000,000 and 100000 more", ""]
 )
-def test_repetition_takes(text: str) -> None:
+def test_repetition_accepts(text: str) -> None:
     assert checks.repetition(text) is None
 
 
@@ -184,7 +184,7 @@ def test_numbers_of_the_source(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["In 2022, 3 shops", "120 bikes", "4 shops", "a 25% rise"])
-def test_numbers_that_the_source_lacks(text: str) -> None:
+def test_numbers_not_in_the_source(text: str) -> None:
     assert reason(checks.new_number(text, NUMBERS)) is RejectionReason.NUMBER_NOT_IN_SOURCE
 
 

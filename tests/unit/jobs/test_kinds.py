@@ -1,4 +1,4 @@
-"""The four kinds: prompts that siblings share, and verdicts on outputs good and bad."""
+"""The four built-in kinds: prompts with a shared prefix, and verdicts on good and bad outputs."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def test_siblings_share_all_of_the_source_and_their_key() -> None:
     assert registry.kind_of(other).source_key(other) != registry.kind_of(SIBLINGS[0]).source_key(SIBLINGS[0])
 
 
-def test_what_was_asked_for_is_in_the_prompt() -> None:
+def test_the_request_s_fields_are_in_the_prompt() -> None:
     fields = [["city planners"], ["podcast", "dry"], ["where the bikes are parked"], ["French", "In 2019 it sold 73."]]
     for request, words in zip(SIBLINGS, fields, strict=True):
         instruction = registry.kind_of(request).prompt(request)[0].content.removeprefix(SOURCE)
         assert all(word in instruction for word in words)
 
 
-def test_a_language_other_than_english_is_asked_for() -> None:
+def test_a_language_other_than_english_is_requested() -> None:
     german, english = (
         registry.find("trend_summary").prompt(TrendSummary(source=SOURCE, locale=code)) for code in ("de", "en")
     )
@@ -73,7 +73,7 @@ def test_a_language_other_than_english_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("request_", demo_jobs())
-def test_budgets_are_modest_and_draws_differ(request_: Request) -> None:
+def test_budgets_are_small_and_retries_differ(request_: Request) -> None:
     sampling = registry.kind_of(request_).sampling(request_)
     assert 40 <= sampling.max_tokens <= 200
     assert sampling.temperature > 0, "a retry would repeat the rejected output"
@@ -193,7 +193,7 @@ def test_an_output_complete_at_its_last_token_is_not_truncated() -> None:
 
 @given(text=st.text(alphabet=st.characters(exclude_categories=()), max_size=200), truncated=st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_judges_never_raise(text: str, truncated: bool) -> None:
+def test_judge_never_raises(text: str, truncated: bool) -> None:
     for request in SIBLINGS:
         kind = registry.kind_of(request)
         fields = kind.artifact.model_fields
@@ -206,7 +206,7 @@ def test_judges_never_raise(text: str, truncated: bool) -> None:
             assert verdict.accepted == (verdict.reason is None)
 
 
-def test_an_accepted_summary_asks_for_its_translations() -> None:
+def test_an_accepted_summary_requests_its_translations() -> None:
     kind = registry.find("trend_summary")
     request = TrendSummary(source=SOURCE, translate_to=("de", "pt-BR"))
     artifact = kind.artifact(summary="Families in Freiburg buy cargo bikes in place of a second car.")

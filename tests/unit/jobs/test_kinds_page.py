@@ -1,4 +1,4 @@
-"""The kind in docs/kinds.md is a whole kind, and works as the page says."""
+"""The kind in docs/kinds.md is complete and works as described."""
 
 from __future__ import annotations
 

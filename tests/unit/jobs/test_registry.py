@@ -1,4 +1,4 @@
-"""Kinds are found by themselves, by name and by request; extra modules add to them."""
+"""The registry finds kinds by name and by request; extra modules add kinds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KIND = JobKind(
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to import extra kinds from; the registry forgets them afterwards."""
+    """A folder on the import path for extra kinds; the registry is reset afterwards."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_extra", {})
     return tmp_path
@@ -52,7 +52,7 @@ def test_the_built_in_kinds_are_found() -> None:
         assert registry.kind_of(kind.request(source="A text.")) is kind
 
 
-def test_an_unknown_kind_names_those_there_are() -> None:
+def test_an_unknown_kind_error_lists_the_available_ones() -> None:
     with pytest.raises(UnknownKindError, match=r"unknown kind 'sonnet'; available: hook, report_section, ") as caught:
         registry.find("sonnet")
     assert caught.value.kind == "sonnet"
@@ -60,7 +60,7 @@ def test_an_unknown_kind_names_those_there_are() -> None:
 
 def test_a_request_of_no_kind_is_refused() -> None:
     class Wilder(Hook):
-        """A subclass is another request: its fields are not the kind's."""
+        """A subclass is a different request: it may have other fields."""
 
     for request in (Request(), Wilder(source="A text.")):
         with pytest.raises(UnknownKindError):
@@ -76,14 +76,14 @@ def test_an_extra_module_adds_its_kind(modules: Path) -> None:
     assert kind.judge(kind.request(source="A text."), '{"note":"Noted"}', truncated=False).accepted
 
 
-def test_extra_modules_come_all_or_none(modules: Path) -> None:
+def test_extra_modules_are_loaded_all_or_none(modules: Path) -> None:
     (modules / "extra_first.py").write_text(NOTE.format(name="first", request="First"))
     with pytest.raises(KindError, match="extra_missing: cannot be imported"):
         registry.load_extra(["extra_first", "extra_missing"])
     assert "first" not in registry.names()
 
 
-def test_a_name_is_given_once(modules: Path) -> None:
+def test_names_are_unique(modules: Path) -> None:
     (modules / "extra_hook.py").write_text(NOTE.format(name="hook", request="OtherHook"))
     with pytest.raises(KindError, match="extra_hook: the name 'hook' is taken"):
         registry.load_extra(["extra_hook"])
@@ -96,7 +96,7 @@ def test_a_module_without_a_kind_is_refused(modules: Path) -> None:
         registry.load_extra(["extra_nothing"])
 
 
-def test_importing_kinds_and_finding_one_is_light() -> None:
+def test_importing_and_finding_kinds_imports_nothing_heavy() -> None:
     code = (
         "import sys; from thothy_ai.jobs import registry; registry.find('hook');"
         "print([name for name in ('torch', 'lingua', 'sqlalchemy', 'celery', 'redis') if name in sys.modules])"

@@ -1,4 +1,4 @@
-"""What a producer may ask for: every refusal names the field and says why."""
+"""Validation of requests: every error names the field and the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def refusal(kind: type[Request], **fields: object) -> tuple[str, str]:
 
 @pytest.mark.parametrize("kind", [Hook, ReportSection, Translation, TrendSummary])
 @pytest.mark.parametrize(
-    ("source", "says"),
+    ("source", "expected"),
     [
         ("", "is empty"),
         (" \n\t ", "is empty"),
@@ -28,10 +28,10 @@ def refusal(kind: type[Request], **fields: object) -> tuple[str, str]:
         (None, "valid string"),
     ],
 )
-def test_a_bad_source_is_named(kind: type[Request], source: object, says: str) -> None:
+def test_a_bad_source_is_named(kind: type[Request], source: object, expected: str) -> None:
     field, message = refusal(kind, source=source)
     assert field == "source"
-    assert says in message
+    assert expected in message
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_a_long_source_needs_a_passage_to_translate() -> None:
     assert Translation(source=source, passage=" Cabbage waits. ").original == "Cabbage waits."
 
 
-def test_the_longest_source_is_taken() -> None:
+def test_a_source_of_maximum_length_is_accepted() -> None:
     assert Hook(source="a" * MAX_CHARACTERS)
 
 
-def test_a_refusal_does_not_print_the_text() -> None:
+def test_an_error_does_not_contain_the_text() -> None:
     with pytest.raises(ValidationError) as caught:
         Hook(source="secret plans\x00")
     assert "secret" not in str(caught.value)

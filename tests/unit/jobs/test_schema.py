@@ -22,14 +22,14 @@ BEYOND_LATIN = NOT_TEXT[NOT_TEXT.index(r"\u200b") :]
 
 
 def brief(pattern: str) -> str:
-    """A pattern of some of the matches, short and in Latin-1: it takes minutes to draw from all."""
+    """A narrower pattern, limited to short Latin-1 text: generating from the full one takes minutes."""
     latin = pattern.replace(BEYOND_LATIN, "").replace(r"\u0100-\u1fff\u3000-\ud7ff", "")
     counts = re.sub(r"\{(\d+),(\d{2,})\}", lambda count: f"{{{count[1]},{int(count[1]) + 5}}}", latin)
     return re.sub(r"\$$", r"\\Z", counts)
 
 
 def instances(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Values that match a schema of ours."""
+    """Values that match a grammar schema."""
     match schema.get("type", "constant"):
         case "constant":
             return st.just(schema["const"])
@@ -59,7 +59,7 @@ def test_keys_are_all_required_and_in_the_artifact_s_order(request_: Request) ->
     assert schema["additionalProperties"] is False
 
 
-def test_a_schema_belongs_to_its_caller() -> None:
+def test_each_caller_gets_its_own_schema() -> None:
     request = SAMPLES[Translation]
     kind = registry.kind_of(request)
     kind.schema(request)["properties"].clear()
@@ -85,7 +85,7 @@ class Rich(Artifact):
     score: int
 
 
-def test_references_are_inlined_and_prose_about_the_schema_is_dropped() -> None:
+def test_references_are_inlined_and_annotations_dropped() -> None:
     schema = grammar_schema(Rich)
     assert "$" not in "".join(schema)
     assert schema["properties"]["parts"]["items"]["required"] == ["name"]
@@ -130,11 +130,11 @@ def test_an_unbounded_artifact_is_refused(artifact: type[Artifact], path: str) -
 
 class Bounded(Artifact):
     plus_in_a_class: Annotated[str, Field(pattern=r"^[a-z+*\]]{1,9}\+$")]
-    beside: Annotated[str, Field(pattern="^[a-z]+$", max_length=9)]
+    separate: Annotated[str, Field(pattern="^[a-z]+$", max_length=9)]
 
 
-def test_a_bound_may_stand_in_the_pattern_or_beside_it() -> None:
-    assert grammar_schema(Bounded)["properties"]["beside"]["maxLength"] == 9
+def test_a_bound_may_be_inside_the_pattern_or_separate() -> None:
+    assert grammar_schema(Bounded)["properties"]["separate"]["maxLength"] == 9
 
 
 class Shapes(Artifact):
@@ -159,7 +159,7 @@ GOOD = {"one_line": "a, b", "heading": "Bikes: 30 % more", "body": "It costs 2.6
         ("body", "One is here. Two is here too. Three is too many."),
     ],
 )
-def test_shapes_refuse(field: str, value: str) -> None:
+def test_text_fields_reject(field: str, value: str) -> None:
     assert Shapes.model_validate(GOOD)
     with pytest.raises(ValueError, match=field):
         Shapes.model_validate(GOOD | {field: value})
@@ -168,7 +168,7 @@ def test_shapes_refuse(field: str, value: str) -> None:
 @pytest.mark.parametrize(
     "body", ["„Das ist gut“, sagt sie, und geht.", "Élan vital, dit-il.", "発酵食品の人気が高まっています。"]
 )
-def test_shapes_take_other_languages(body: str) -> None:
+def test_text_fields_accept_other_languages(body: str) -> None:
     assert Shapes.model_validate(GOOD | {"body": body}).body == body
 
 

@@ -1,4 +1,4 @@
-"""Settings: where they come from, who wins, what is refused, and that passwords stay inside."""
+"""Settings: sources and their precedence, validation, and that passwords never leak."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ REDIS = "redis://:hunter2@cache.example:6390/0"
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
-def test_the_defaults_need_nothing(tmp_path: Path) -> None:
+def test_no_setting_is_required_to_load(tmp_path: Path) -> None:
     settings = Settings.load(home=tmp_path)
     assert settings.database_url is None
     assert (settings.tenant, settings.queue_prefix, settings.queue_name) == ("default", "thothy:", "jobs")
     assert settings.kinds == ()
 
 
-def test_arguments_win_over_the_environment_and_that_over_the_stack(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_precedence_is_arguments_environment_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stack.env").write_text("THOTHY_TENANT=stack\nTHOTHY_LEASE_SECONDS=70\nTHOTHY_ENGINE_URL=unix:///s\n")
     monkeypatch.setenv("THOTHY_HOME", str(tmp_path))
     monkeypatch.setenv("THOTHY_TENANT", "environment")
@@ -36,22 +34,20 @@ def test_arguments_win_over_the_environment_and_that_over_the_stack(
     assert (settings.engine_url, settings.tenant, settings.lease_seconds) == ("unix:///s", "environment", 90)
 
 
-def test_a_home_given_as_argument_is_where_the_stack_is_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stack_env_is_read_from_the_home_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stack.env").write_text(f"THOTHY_DATABASE_URL={DATABASE}\n")
     monkeypatch.setenv("THOTHY_HOME", "/elsewhere")
     assert Settings.load(home=tmp_path).require_database_url() == DATABASE
 
 
-def test_an_empty_variable_is_one_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_counts_as_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THOTHY_DATABASE_URL", "")
     with pytest.raises(ConfigError, match="THOTHY_DATABASE_URL is not set"):
         Settings.load(home=tmp_path).require_database_url()
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
-def test_postgres_urls_are_brought_to_one_driver(scheme: str) -> None:
+def test_postgres_urls_are_normalized_to_one_driver(scheme: str) -> None:
     url = Settings.load(database_url=f"{scheme}://me@db/thothy").require_database_url()
     assert url == "postgresql+psycopg://me@db/thothy"
 
@@ -80,7 +76,7 @@ def test_kinds_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         ("LOG_LEVEL", "LOUD"),
     ],
 )
-def test_what_is_malformed_is_named_in_one_line_without_its_value(
+def test_a_malformed_value_is_reported_by_name_without_the_value(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(f"THOTHY_{name}", value)
@@ -106,7 +102,7 @@ def test_another_process_gets_the_same_settings(tmp_path: Path, monkeypatch: pyt
     assert Settings.load() == settings
 
 
-def test_passwords_stay_inside() -> None:
+def test_passwords_are_not_printed() -> None:
     settings = Settings.load(database_url=DATABASE, redis_url=REDIS)
     assert "hunter2" not in f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()}"
     assert settings.require_redis_url() == REDIS
@@ -129,7 +125,7 @@ def test_endpoints_for_messages(url: str, where: str) -> None:
     assert endpoint(url) == where
 
 
-def test_settings_do_not_change() -> None:
+def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
         Settings.load().tenant = "other"
 
@@ -140,4 +136,4 @@ def test_a_producer_is_imported_in_half_a_second() -> None:
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
         for _ in range(3)
     )
-    assert seconds < 1.0  # half a second, and slack for a machine that does something else too
+    assert seconds < 1.0  # half a second, and slack for a busy machine

@@ -106,7 +106,7 @@ def _command(kind: AnyKind) -> Any:
             typer.Option(parser=times.ahead, metavar="TIME", help="Earliest time to start: 30m, or 2026-11-21T06:00."),
         ] = None,
         key: Annotated[
-            str | None, typer.Option(help="Idempotency key: a key that exists returns its job and enqueues nothing.")
+            str | None, typer.Option(help="Idempotency key: if a job has this key, it is returned instead.")
         ] = None,
         as_json: AsJson = False,
         **given: Any,

@@ -128,4 +128,4 @@ def test_the_command(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Non
     assert whole.exit_code == 1
     findings = json.loads(whole.stdout)
     assert list(dict.fromkeys(finding["check"] for finding in findings)) == list(CHECKS)
-    assert "mend: start it: `thothy worker`" in CliRunner().invoke(app, ["doctor", "--only", "worker"]).output
+    assert "fix: start it: `thothy worker`" in CliRunner().invoke(app, ["doctor", "--only", "worker"]).output

@@ -109,10 +109,10 @@ class AsyncProducer:
 
     async def artifact(self, snapshot: Snapshot) -> Artifact:
         """Read the accepted artifact of a succeeded job. Raises `UnreadableArtifactError`."""
-        key = {"id": snapshot.id, "kind": snapshot.kind}
+        wanted = {"id": snapshot.id, "kind": snapshot.kind}
         with reaching(self.settings):
             async with self._engine.connect() as connection:
-                found = await connection.execute(statement("job_artifact"), key)
+                found = await connection.execute(statement("job_artifact"), wanted)
         return read_artifact(snapshot, found.scalar_one_or_none())
 
     async def close(self) -> None:
@@ -124,8 +124,8 @@ class AsyncProducer:
         taken = (await connection.execute(statement("enqueue"), parameters(drafts, tenant))).one().taken
         if not taken:
             return drafts
-        conflicts = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
-        rows = await connection.execute(statement("jobs_by_key"), conflicts)
+        wanted = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
+        rows = await connection.execute(statement("jobs_by_key"), wanted)
         return settle(drafts, {row.idempotency_key: (row.id, row.digest) for row in rows})
 
     async def __aenter__(self) -> Self:

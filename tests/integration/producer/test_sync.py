@@ -167,7 +167,7 @@ def test_enqueueing_notifies_listeners(producer: Producer, engine: Engine) -> No
     ("field", "options"),
     [
         ("deadline", {"deadline": NOW - timedelta(seconds=1)}),
-        ("deadline", {"deadline": datetime(2099, 1, 1)}),  # noqa: DTZ001 - that it has no zone is the point
+        ("deadline", {"deadline": datetime(2099, 1, 1)}),  # noqa: DTZ001 - deliberately without a zone
         ("deadline", {"deadline": "2099-01-01"}),
         ("not_before", {"not_before": datetime(2099, 1, 1)}),  # noqa: DTZ001
         ("not_before", {"not_before": NOW + timedelta(hours=2), "deadline": NOW + timedelta(hours=1)}),

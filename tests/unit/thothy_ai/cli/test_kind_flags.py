@@ -1,4 +1,4 @@
-"""A kind's request becomes flags, whatever its fields are."""
+"""Options are derived from request classes with fields of every type."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Person(Request):
 
 
 class Odd(Request):
-    """Every sort of field that a kind may have."""
+    """A request with every type of field that a kind may have."""
 
     source: str
     short: Annotated[str, Field(max_length=20)] = "short"
@@ -41,7 +41,7 @@ class Odd(Request):
 
 
 def run(*arguments: str, stdin: str | None = None) -> tuple[Odd | None, str]:
-    """What the flags of `Odd` make of a command line: the request, and what was said."""
+    """Parse a command line with the flags of `Odd`; return the request, if any, and the output."""
     made: list[Odd] = []
     flags = flags_of(Odd)
 
@@ -55,24 +55,24 @@ def run(*arguments: str, stdin: str | None = None) -> tuple[Odd | None, str]:
 
 
 def test_plain_values() -> None:
-    odd, said = run(
+    odd, output = run(
         "--source", "a", "--short", "b", "--count", "7", "--exact", "true", "--mood", "loud", "--tone", "dry",
         "--tags", "x", "--tags", "y",
     )  # fmt: skip
-    assert odd == Odd(source="a", short="b", count=7, exact=True, mood=Mood.LOUD, tone="dry", tags=("x", "y")), said
+    assert odd == Odd(source="a", short="b", count=7, exact=True, mood=Mood.LOUD, tone="dry", tags=("x", "y")), output
 
 
 def test_nested_values_are_json() -> None:
-    odd, said = run(
+    odd, output = run(
         "--source", "a", "--author", '{"name": "Ada"}', "--readers", '{"name": "B"}', "--readers", '{"name": "C"}'
     )
-    assert odd == Odd(source="a", author=Person(name="Ada"), readers=[Person(name="B"), Person(name="C")]), said
+    assert odd == Odd(source="a", author=Person(name="Ada"), readers=[Person(name="B"), Person(name="C")]), output
     assert "--author expects JSON" in run("--source", "a", "--author", "Ada")[1]
 
 
 def test_a_field_named_like_a_job_s_own_option_keeps_a_flag() -> None:
-    odd, said = run("--source", "a", "--request-deadline", "tomorrow", "--deadline", "2h")
-    assert odd == Odd(source="a", deadline="tomorrow"), said
+    odd, output = run("--source", "a", "--request-deadline", "tomorrow", "--deadline", "2h")
+    assert odd == Odd(source="a", deadline="tomorrow"), output
 
 
 def test_long_text_comes_from_a_file_or_standard_input(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_long_text_comes_from_a_file_or_standard_input(tmp_path: Path) -> None:
 
 
 def test_help_says_what_is_allowed() -> None:
-    said = " ".join(run("--help")[1].split())
+    output = " ".join(run("--help")[1].split())
     for words in (
         "One of calm, loud.",
         "One of dry, warm.",
@@ -95,7 +95,7 @@ def test_help_says_what_is_allowed() -> None:
         "May be repeated.",
         "When the editor wants it.",
     ):
-        assert words in said
+        assert words in output
 
 
 @pytest.mark.parametrize("kind", registry.names())
@@ -105,7 +105,7 @@ def test_every_field_of_every_kind_has_a_flag(kind: str) -> None:
     assert all(flag.parameters() for flag in flags_of(request))
 
 
-def test_values_exclude_their_file() -> None:
+def test_a_value_and_its_file_are_mutually_exclusive() -> None:
     (flag, *_) = flags_of(Odd)
     with pytest.raises(BadParameter, match="mutually exclusive"):
         flag.value({"source": "a", "source_file": "b"})

@@ -1,4 +1,4 @@
-"""Times and durations as people type and read them."""
+"""Parsing and formatting of times and durations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "2", "h", "-2h", "2 hours", "2h5", "1e3s", "99999999999999w", "٢h"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(BadParameter):
         times.duration(text)
 
@@ -38,7 +38,7 @@ def test_times_with_a_zone_keep_it_and_others_are_local(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("text", ["yesterday", "25:00", "2026-13-01", "", "99999999w"])
-def test_what_is_no_moment_is_refused(text: str) -> None:
+def test_an_invalid_time_is_rejected(text: str) -> None:
     with pytest.raises(BadParameter, match="neither a duration"):
         times.ago(text)
 

@@ -86,9 +86,7 @@ def database() -> Iterator[Engine]:
     except DatabaseError:
         from thothy_ai.db.schema import check_schema
 
-        check_schema(
-            settings
-        )  # an outdated schema is the usual cause, and its message is clearer than that of Postgres
+        check_schema(settings)  # an outdated schema is the usual cause; its error message is clearer
         raise
     finally:
         engine.dispose()

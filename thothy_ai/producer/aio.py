@@ -91,14 +91,14 @@ class AsyncProducer:
         """Where this job is now. Raises `UnknownJobError`."""
         with reaching(self.settings):
             async with self._engine.connect() as connection:
-                found = await connection.execute(statement("job_snapshot"), {"id": job_id})
+                found = await connection.execute(statement("producer/snapshot"), {"id": job_id})
         return Snapshot.of(found.mappings().one_or_none(), job_id)
 
     async def cancel(self, job_id: UUID) -> bool:
         """Cancel a job: at once when it waits, soon when it runs. False when it had ended. Raises `UnknownJobError`."""
         with reaching(self.settings):
             async with self._engine.begin() as connection:
-                found = await connection.execute(statement("job_cancel"), {"ids": [job_id]})
+                found = await connection.execute(statement("queue/cancel"), {"ids": [job_id]})
         if found.one_or_none() is not None:
             return True
         await self.snapshot(job_id)
@@ -109,7 +109,7 @@ class AsyncProducer:
         wanted = {"id": snapshot.id, "kind": snapshot.kind}
         with reaching(self.settings):
             async with self._engine.connect() as connection:
-                found = await connection.execute(statement("job_artifact"), wanted)
+                found = await connection.execute(statement("producer/artifact"), wanted)
         return read_artifact(snapshot, found.scalar_one_or_none())
 
     async def close(self) -> None:
@@ -118,11 +118,11 @@ class AsyncProducer:
 
     async def _insert(self, connection: AsyncConnection, drafts: list[Draft]) -> list[Draft]:
         tenant = self.settings.tenant
-        taken = (await connection.execute(statement("enqueue"), parameters(drafts, tenant))).one().taken
+        taken = (await connection.execute(statement("producer/enqueue"), parameters(drafts, tenant))).one().taken
         if not taken:
             return drafts
         wanted = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
-        rows = await connection.execute(statement("jobs_by_key"), wanted)
+        rows = await connection.execute(statement("producer/jobs_by_key"), wanted)
         return settle(drafts, {row.idempotency_key: (row.id, row.digest) for row in rows})
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What a worker counts."""
+"""A worker's metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from thothy_ai.db.states import JobState, Outcome
 from thothy_ai.queue.metrics import JOBS
-from thothy_ai.worker.outcomes import Finish
+from thothy_ai.worker.finish import Finish
 
 ATTEMPTS = Counter("thothy_attempts", "Attempts that ended, by kind and outcome.", ["kind", "outcome"])
 ARTIFACTS = Counter("thothy_artifacts", "Outputs that were judged.", ["kind", "verdict", "reason"])

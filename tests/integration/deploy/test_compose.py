@@ -104,7 +104,7 @@ def test_a_worker_gets_the_time_it_takes_to_finish(services: dict[str, Any]) -> 
     from thothy_ai.settings import Settings
 
     assert services["worker"]["stop_grace_period"] == "1m30s"
-    assert Settings.model_fields["drain_deadline_seconds"].default < 90
+    assert Settings.model_fields["shutdown_deadline_seconds"].default < 90
 
 
 def test_metrics_ports_are_the_ones_prometheus_asks(services: dict[str, Any]) -> None:

@@ -48,7 +48,7 @@ def queue(settings: Settings) -> Iterator[Queue]:
 
 
 def command_lines() -> str:
-    """Of every process on this machine, as anybody can read them."""
+    """Of every process on this machine, as any user can read them."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # the client's module is only needed where a client is made
 logger = logging.getLogger(__name__)
 
 ABORT_SECONDS = 2.0  # for an aborted generation to report its usage
-MAX_FREE_ATTEMPTS = 20  # after so many attempts that did not count as failures, a lost connection counts as one
+MAX_FREE_ATTEMPTS = 20  # beyond this many attempts without a failure, a lost connection counts as one
 REFUSALS = (PromptTooLongError, GrammarError, InvalidRequestError)
 
 

@@ -139,7 +139,7 @@ def test_a_purge_leaves_nothing_of_a_job_and_all_of_the_others(queue: Queue) -> 
     assert (state(queue, job_id), state(queue, other)) == ("gone", "dead")
 
 
-def test_what_was_used_stays_in_the_books_when_the_history_goes(queue: Queue) -> None:
+def test_usage_stays_recorded_when_the_history_is_purged(queue: Queue) -> None:
     killed(queue, "retry me")
     queue.ask("queue/sum_usage", hours=1)
     before = queue.rows("SELECT * FROM usage_hourly")

@@ -1,4 +1,4 @@
-"""Whoever reaches Redis can push anything: it is counted and dropped, and runs nothing that Postgres did not order."""
+"""Any client of Redis can push anything: it is counted and dropped, and runs nothing that Postgres did not dispatch."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ def test_what_is_no_hint_is_counted_and_dropped(
     eventually(lambda: redis.llen(KEY) == 0 and redis.hlen(UNACKED) == 0 and worker.poll() is None)
     eventually(lambda: figures(port, "thothy_messages_dropped_total") == wanted)
     assert not bomb.exists()
-    assert fleet.log.stat().st_size < 20_000, "a stranger's text fills the log"
+    assert fleet.log.stat().st_size < 20_000, "untrusted text fills the log"
     queue.enqueue("ok")
     fleet.drained()
     assert queue.count("succeeded") == 1
 
 
-def test_who_reads_the_list_leaves_out_what_is_no_hint(queue: Queue, redis: Redis) -> None:
+def test_reading_the_list_leaves_out_what_is_not_a_hint(queue: Queue, redis: Redis) -> None:
     ours = Hint(uuid4(), 1)
     publish(queue, ours)
     redis.lpush(KEY, b"[" * 100_000, b"{", b"1", b'{"headers": {"id": 1}}')

@@ -28,7 +28,7 @@ def reaping(queue: Queue, **changes: object) -> Iterator[Reaper]:
 
 
 def run_away(queue: Queue, job_id: UUID, lease_seconds: float = 0) -> None:
-    """A worker claims it and is never heard of again."""
+    """A worker claims it and never sends a heartbeat."""
     hints = queue.dispatch()
     assert [hint.job_id for hint in hints] == [job_id]
     queue.ask(
@@ -72,7 +72,7 @@ def test_a_lease_that_holds_is_left_alone(queue: Queue) -> None:
     assert queue.job(held).state == "running"
 
 
-def test_no_lease_is_taken_before_its_worker_could_have_been_heard(queue: Queue) -> None:
+def test_no_lease_is_taken_before_its_worker_could_have_extended_it(queue: Queue) -> None:
     [job_id] = queue.enqueue("ok")
     run_away(queue, job_id)
     late = datetime.now(UTC) + timedelta(seconds=0.2)
@@ -110,7 +110,7 @@ def test_a_lost_dispatch_is_queued_again_and_one_that_waits_in_redis_is_not(queu
         eventually(lambda: queue.job(lost).state == "succeeded")
 
 
-def test_deadlines_that_passed_end_jobs_that_nobody_claimed(queue: Queue) -> None:
+def test_deadlines_that_passed_end_unclaimed_jobs(queue: Queue) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=0.5)
     [dispatched] = queue.enqueue("ok 1", deadline=soon)
     queue.dispatch()
@@ -159,7 +159,7 @@ def test_usage_is_summed_by_the_hour(queue: Queue) -> None:
     assert queue.rows("SELECT * FROM usage_hourly") == again
 
 
-def test_hours_that_nobody_summed_are_summed_later(queue: Queue) -> None:
+def test_hours_that_were_not_summed_are_summed_later(queue: Queue) -> None:
     queue.enqueue("ok")
     query = (
         "UPDATE job SET state = 'dead', reason = 'r',"

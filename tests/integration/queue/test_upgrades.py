@@ -92,10 +92,10 @@ def downgrade(settings: Settings, revision: str) -> None:
 
 
 @contextmanager
-def holding(queue: Queue, order: str) -> Iterator[Connection]:
-    """Somebody's open transaction that has done this."""
+def holding(queue: Queue, statement: str) -> Iterator[Connection]:
+    """An open transaction that has run this statement."""
     with queue.engine.connect() as connection:
-        connection.execute(text(order))
+        connection.execute(text(statement))
         yield connection
         connection.rollback()
 
@@ -124,8 +124,8 @@ def test_old_rows_run_under_new_code(old: Queue) -> None:
     assert drain_report(old.engine, datetime.now(UTC) - timedelta(days=1))
 
 
-def test_migrating_waits_for_nobody_and_nobody_waits_for_it(old: Queue) -> None:
-    """Somebody's long transaction holds a row; producers and workers go on while the indexes are built."""
+def test_migrating_waits_for_no_statement_and_no_statement_waits_for_it(old: Queue) -> None:
+    """A long transaction holds a row; producers and workers go on while the indexes are built."""
     done = threading.Event()
 
     def upgrade() -> None:
@@ -143,7 +143,7 @@ def test_migrating_waits_for_nobody_and_nobody_waits_for_it(old: Queue) -> None:
     assert check_schema(old.settings) == code_revision()
 
 
-def test_behind_a_migration_that_waits_for_a_reader_nobody_waits_for_long(old: Queue) -> None:
+def test_behind_a_migration_that_waits_for_a_reader_no_statement_waits_for_long(old: Queue) -> None:
     """A report that takes long reads `job`; a new column needs the table for itself, and asks again and again."""
     migrate(old.settings, "0002")
     thread = threading.Thread(target=migrate, args=(old.settings,))

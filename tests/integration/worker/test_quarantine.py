@@ -67,7 +67,7 @@ def test_a_lost_connection_to_a_living_engine_is_no_death(queue: Queue) -> None:
         client.whole = True
         bench.settle()
     job = queue.job(job_id)
-    assert (job.state, job.engine_deaths, job.failures) == ("dead", 0, 3)  # for what it says, once it is heard
+    assert (job.state, job.engine_deaths, job.failures) == ("dead", 0, 3)  # for its output, once it arrives
     assert queue.events(job_id)[0] == "released"
 
 
@@ -113,7 +113,7 @@ class Reconnecting(FakeClient):
         return generation
 
     async def _cut(self) -> None:
-        raise EngineLostError("the line is cut")
+        raise EngineLostError("the connection is cut")
 
 
 def test_a_connection_that_a_job_always_breaks_is_held_against_it(queue: Queue) -> None:

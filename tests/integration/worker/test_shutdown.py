@@ -103,6 +103,12 @@ def test_the_command_says_when_nothing_runs_and_when_something_still_does(
     assert (queue.dispatch(), queue.job(waiting).state) == ([], "queued")
 
 
+def test_a_timeout_without_waiting_is_a_usage_error() -> None:
+    done = CliRunner().invoke(app, ["queue", "pause", "--timeout", "5"])
+    assert done.exit_code == 2
+    assert "--timeout needs --wait" in done.stderr
+
+
 def test_a_worker_that_slept_through_its_lease_is_fenced_and_works_on(queue: Queue, fleet: WorkerFleet) -> None:
     ids = [job.id for job in queue.producer.enqueue_many([Echo(text=f"ok {number}") for number in range(8)])]
     zombie = fleet.worker(1.5)

@@ -31,7 +31,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def record(queue: Queue, session_id: UUID, busy: float) -> None:
-    """A worker has heard of this engine, a while ago."""
+    """A worker has reported this engine."""
 
     async def write() -> None:
         store = JobStore(queue.settings, "w")
@@ -185,7 +185,7 @@ def test_a_session_is_not_settled_while_something_runs_in_it(queue: Queue) -> No
     assert seconds == 2
     record(queue, session_id, busy=3)
     [session] = queue.rows("SELECT * FROM engine_session")
-    assert (session.ended_at, session.settled_at, session.busy_seconds) == (None, None, 3), "heard again, open again"
+    assert (session.ended_at, session.settled_at, session.busy_seconds) == (None, None, 3), "a heartbeat reopens it"
 
 
 def test_an_engine_was_busy_for_at_least_what_it_is_billed_for(queue: Queue) -> None:

@@ -49,36 +49,36 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
     def explained(name: str, what: str, **parameters: object) -> tuple[str, str, str]:
         return name, what, _explain(connection, name, parameters)
 
-    yield explained("dispatch_ripen", "No job for later has become due.", limit=5000)
-    yield explained("dispatch", "Twice as many may go out as are running.", min_depth=64, depth=0)
+    yield explained("queue/admit_delayed", "No job for later has become due.", limit=5000)
+    yield explained("queue/dispatch", "Twice as many may go out as are running.", min_depth=64, depth=0)
     connection.execute(text("RESET enable_seqscan; RESET enable_bitmapscan"))  # nobody else sets it
     hints = connection.execute(
         text("SELECT id, dispatch_no FROM job WHERE state = 'dispatched' LIMIT :n"), {"n": IN_FLIGHT}
     ).all()
     ids, numbers = [row.id for row in hints], [row.dispatch_no for row in hints]
     yield explained(
-        "claim", f"{IN_FLIGHT} at once.", ids=ids, dispatch_nos=numbers, worker=WORKER, lease_seconds=60,
+        "worker/claim", f"{IN_FLIGHT} at once.", ids=ids, dispatch_nos=numbers, worker=WORKER, lease_seconds=60,
         engine_session_id=None,
     )  # fmt: skip
     claimed = connection.execute(text("SELECT id, attempt FROM job WHERE worker = :worker"), {"worker": WORKER}).all()
     yield explained(
-        "heartbeat", f"{len(claimed)} leases.", ids=[row.id for row in claimed],
+        "worker/heartbeat", f"{len(claimed)} leases.", ids=[row.id for row in claimed],
         attempts=[row.attempt for row in claimed], worker=WORKER, lease_seconds=60,
     )  # fmt: skip
     rows = json.dumps([finish_row(row.id, row.attempt) for row in claimed[:IN_FLIGHT]])
-    yield explained("finish", f"{IN_FLIGHT} at once.", rows=rows, worker=WORKER)
-    yield explained("reap_leases", "No lease has run out.", **RETRY)
-    yield explained("reap_silent", "No dispatch is silent.", timeout_seconds=15)
-    yield explained("reap_expired", "No deadline has passed.", limit=5000)
-    yield explained("operate_queue", "What metrics and `thothy queue status` ask: it counts everything open.")
+    yield explained("worker/finish", f"{IN_FLIGHT} at once.", rows=rows, worker=WORKER)
+    yield explained("queue/reap_leases", "No lease has run out.", **RETRY)
+    yield explained("queue/unclaimed_dispatches", "No dispatch is silent.", timeout_seconds=15)
+    yield explained("queue/reap_expired", "No deadline has passed.", limit=5000)
+    yield explained("queue/status", "What metrics and `thothy queue status` ask: it counts everything open.")
 
 
 def _start_some(connection: Connection) -> None:
     """A worker's jobs in flight, so that the dispatcher sees room for as many again."""
-    hints = connection.execute(statement("dispatch"), {"min_depth": IN_FLIGHT, "depth": 0}).all()
+    hints = connection.execute(statement("queue/dispatch"), {"min_depth": IN_FLIGHT, "depth": 0}).all()
     ids, numbers = [row.id for row in hints], [row.dispatch_no for row in hints]
     parameters = {"ids": ids, "dispatch_nos": numbers, "worker": WORKER, "lease_seconds": 60, "engine_session_id": None}
-    connection.execute(statement("claim"), parameters)
+    connection.execute(statement("worker/claim"), parameters)
 
 
 def _explain(connection: Connection, name: str, parameters: Mapping[str, object]) -> str:

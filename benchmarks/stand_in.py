@@ -54,14 +54,14 @@ class StandIn:
             return []
         parameters = {"ids": [hint.job_id for hint in hints], "dispatch_nos": [hint.dispatch_no for hint in hints]}
         with self._engine.begin() as connection:
-            rows = connection.execute(statement("claim"), {**parameters, **TAKING})
+            rows = connection.execute(statement("worker/claim"), {**parameters, **TAKING})
             return [(row.id, row.attempt) for row in rows]
 
     def _finish(self, running: list[tuple[UUID, int]]) -> None:
         if running:
             rows = json.dumps([finish_row(job_id, attempt) for job_id, attempt in running])
             with self._engine.begin() as connection:
-                connection.execute(statement("finish"), {"rows": rows, "worker": WORKER}).all()
+                connection.execute(statement("worker/finish"), {"rows": rows, "worker": WORKER}).all()
 
 
 def finish_row(job_id: UUID, attempt: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """How Alembic reaches the database: a connection given by `thothy_ai.db.schema`, or one made from the settings.
 
-Each migration is a transaction of its own, so that one may step out of it (`autocommit_block`) to build an index beside
-running work. Migrators take turns by an advisory lock of the session.
+Each migration is a transaction of its own, so that it can leave it (`autocommit_block`) to build an index concurrently.
+Concurrent migrators are serialized by an advisory lock of the session.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from thothy_ai.settings import Settings
 PARTITION = re.compile(r"(attempt|artifact|job_event)_(default|\d{4}_\d{2})")
 LOCK = text("SELECT pg_try_advisory_lock(hashtext('thothy_migrate'))")
 UNLOCK = text("SELECT pg_advisory_unlock(hashtext('thothy_migrate'))")
-# A migration that has its lock is not to be cut off by a limit that a server sets for its clients.
+# A migration that has its lock must not be cut off by a timeout that the server sets for its clients.
 TIMEOUTS = text(f"{online.LIMIT_LOCKS}; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
 RESET = text("RESET lock_timeout; RESET statement_timeout; RESET idle_in_transaction_session_timeout")
 TURN_SECONDS = 0.2
 
 
 def _ours(name: str | None, kind: str, _parents: object) -> bool:
-    """Partitions come and go by themselves; the models know only their parents."""
+    """Partitions are created and dropped at run time; the models only have their parents."""
     return not (kind == "table" and name and PARTITION.fullmatch(name))
 
 
 def _applied(*_: object, **__: object) -> None:
-    """A migration's statements are done, and not committed yet."""
+    """A migration's statements have run, and are not committed yet."""
     crash_point("mid_migration")
 
 
 @contextmanager
 def _one_at_a_time(connection: Connection) -> Iterator[None]:
-    """Asks again and again: a statement that waits holds a snapshot, and CREATE INDEX CONCURRENTLY waits for that."""
+    """Polls for the lock: a waiting statement would hold a snapshot, for which CREATE INDEX CONCURRENTLY waits."""
     while not connection.scalar(LOCK):
         connection.rollback()
         time.sleep(TURN_SECONDS)
@@ -59,7 +59,7 @@ def _one_at_a_time(connection: Connection) -> Iterator[None]:
 
 
 def _run(connection: Connection) -> None:
-    """Every migration that is due. One that cannot get a lock tries again, with time for those who waited behind it."""
+    """Run all pending migrations. One that cannot get a lock is retried after a pause for the statements behind it."""
     until = time.monotonic() + online.PATIENCE_SECONDS
     with _one_at_a_time(connection):
         while True:

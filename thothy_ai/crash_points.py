@@ -1,7 +1,7 @@
-"""Places where a process can be made to die, for tests of what happens next.
+"""Places where a process can be made to die, to test what happens next.
 
-`THOTHY_CRASH_POINT=name` ends the process at that place, `name:3` the third time it comes by.
-Without it they do nothing.
+`THOTHY_CRASH_POINT=name` ends the process at that place, `name:3` the third time it gets there.
+Without the variable they do nothing.
 
 after_claim         jobs are claimed, nothing runs yet           worker
 after_engine        a result is here, nothing is written         worker
@@ -48,7 +48,7 @@ _name, _left = _read(os.environ.get(VARIABLE, ""))
 
 
 def crash_point(place: Place) -> None:
-    """Die here, without any clean-up, if that is wanted."""
+    """End the process here without any clean-up, if this place was chosen."""
     global _left  # noqa: PLW0603 - how often this process may still come by
     if place == _name:
         _left -= 1

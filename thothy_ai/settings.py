@@ -87,7 +87,7 @@ class Settings(BaseSettings):
     worker_in_flight: int = Field(default=64, ge=1)
     lease_seconds: Seconds = 60
     heartbeat_seconds: Seconds = 10
-    drain_deadline_seconds: Seconds = 60
+    shutdown_deadline_seconds: Seconds = 60
 
     max_attempts: int = Field(default=3, ge=1, le=32767)
     retry_base_seconds: float = Field(default=2, ge=0, allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""What a process of the service tells its operators: log lines on standard error, and metrics for Prometheus."""
+"""Logging to standard error and metrics for Prometheus, set up per process."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from thothy_ai.settings import Settings
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 CHATTY = ("celery", "kombu", "sqlalchemy", "alembic", "amqp")
-# While Redis is away these say so several times a second, one of them with a traceback.
+# While Redis is away these log several lines per second, one of them with a traceback.
 REPETITIVE = ("celery.worker.consumer.consumer", "thothy_ai.queue.transport")
 QUIET_SECONDS = 30.0
 
 
 def configure_logging(settings: Settings) -> None:
-    """Set up logging for this process. Libraries speak from WARNING on, unless everything is asked for."""
+    """Set up logging for this process. Libraries log from WARNING on, except at level DEBUG."""
     logging.basicConfig(level=settings.log_level, format=FORMAT)
     logging.captureWarnings(capture=True)
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.DEBUG if settings.log_level == "DEBUG" else logging.WARNING)
     for name in REPETITIVE:
         logging.getLogger(name).addFilter(RateLimitFilter())
-    # Celery warns that tasks go on when the broker is lost, and that a container's user is root: both are meant.
+    # Celery warns that tasks go on when the broker is lost, and that a container's user is root: both are intended.
     warnings.filterwarnings("ignore", module=r"celery\.")
 
 
 @dataclass(slots=True)
 class Seen:
-    """When a message was last let through, and how often it came since."""
+    """When a message last passed, and how often it was suppressed since."""
 
     at: float
     suppressed: int = 0
 
 
 class RateLimitFilter(logging.Filter):
-    """Lets each message through once in `QUIET_SECONDS`, whatever its arguments, and then says how often it came."""
+    """Passes each message once per `QUIET_SECONDS`, whatever its arguments, and then tells how many were suppressed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class RateLimitFilter(logging.Filter):
 
 
 def serve_metrics(settings: Settings) -> None:
-    """Serve on `metrics_host:metrics_port`, from a thread; a port of 0 serves nothing. Raises `ConfigError`."""
+    """Serve metrics on `metrics_host:metrics_port` from a thread; not if the port is 0. Raises `ConfigError`."""
     if not settings.metrics_port:
         return
     try:

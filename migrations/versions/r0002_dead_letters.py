@@ -1,4 +1,4 @@
-"""An index of the dead: they are few among all that ended, and operators ask for them by the time of death."""
+"""An index of dead jobs: they are few among all that ended, and operators query them by time of death."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Build the index beside running work; what an interrupted try left invalid is built anew."""
+    """Build the index concurrently; an invalid one that an interrupted try left is rebuilt."""
     with beside_running_work():
         build_index("ix_job_dead", "(finished_at, id) WHERE state = 'dead'")
 

@@ -1,6 +1,6 @@
-"""Jobs for later stand apart from those that may run: a dispatcher read over each of them, round after round.
+"""Delayed jobs leave the dispatcher's index: it would read over each of them in every round.
 
-Jobs that are queued already stay where they are: they are few, or soon due.
+Jobs that are queued already stay in it: they are few, or soon due.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLANNED = (
 
 
 def upgrade() -> None:
-    """Add the column, which rewrites nothing, and build the indexes beside running work."""
+    """Add the column, which rewrites nothing, and build the indexes concurrently."""
     op.execute("ALTER TABLE job ADD COLUMN IF NOT EXISTS delayed boolean NOT NULL DEFAULT false")
     with beside_running_work():
         build_index("ix_job_delayed", "(not_before) WHERE state = 'queued' AND delayed")
@@ -28,7 +28,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Put the old index back; jobs for later are found by it again."""
+    """Restore the old index, which includes delayed jobs."""
     with beside_running_work():
         drop_index("ix_job_delayed")
         replace_index("ix_job_queued", f"({PLANNED}) WHERE state = 'queued'")

@@ -1,7 +1,7 @@
-"""A claimed job says which engine it was claimed for, and a session when its books were closed.
+"""A claimed job names the engine session it was claimed for, and a session says when it was settled.
 
-So an attempt whose worker vanished still names the engine that it cost seconds on. Rows of before name none, and old
-sessions count as closed: nobody can tell any more what their lost attempts cost.
+Thus an attempt whose worker vanished still names the engine that it used. Earlier rows name none, and earlier sessions
+count as settled: the usage of their lost attempts can no longer be known.
 """
 
 from __future__ import annotations
@@ -22,6 +22,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them; what is booked stays booked."""
+    """Drop them; recorded usage stays."""
     op.drop_column("engine_session", "settled_at")
     op.drop_column("job", "engine_session_id")

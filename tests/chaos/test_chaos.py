@@ -26,7 +26,7 @@ SEED, JOBS, FAULTS = 4, 2_000, len(FaultKind)
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where the run makes its home: a server that runs as nobody can reach it, which pytest's own it cannot."""
+    """Where the run makes its home: a server that runs as the user nobody can reach it, unlike pytest's folder."""
     with tempfile.TemporaryDirectory(prefix="thothy-") as made:
         Path(made).chmod(0o755)
         yield Path(made)
@@ -34,7 +34,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def environment(folder: Path) -> dict[str, str]:
-    """Nothing of whoever runs the tests."""
+    """Without the THOTHY_ variables of the process that runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("THOTHY_")}
     return {**kept, "TMPDIR": str(folder), "THOTHY_HOME": str(folder / "none")}
 
@@ -62,16 +62,16 @@ def test_a_short_run_holds_every_invariant(environment: dict[str, str], folder: 
     print(done.stderr)  # noqa: T201 - shown when the test failed
     assert done.returncode == 0, done.stdout
     report = json.loads(done.stdout)
-    ledger = report["ledger"]
+    summary = report["summary"]
     assert report["violations"] == []
     assert len(report["faults"]) == FAULTS
     assert {fault["fault"] for fault in report["faults"]} >= set(FaultKind) - {FaultKind.CLOCK_SKEWED}
-    assert (ledger["jobs"], ledger["missing"], ledger["duplicates"], ledger["beyond_limit"]) == (JOBS, 0, 0, 0)
-    assert sum(ledger["states"].values()) == JOBS + ledger["follow_ups"]
-    assert ledger["states"]["succeeded"] > 0.9 * JOBS
-    assert ledger["booked_seconds"] == pytest.approx(ledger["busy_seconds"])
-    assert 0 <= ledger["wasted_seconds"] < ledger["booked_seconds"]
-    assert 0 <= ledger["divided_seconds"] < ledger["booked_seconds"]
+    assert (summary["jobs"], summary["missing"], summary["duplicates"], summary["beyond_limit"]) == (JOBS, 0, 0, 0)
+    assert sum(summary["states"].values()) == JOBS + summary["follow_ups"]
+    assert summary["states"]["succeeded"] > 0.9 * JOBS
+    assert summary["billed_seconds"] == pytest.approx(summary["busy_seconds"])
+    assert 0 <= summary["wasted_seconds"] < summary["billed_seconds"]
+    assert 0 <= summary["divided_seconds"] < summary["billed_seconds"]
     assert list(folder.iterdir()) == []
 
 
@@ -82,7 +82,7 @@ def test_a_run_that_gives_up_before_its_last_fault_has_proved_nothing(monkeypatc
     monkeypatch.setattr("thothy_ai.chaos.run.run_chaos", gives_up)
     done = CliRunner().invoke(app, ["chaos", "--faults", "3", "--json"])
     assert done.exit_code == 1
-    assert "2 of 3 faults did not come" in done.stderr
+    assert "2 of 3 faults were not injected" in done.stderr
     assert CliRunner().invoke(app, ["chaos", "--faults", "1", "--json"]).exit_code == 0
 
 

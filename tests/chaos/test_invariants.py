@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from thothy_ai.chaos.invariants import INVARIANTS, OVERBOOKED, WATCH, violations
+from thothy_ai.chaos.invariants import INVARIANTS, OVERBILLED, WATCH, violations
 from thothy_ai.chaos.kind import Chaos
-from thothy_ai.chaos.summary import close_books
+from thothy_ai.chaos.summary import settle_sessions
 from thothy_ai.db.connect import make_engine
 from thothy_ai.producer import Producer
 from thothy_ai.queue.drafts import EnqueueOptions
@@ -31,8 +31,8 @@ INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, body, text
 SELECT id, kind, 'en', 1, tenant, 'accepted', '{{}}', '' FROM job;
 """
 ONCE = "every attempt that was claimed is recorded once, under its number"
-BOOKED = "what an engine was busy for is booked, attempt by attempt"
-COSTLY = "no attempt is booked for more than an answer costs"
+BILLED = "what an engine was busy for is billed, attempt by attempt"
+COSTLY = "no attempt is billed for more than an answer costs"
 ONE = "(SELECT id FROM job ORDER BY id LIMIT 1)"
 LOST = f"""
 INSERT INTO attempt (job_id, attempt, tenant, kind, worker, started_at, outcome, reason)
@@ -47,13 +47,13 @@ BROKEN = {
     "attempts stay within the limit": LOST,
     ONCE: LOST,
     "a job ends as its request asks for, or says why not": (
-        f"UPDATE job_request SET request = jsonb_set(request, '{{fate}}', '\"rejected\"') WHERE job_id = {ONE}"
+        f"UPDATE job_request SET request = jsonb_set(request, '{{verdict}}', '\"rejected\"') WHERE job_id = {ONE}"
     ),
     "each follow-up that an artifact asks for is sent once": (
         f"UPDATE job_request SET request = jsonb_set(request, '{{more}}', '1') WHERE job_id = {ONE}"
     ),
-    OVERBOOKED: "UPDATE engine_session SET busy_seconds = 1.4",
-    BOOKED: "UPDATE engine_session SET busy_seconds = 1.6",
+    OVERBILLED: "UPDATE engine_session SET busy_seconds = 1.4",
+    BILLED: "UPDATE engine_session SET busy_seconds = 1.6",
     COSTLY: f"UPDATE attempt SET compute_seconds = 0.6 WHERE job_id = {ONE}",
 }
 
@@ -96,19 +96,17 @@ def test_an_attempt_of_which_there_is_no_record_is_missed(database: Engine) -> N
 
 def test_results_since_the_counters_were_read_are_no_excess(database: Engine) -> None:
     run(database, "UPDATE engine_session SET busy_seconds = 1.4, heartbeat_at = now() + interval '0.5 s'")
-    assert OVERBOOKED not in broken(database)
+    assert OVERBILLED not in broken(database)
 
 
 @pytest.mark.parametrize(("busy", "wrong"), [(2.0, set()), (2.1, {COSTLY})])
-def test_closed_books_charge_a_lost_attempt_for_one_answer_at_most(
-    database: Engine, busy: float, wrong: set[str]
-) -> None:
+def test_settling_bills_a_lost_attempt_for_one_answer_at_most(database: Engine, busy: float, wrong: set[str]) -> None:
     run(database, LOST.replace("id, 2,", "id, 0,"))
     run(database, f"UPDATE attempt SET engine_session_id = '{SESSION}'")
     run(database, f"UPDATE engine_session SET busy_seconds = {busy}")
-    assert BOOKED in broken(database)
-    assert close_books(database) == pytest.approx(busy - 1.5)
-    assert broken(database) & {BOOKED, COSTLY} == wrong
+    assert BILLED in broken(database)
+    assert settle_sessions(database) == pytest.approx(busy - 1.5)
+    assert broken(database) & {BILLED, COSTLY} == wrong
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS)
@@ -119,4 +117,4 @@ def test_what_is_broken_is_found_and_named(database: Engine, invariant: str) -> 
     run(database, BROKEN[invariant])
     found = [violation for violation in violations(database, JOBS, ANSWER_SECONDS) if violation.invariant == invariant]
     assert len(found) == 1
-    assert found[0].who in {str(first), "chaos-1", SESSION, "engine"}
+    assert found[0].subject in {str(first), "chaos-1", SESSION, "engine"}

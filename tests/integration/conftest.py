@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.crowd import Crowd
 from tests.support.queue_bench import QUICK, Queue
+from tests.support.worker_fleet import WorkerFleet
 from thothy_ai.db.connect import make_engine
 from thothy_ai.jobs import registry
 from thothy_ai.producer import Producer
@@ -31,8 +31,8 @@ def queue(quick: Settings) -> Iterator[Queue]:
 
 
 @pytest.fixture
-def crowd(queue: Queue, tmp_path: Path) -> Iterator[Crowd]:
+def fleet(queue: Queue, tmp_path: Path) -> Iterator[WorkerFleet]:
     log = tmp_path / "workers.log"
     with ExitStack() as stack:
-        yield Crowd(queue, log, stack)
+        yield WorkerFleet(queue, log, stack)
     print(log.read_text() if log.exists() else "no worker")  # noqa: T201 - shown when the test failed

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from tests.support.echo_kind import Echo
 from tests.support.home import THOTHY, fresh_home
-from tests.support.queue_bench import Queue, crew, eventually
+from tests.support.queue_bench import Queue, eventually, runner_bench
 from thothy_ai.cli import app
 from thothy_ai.db.connect import make_engine
 from thothy_ai.embedded import EmbeddedStack
@@ -48,7 +48,7 @@ def queue(settings: Settings) -> Iterator[Queue]:
 
 
 def command_lines() -> str:
-    """Of every process on this machine, as anybody can read them."""
+    """Of every process on this machine, as any user can read them."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -127,10 +127,10 @@ def log_of(home: Path, name: str) -> str:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_stays_text_all_the_way(queue: Queue, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = EnqueueOptions(idempotency_key=text if text.isprintable() else None)
-    with crew(queue) as team:
+    with runner_bench(queue) as bench:
         [job] = queue.producer.enqueue_many([(Echo(text=text), options)])
-        team.settle()
-        request = team.client.submitted[0]
+        bench.settle()
+        request = bench.client.submitted[0]
     assert request.messages[0].content == text
     assert queue.rows("SELECT request ->> 'text' FROM job_request") == [(text,)]
     assert queue.rows("SELECT text FROM artifact")[0][0] == json.dumps({"echo": text})

@@ -70,7 +70,7 @@ class FakeClient:
 
     def __init__(self, delay: float = 0.0) -> None:
         self.up = True
-        self.draining = False
+        self.accepting = True
         self.delay = delay
         self.submitted: list[GenerationRequest] = []
         self.session_id = str(uuid4())
@@ -78,7 +78,7 @@ class FakeClient:
 
     def renew(self) -> None:
         """The engine was started anew."""
-        self.draining = False
+        self.accepting = True
         self.session_id = str(uuid4())
 
     async def start(self) -> None:
@@ -96,7 +96,7 @@ class FakeClient:
 
     async def submit(self, request: GenerationRequest) -> FakeGeneration:
         self._reach()
-        if self.draining:
+        if not self.accepting:
             raise EngineDrainingError("draining")
         self.submitted.append(request)
         return FakeGeneration(request, self)

@@ -1,6 +1,6 @@
-"""One engine for several foremen, which dies when it runs a prompt that begins with `kill`, and is soon back.
+"""One engine for several job runners, which dies when it runs a prompt that begins with `kill`, and is soon back.
 
-A client of each foreman is asked for by `client`. `deaths` are the prompts in flight at each death.
+Each job runner gets a client from `client`. `deaths` are the prompts in flight at each death.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ AWAY_SECONDS = 0.1
 
 
 class MortalEngine:
-    """Nothing ends before the first death, which waits until `crowd` requests are in flight."""
+    """Nothing ends before the first death, which waits until `in_flight` requests are running."""
 
-    def __init__(self, crowd: int) -> None:
-        self.crowd = crowd
+    def __init__(self, in_flight: int) -> None:
+        self.in_flight = in_flight
         self.session_id = str(uuid4())
         self.back_at = 0.0
         self.running: dict[str, Mortal] = {}
         self.deaths: list[list[str]] = []
-        self.alone: list[str] = []  # prompts that began with nobody beside them
+        self.alone: list[str] = []  # prompts that began while nothing else ran
         self.lock = threading.Lock()
 
     def client(self) -> FakeClient:
@@ -48,8 +48,8 @@ class MortalEngine:
             self.running.pop(generation.id, None)
 
     def may_end(self, generation: Mortal) -> bool:
-        crowded = generation.kills and len(self.running) >= self.crowd
-        return crowded or bool(self.deaths) or generation.lost.is_set()
+        is_full = generation.kills and len(self.running) >= self.in_flight
+        return is_full or bool(self.deaths) or generation.lost.is_set()
 
     def die(self) -> None:
         with self.lock:

@@ -17,7 +17,7 @@ from thothy_ai.db.statements import statement
 from thothy_ai.producer import Producer
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
-from thothy_ai.worker.job_runner import Foreman
+from thothy_ai.worker.job_runner import JobRunner
 
 QUICK = {
     "kinds": ("tests.support.echo_kind",),
@@ -25,7 +25,7 @@ QUICK = {
     "worker_in_flight": 16,
     "lease_seconds": 2,
     "heartbeat_seconds": 0.1,
-    "drain_deadline_seconds": 5,
+    "shutdown_deadline_seconds": 5,
     "retry_base_seconds": 0.05,
     "dispatch_interval_seconds": 0.05,
     "dispatch_timeout_seconds": 1,
@@ -83,7 +83,7 @@ class Queue:
             return done.all() if done.returns_rows else ()
 
     def dispatch(self, depth: int = 0) -> list[Hint]:
-        return [Hint(*row) for row in self.ask("dispatch", min_depth=64, depth=depth)]
+        return [Hint(*row) for row in self.ask("queue/dispatch", min_depth=64, depth=depth)]
 
     def job(self, job_id: UUID) -> Any:
         return self.rows("SELECT * FROM job WHERE id = :id", id=job_id)[0]
@@ -107,15 +107,15 @@ class Queue:
         return int(self.rows("SELECT count(*) FROM job WHERE finished_at IS NULL")[0][0])
 
 
-class Crew:
-    """A foreman without Celery: the test hands it hints itself."""
+class RunnerBench:
+    """A job runner without Celery: the test hands it hints itself."""
 
     def __init__(self, queue: Queue, client: FakeClient, settings: Settings) -> None:
         self.queue = queue
         self.client = client
         self.done: list[Hint] = []
         self.died = threading.Event()
-        self.foreman = Foreman(settings, f"worker-{id(self)}", lambda _: client, self.done.extend, self.died.set)
+        self.runner = JobRunner(settings, f"worker-{id(self)}", lambda _: client, self.done.extend, self.died.set)
 
     def work(self, *texts: str, **options: Any) -> list[UUID]:
         """Enqueue, dispatch and hand over."""
@@ -125,7 +125,7 @@ class Crew:
 
     def hand_over(self) -> None:
         for hint in self.queue.dispatch():
-            self.foreman.hand_over(hint)
+            self.runner.hand_over(hint)
 
     def settle(self, seconds: float = 20) -> None:
         """Dispatch and hand over until nothing is open."""
@@ -138,12 +138,12 @@ class Crew:
 
 
 @contextmanager
-def crew(queue: Queue, client: FakeClient | None = None, **changes: Any) -> Iterator[Crew]:
-    made = Crew(queue, client or FakeClient(), queue.settings.model_copy(update=changes))
-    made.foreman.start()
+def runner_bench(queue: Queue, client: FakeClient | None = None, **changes: Any) -> Iterator[RunnerBench]:
+    made = RunnerBench(queue, client or FakeClient(), queue.settings.model_copy(update=changes))
+    made.runner.start()
     try:
         yield made
     finally:
-        made.foreman.drain(0)
-        assert made.foreman.join(15), "the foreman does not end"
+        made.runner.shut_down(0)
+        assert made.runner.join(15), "the job runner does not end"
     assert not made.died.is_set()

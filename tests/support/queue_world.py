@@ -14,21 +14,21 @@ from uuid import UUID
 
 from tests.support.queue_bench import Queue
 from thothy_ai.queue.hints import Hint
-from thothy_ai.worker.claims import Answer, Claim
-from thothy_ai.worker.job_store import Beat, Ledger
-from thothy_ai.worker.outcomes import Finish
+from thothy_ai.worker.claims import AttemptRef, Claim, ClaimResult
+from thothy_ai.worker.finish import Finish
+from thothy_ai.worker.job_store import JobStore, LeaseStatus
 
 TIMES = ("enqueued_at", "not_before", "deadline", "dispatched_at", "lease_until", "started_at", "finished_at")
 PASS = "UPDATE job SET " + ", ".join(f"{name} = {name} - make_interval(secs => :seconds)" for name in TIMES)
 TABLES = ("job", "attempt", "artifact", "job_event")  # a job takes its request along
 LEASE, DISPATCH_TIMEOUT, LIMIT = 60, 15, 5000
 REAPED = {
-    "reap_leases": {"retry_base_seconds": 2, "retry_cap_seconds": 8},
-    "reap_expired": {"limit": LIMIT},
-    "reap_cancelled": {"limit": LIMIT},
+    "queue/reap_leases": {"retry_base_seconds": 2, "retry_cap_seconds": 8},
+    "queue/reap_expired": {"limit": LIMIT},
+    "queue/reap_cancelled": {"limit": LIMIT},
 }
 CHARGED = "outcome IN ('rejected', 'failed') OR reason = 'lease_lost'"  # attempts that were the job's own fault
-SIGHT = f"""
+JOBS = f"""
     SELECT job.*, coalesce(tried, 0) AS tried, coalesce(charged, 0) AS charged, coalesce(accepted, 0) AS accepted
     FROM job
     LEFT JOIN (
@@ -42,12 +42,12 @@ SIGHT = f"""
 
 @dataclass
 class Worker:
-    """What one worker process holds: claims it believes to be its own, and a line of suspects."""
+    """What one worker process holds: claims that it considers its own, and quarantined jobs that wait."""
 
     name: str
-    ledger: Ledger
-    hand: list[Claim] = field(default_factory=list)
-    line: list[Hint] = field(default_factory=list)
+    store: JobStore
+    claims: list[Claim] = field(default_factory=list)
+    quarantined: list[Hint] = field(default_factory=list)
 
 
 class World:
@@ -59,59 +59,59 @@ class World:
         for table in TABLES:
             queue.rows(f"DELETE FROM {table}")
         quick = queue.settings.model_copy(update={"lease_seconds": LEASE, "heartbeat_seconds": 10})
-        self.workers = [Worker(name, Ledger(quick, name)) for name in ("a", "b")]
+        self.workers = [Worker(name, JobStore(quick, name)) for name in ("a", "b")]
         self.redis: list[Hint] = []
 
     def close(self) -> None:
         for worker in self.workers:
-            self.loop.run_until_complete(worker.ledger.close())
+            self.loop.run_until_complete(worker.store.close())
 
-    def sight(self) -> dict[UUID, Any]:
+    def jobs(self) -> dict[UUID, Any]:
         """Every job, with how many attempts and accepted artifacts are recorded of it."""
-        return {row.id: row for row in self.queue.rows(SIGHT)}
+        return {row.id: row for row in self.queue.rows(JOBS)}
 
     def dispatch(self) -> None:
-        self.queue.ask("dispatch_ripen", limit=LIMIT)
-        rows = self.queue.ask("dispatch", min_depth=4, depth=len(self.redis))
+        self.queue.ask("queue/admit_delayed", limit=LIMIT)
+        rows = self.queue.ask("queue/dispatch", min_depth=4, depth=len(self.redis))
         self.redis += [Hint(*row) for row in rows]
 
-    def claim(self, worker: Worker, most: int) -> Answer:
+    def claim(self, worker: Worker, limit: int) -> ClaimResult:
         """Take messages and claim; what may not run yet is taken again later."""
-        hints, self.redis = self.redis[:most], self.redis[most:]
-        answer = self._take(worker, worker.ledger.claim(hints))
-        worker.line += answer.suspects
-        self.redis += answer.barred
-        return answer
+        hints, self.redis = self.redis[:limit], self.redis[limit:]
+        result = self._take(worker, worker.store.claim(hints))
+        worker.quarantined += result.quarantined
+        self.redis += result.blocked
+        return result
 
-    def claim_suspect(self, worker: Worker) -> Answer:
-        answer = self._take(worker, worker.ledger.claim_suspect(worker.line))
-        worker.line = answer.suspects
-        return answer
+    def claim_quarantined(self, worker: Worker) -> ClaimResult:
+        result = self._take(worker, worker.store.claim_quarantined(worker.quarantined))
+        worker.quarantined = result.quarantined
+        return result
 
-    def _take(self, worker: Worker, asked: Coroutine[Any, Any, Answer | None]) -> Answer:
-        answer = self.loop.run_until_complete(asked)
-        assert answer is not None, "nobody else decides which suspect is next"
-        worker.hand += answer.claims
-        return answer
+    def _take(self, worker: Worker, asked: Coroutine[Any, Any, ClaimResult | None]) -> ClaimResult:
+        result = self.loop.run_until_complete(asked)
+        assert result is not None, "no other worker holds the lock"
+        worker.claims += result.claims
+        return result
 
-    def heartbeat(self, worker: Worker) -> dict[tuple[UUID, int], Beat]:
-        return self.loop.run_until_complete(worker.ledger.heartbeat(worker.hand))
+    def heartbeat(self, worker: Worker) -> dict[AttemptRef, LeaseStatus]:
+        return self.loop.run_until_complete(worker.store.heartbeat(worker.claims))
 
-    def finish(self, worker: Worker, finishes: Sequence[Finish]) -> set[tuple[UUID, int]]:
+    def finish(self, worker: Worker, finishes: Sequence[Finish]) -> set[AttemptRef]:
         """Write these outcomes; which were accepted."""
-        return set(self.loop.run_until_complete(worker.ledger.finish(finishes)))
+        return set(self.loop.run_until_complete(worker.store.finish(finishes)))
 
     def give_back(self, worker: Worker) -> None:
-        self.loop.run_until_complete(worker.ledger.give_back(worker.line))
-        worker.line = []
+        self.loop.run_until_complete(worker.store.give_back(worker.quarantined))
+        worker.quarantined = []
 
     def reap(self) -> None:
         for name, parameters in REAPED.items():
             self.queue.ask(name, **parameters)
-        silent = {Hint(*row) for row in self.queue.ask("reap_silent", timeout_seconds=DISPATCH_TIMEOUT)}
+        silent = {Hint(*row) for row in self.queue.ask("queue/unclaimed_dispatches", timeout_seconds=DISPATCH_TIMEOUT)}
         lost = sorted(silent - set(self.redis))
         self.queue.ask(
-            "reap_dispatches",
+            "queue/reap_dispatches",
             ids=[hint.job_id for hint in lost],
             dispatch_nos=[hint.dispatch_no for hint in lost],
             timeout_seconds=DISPATCH_TIMEOUT,

@@ -31,7 +31,7 @@ def served(backend: Backend, url: str) -> Iterator[None]:
 
 
 def vanish(url: str, ended: Sequence[str], running: Sequence[str]) -> None:
-    """Ask for these, wait for the results of `ended`, and leave amid the others."""
+    """Submit these, wait for the results of `ended`, and disconnect while the others run."""
 
     async def scene() -> None:
         client = connect(url)

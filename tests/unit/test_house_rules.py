@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -66,6 +67,65 @@ def test_imports_point_one_way(folder: str, allowed: list[str]) -> None:
         for name in imports(path):
             if within(name, "thothy_ai") and name != "thothy_ai":
                 assert any(within(name, package) or within(package, name) for package in allowed), f"{path}: {name}"
+
+
+# Rooms are the folders and modules of the package, and the benchmarks. A room imports only from its own layer and from
+# those below, at module level and in functions alike.
+LAYERS = (
+    {"cli", "benchmarks"},
+    {"thothy_ai", "admin", "producer", "embedded", "chaos", "demo", "bench"},
+    {"worker"},
+    {"queue", "migrations"},
+    {"db"},
+    {"telemetry", "crash_points", "settings", "errors"},
+    {"engine", "jobs"},
+    {"kernels"},
+)
+MAX_ROOMS, MAX_LEVELS, MAX_EDGES = 20, 7, 75
+
+
+def room_of(path: Path) -> str:
+    """The room of a file; `thothy_ai` for the package's own `__init__`."""
+    parts = path.relative_to(ROOT).parts
+    if parts[0] != "thothy_ai":
+        return parts[0]
+    return "thothy_ai" if parts[1] == "__init__.py" else parts[1].removesuffix(".py")
+
+
+@cache
+def room_graph() -> dict[str, set[str]]:
+    """The rooms that each room imports."""
+    paths = [path for folder in ("thothy_ai", *FOLDERS, "benchmarks") for path in files(folder)]
+    graph: dict[str, set[str]] = {room_of(path): set() for path in paths}
+    for path in paths:
+        for name in imports(path):
+            top, *rest = name.split(".")
+            if top == "thothy_ai" and rest:
+                graph[room_of(path)].add(rest[0] if rest[0] in graph else "thothy_ai")
+    return {room: needs - {room} for room, needs in graph.items()}
+
+
+def test_rooms_import_only_from_their_layer_and_below() -> None:
+    depth = {room: number for number, layer in enumerate(LAYERS) for room in layer}
+    graph = room_graph()
+    assert set(graph) == set(depth)
+    upwards = [(room, need) for room, needs in graph.items() for need in needs if depth[need] < depth[room]]
+    assert upwards == []
+
+
+def test_rooms_are_few_and_their_graph_is_shallow() -> None:
+    graph = room_graph()
+    levels: dict[str, int] = {}
+    for room in TopologicalSorter(graph).static_order():  # raises CycleError for a circle
+        levels[room] = 1 + max((levels[need] for need in graph[room]), default=0)
+    assert len(graph) <= MAX_ROOMS
+    assert max(levels.values()) <= MAX_LEVELS
+    assert sum(map(len, graph.values())) <= MAX_EDGES
+
+
+def test_the_queue_does_not_name_the_worker_in_a_string_either() -> None:
+    for path in files("thothy_ai/queue"):
+        assert "thothy_ai.worker" not in path.read_text(encoding="utf-8"), path
 
 
 def test_the_engine_s_folders_import_in_no_circle() -> None:

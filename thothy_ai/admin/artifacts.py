@@ -24,14 +24,14 @@ def list_artifacts(
     """Artifacts, accepted and rejected, the newest first."""
     wanted = {"job_id": job_id, "kind": kind, "verdict": verdict, "since": since, "limit": limit}
     with engine.connect() as connection:
-        return [dict(row._mapping) for row in connection.execute(statement("operate_artifacts"), wanted)]
+        return [dict(row._mapping) for row in connection.execute(statement("admin/list_artifacts"), wanted)]
 
 
 def stream_artifacts(
     engine: Engine, *, kind: str | None = None, verdict: str | None = None, since: datetime | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Every such artifact, the newest first, without holding them all in memory."""
+    """Every matching artifact, the newest first, without holding all of them in memory."""
     wanted = {"job_id": None, "kind": kind, "verdict": verdict, "since": since, "limit": None}
     with engine.connect().execution_options(yield_per=500) as connection:
-        for row in connection.execute(statement("operate_artifacts"), wanted):
+        for row in connection.execute(statement("admin/list_artifacts"), wanted):
             yield dict(row._mapping)

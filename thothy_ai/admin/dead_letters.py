@@ -1,8 +1,8 @@
-"""Dead letters: the jobs that ended without an artifact and will not be tried again, until an operator says so.
+"""Dead letters: the jobs that ended without an artifact and are not tried again unless an operator says so.
 
-Looking, queueing again with a fresh allowance of failures, and deleting for good, by reason, kind and time. Changes are
-made in batches, a transaction each: a night's worth of dead jobs locks nobody out, and an interrupted command has done
-whole batches.
+Listing, redriving (queueing again without failures) and purging (deleting for good), by reason, kind and time. Changes
+are made in batches, one transaction each: a night's worth of dead jobs blocks no other work, and an interrupted command
+has done whole batches.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from thothy_ai.db.states import JobState
 from thothy_ai.errors import NotDeadError
 from thothy_ai.queue.control import WAKE_DISPATCHER
 
-BATCH = 1000  # jobs a transaction
+BATCH = 1000  # jobs per transaction
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which dead jobs: those that fit everything that is given. `since` and `until` bound the time of death.
+    """Which dead jobs: those that match every given criterion. `since` and `until` bound the time of death.
 
-    Nothing given means all of them.
+    Without any criterion, all of them.
     """
 
     ids: Sequence[UUID] = ()
@@ -38,7 +38,7 @@ class Selection:
     until: datetime | None = None
 
     def parameters(self) -> dict[str, Any]:
-        """As the statements take them."""
+        """Parameters of the statements."""
         return {
             "ids": _listed(self.ids),
             "kinds": _listed(self.kinds),
@@ -63,24 +63,25 @@ class Group:
 
 
 def until_now(engine: Engine, selection: Selection) -> Selection:
-    """The same, without what dies from now on, by the database's clock: what was counted is what is changed."""
+    """The same, without jobs that die from now on, by the database's clock: so that a change affects what was
+    counted."""
     if selection.until is not None:
         return selection
     with engine.connect() as connection:
-        return replace(selection, until=connection.scalars(statement("report_now")).one())
+        return replace(selection, until=connection.scalars(statement("admin/now")).one())
 
 
 def groups(engine: Engine, selection: Selection = EVERYTHING) -> list[Group]:
-    """How many such jobs are dead, by kind and reason; the largest group first."""
+    """How many selected jobs are dead, by kind and reason; the largest group first."""
     with engine.connect() as connection:
-        rows = connection.execute(statement("dead_groups"), selection.parameters())
+        rows = connection.execute(statement("admin/dead_groups"), selection.parameters())
         return [Group(*row) for row in rows]
 
 
 def list_dead(engine: Engine, selection: Selection = EVERYTHING, *, limit: int = 20) -> list[dict[str, Any]]:
-    """Such jobs, those that died last first."""
+    """The selected jobs, the most recent deaths first."""
     with engine.connect() as connection:
-        rows = connection.execute(statement("dead_list"), selection.parameters() | {"limit": limit})
+        rows = connection.execute(statement("admin/dead_list"), selection.parameters() | {"limit": limit})
         return [dict(row._mapping) for row in rows]
 
 
@@ -101,15 +102,15 @@ def redrive(
     deadline: datetime | None = None,
     batch: int = BATCH,
 ) -> int:
-    """Queue such jobs again; returns how many. Their history stays, and says who did this (`by`) and why.
+    """Queue the selected jobs again; returns how many. Their history stays, and records who did this (`by`) and why.
 
-    Failures start from nothing; attempt numbers go on. A deadline that passed is dropped, unless there is a new one.
-    A job that dies again meanwhile is not taken twice.
+    Failures start at 0; attempt numbers continue. A deadline that has passed is dropped, unless a new one is given.
+    A job that dies again meanwhile is not redriven twice.
     """
     note = {"deadline": deadline, "detail": f"by {by}" + (f": {why}" if why else "")}
 
     def queue_again(connection: Connection, ids: list[UUID]) -> int:
-        redriven = len(connection.execute(statement("operate_redrive"), note | {"ids": ids}).all())
+        redriven = len(connection.execute(statement("admin/redrive"), note | {"ids": ids}).all())
         connection.execute(WAKE_DISPATCHER)
         return redriven
 
@@ -117,13 +118,13 @@ def redrive(
 
 
 def purge(engine: Engine, selection: Selection, *, batch: int = BATCH) -> int:
-    """Delete such jobs with requests, attempts, artifacts and events, for good; returns how many.
+    """Delete the selected jobs with requests, attempts, artifacts and events, for good; returns how many.
 
-    Their idempotency keys become free. `usage_hourly` keeps what they cost.
+    Their idempotency keys become free. `usage_hourly` keeps their usage.
     """
 
     def delete(connection: Connection, ids: list[UUID]) -> int:
-        return len(connection.execute(statement("dead_purge"), {"ids": ids}).all())
+        return len(connection.execute(statement("admin/dead_purge"), {"ids": ids}).all())
 
     return _in_batches(engine, selection, delete, batch)
 
@@ -135,7 +136,7 @@ def _in_batches(
     changed = 0
     while True:
         with engine.begin() as connection:
-            ids = list(connection.scalars(statement("dead_take"), wanted))
+            ids = list(connection.scalars(statement("admin/dead_take"), wanted))
             if not ids:
                 return changed
             changed += change(connection, ids)

@@ -1,7 +1,7 @@
-"""History by the month: what is there, and how an old month goes as a whole.
+"""History by month: listing the months, and deleting old months as a whole.
 
-A job's id begins with the time at which it was made, and its attempts, artifacts and events lie in the partitions of
-that month. A month goes when all of its jobs ended before a given moment: its jobs in batches, then its partitions.
+A job's id begins with its time of creation, and its attempts, artifacts and events are in the partitions of that
+month. A month is deleted when all of its jobs ended before a given moment: its jobs in batches, then its partitions.
 `usage_hourly` stays.
 """
 
@@ -14,14 +14,14 @@ from sqlalchemy import Engine, text
 
 from thothy_ai.db.statements import statement
 
-BATCH = 5000  # jobs a transaction
+BATCH = 5000  # jobs per transaction
 PARENTS = ("attempt", "artifact", "job_event")
-LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '5s'")  # a drop that waited longer would hold up every worker
+LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '5s'")  # a DROP that waited longer would hold up every worker
 
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """One month of history. `kept`: how many of its jobs are open or ended too late; with any, the month stays."""
+    """One month of history. `kept`: how many of its jobs are open or ended too late; if any, the month stays."""
 
     name: str  # 2026_01
     jobs: int
@@ -32,14 +32,14 @@ class Month:
 def months(engine: Engine, before: datetime) -> list[Month]:
     """The months that were over at that moment, the oldest first."""
     with engine.connect() as connection:
-        return [Month(*row) for row in connection.execute(statement("history_months"), {"before": before})]
+        return [Month(*row) for row in connection.execute(statement("admin/history_months"), {"before": before})]
 
 
 def prune(engine: Engine, before: datetime) -> list[Month]:
     """Delete the months whose jobs all ended before that moment; returns those. Their idempotency keys become free.
 
-    A month with a job that ran again meanwhile keeps its partitions: the other jobs are gone, their history goes with
-    it later. An interrupted one is finished by the next call. Raises `DatabaseError` when a table stays locked for 5 s.
+    A month with a job that ran again meanwhile keeps its partitions: its other jobs are deleted now, their history
+    later. An interrupted call is completed by the next one. Raises `DatabaseError` when a table stays locked for 5 s.
     """
     over = [month for month in months(engine, before) if not month.kept]
     for month in over:
@@ -56,7 +56,7 @@ def _delete_jobs(engine: Engine, month: str, before: datetime) -> None:
     deleted = BATCH
     while deleted == BATCH:
         with engine.begin() as connection:
-            deleted = connection.execute(statement("history_delete"), wanted).rowcount
+            deleted = connection.execute(statement("admin/history_delete"), wanted).rowcount
 
 
 def _drop_partitions(engine: Engine, month: str) -> None:

@@ -1,6 +1,6 @@
-"""What operators ask of jobs and do to them: list, show one in full, queue again, cancel.
+"""What operators do with jobs: list, show one in full, queue again, cancel.
 
-Every call is one transaction on the engine it is given, and returns plain values.
+Every call is one transaction on the given engine, and returns plain values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def list_jobs(
     """Jobs, the newest first."""
     wanted = {"states": list(states) if states else None, "kind": kind, "since": since, "limit": limit}
     with engine.connect() as connection:
-        return _dicts(connection.execute(statement("operate_jobs"), wanted).all())
+        return _dicts(connection.execute(statement("admin/list_jobs"), wanted).all())
 
 
 def show_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
@@ -56,34 +56,34 @@ def select_jobs(
     """Ids of the jobs in these states, the oldest first."""
     wanted = {"states": list(states), "kind": kind, "reason": reason}
     with engine.connect() as connection:
-        return list(connection.scalars(statement("operate_select"), wanted))
+        return list(connection.scalars(statement("admin/select_jobs"), wanted))
 
 
 def redrive(
     engine: Engine, ids: Sequence[UUID], *, deadline: datetime | None = None, note: str | None = None
 ) -> set[UUID]:
-    """Queue dead, cancelled and expired jobs again; returns those that were. Failures start from nothing.
+    """Queue dead, cancelled and expired jobs again; returns those that were. Failures start at 0.
 
-    History stays, and takes up the `note`. A deadline that has passed is dropped, unless a new one is given.
+    History stays, and records the `note`. A deadline that has passed is dropped, unless a new one is given.
     """
     wanted = {"ids": list(ids), "deadline": deadline, "detail": note}
     with engine.begin() as connection:
-        redriven = set(connection.scalars(statement("operate_redrive"), wanted))
+        redriven = set(connection.scalars(statement("admin/redrive"), wanted))
         if redriven:
             connection.execute(WAKE_DISPATCHER)
     return redriven
 
 
 def cancel(engine: Engine, ids: Sequence[UUID]) -> set[UUID]:
-    """Cancel jobs: at once those that wait, within a heartbeat those that run. Returns those that had not ended."""
+    """Cancel jobs: waiting ones at once, running ones within a heartbeat. Returns those that had not ended."""
     with engine.begin() as connection:
-        return set(connection.scalars(statement("job_cancel"), {"ids": list(ids)}))
+        return set(connection.scalars(statement("queue/cancel"), {"ids": list(ids)}))
 
 
 def states_of(engine: Engine, ids: Sequence[UUID]) -> dict[UUID, str]:
-    """The states of these jobs; an id that is not there is not in the answer."""
+    """The states of these jobs; unknown ids are left out."""
     with engine.connect() as connection:
-        rows = connection.execute(statement("operate_states"), {"ids": list(ids)})
+        rows = connection.execute(statement("admin/job_states"), {"ids": list(ids)})
         return {row.id: row.state for row in rows}
 
 

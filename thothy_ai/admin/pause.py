@@ -1,4 +1,4 @@
-"""Bringing the queue to rest: nothing new is dispatched, what waits for a worker is taken back, what runs finishes."""
+"""Pausing the queue: nothing new is dispatched, dispatched jobs are taken back, running jobs finish."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ POLL_SECONDS = 0.5
 
 
 def pause_and_wait(engine: Engine, *, note: str | None = None) -> Iterator[int]:
-    """Pause the queue; how many jobs run, again and again until none does. Whoever stops asking leaves it paused."""
+    """Pause the queue; yields how many jobs run until none does. The queue stays paused, even if iteration stops
+    early."""
     set_paused(engine, paused=True, note=note)
     while True:
         with engine.begin() as connection:
-            now = connection.execute(statement("queue_recall")).one()
+            now = connection.execute(statement("admin/recall_dispatched")).one()
         yield now.running
         if not now.running and not now.dispatched:
             return

@@ -1,4 +1,4 @@
-"""How far a drain is."""
+"""The progress of a drain."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ class Progress:
 
 
 def progress(engine: Engine, since: datetime | None) -> Progress:
-    """How far the drain that began at `since` is (None: it begins now)."""
+    """The progress of the drain that began at `since` (None: it begins now)."""
     with engine.connect() as connection:
-        return Progress(*connection.execute(statement("operate_progress"), {"since": since}).one())
+        return Progress(*connection.execute(statement("admin/progress"), {"since": since}).one())

@@ -4,7 +4,7 @@ Everything is read from Postgres in one snapshot, so the figures agree with each
 
 - *compute-hour*: one hour of one device on which an engine is resident, whether it is busy or not (`engine_session`).
   Where every device is a GPU this is a GPU-hour. A kind's share of the residency is its share of the busy seconds.
-- *wasted*: busy seconds of attempts that were lost or given back: they brought no output, and their jobs ran again.
+- *wasted*: busy seconds of attempts that were lost or released: they produced no output, and their jobs ran again.
 - *drain time*: from the first enqueueing (or the window's start, if that is later) to the last finish in the window.
 - *failure rate*: jobs dead or expired over jobs that finished. *Artifact yield*: jobs with an accepted artifact over
   jobs that produced output.
@@ -46,13 +46,13 @@ class Session:
 
     @property
     def device_seconds(self) -> float:
-        """Seconds of residency, times the devices that it held."""
+        """Seconds of residency, times the number of devices."""
         return self.resident_seconds * max(self.gpus, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one kind, or of all. Rates are None where there is nothing to divide by."""
+    """The figures of one kind, or of all kinds. Rates are None where there is nothing to divide by."""
 
     jobs: Counter[str] = field(default_factory=Counter)  # by state; open states as of now
     first_enqueued: datetime | None = None
@@ -64,15 +64,15 @@ class Figures:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
-    busy_seconds: float = 0.0  # device-seconds handed to attempts
-    wasted_seconds: float = 0.0  # of those, to attempts that were lost or given back
+    busy_seconds: float = 0.0  # device-seconds billed to attempts
+    wasted_seconds: float = 0.0  # of those, to attempts that were lost or released
     resident_seconds: float = 0.0  # device-seconds of residency
 
     def __add__(self, other: Figures) -> Figures:
         return Figures(
             jobs=self.jobs + other.jobs,
-            first_enqueued=_least(self.first_enqueued, other.first_enqueued),
-            last_finished=_greatest(self.last_finished, other.last_finished),
+            first_enqueued=_earliest(self.first_enqueued, other.first_enqueued),
+            last_finished=_latest(self.last_finished, other.last_finished),
             attempts=self.attempts + other.attempts,
             rejections=self.rejections + other.rejections,
             with_output=self.with_output + other.with_output,
@@ -97,22 +97,22 @@ class Figures:
 
     @property
     def finished(self) -> int:
-        """Jobs that ended, in whatever way."""
+        """Jobs that ended, in any state."""
         return sum(self.jobs[state] for state in TERMINAL)
 
     @property
     def open(self) -> int:
-        """Jobs still to do."""
+        """Jobs that have not ended."""
         return self.jobs.total() - self.finished
 
     @property
     def jobs_per_compute_hour(self) -> float | None:
-        """Succeeded jobs over hours of residency: the headline."""
+        """Succeeded jobs per hour of residency: the headline figure."""
         return _ratio(self.succeeded, self.resident_seconds / HOUR)
 
     @property
     def jobs_per_busy_hour(self) -> float | None:
-        """Succeeded jobs over the hours in which a device really computed."""
+        """Succeeded jobs per hour in which a device computed."""
         return _ratio(self.succeeded, self.busy_seconds / HOUR)
 
     @property
@@ -140,7 +140,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """A window's figures, per kind and in all, and the engines that were there."""
+    """A window's figures, per kind and in total, and the engines that were resident."""
 
     since: datetime
     until: datetime
@@ -150,12 +150,12 @@ class DrainReport:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether engines were there and every one ran on GPUs: only then is a compute-hour a GPU-hour."""
+        """Whether there were engines and all ran on GPUs: only then is a compute-hour a GPU-hour."""
         return bool(self.sessions) and all(session.gpus for session in self.sessions)
 
     @property
     def unit(self) -> str:
-        """What an hour of residency is called."""
+        """The name of an hour of residency."""
         return "GPU-hour" if self.on_gpu else "compute-hour"
 
     def to_json(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class DrainReport:
 def drain_report(engine: Engine, since: datetime, until: datetime | None = None) -> DrainReport:
     """The report of [since, until); `until` None means this moment by the database's clock."""
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
-        end = until or connection.execute(statement("report_now")).scalar_one()
+        end = until or connection.execute(statement("admin/now")).scalar_one()
         return _read(connection, since, end)
 
 
@@ -209,7 +209,7 @@ def _read(connection: Connection, since: datetime, until: datetime) -> DrainRepo
     window = {"since": since, "until": until}
 
     def rows(name: str, parameters: Mapping[str, Any] = window) -> list[Row[Any]]:
-        return list(connection.execute(statement(name), parameters))
+        return list(connection.execute(statement(f"admin/{name}"), parameters))
 
     sessions = tuple(
         Session(str(row.id), row.model, row.device, row.gpus, row.resident_seconds) for row in rows("report_sessions")
@@ -250,7 +250,7 @@ def _attempted(row: Row[Any]) -> Figures:
 
 
 def _share(kind: Figures, total: Figures) -> Figures:
-    """Hand a kind its part of the residency: the part of the busy time that it used."""
+    """Give a kind its share of the residency: its share of the busy time."""
     part = _ratio(kind.busy_seconds, total.busy_seconds) or 0.0
     return replace(kind, resident_seconds=total.resident_seconds * part)
 
@@ -259,11 +259,11 @@ def _ratio(above: float, below: float) -> float | None:
     return above / below if below else None
 
 
-def _least(one: datetime | None, other: datetime | None) -> datetime | None:
+def _earliest(one: datetime | None, other: datetime | None) -> datetime | None:
     return min(one, other) if one and other else one or other
 
 
-def _greatest(one: datetime | None, other: datetime | None) -> datetime | None:
+def _latest(one: datetime | None, other: datetime | None) -> datetime | None:
     return max(one, other) if one and other else one or other
 
 

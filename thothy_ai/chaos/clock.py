@@ -14,7 +14,7 @@ COMPILE_SECONDS = 60
 
 
 class SkewedClock:
-    """What to start a process with, and by how much its clock is wrong. Without a C compiler clocks stay right."""
+    """The environment of a process with a skewed clock, and the skew. Without a C compiler, clocks stay right."""
 
     def __init__(self, folder: Path) -> None:
         self._skew = folder / "skew"
@@ -33,13 +33,13 @@ class SkewedClock:
         return built.returncode == 0
 
     def environment(self) -> dict[str, str]:
-        """The variables that put a process under this clock; none when there is no library."""
+        """The variables that give a process this clock; none when there is no library."""
         if not self._library.exists():
             return {}
         return {"LD_PRELOAD": str(self._library), "CHAOS_CLOCK": str(self._skew)}
 
     def set(self, seconds: int) -> None:
-        """Set it ahead, or back when negative; at once, in the running process."""
+        """Set the clock ahead, or back when negative, at once in the running process."""
         self.seconds = seconds
         with self._skew.open("r+b" if self._skew.exists() else "wb") as file:  # the same file: it is mapped
             file.write(seconds.to_bytes(8, "little", signed=True))

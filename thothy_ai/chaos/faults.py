@@ -1,8 +1,8 @@
 """`Faults`: what each fault does to a rig, and how it is undone.
 
-What lasts (a slow line, a stopped worker, a Postgres that is away) goes on while other faults come; only a fault at the
-same target waits for its end. What a full disk does to Redis is had without root: its snapshot's place is taken by
-a folder, so that it cannot be written, and Redis refuses every write from then on, as it does on a full disk.
+Lasting faults (a slow network, a stopped worker, a Postgres that is away) go on while others are injected; only a fault
+at the same target waits for their end. A full disk is simulated without root: a folder takes the place of Redis'
+snapshot, which thus cannot be written, and Redis refuses every write from then on, as it does on a full disk.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from thothy_ai.errors import ThothyError
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import Hint
 
-DELAY = 0.2  # seconds that a slow line adds to each round trip
-LASTS = 3.0  # seconds of what is undone later
-BRIEF = 1.5
+DELAY = 0.2  # seconds that a slow network adds to each round trip
+LASTING_SECONDS = 3.0
+BRIEF_SECONDS = 1.5
 SKEWS = (-86_400, -90, 90, 3_600, 40 * 86_400)  # seconds; the last one is in another month's partition
 BGSAVE_SECONDS = 2.0
 CUT_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'thothy-{}'"
@@ -36,7 +36,7 @@ CUT_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE app
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """A fault that is still there, until it is undone."""
+    """A fault that goes on until it is undone."""
 
     kind: FaultKind
     until: float  # monotonic seconds
@@ -44,19 +44,19 @@ class Lasting:
 
 
 class Faults:
-    """Injects faults, one at a time. `lost_messages`: how many were in Redis when its data went."""
+    """Injects faults, one at a time. `lost_messages`: how many were in Redis when its data was lost."""
 
     def __init__(self, rig: Rig, away_seconds: float) -> None:
         self.lost_messages = 0
         self._rig = rig
         self._away_seconds = away_seconds
         self._lasting: list[Lasting] = []
-        self._acts: dict[FaultKind, Callable[[random.Random], str]] = {
-            FaultKind.WORKER_KILLED: lambda chance: self._signal(chance.choice(WORKERS), SIGKILL),
-            FaultKind.WORKER_TERMINATED: lambda chance: self._signal(chance.choice(WORKERS), SIGTERM),
+        self._actions: dict[FaultKind, Callable[[random.Random], str]] = {
+            FaultKind.WORKER_KILLED: lambda draw: self._signal(draw.choice(WORKERS), SIGKILL),
+            FaultKind.WORKER_TERMINATED: lambda draw: self._signal(draw.choice(WORKERS), SIGTERM),
             FaultKind.WORKER_STALLED: self._stall_worker,
             FaultKind.ENGINE_KILLED: lambda _: self._signal("engine", SIGKILL),
-            FaultKind.DISPATCHER_KILLED: lambda chance: self._signal(chance.choice(DISPATCHERS), SIGKILL),
+            FaultKind.DISPATCHER_KILLED: lambda draw: self._signal(draw.choice(DISPATCHERS), SIGKILL),
             FaultKind.DISPATCHERS_SPLIT: self._split_dispatchers,
             FaultKind.REAPER_KILLED: lambda _: self._signal("reaper", SIGKILL),
             FaultKind.REDIS_KILLED: self._kill_redis,
@@ -74,23 +74,23 @@ class Faults:
         }
 
     def next_of(self, plan: list[Fault]) -> Fault:
-        """The first whose target is free; the very first when none is, and it will have to wait."""
+        """The first fault whose target is free; when none is, the first, which has to wait."""
         busy = {kind for lasting in self._lasting for kind in rivals(lasting.kind)}
         return next((fault for fault in plan if fault.kind not in busy), plan[0])
 
     def inject(self, fault: Fault) -> str:
-        """Do it; returns what was done, in words."""
+        """Inject the fault; returns what was done, in words."""
         self._end(rivals(fault.kind))
-        return self._acts[fault.kind](random.Random(fault.draw))  # noqa: S311 - a schedule, not a secret
+        return self._actions[fault.kind](random.Random(fault.draw))  # noqa: S311 - a schedule, not a secret
 
     def undo_due(self) -> None:
-        """Undo what has lasted long enough."""
+        """Undo the faults that have lasted long enough."""
         now = time.monotonic()
         for lasting in [lasting for lasting in self._lasting if lasting.until <= now]:
             self._undo(lasting)
 
     def undo_all(self) -> None:
-        """Undo everything, each in its time."""
+        """Undo every lasting fault when its time has come."""
         self._end(tuple(FaultKind))
 
     def _end(self, kinds: Collection[FaultKind]) -> None:
@@ -112,27 +112,27 @@ class Faults:
         pid = self._rig.signal(name, number)
         return f"{name}, process {pid}" if pid else f"{name} is down already"
 
-    def _stall_worker(self, chance: random.Random) -> str:
-        name = chance.choice(WORKERS)
+    def _stall_worker(self, draw: random.Random) -> str:
+        name = draw.choice(WORKERS)
         pid = self._rig.signal(name, SIGSTOP)
-        seconds = self._rig.settings.lease_seconds + BRIEF
+        seconds = self._rig.settings.lease_seconds + BRIEF_SECONDS
         self._last(FaultKind.WORKER_STALLED, seconds, lambda: send(pid, SIGCONT))
         return f"{name} for {seconds:g} s"
 
-    def _split_dispatchers(self, chance: random.Random) -> str:
-        """One is stopped with whatever it is at, both lose the lock, and a third dispatches without asking for it."""
-        name = chance.choice(DISPATCHERS)
+    def _split_dispatchers(self, draw: random.Random) -> str:
+        """Stop one amid its work, make both lose the lock, and have a third dispatch without it."""
+        name = draw.choice(DISPATCHERS)
         pid = self._rig.signal(name, SIGSTOP)
-        self._last(FaultKind.DISPATCHERS_SPLIT, BRIEF, lambda: send(pid, SIGCONT))
+        self._last(FaultKind.DISPATCHERS_SPLIT, BRIEF_SECONDS, lambda: send(pid, SIGCONT))
         self._rig.postgres.execute(CUT_SESSIONS.format("dispatcher"))
-        return f"{name} is stopped, another without the lock dispatches {self._dispatch_without_lock()} jobs"
+        return f"{name} is stopped, another dispatches {self._dispatch_without_lock()} jobs without the lock"
 
     def _dispatch_without_lock(self) -> int:
         settings = self._rig.settings
         engine, broker = make_engine(settings, application="rogue", pool_size=1), Broker(settings)
         try:
             with reaching(settings), engine.begin() as connection:
-                rows = connection.execute(statement("dispatch"), {"min_depth": 64, "depth": 0}).all()
+                rows = connection.execute(statement("queue/dispatch"), {"min_depth": 64, "depth": 0}).all()
             with suppress(ThothyError):  # Redis may be away
                 broker.publish([Hint(*row) for row in rows])
             return len(rows)
@@ -173,8 +173,8 @@ class Faults:
             with self._rig.redis() as redis:
                 redis.config_set("save", "")
 
-        self._last(FaultKind.REDIS_DISK_FULL, LASTS, undo)
-        return f"writes are refused for {LASTS:g} s"
+        self._last(FaultKind.REDIS_DISK_FULL, LASTING_SECONDS, undo)
+        return f"writes are refused for {LASTING_SECONDS:g} s"
 
     def _fill_redis_memory(self, _: random.Random) -> str:
         with self._rig.redis() as redis:
@@ -184,8 +184,8 @@ class Faults:
             with self._rig.redis() as redis:
                 redis.config_set("maxmemory", 0)
 
-        self._last(FaultKind.REDIS_MEMORY_FULL, LASTS, undo)
-        return f"what takes memory is refused for {LASTS:g} s"
+        self._last(FaultKind.REDIS_MEMORY_FULL, LASTING_SECONDS, undo)
+        return f"what takes memory is refused for {LASTING_SECONDS:g} s"
 
     def _count_messages(self) -> int:
         settings = self._rig.settings
@@ -206,7 +206,7 @@ class Faults:
     def _restart_postgres(self, _: random.Random) -> str:
         self._rig.postgres.process.stop()
         self._rig.start_postgres()
-        return "in good order"
+        return "in an orderly way"
 
     def _crash_postgres(self, _: random.Random) -> str:
         self._rig.crash_postgres()
@@ -224,20 +224,20 @@ class Faults:
             self._rig.postgres.execute(CUT_SESSIONS.format("%"))
         return "all of the service"
 
-    # The way there, and the time.
+    # Network and clock.
 
     def _slow_network(self, _: random.Random) -> str:
-        lines = self._rig.lines
-        lines.delay = DELAY
-        self._last(FaultKind.NETWORK_SLOW, LASTS, lambda: setattr(lines, "delay", 0.0))
-        return f"of one worker, for {LASTS:g} s"
+        proxies = self._rig.proxies
+        proxies.delay = DELAY
+        self._last(FaultKind.NETWORK_SLOW, LASTING_SECONDS, lambda: setattr(proxies, "delay", 0.0))
+        return f"of one worker, for {LASTING_SECONDS:g} s"
 
     def _cut_network(self, _: random.Random) -> str:
-        self._rig.lines.cut()
+        self._rig.proxies.cut()
         return "of one worker"
 
-    def _skew_clock(self, chance: random.Random) -> str:
-        seconds = chance.choice(SKEWS)
+    def _skew_clock(self, draw: random.Random) -> str:
+        seconds = draw.choice(SKEWS)
         self._rig.clock.set(seconds)
-        self._last(FaultKind.CLOCK_SKEWED, LASTS, lambda: self._rig.clock.set(0))
-        return f"of one worker by {seconds:+d} s, for {LASTS:g} s"
+        self._last(FaultKind.CLOCK_SKEWED, LASTING_SECONDS, lambda: self._rig.clock.set(0))
+        return f"of one worker by {seconds:+d} s, for {LASTING_SECONDS:g} s"

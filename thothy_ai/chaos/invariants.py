@@ -1,6 +1,6 @@
-"""What must hold once a chaos run is over. Each query lists what breaks it, as job id (or another name) and words.
+"""What must hold once a chaos run is over. Each query lists its violations: a job id or other name, and words.
 
-`WATCH` is laid over the schema before the run: it notes every change of a job that had already ended.
+`WATCH` is added to the schema before the run: a trigger notes every change to a job that had already ended.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine, text
 
-SHOWN = 50  # of each invariant's violations
+MAX_SHOWN = 50  # of each invariant's violations
 
 WATCH = """
 CREATE TABLE chaos_reopened (job_id uuid, change text);
@@ -25,7 +25,7 @@ WHEN (old.finished_at IS NOT NULL
 EXECUTE FUNCTION chaos_note_reopened();
 """
 
-OVERBOOKED = "no engine session is booked for more than it was busy"
+OVERBILLED = "no engine session is billed for more than it was busy"
 INVARIANTS: dict[str, str] = {
     "every job that was sent is there": """
         SELECT key, 'was sent and is not in the table'
@@ -59,13 +59,13 @@ INVARIANTS: dict[str, str] = {
         GROUP BY job.id
         HAVING max(tried.attempt) > job.attempt OR count(tried.attempt) <> job.attempt""",
     "a job ends as its request asks for, or says why not": """
-        SELECT id, state || ' (' || coalesce(reason, 'no reason') || '), asked for: ' || (request ->> 'fate')
+        SELECT id, state || ' (' || coalesce(reason, 'no reason') || '), asked for: ' || (request ->> 'verdict')
         FROM job JOIN job_request ON job_id = id
         WHERE NOT CASE state
-            WHEN 'succeeded' THEN request ->> 'fate' = 'accepted'
+            WHEN 'succeeded' THEN request ->> 'verdict' = 'accepted'
             WHEN 'cancelled' THEN cancel_requested
             WHEN 'expired' THEN deadline <= finished_at
-            WHEN 'dead' THEN request ->> 'fate' = 'rejected'
+            WHEN 'dead' THEN request ->> 'verdict' = 'rejected'
                 OR reason = 'lease_lost' AND failures >= max_attempts OR reason = 'engine_killer'
             END""",
     "each follow-up that an artifact asks for is sent once": """
@@ -73,24 +73,24 @@ INVARIANTS: dict[str, str] = {
         FROM job AS parent JOIN job_request ON job_id = parent.id LEFT JOIN job AS child ON child.parent_id = parent.id
         GROUP BY parent.id, request
         HAVING count(child.id) <> CASE WHEN parent.state = 'succeeded' THEN (request ->> 'more')::int ELSE 0 END""",
-    # Looked at before the books are closed, too: closing them takes what is booked for a proof of busy time. For an
-    # engine that was killed that is so: it may have delivered results after its counters were last written. A session
-    # whose counters were written well after its last result has no such excuse: they are read a moment before.
-    OVERBOOKED: """
-        SELECT session.id, 'busy for ' || busy_seconds || ' s, booked for ' || sum(compute_seconds) || ' s'
+    # Also checked before sessions are settled: settling takes billed usage as proof of busy time. That is right for an
+    # engine that was killed: it may have delivered results after its counters were last written. It is wrong for a
+    # session whose counters were written well after its last result.
+    OVERBILLED: """
+        SELECT session.id, 'busy for ' || busy_seconds || ' s, billed for ' || sum(compute_seconds) || ' s'
         FROM engine_session AS session JOIN attempt ON engine_session_id = session.id
         GROUP BY session.id
         HAVING sum(compute_seconds) FILTER (WHERE finished_at < heartbeat_at - interval '1 s')
             > busy_seconds * 1.000001""",
-    # By rows, once the books are closed; an engine that was killed is taken at its last heartbeat's word.
-    "what an engine was busy for is booked, attempt by attempt": """
-        SELECT session.id, 'busy for ' || busy_seconds || ' s, booked for ' || coalesce(sum(compute_seconds), 0) || ' s'
+    # By rows, once sessions are settled. An engine that was killed was busy for what its last heartbeat says.
+    "what an engine was busy for is billed, attempt by attempt": """
+        SELECT session.id, 'busy for ' || busy_seconds || ' s, billed for ' || coalesce(sum(compute_seconds), 0) || ' s'
         FROM engine_session AS session LEFT JOIN attempt ON engine_session_id = session.id
         GROUP BY session.id
         HAVING abs(busy_seconds - coalesce(sum(compute_seconds), 0)) > 0.000001 * busy_seconds""",
-    # What nobody could book is divided over lost attempts: more than an answer each would hide something.
-    "no attempt is booked for more than an answer costs": """
-        SELECT job_id, 'attempt ' || attempt || ', ' || outcome || ', is booked for ' || compute_seconds || ' s'
+    # Unbilled usage is divided over lost attempts: more than one answer's worth each would hide an error.
+    "no attempt is billed for more than an answer costs": """
+        SELECT job_id, 'attempt ' || attempt || ', ' || outcome || ', is billed for ' || compute_seconds || ' s'
         FROM attempt
         WHERE :answer_seconds > 0 AND compute_seconds > :answer_seconds * 1.000001""",
 }
@@ -98,24 +98,24 @@ INVARIANTS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An invariant that does not hold, for whom, and how."""
+    """An invariant that does not hold: for which job or session, and how."""
 
     invariant: str
-    who: str
-    how: str
+    subject: str
+    description: str
 
 
 def violations(
     engine: Engine, jobs: int, answer_seconds: float, invariants: Collection[str] = INVARIANTS
 ) -> list[Violation]:
-    """What does not hold, at most `SHOWN` of each. `answer_seconds`: what an answer costs; 0 when that is not fixed."""
+    """What does not hold, at most `MAX_SHOWN` of each. `answer_seconds`: what an answer costs; 0 when that varies."""
     found = []
     with engine.connect() as connection:
         for invariant in invariants:
             query = INVARIANTS[invariant]
             wanted = {name: value for name, value in _given(jobs, answer_seconds).items() if f":{name}" in query}
-            rows = connection.execute(text(query), wanted).fetchmany(SHOWN)
-            found += [Violation(invariant, str(who), str(how)) for who, how in rows]
+            rows = connection.execute(text(query), wanted).fetchmany(MAX_SHOWN)
+            found += [Violation(invariant, str(subject), str(description)) for subject, description in rows]
     return found
 
 

@@ -12,10 +12,10 @@ NAME = "chaos"
 
 
 class Chaos(Request):
-    """Job `number`; `fate`: what the validator will say of it; `more`: follow-up jobs wanted."""
+    """Job `number`. `verdict`: what the validator will say; `more`: how many follow-up jobs to ask for."""
 
     number: int
-    fate: Literal["accepted", "rejected"] = "accepted"
+    verdict: Literal["accepted", "rejected"] = "accepted"
     more: int = 0
 
 
@@ -26,7 +26,7 @@ class ChaosArtifact(Artifact):
 
 
 def _checks(request: Chaos, _: ChaosArtifact) -> Iterator[Rejection | None]:
-    if request.fate == "rejected":
+    if request.verdict == "rejected":
         yield Rejection(RejectionReason.WRONG_LANGUAGE, "as asked for")
 
 

@@ -1,4 +1,4 @@
-"""What a person chooses about a chaos run, and the settings its stack runs under."""
+"""The options of a chaos run, and the settings of its stack."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-NULL_LATENCY = 0.02  # seconds that each answer of the null engine takes, and costs
-CALM_SHARE = 5  # one job in so many is drained first, without faults
-MAX_CALM = 2_000
-LONG_RUN = 40  # faults; from here on Postgres is away for as long as in an operator's nightmare
+NULL_LATENCY = 0.02  # seconds that each answer of the null engine takes, and is billed
+BASELINE_SHARE = 5  # one in this many jobs is drained first, without faults
+MAX_BASELINE_JOBS = 2_000
+LONG_RUN = 40  # faults; from here on Postgres is away for long, once
 LONG_AWAY, SHORT_AWAY = 30.0, 3.0  # seconds
 LONG_PATIENCE, SHORT_PATIENCE = 2.0, 1.0  # seconds
 WORKERS = ("worker-1", "worker-2")
-SLOW_WORKER = WORKERS[1]  # the one behind slow lines, under a wrong clock
+SLOW_WORKER = WORKERS[1]  # the one behind proxies, with a skewed clock
 DISPATCHERS = ("dispatcher-1", "dispatcher-2")
 
-# Leases and pauses are short, so that a run of minutes sees many of them; everything else is as shipped.
+# Leases and pauses are short, so that a run of minutes sees many; all other settings are the defaults.
 QUICK: dict[str, Any] = {
     "tenant": "chaos",
     "kinds": ("thothy_ai.chaos.kind",),
     "worker_in_flight": 64,
     "lease_seconds": 3,
     "heartbeat_seconds": 0.5,
-    "drain_deadline_seconds": 2,
+    "shutdown_deadline_seconds": 2,
     "retry_base_seconds": 0.1,
     "retry_cap_seconds": 1,
     "max_attempts": 10,
@@ -36,7 +36,7 @@ QUICK: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ChaosOptions:
-    """`model` None: the null engine. `minutes`: when the run gives up; what is open then is missing."""
+    """`model` None: the null engine. `minutes`: when the run gives up; jobs that are open then count as missing."""
 
     seed: int = 1
     jobs: int = 10_000
@@ -45,13 +45,13 @@ class ChaosOptions:
     minutes: float = 10
 
     @property
-    def calm_jobs(self) -> int:
+    def baseline_jobs(self) -> int:
         """Jobs of the drain without faults."""
-        return min(MAX_CALM, self.jobs // CALM_SHARE)
+        return min(MAX_BASELINE_JOBS, self.jobs // BASELINE_SHARE)
 
     @property
     def patience_seconds(self) -> float:
-        """A drain that a fault has brought to a stop keeps the next one away no longer than this."""
+        """Inject the next fault after this time even if a fault has brought the drain to a stop."""
         return LONG_PATIENCE if self.faults >= LONG_RUN else SHORT_PATIENCE
 
     @property

@@ -1,4 +1,4 @@
-"""`draw_plan`: which faults a run suffers, in which order. The same seed draws the same plan."""
+"""`draw_plan`: which faults a run injects, in which order. The same seed draws the same plan."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ REDIS = (
 
 
 def rivals(kind: FaultKind) -> Collection[FaultKind]:
-    """The faults that need the same target, itself among them: they cannot be there at once."""
+    """The faults at the same target, including itself: only one of them can be active."""
     return next((group for group in (POSTGRES, REDIS) if kind in group), (kind,))
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: `at` is the share of the jobs that have ended when it comes; `draw` seeds its own choices."""
+    """One fault. `at`: the share of jobs that have ended when it is injected; `draw`: the seed of its own choices."""
 
     at: float
     kind: FaultKind
@@ -63,15 +63,15 @@ class Fault:
 
 
 def draw_plan(seed: int, faults: int, without: Collection[FaultKind] = ()) -> list[Fault]:
-    """So many faults, evenly spread over the drain. Every kind comes before any comes again."""
-    chance = random.Random(seed)  # noqa: S311 - a schedule, not a secret
+    """`faults` faults, evenly spread over the drain. Every kind comes once before any comes twice."""
+    rng = random.Random(seed)  # noqa: S311 - a schedule, not a secret
     kinds: list[FaultKind] = []
     while len(kinds) < faults:
-        kinds += _shuffled(chance, [kind for kind in FaultKind if kind not in without])
+        kinds += _shuffled(rng, [kind for kind in FaultKind if kind not in without])
     return [
-        Fault((number + 0.5) / (faults + 1), kind, chance.getrandbits(32)) for number, kind in enumerate(kinds[:faults])
+        Fault((number + 0.5) / (faults + 1), kind, rng.getrandbits(32)) for number, kind in enumerate(kinds[:faults])
     ]
 
 
-def _shuffled(chance: random.Random, kinds: list[FaultKind]) -> list[FaultKind]:
-    return chance.sample(kinds, len(kinds))
+def _shuffled(rng: random.Random, kinds: list[FaultKind]) -> list[FaultKind]:
+    return rng.sample(kinds, len(kinds))

@@ -1,8 +1,8 @@
-"""`Rig`: the stack of a chaos run, in a home of its own: every server and process of it can be reached and broken.
+"""`Rig`: the stack of a chaos run, in a home of its own, with access to every server and process in order to break it.
 
 worker-1  ──────────────────────────▶ Postgres, Valkey without persistence, engine
-worker-2  ─under a clock─▶ lines ───▶ the same
-dispatcher-1, dispatcher-2, reaper    one supervisor starts what ends again, at once and for ever
+worker-2  ─skewed clock─▶ proxies ──▶ the same
+dispatcher-1, dispatcher-2, reaper    one supervisor restarts what ends, at once and without limit
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from thothy_ai.chaos.clock import SkewedClock
-from thothy_ai.chaos.lines import Lines
 from thothy_ai.chaos.options import DISPATCHERS, NULL_LATENCY, QUICK, SLOW_WORKER, WORKERS, ChaosOptions
+from thothy_ai.chaos.proxies import Proxies
 from thothy_ai.db.schema import migrate
 from thothy_ai.embedded import Postgres, Valkey
 from thothy_ai.embedded.process import Process, Program, free_port
@@ -31,22 +31,22 @@ from thothy_ai.embedded.supervisor import Patience, Supervisor
 from thothy_ai.errors import ServiceStartError
 from thothy_ai.settings import Settings
 
-FOR_EVER = Patience(failures=sys.maxsize, first_delay=0.1, longest_delay=0.1, look_every=0.1)
+UNLIMITED = Patience(failures=sys.maxsize, first_delay=0.1, longest_delay=0.1, look_every=0.1)
 START_SECONDS = 60
 ENGINE_START_SECONDS = 900  # a large model is read from a slow disk
 RESTARTS = 20  # of a Postgres that crashed: its children may still be there
 
 
 class Rig:
-    """Ready once entered; gone, with every port, once left."""
+    """A context manager: ready once entered; all processes and ports are gone once left."""
 
     def __init__(self, home: Path, options: ChaosOptions) -> None:
         self.home = home
         self.postgres = Postgres(home / "postgres", log=self._log("postgres"))
         self.valkey = Valkey(home / "valkey", log=self._log("valkey"), durable=False)
-        self.lines = Lines()
+        self.proxies = Proxies()
         self.clock = SkewedClock(home)
-        self.clocks_can_be_wrong = False
+        self.can_skew_clocks = False
         self.settings = Settings.load(home=home, **QUICK)
         self.metrics_ports = {name: free_port() for name in WORKERS}
         self._options = options
@@ -55,13 +55,13 @@ class Rig:
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
-            undo.enter_context(self.lines)
+            undo.enter_context(self.proxies)
             undo.callback(self.postgres.stop)
             self.postgres.start()
             undo.callback(self.valkey.stop)
             self.valkey.start()
             self.settings = self._with_urls()
-            self.clocks_can_be_wrong = self.clock.build()
+            self.can_skew_clocks = self.clock.build()
             migrate(self.settings)
             self._start_processes(undo)
             self._undo = undo.pop_all()
@@ -73,28 +73,28 @@ class Rig:
         self._undo.close()
 
     def pid(self, name: str) -> int:
-        """The process id of a service at this moment; 0 while it is down."""
+        """The current process id of a service; 0 while it is down."""
         process = self._processes[name]
         return process.pid or 0 if process.alive else 0
 
     def signal(self, name: str, number: signal.Signals) -> int:
-        """Send a signal to a service; returns whom it went to, 0 when it is down."""
+        """Send a signal to a service; returns its process id, 0 when it is down."""
         pid = self.pid(name)
         if pid:
             send(pid, number)
         return pid
 
     def redis(self) -> Redis:
-        """A client of the server itself, around all lines."""
+        """A client of the server itself, without a proxy."""
         return Redis.from_url(self.valkey.url, socket_timeout=2, socket_connect_timeout=2)
 
     def crash_postgres(self) -> None:
-        """End it without a checkpoint, as a power cut would, and wait for its end."""
+        """Stop Postgres without a checkpoint, as a power cut would, and wait for its end."""
         send(self.postgres.process.pid or 0, signal.SIGQUIT)
         _wait(lambda: not self.postgres.process.alive, START_SECONDS, "Postgres does not end")
 
     def start_postgres(self) -> None:
-        """Start it again over its data, on its port."""
+        """Start Postgres again with its data, on its port."""
         for attempt in range(RESTARTS):
             try:
                 return self.postgres.process.start()
@@ -105,7 +105,7 @@ class Rig:
         return None
 
     def _start_processes(self, undo: ExitStack) -> None:
-        supervisor = Supervisor(FOR_EVER)
+        supervisor = Supervisor(UNLIMITED)
         undo.callback(supervisor.stop)
         for name in ("engine", "reaper", *DISPATCHERS, *WORKERS):
             self._processes[name] = process = Process(self._program(name))
@@ -122,7 +122,7 @@ class Rig:
             env=self._environment(name),
             log=self._log(name),
             ready=lambda: True,
-            stop_signal=signal.SIGKILL,  # at the end of a run nobody has anything left to finish
+            stop_signal=signal.SIGKILL,  # at the end of a run nothing is left to finish
         )
 
     def _arguments(self, name: str) -> tuple[str, ...]:
@@ -138,14 +138,14 @@ class Rig:
             return self.settings.environment()
         changes: dict[str, Any] = {"metrics_port": self.metrics_ports[name]}
         if name == SLOW_WORKER:
-            changes |= self._behind_lines()
+            changes |= self._behind_proxies()
         worker = self.settings.model_copy(update=changes).environment()
         return worker | (self.clock.environment() if name == SLOW_WORKER else {})
 
-    def _behind_lines(self) -> dict[str, Any]:
+    def _behind_proxies(self) -> dict[str, Any]:
         postgres, valkey = self.postgres, self.valkey
-        to_postgres, to_valkey = (self.lines.open(("127.0.0.1", server.port)) for server in (postgres, valkey))
-        to_engine = self.lines.open(self.settings.require_engine_url().removeprefix("unix://"))
+        to_postgres, to_valkey = (self.proxies.open(("127.0.0.1", server.port)) for server in (postgres, valkey))
+        to_engine = self.proxies.open(self.settings.require_engine_url().removeprefix("unix://"))
         return {
             "database_url": SecretStr(postgres.url.replace(f":{postgres.port}/", f":{to_postgres}/")),
             "redis_url": SecretStr(valkey.url.replace(f":{valkey.port}/", f":{to_valkey}/")),
@@ -168,7 +168,7 @@ class Rig:
                 waiting = sum(client["cmd"] == "brpop" for client in redis.client_list())
         except RedisError:
             return False
-        leaders = {"thothy-dispatcher", "thothy-reaper", "thothy-worker"}  # a worker's: it has met the engine
+        leaders = {"thothy-dispatcher", "thothy-reaper", "thothy-worker"}  # a worker that has reached the engine
         return waiting == len(WORKERS) and leaders <= self.postgres.sessions()
 
     def _log(self, name: str) -> Path:

@@ -1,8 +1,8 @@
-"""`run_chaos`: a drain without faults, a drain with them, and then the invariants and the ledger.
+"""`run_chaos`: a drain without faults, a drain with them, and then the invariants and the summary.
 
-calm: a part of the jobs, nothing breaks                        how fast the stack is
-storm: the rest, a fault whenever its share of them has ended   or when the drain stands still for too long
-settled: everything undone, nothing open                        invariants, ledger
+baseline: a part of the jobs, without faults                      how fast the stack is
+faulted: the rest, a fault whenever its share of them has ended   or when the drain stands still for too long
+settled: everything undone, nothing open                          invariants, summary
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 from sqlalchemy import text
 
 from thothy_ai.chaos.faults import Faults
-from thothy_ai.chaos.invariants import OVERBOOKED, WATCH, Violation, violations
+from thothy_ai.chaos.invariants import OVERBILLED, WATCH, Violation, violations
 from thothy_ai.chaos.options import NULL_LATENCY, ChaosOptions
 from thothy_ai.chaos.plan import Fault, FaultKind, draw_plan
 from thothy_ai.chaos.rig import Rig
-from thothy_ai.chaos.summary import Drains, FencedResults, Ledger, close_books, read_ledger
+from thothy_ai.chaos.summary import Drains, FencedResults, RunSummary, read_summary, settle_sessions
 from thothy_ai.chaos.workload import Workload
 
-LOOK_SECONDS = 0.1
-AWAY_TIMES = 3  # as patient while Postgres is away
+POLL_SECONDS = 0.1
+AWAY_FACTOR = 3  # times the patience, while Postgres is away
 SETTLE_SECONDS = 20.0
 COUNTERS_ARE_WRITTEN = text("""
 SELECT max(heartbeat_at) > (SELECT coalesce(max(finished_at), '-infinity') FROM attempt) FROM engine_session
@@ -37,7 +37,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """A fault that was: when (seconds since the storm began), what, and what it did."""
+    """A fault that was injected: when (seconds since the faulted drain began), which, and what it did."""
 
     seconds: float
     fault: str
@@ -46,17 +46,17 @@ class Injected:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A run's outcome. `logs`: where they are kept when something did not hold."""
+    """A run's outcome. `logs`: where they are kept when an invariant does not hold."""
 
     options: ChaosOptions
-    ledger: Ledger
+    summary: RunSummary
     faults: tuple[Injected, ...]
     violations: tuple[Violation, ...]
     logs: Path | None
 
     @property
     def not_injected(self) -> int:
-        """Faults that were asked for and did not come: the run gave up before."""
+        """How many of the requested faults were not injected: the run gave up before."""
         return self.options.faults - len(self.faults)
 
     def to_json(self) -> dict[str, Any]:
@@ -65,9 +65,9 @@ class Report:
 
 
 def run_chaos(options: ChaosOptions, tell: Tell = lambda _: None) -> Report:
-    """Run, and leave nothing behind but logs, those only when an invariant is broken. `tell` hears how it goes."""
+    """Run, and leave nothing behind, except logs when an invariant does not hold. `tell` is called with progress."""
     home = Path(tempfile.mkdtemp(prefix="thothy-chaos-"))
-    home.chmod(0o755)  # a Postgres that runs as nobody must reach it
+    home.chmod(0o755)  # a Postgres that runs as the user nobody must reach it
     keep = False
     try:
         with Rig(home, options) as rig, Workload(rig.settings, options.jobs) as workload:
@@ -81,7 +81,7 @@ def run_chaos(options: ChaosOptions, tell: Tell = lambda _: None) -> Report:
 
 
 class _Run:
-    """One run over a rig that stands."""
+    """One run over a rig that is ready."""
 
     def __init__(self, options: ChaosOptions, rig: Rig, workload: Workload, tell: Tell) -> None:
         self._options = options
@@ -96,26 +96,26 @@ class _Run:
     def run(self) -> Report:
         with self._workload.engine.begin() as connection:
             connection.execute(text(WATCH))
-        calm_seconds = self._calm()
-        storm_seconds = self._storm()
+        baseline_seconds = self._drain_baseline()
+        faulted_seconds = self._drain_faulted()
         self._settle()
-        return self._report(calm_seconds, storm_seconds)
+        return self._report(baseline_seconds, faulted_seconds)
 
-    def _calm(self) -> float:
+    def _drain_baseline(self) -> float:
         began = time.monotonic()
-        self._workload.send(1, self._options.calm_jobs)
+        self._workload.send(1, self._options.baseline_jobs)
         while self._workload.open() != 0 and not self._late():
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
         seconds = time.monotonic() - began
-        self._tell(f"{self._options.calm_jobs} jobs without faults: {seconds:.1f} s")
+        self._tell(f"{self._options.baseline_jobs} jobs without faults: {seconds:.1f} s")
         return seconds
 
-    def _storm(self) -> float:
+    def _drain_faulted(self) -> float:
         """The rest of the jobs, and every fault of the plan."""
-        without = () if self._rig.clocks_can_be_wrong else (FaultKind.CLOCK_SKEWED,)
+        without = () if self._rig.can_skew_clocks else (FaultKind.CLOCK_SKEWED,)
         plan = draw_plan(self._options.seed, self._options.faults, without)
         began = last = time.monotonic()
-        self._workload.send_beside(self._options.calm_jobs + 1)
+        self._workload.send_beside(self._options.baseline_jobs + 1)
         while (plan or not self._drained()) and not self._late():
             self._faults.undo_due()
             if plan and self._is_due(plan[0], last):
@@ -123,16 +123,16 @@ class _Run:
                 plan.remove(fault)
                 self._inject(fault, began)
                 last = time.monotonic()
-            self._fenced.look()
-            time.sleep(LOOK_SECONDS)
+            self._fenced.scrape()
+            time.sleep(POLL_SECONDS)
         return time.monotonic() - began
 
     def _is_due(self, fault: Fault, last: float) -> bool:
-        calm, waited = self._options.calm_jobs, time.monotonic() - last
+        baseline, waited = self._options.baseline_jobs, time.monotonic() - last
         ended = self._workload.ended()
-        if ended is None:  # there is less to break
-            return waited > self._options.patience_seconds * AWAY_TIMES
-        share = (ended - calm) / max(self._options.jobs - calm, 1)
+        if ended is None:  # Postgres is away: there is less to break
+            return waited > self._options.patience_seconds * AWAY_FACTOR
+        share = (ended - baseline) / max(self._options.jobs - baseline, 1)
         return share >= fault.at or waited > self._options.patience_seconds
 
     def _inject(self, fault: Fault, began: float) -> None:
@@ -141,29 +141,30 @@ class _Run:
         self._tell(f"{self._injected[-1].seconds:6.1f} s  {fault.kind}: {did}")
 
     def _drained(self) -> bool:
-        """Every job that is to be sent has ended, and so have its follow-ups."""
+        """Every job has been sent and has ended, and so have its follow-ups."""
         return self._workload.ended() == self._options.jobs and self._workload.open() == 0
 
     def _settle(self) -> None:
-        """Undo what lasts; then the engine's last counters are to be written, and what it knows of lost attempts."""
+        """Undo lasting faults; then wait for the engine's last counters and the usage of lost attempts."""
         self._faults.undo_all()
         end = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < end:
             with self._workload.engine.connect() as connection:
                 if connection.execute(COUNTERS_ARE_WRITTEN).scalar():
                     break
-            time.sleep(LOOK_SECONDS)
-        self._fenced.look()
+            time.sleep(POLL_SECONDS)
+        self._fenced.scrape()
 
-    def _report(self, calm_seconds: float, storm_seconds: float) -> Report:
+    def _report(self, baseline_seconds: float, faulted_seconds: float) -> Report:
         options, engine = self._options, self._workload.engine
-        overbooked = violations(engine, options.jobs, self._answer_seconds, (OVERBOOKED,))
-        divided = close_books(engine)
-        drains = Drains(options.calm_jobs, calm_seconds, options.jobs - options.calm_jobs, storm_seconds)
-        ledger = read_ledger(engine, options.jobs, self._faults.lost_messages, self._fenced.total, divided, drains)
-        broken = (*overbooked, *violations(engine, options.jobs, self._answer_seconds))
+        overbilled = violations(engine, options.jobs, self._answer_seconds, (OVERBILLED,))
+        divided = settle_sessions(engine)
+        faulted_jobs = options.jobs - options.baseline_jobs
+        drains = Drains(options.baseline_jobs, baseline_seconds, faulted_jobs, faulted_seconds)
+        summary = read_summary(engine, options.jobs, self._faults.lost_messages, self._fenced.total, divided, drains)
+        broken = (*overbilled, *violations(engine, options.jobs, self._answer_seconds))
         logs = self._rig.home / "logs" if broken else None
-        return Report(options, ledger, tuple(self._injected), broken, logs)
+        return Report(options, summary, tuple(self._injected), broken, logs)
 
     @property
     def _answer_seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""`Ledger`: what happened in a chaos run, as numbers, read from Postgres once it is over."""
+"""`RunSummary`: what happened in a chaos run, as numbers, read from Postgres once it is over."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ SELECT
     (SELECT count(*) FROM job WHERE finished_at IS NULL) AS open,
     (SELECT count(*) FROM job WHERE failures > max_attempts) AS beyond_limit,
     (SELECT count(*) FROM job JOIN job_request ON job_id = id
-        WHERE state = 'dead' AND request ->> 'fate' = 'accepted') AS dead_of_faults
+        WHERE state = 'dead' AND request ->> 'verdict' = 'accepted') AS dead_of_faults
 """)
 STATES = text("SELECT state, count(*) AS jobs FROM job GROUP BY state ORDER BY count(*) DESC")
-BOOKS = text("""
-SELECT count(*) AS sessions, coalesce(sum(busy_seconds), 0) AS busy, coalesce(sum(booked), 0) AS booked,
-    coalesce(sum(wasted), 0) AS wasted, coalesce(sum(greatest(busy_seconds - booked, 0)), 0) AS unbooked
+BILLING = text("""
+SELECT count(*) AS sessions, coalesce(sum(busy_seconds), 0) AS busy, coalesce(sum(billed), 0) AS billed,
+    coalesce(sum(wasted), 0) AS wasted, coalesce(sum(greatest(busy_seconds - billed, 0)), 0) AS unbilled
 FROM engine_session JOIN LATERAL (
-    SELECT coalesce(sum(compute_seconds), 0) AS booked,
+    SELECT coalesce(sum(compute_seconds), 0) AS billed,
         coalesce(sum(compute_seconds) FILTER (WHERE outcome IN ('lost', 'released')), 0) AS wasted
     FROM attempt WHERE engine_session_id = engine_session.id
-) AS books ON true
+) AS billing ON true
 """)
 FENCED = re.compile(rb"^thothy_results_fenced_total ([0-9.e+]+)$", re.MULTILINE)
 SCRAPE_SECONDS = 0.3
@@ -48,23 +48,23 @@ HOUR = 3600.0
 class Drains(NamedTuple):
     """Jobs and seconds of the drain without faults and of the one with them."""
 
-    calm_jobs: int
-    calm_seconds: float
-    storm_jobs: int
-    storm_seconds: float
+    baseline_jobs: int
+    baseline_seconds: float
+    faulted_jobs: int
+    faulted_seconds: float
 
     @property
-    def calm_seconds_of_all(self) -> float:
+    def faulted_seconds_without_faults(self) -> float:
         """Seconds that the jobs of the second drain would have taken without faults."""
-        return self.storm_jobs * self.calm_seconds / max(self.calm_jobs, 1)
+        return self.faulted_jobs * self.baseline_seconds / max(self.baseline_jobs, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
-    """Messages, attempts, jobs and seconds. `results_fenced` is what workers had counted when last asked.
+class RunSummary:
+    """Messages, attempts, jobs and seconds. `results_fenced` is what workers had counted when last scraped.
 
-    `wasted_seconds` are booked to attempts that were lost or given back; of those, nobody could tell which attempt cost
-    `divided_seconds`.
+    `wasted_seconds` are billed to attempts that were lost or released. `divided_seconds` are those of them that no
+    attempt is known to have used.
     """
 
     jobs: int
@@ -83,60 +83,59 @@ class Ledger:
     states: dict[str, int]
     engine_sessions: int
     busy_seconds: float
-    booked_seconds: float
+    billed_seconds: float
     wasted_seconds: float
     divided_seconds: float
-    calm_jobs: int
-    calm_seconds: float
-    storm_jobs: int
-    storm_seconds: float
-    storm_seconds_without_faults: float
+    baseline_jobs: int
+    baseline_seconds: float
+    faulted_jobs: int
+    faulted_seconds: float
+    faulted_seconds_without_faults: float
 
 
-def read_ledger(engine: Engine, wanted: int, lost_in_redis: int, fenced: int, divided: float, drains: Drains) -> Ledger:
-    """The ledger of a run that was to send `wanted` jobs."""
+def read_summary(
+    engine: Engine, wanted: int, lost_in_redis: int, fenced: int, divided: float, drains: Drains
+) -> RunSummary:
+    """The summary of a run that was to send `wanted` jobs."""
     with engine.connect() as connection:
         counts = dict(connection.execute(COUNTS).mappings().one())
-        books = connection.execute(BOOKS).one()
+        billing = connection.execute(BILLING).one()
         states = {str(row.state): int(row.jobs) for row in connection.execute(STATES)}
     still_open = counts.pop("open")
-    return Ledger(
+    return RunSummary(
         **{name: int(count) for name, count in counts.items()},
         lost_in_redis=lost_in_redis,
         results_fenced=fenced,
         missing=wanted - int(counts["jobs"]) + int(still_open),
         states=states,
-        engine_sessions=books.sessions,
-        busy_seconds=books.busy,
-        booked_seconds=books.booked,
-        wasted_seconds=books.wasted,
+        engine_sessions=billing.sessions,
+        busy_seconds=billing.busy,
+        billed_seconds=billing.billed,
+        wasted_seconds=billing.wasted,
         divided_seconds=divided,
-        calm_jobs=drains.calm_jobs,
-        calm_seconds=drains.calm_seconds,
-        storm_jobs=drains.storm_jobs,
-        storm_seconds=drains.storm_seconds,
-        storm_seconds_without_faults=drains.calm_seconds_of_all,
+        **drains._asdict(),
+        faulted_seconds_without_faults=drains.faulted_seconds_without_faults,
     )
 
 
-def close_books(engine: Engine) -> float:
-    """End every session and close its books, as the reaper does a minute later; returns the seconds it divided."""
+def settle_sessions(engine: Engine) -> float:
+    """End and settle every session, as the reaper does a minute later; returns the seconds that were divided."""
     with engine.begin() as connection:
-        unbooked = float(connection.execute(BOOKS).one().unbooked)
-        connection.execute(statement("reap_sessions"), {"silence_seconds": -HOUR})
-        connection.execute(statement("reap_books"))
-    return unbooked
+        unbilled = float(connection.execute(BILLING).one().unbilled)
+        connection.execute(statement("queue/end_sessions"), {"silence_seconds": -HOUR})
+        connection.execute(statement("queue/settle_sessions"))
+    return unbilled
 
 
 class FencedResults:
-    """What workers have counted, by process: a counter dies with its worker, so it is asked for again and again."""
+    """What workers have counted, by process: a counter dies with its worker, and is therefore scraped repeatedly."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
         self._seen: dict[int, int] = {}
 
-    def look(self) -> None:
-        """Ask every worker that answers."""
+    def scrape(self) -> None:
+        """Scrape every worker that answers."""
         for name, port in self._rig.metrics_ports.items():
             pid = self._rig.pid(name)
             if pid and (count := _scraped(port)) is not None:
@@ -144,7 +143,7 @@ class FencedResults:
 
     @property
     def total(self) -> int:
-        """Of all workers that ever were."""
+        """The sum over all worker processes."""
         return sum(self._seen.values())
 
 

@@ -1,5 +1,5 @@
-"""`Workload`: the jobs of a chaos run. They are sent while everything breaks, by a producer that is as stubborn as one
-in production: it sends a batch again, under the same idempotency keys, until it hears that it is there.
+"""`Workload`: the jobs of a chaos run, sent while faults are injected. Like a producer in production, it resends a
+batch under the same idempotency keys until Postgres confirms it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from thothy_ai.queue.drafts import EnqueueOptions
 from thothy_ai.settings import Settings
 
 BATCH = 200
-MAX_OPEN = 1_500  # the producer keeps so far ahead of the drain
+MAX_OPEN = 1_500  # the producer stays this far ahead of the drain
 PAUSE = 0.2
 DEADLINE = timedelta(seconds=4)
 SENT = text(
@@ -55,7 +55,7 @@ class Workload:
         self._thread.start()
 
     def ended(self) -> int | None:
-        """How many of the jobs that were sent have ended; None while Postgres cannot say."""
+        """How many of the jobs that were sent have ended; None while Postgres does not answer."""
         try:
             with reaching(self._settings), self.engine.connect() as connection:
                 return int(connection.execute(SENT).one().ended)
@@ -63,7 +63,7 @@ class Workload:
             return None
 
     def open(self) -> int | None:
-        """How many jobs, follow-ups among them, have not ended; None while Postgres cannot say."""
+        """How many jobs, including follow-ups, have not ended; None while Postgres does not answer."""
         try:
             with reaching(self._settings), self.engine.connect() as connection:
                 return int(connection.execute(OPEN).scalar_one())
@@ -76,15 +76,15 @@ class Workload:
             while not self._stopping.is_set() and (self.open() or 0) > MAX_OPEN:
                 self._stopping.wait(PAUSE)
             ids = self._send_batch(range(start, min(start + BATCH, self._jobs + 1)))
-            self._insist(lambda unwanted=unwanted: cancel(self.engine, unwanted))  # type: ignore[misc]
+            self._retry(lambda unwanted=unwanted: cancel(self.engine, unwanted))  # type: ignore[misc]
             unwanted = [job_id for number, job_id in ids.items() if number % 100 == 13]
 
     def _send_batch(self, numbers: range) -> dict[int, UUID]:
-        jobs = self._insist(lambda: self._producer.enqueue_many([_job(number) for number in numbers]))
+        jobs = self._retry(lambda: self._producer.enqueue_many([_job(number) for number in numbers]))
         return {number: job.id for number, job in zip(numbers, jobs or (), strict=False)}
 
-    def _insist(self, ask: Callable[[], T]) -> T | None:
-        """What `ask` returns once Postgres answers; None when the run is over first."""
+    def _retry(self, ask: Callable[[], T]) -> T | None:
+        """The result of `ask` once Postgres answers; None when the run ends first."""
         while not self._stopping.is_set():
             try:
                 with reaching(self._settings):
@@ -107,9 +107,9 @@ class Workload:
 
 
 def _job(number: int) -> tuple[Chaos, EnqueueOptions]:
-    """A mix: of a hundred jobs two are refused by the validator, two have a follow-up, one has a deadline."""
+    """A mix: of a hundred jobs, two are rejected by the validator, two have a follow-up, one has a deadline."""
     request = Chaos(
-        number=number, fate="rejected" if number % 50 == 7 else "accepted", more=1 if number % 50 == 3 else 0
+        number=number, verdict="rejected" if number % 50 == 7 else "accepted", more=1 if number % 50 == 3 else 0
     )
     deadline = datetime.now(UTC) + DEADLINE if number % 100 == 11 else None
     return request, EnqueueOptions(idempotency_key=f"chaos-{number}", deadline=deadline)

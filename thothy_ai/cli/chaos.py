@@ -1,4 +1,4 @@
-"""`thothy chaos`: break a stack of its own, again and again, and see that nothing is lost and nothing done twice."""
+"""`thothy chaos`: breaks a stack of its own repeatedly, and checks that nothing is lost and nothing done twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ app = typer.Typer()
 
 
 class Engine(StrEnum):
-    """What answers the jobs."""
+    """Which engine answers the jobs."""
 
     NULL = "null"
     REAL = "real"
@@ -30,18 +30,20 @@ class Engine(StrEnum):
 
 @app.command()
 def chaos(
-    seed: Annotated[int, typer.Option(help="Draws the faults and their order.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the faults and their order.")] = 1,
     jobs: Annotated[int, typer.Option(min=10, help="Jobs to send.")] = 10_000,
     faults: Annotated[int, typer.Option(min=0, help="Faults to inject.")] = 40,
-    engine: Annotated[Engine, typer.Option(help="null answers at once; real runs the model, and takes its time.")] = (
-        Engine.NULL
-    ),
-    minutes: Annotated[float, typer.Option(min=0.1, help="Give up after so long.")] = 10,
+    engine: Annotated[
+        Engine, typer.Option(help="null answers without a model; real runs the model, which takes longer.")
+    ] = (Engine.NULL),
+    minutes: Annotated[float, typer.Option(min=0.1, help="Give up after this many minutes.")] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Break a stack of its own while it drains a queue, and check that nothing is lost and nothing done twice.
 
-    Exit code 0 only if every fault came and every invariant holds. It uses no running stack and no data of yours.
+    Exits with 0 only if every fault was injected and every invariant holds. It uses no running stack and none of your
+    data.
+
     Example: thothy chaos --seed 7
     """
     from thothy_ai.chaos.options import ChaosOptions
@@ -49,22 +51,22 @@ def chaos(
     from thothy_ai.telemetry import configure_logging
 
     settings = load_settings()
-    configure_logging(settings.model_copy(update={"log_level": "ERROR"}))  # everything goes wrong here, and is meant to
+    configure_logging(settings.model_copy(update={"log_level": "ERROR"}))  # errors are expected here
     signal.signal(signal.SIGTERM, _interrupt)
     options = ChaosOptions(seed, jobs, faults, _model(settings) if engine is Engine.REAL else None, minutes)
     try:
         report = run_chaos(options, lambda line: typer.echo(line, err=True))
     except KeyboardInterrupt:
-        fail("interrupted; everything it had started is gone")
+        fail("interrupted; everything that was started has been removed")
     _print(report, options, as_json=as_json)
     if report.violations:
         fail(f"{len(report.violations)} violations; logs are in {report.logs}")
     if report.not_injected:
-        fail(f"gave up after {minutes:g} minutes: {report.not_injected} of {faults} faults did not come")
+        fail(f"gave up after {minutes:g} minutes: {report.not_injected} of {faults} faults were not injected")
 
 
 def _model(settings: Settings) -> Path:
-    """The model they name, else the bundled one."""
+    """The model named in the settings, otherwise the bundled one."""
     from thothy_ai.engine.bundled import bundled_model_path
 
     return settings.model or bundled_model_path()
@@ -76,37 +78,37 @@ def _print(report: Report, options: ChaosOptions, *, as_json: bool) -> None:
         return
     table(f"Chaos, seed {options.seed}: {len(report.faults)} faults", ("what", "number#"), _rows(report))
     if report.violations:
-        rows = [(violation.who, violation.invariant, violation.how) for violation in report.violations]
-        table("Violations", ("job", "what must hold", "what is"), rows)
+        rows = [(violation.subject, violation.invariant, violation.description) for violation in report.violations]
+        table("Violations", ("job", "invariant", "found"), rows)
 
 
 def _rows(report: Report) -> list[tuple[str, str]]:
-    ledger = report.ledger
+    summary = report.summary
     counts = {
-        "jobs sent to the queue": ledger.jobs,
-        "follow-up jobs": ledger.follow_ups,
-        **{f"  {state}": count for state, count in ledger.states.items()},
-        "  dead because of the faults alone": ledger.dead_of_faults,
-        "missing": ledger.missing,
-        "duplicates": ledger.duplicates,
-        "messages sent": ledger.sent,
-        "messages lost with Redis' data": ledger.lost_in_redis,
-        "jobs republished": ledger.republished,
-        "attempts": ledger.attempts,
-        "attempts lost": ledger.attempts_lost,
-        "attempts released": ledger.attempts_released,
-        "jobs beyond their attempts": ledger.beyond_limit,
-        "results fenced, at least": ledger.results_fenced,
-        "engine sessions": ledger.engine_sessions,
+        "jobs sent to the queue": summary.jobs,
+        "follow-up jobs": summary.follow_ups,
+        **{f"  {state}": count for state, count in summary.states.items()},
+        "  dead because of the faults alone": summary.dead_of_faults,
+        "missing": summary.missing,
+        "duplicates": summary.duplicates,
+        "messages sent": summary.sent,
+        "messages lost with Redis' data": summary.lost_in_redis,
+        "jobs republished": summary.republished,
+        "attempts": summary.attempts,
+        "attempts lost": summary.attempts_lost,
+        "attempts released": summary.attempts_released,
+        "jobs beyond their attempts": summary.beyond_limit,
+        "results fenced, at least": summary.results_fenced,
+        "engine sessions": summary.engine_sessions,
     }
     seconds = {
-        "engine busy": ledger.busy_seconds,
-        "booked to attempts": ledger.booked_seconds,
-        "of those wasted: attempts lost": ledger.wasted_seconds,
-        "of those divided: nobody knew": ledger.divided_seconds,
-        f"drain of {ledger.calm_jobs:,} jobs without faults": ledger.calm_seconds,
-        f"drain of {ledger.storm_jobs:,} jobs with faults": ledger.storm_seconds,
-        "the same without, at that rate": ledger.storm_seconds_without_faults,
+        "engine busy": summary.busy_seconds,
+        "billed to attempts": summary.billed_seconds,
+        "of those wasted: attempts lost": summary.wasted_seconds,
+        "of those divided: attempt unknown": summary.divided_seconds,
+        f"drain of {summary.baseline_jobs:,} jobs without faults": summary.baseline_seconds,
+        f"drain of {summary.faulted_jobs:,} jobs with faults": summary.faulted_seconds,
+        "the same without, at that rate": summary.faulted_seconds_without_faults,
     }
     return [(name, f"{count:,}") for name, count in counts.items()] + [
         (name, f"{value:.1f} s") for name, value in seconds.items()

@@ -110,7 +110,7 @@ def dispatcher() -> None:
 
 @app.command()
 def reaper() -> None:
-    """Run the reaper: it takes back what died, ends what expired and keeps the books. A second one stands by.
+    """Run the reaper: it takes back lost jobs, ends expired ones and keeps usage up to date. A second one stands by.
 
     Example: thothy reaper
     """

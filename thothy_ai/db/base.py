@@ -1,4 +1,4 @@
-"""The declarative base: naming convention, column types, and how a closed vocabulary becomes a CHECK."""
+"""The declarative base: naming convention, column types, and CHECKs from enumerations."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ class Base(DeclarativeBase):
 
 
 def one_of(column: str, vocabulary: type[StrEnum]) -> CheckConstraint:
-    """A CHECK that `column` holds a word of `vocabulary`."""
+    """A CHECK that `column` holds a value of `vocabulary`."""
     words = ", ".join(f"'{word}'" for word in vocabulary)
     return CheckConstraint(f"{column} IN ({words})", name=column)

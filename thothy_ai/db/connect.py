@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 5  # seconds; libpq rounds 1 up to 2
 POOL_TIMEOUT = 30
-USER_TIMEOUT = 30_000  # milliseconds that sent data may go unacknowledged: keepalives see only a silent line
-# Postgres' own end of the line: a client whose machine is gone must not keep its locks for hours.
+USER_TIMEOUT = 30_000  # milliseconds that sent data may go unacknowledged: keepalives only notice an idle connection
+# Postgres' side of the connection: a client whose machine is gone must not keep its locks for hours.
 SERVER_OPTIONS = "-c timezone=UTC -c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 UNREACHABLE_CLASSES = {"08", "28", "3D", "53", "57"}  # connection, login, database, resources, shutdown
-READ_ONLY = "25006"  # a standby answers, or a primary that was demoted: the one that takes writes is elsewhere
+READ_ONLY = "25006"  # a standby, or a primary that was demoted: the server that accepts writes is elsewhere
 SCHEMA_STATES = {"42P01", "42703"}  # undefined table, undefined column
 
 
@@ -36,7 +36,7 @@ def make_engine(settings: Settings, *, application: str = "thothy", pool_size: i
 
 def make_async_engine(settings: Settings, *, application: str = "thothy", pool_size: int = 5) -> AsyncEngine:
     """The async twin of `make_engine`."""
-    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - dear to import, and few need it
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - slow to import, and rarely needed
 
     with _driver():
         return create_async_engine(settings.require_database_url(), **_options(application, pool_size))
@@ -47,7 +47,7 @@ def _options(application: str, pool_size: int) -> dict[str, Any]:
         "pool_size": pool_size,
         "pool_timeout": POOL_TIMEOUT,
         "pool_pre_ping": True,
-        "hide_parameters": True,  # requests and outputs are nobody's business in a log
+        "hide_parameters": True,  # requests and outputs do not belong in a log
         "connect_args": {
             "connect_timeout": CONNECT_TIMEOUT,
             "application_name": f"thothy-{application.removeprefix('thothy-')}",
@@ -72,7 +72,7 @@ def _driver() -> Iterator[None]:
 def reaching(settings: Settings) -> Iterator[None]:
     """Turns the driver's errors into ours. The message names host and port, never user or password.
 
-    Raises `DatabaseUnreachableError` when Postgres cannot be reached, drops the line or takes no writes,
+    Raises `DatabaseUnreachableError` when Postgres cannot be reached, closes the connection or accepts no writes,
     `MigrationsBehindError` when a table or a column is missing, `DatabaseError` otherwise.
     """
     try:
@@ -88,7 +88,7 @@ def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
     lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
     state: str | None = getattr(error.orig, "sqlstate", None)
     if state in SCHEMA_STATES:
-        from thothy_ai.db.schema import code_revision  # noqa: PLC0415 - Alembic is dear to import, and this is rare
+        from thothy_ai.db.schema import code_revision  # noqa: PLC0415 - Alembic is slow to import, and rarely needed
 
         return MigrationsBehindError(None, code_revision(), state)
     if _unreachable(error, state):
@@ -97,7 +97,7 @@ def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
 
 
 def _unreachable(error: DBAPIError, state: str | None) -> bool:
-    """Without a code from Postgres, it is the line when connecting failed (no statement yet) or it broke off."""
+    """Without a code from Postgres: connecting failed (there is no statement), or the connection broke."""
     if state is not None:
         return state == READ_ONLY or state[:2] in UNREACHABLE_CLASSES
     return isinstance(error, OperationalError) and (error.statement is None or error.connection_invalidated)

@@ -1,13 +1,13 @@
 """The schema. ORM rows are for reading; the hot statements are in `db/sql/`.
 
-    job ─┬─ job_request              small, hot: its state machine    (one row a job)
+    job ─┬─ job_request              small, hot: its state machine    (one row per job)
          │
          ├┄ attempt                  append-only, partitioned by month of the job's id, without foreign keys,
-         ├┄ artifact                 so that an old month goes by dropping its partition
+         ├┄ artifact                 so that an old month is deleted by dropping its partition
          └┄ job_event
     engine_session · usage_hourly · queue_control
 
-`attempt` on a job counts claims and fences results; `failures` counts what `max_attempts` limits.
+`attempt` on a job counts claims and fences results; `failures` counts against `max_attempts`.
 `worker` and `lease_until` are set exactly while a job runs; `started_at` (of the last claim) stays after.
 """
 
@@ -22,12 +22,12 @@ from sqlalchemy import text as sql
 from sqlalchemy.orm import Mapped, mapped_column
 
 from thothy_ai.db.base import Base, Big, Small, one_of
+from thothy_ai.db.fragments import PLANNED_ORDER, WAITING
 from thothy_ai.db.states import TERMINAL, Event, JobState, Outcome, Verdict
 
 ZERO = sql("0")
 NOW = func.now()
 PARTITIONED = {"postgresql_partition_by": "RANGE (job_id)"}
-WAITING_SQL = "state IN ('queued', 'dispatched')"
 TERMINAL_SQL = "state IN ({})".format(", ".join(f"'{state}'" for state in JobState if state in TERMINAL))
 
 
@@ -43,7 +43,7 @@ class Job(Base):
     priority: Mapped[Small] = mapped_column(server_default=ZERO)  # higher goes first
     deadline: Mapped[datetime | None]
     not_before: Mapped[datetime] = mapped_column(server_default=NOW)
-    delayed: Mapped[bool] = mapped_column(server_default=sql("false"))  # not among what dispatching looks at yet
+    delayed: Mapped[bool] = mapped_column(server_default=sql("false"))  # not in the dispatcher's index yet
     source_key: Mapped[str]  # jobs over the same source share it, and run near each other
     idempotency_key: Mapped[str | None]
     request_digest: Mapped[str]
@@ -82,21 +82,15 @@ class Job(Base):
         CheckConstraint("state <> 'dead' OR reason IS NOT NULL", name="dead"),
         Index(
             "ix_job_queued",
-            sql("priority DESC"),
-            sql("deadline NULLS LAST"),
-            sql(
-                "date_bin('00:10:00', enqueued_at, '1970-01-01 00:00:00+00')"
-            ),  # spelt as Postgres does: alembic compares
-            "source_key",
-            "id",
+            *(term if term.isidentifier() else sql(term) for term in PLANNED_ORDER),
             postgresql_where=sql("state = 'queued' AND NOT delayed"),
         ),
         Index("ix_job_delayed", "not_before", postgresql_where=sql("state = 'queued' AND delayed")),
         # Not over lease_until: each heartbeat changes it, and must not have to write every index again.
         Index("ix_job_running", "worker", postgresql_where=sql("state = 'running'")),
         Index("ix_job_dispatched", "dispatched_at", postgresql_where=sql("state = 'dispatched'")),
-        Index("ix_job_deadline", "deadline", postgresql_where=sql(f"{WAITING_SQL} AND deadline IS NOT NULL")),
-        Index("ix_job_cancelled", "id", postgresql_where=sql(f"{WAITING_SQL} AND cancel_requested")),
+        Index("ix_job_deadline", "deadline", postgresql_where=sql(f"{WAITING} AND deadline IS NOT NULL")),
+        Index("ix_job_cancelled", "id", postgresql_where=sql(f"{WAITING} AND cancel_requested")),
         Index("ix_job_terminal", "finished_at", postgresql_where=sql("finished_at IS NOT NULL")),
         Index("ix_job_dead", "finished_at", "id", postgresql_where=sql("state = 'dead'")),  # few among all that ended
         Index("ix_job_parent", "parent_id", postgresql_where=sql("parent_id IS NOT NULL")),
@@ -114,7 +108,7 @@ class JobRequest(Base):
 
 
 class Attempt(Base):
-    """One try at a job, and what it cost."""
+    """One try at a job, and its usage."""
 
     __tablename__ = "attempt"
 
@@ -142,7 +136,7 @@ class Attempt(Base):
 
 
 class Artifact(Base):
-    """An output and what validators said of it; a succeeded job has one accepted row per (kind, locale)."""
+    """An output and the validators' verdict; a succeeded job has one accepted row per (kind, locale)."""
 
     __tablename__ = "artifact"
 
@@ -175,7 +169,7 @@ class Artifact(Base):
 
 
 class JobEvent(Base):
-    """Something unusual that happened to a job."""
+    """An unusual event in a job's history."""
 
     __tablename__ = "job_event"
 
@@ -188,7 +182,7 @@ class JobEvent(Base):
 
 
 class EngineSession(Base):
-    """One life of an engine process: what was resident, from when to when, and its counters."""
+    """One run of an engine process: the resident model, from when to when, and the engine's counters."""
 
     __tablename__ = "engine_session"
 
@@ -202,7 +196,7 @@ class EngineSession(Base):
     started_at: Mapped[datetime]
     heartbeat_at: Mapped[datetime] = mapped_column(server_default=NOW)
     ended_at: Mapped[datetime | None]
-    settled_at: Mapped[datetime | None]  # when what nobody could book was divided over its lost attempts
+    settled_at: Mapped[datetime | None]  # when unbilled usage was divided over its lost attempts
     busy_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     prefill_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     decode_seconds: Mapped[float] = mapped_column(server_default=ZERO)
@@ -212,7 +206,7 @@ class EngineSession(Base):
 
 
 class UsageHourly(Base):
-    """What an hour finished and used, per tenant and kind; outlives the history it was summed from."""
+    """Finished jobs and usage per hour, tenant and kind; outlives the history it was summed from."""
 
     __tablename__ = "usage_hourly"
 
@@ -234,7 +228,7 @@ class UsageHourly(Base):
 
 
 class QueueControl(Base):
-    """What an operator has said about the queue. One row, `default`."""
+    """Whether an operator has paused the queue. One row, `default`."""
 
     __tablename__ = "queue_control"
 

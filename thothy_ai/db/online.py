@@ -1,7 +1,7 @@
-"""What a migration does beside running work: it waits for a lock only briefly, and builds indexes without one.
+"""How a migration runs beside live traffic: it waits for a lock only briefly, and builds indexes concurrently.
 
-A statement that waits for a table's lock makes everybody wait who comes after it. So it gives up at once, and
-`migrations/env.py` runs the migration again: each can be run again from its start.
+A statement that waits for a table's lock blocks every later statement on that table. It therefore gives up soon, and
+`migrations/env.py` runs the migration again: each can be repeated from its start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import text
 from thothy_ai.crash_points import crash_point
 
 LOCK_SECONDS = 0.3  # how long others may have to wait behind a migration
-PAUSE_SECONDS = 0.7  # for whoever waited, before the next try
+PAUSE_SECONDS = 0.7  # for the statements that waited, before the next try
 PATIENCE_SECONDS = 30.0  # then the migration ends
 
 LIMIT_LOCKS = f"SET lock_timeout = {LOCK_SECONDS * 1000:.0f}"
@@ -24,7 +24,7 @@ IS_VALID = text("SELECT bool_or(indisvalid) FROM pg_index WHERE indexrelid = to_
 
 @contextmanager
 def beside_running_work() -> Iterator[None]:
-    """Outside a transaction. Here a wait stands in nobody's way, and may last as long as the oldest transaction."""
+    """Outside a transaction. Here waiting blocks nothing, and may last as long as the oldest transaction."""
     with op.get_context().autocommit_block():
         op.execute("SET lock_timeout = 0")
         yield
@@ -32,7 +32,7 @@ def beside_running_work() -> Iterator[None]:
 
 
 def build_index(name: str, definition: str) -> None:
-    """Build an index of `job` beside running work; what an interrupted try left invalid goes first."""
+    """Build an index of `job` concurrently; drops the invalid one that an interrupted try left."""
     if op.get_bind().scalar(IS_VALID, {"name": name}):
         return
     drop_index(name)
@@ -40,14 +40,14 @@ def build_index(name: str, definition: str) -> None:
 
 
 def drop_index(name: str) -> None:
-    """Drop it, if it is there, beside running work."""
+    """Drop an index concurrently, if it exists."""
     op.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
 
 
 def replace_index(name: str, definition: str) -> None:
-    """Put an index of another definition in the place of this one; one of the two is always there to be used.
+    """Replace an index by one with another definition; one of the two can be used at all times.
 
-    Should it be interrupted between the last two steps, the new one is there under its first name, and is kept.
+    If it is interrupted between the last two steps, the new index exists under its temporary name, and is kept.
     """
     build_index(f"{name}_new", definition)
     drop_index(name)

@@ -1,4 +1,4 @@
-"""Bringing a database's schema to what this code was written for, and checking that it is."""
+"""Migrates a database's schema to the revision that this code needs, and checks that revision."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def code_revision() -> str:
 
 
 def migrate(settings: Settings, revision: str = "head") -> str:
-    """Upgrade to `revision` and make the partitions of the coming months. Returns the revision reached.
+    """Upgrade to `revision` and create the partitions of the coming months. Returns the revision reached.
 
-    Concurrent callers wait for each other, and an interrupted one is run again from where it was. Raises
-    `DatabaseUnreachableError`, and `DatabaseError` when a lock could not be had.
+    Concurrent callers wait for each other; an interrupted migration continues where it was. Raises
+    `DatabaseUnreachableError`, and `DatabaseError` when a lock could not be acquired.
     """
     engine = make_engine(settings, application="migrate")
     try:
@@ -69,9 +69,9 @@ def check_schema(settings: Settings) -> str:
 
 
 def refuse_other_schema(settings: Settings) -> None:
-    """What a process of the service asks first. Postgres may still be away: processes wait for it themselves.
+    """Checked first by every process of the service. Postgres may still be away: processes wait for it themselves.
 
-    Raises as `check_schema`, but `DatabaseUnreachableError`.
+    Raises as `check_schema` does, except `DatabaseUnreachableError`.
     """
     with suppress(DatabaseUnreachableError):
         check_schema(settings)

@@ -1,4 +1,4 @@
-"""The closed vocabularies of the queue's tables. The schema's CHECKs are made from these."""
+"""The enumerations of the queue's tables. The schema's CHECKs are built from these."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class Outcome(StrEnum):
     REJECTED = "rejected"  # output came, a validator refused it
     FAILED = "failed"
     LOST = "lost"  # its lease ran out, or its engine died
-    RELEASED = "released"  # its worker shut down in good order
+    RELEASED = "released"  # given back without a failure, for example by a shutdown
     CANCELLED = "cancelled"
     EXPIRED = "expired"
 
 
 class Verdict(StrEnum):
-    """What validators said of an output."""
+    """The validators' verdict on an output."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
 
 
 class Event(StrEnum):
-    """What a job's history records: the unusual only."""
+    """What a job's history records: unusual events only."""
 
     RETRIED = "retried"
     LOST = "lost"

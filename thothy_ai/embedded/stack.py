@@ -116,7 +116,7 @@ class EmbeddedStack:
             log=self._log(name),
             ready=Readiness(self.postgres, self.valkey, self.settings).of(name),
             ready_seconds=ENGINE_READY_SECONDS if engine else READY_SECONDS,
-            stop_seconds=self.settings.drain_deadline_seconds + LAST_WORDS_SECONDS if name == "worker" else 15,
+            stop_seconds=self.settings.shutdown_deadline_seconds + LAST_WORDS_SECONDS if name == "worker" else 15,
         )
 
     def _metrics_port(self, name: str) -> int:

@@ -91,7 +91,7 @@ class AsyncProducer:
         """Read the current state of a job. Raises `UnknownJobError`."""
         with reaching(self.settings):
             async with self._engine.connect() as connection:
-                found = await connection.execute(statement("job_snapshot"), {"id": job_id})
+                found = await connection.execute(statement("producer/snapshot"), {"id": job_id})
         return Snapshot.of(found.mappings().one_or_none(), job_id)
 
     async def cancel(self, job_id: UUID) -> bool:
@@ -101,7 +101,7 @@ class AsyncProducer:
         """
         with reaching(self.settings):
             async with self._engine.begin() as connection:
-                found = await connection.execute(statement("job_cancel"), {"ids": [job_id]})
+                found = await connection.execute(statement("queue/cancel"), {"ids": [job_id]})
         if found.one_or_none() is not None:
             return True
         await self.snapshot(job_id)
@@ -112,7 +112,7 @@ class AsyncProducer:
         wanted = {"id": snapshot.id, "kind": snapshot.kind}
         with reaching(self.settings):
             async with self._engine.connect() as connection:
-                found = await connection.execute(statement("job_artifact"), wanted)
+                found = await connection.execute(statement("producer/artifact"), wanted)
         return read_artifact(snapshot, found.scalar_one_or_none())
 
     async def close(self) -> None:
@@ -121,11 +121,11 @@ class AsyncProducer:
 
     async def _insert(self, connection: AsyncConnection, drafts: list[Draft]) -> list[Draft]:
         tenant = self.settings.tenant
-        taken = (await connection.execute(statement("enqueue"), parameters(drafts, tenant))).one().taken
+        taken = (await connection.execute(statement("producer/enqueue"), parameters(drafts, tenant))).one().taken
         if not taken:
             return drafts
         wanted = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
-        rows = await connection.execute(statement("jobs_by_key"), wanted)
+        rows = await connection.execute(statement("producer/jobs_by_key"), wanted)
         return settle(drafts, {row.idempotency_key: (row.id, row.digest) for row in rows})
 
     async def __aenter__(self) -> Self:

@@ -88,7 +88,7 @@ class Producer:
     def snapshot(self, job_id: UUID) -> Snapshot:
         """Read the current state of a job. Raises `UnknownJobError`."""
         with reaching(self.settings), self._engine.connect() as connection:
-            row = connection.execute(statement("job_snapshot"), {"id": job_id}).mappings().one_or_none()
+            row = connection.execute(statement("producer/snapshot"), {"id": job_id}).mappings().one_or_none()
         return Snapshot.of(row, job_id)
 
     def cancel(self, job_id: UUID) -> bool:
@@ -97,7 +97,7 @@ class Producer:
         Returns False if the job had already ended. Raises `UnknownJobError`.
         """
         with reaching(self.settings), self._engine.begin() as connection:
-            if connection.execute(statement("job_cancel"), {"ids": [job_id]}).one_or_none() is not None:
+            if connection.execute(statement("queue/cancel"), {"ids": [job_id]}).one_or_none() is not None:
                 return True
         self.snapshot(job_id)
         return False
@@ -106,7 +106,7 @@ class Producer:
         """Read the accepted artifact of a succeeded job. Raises `UnreadableArtifactError`."""
         wanted = {"id": snapshot.id, "kind": snapshot.kind}
         with reaching(self.settings), self._engine.connect() as connection:
-            body = connection.execute(statement("job_artifact"), wanted).scalar_one_or_none()
+            body = connection.execute(statement("producer/artifact"), wanted).scalar_one_or_none()
         return read_artifact(snapshot, body)
 
     def close(self) -> None:
@@ -115,11 +115,11 @@ class Producer:
 
     def _insert(self, connection: Connection, drafts: list[Draft]) -> list[Draft]:
         tenant = self.settings.tenant
-        taken = connection.execute(statement("enqueue"), parameters(drafts, tenant)).one().taken
+        taken = connection.execute(statement("producer/enqueue"), parameters(drafts, tenant)).one().taken
         if not taken:
             return drafts
         wanted = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
-        rows = connection.execute(statement("jobs_by_key"), wanted).all()
+        rows = connection.execute(statement("producer/jobs_by_key"), wanted).all()
         return settle(drafts, {row.idempotency_key: (row.id, row.digest) for row in rows})
 
     def __enter__(self) -> Self:

@@ -1,13 +1,12 @@
-"""The Celery application: how workers consume and what the dispatcher publishes. JSON only, ids only."""
+"""The queue's Celery application: broker, message format, delivery. JSON only, ids only.
+
+The dispatcher publishes with it; a worker's application extends it.
+"""
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 import ssl
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from celery import Celery
 from kombu import Exchange, Queue
@@ -20,25 +19,19 @@ SOCKET_TIMEOUT = 10
 CONNECT_TIMEOUT = 5
 
 
-class WorkerApp(Celery):
-    """A Celery application that knows the service's settings, and how its pool gets a foreman."""
+class QueueApp(Celery):
+    """A Celery application that knows the service's settings."""
 
     settings: Settings
-    connect: Callable[[str], Any]
-
-    def make_foreman(self, on_done: Callable[[Sequence[Any]], None], on_death: Callable[[], None]) -> Any:
-        """The foreman of this process. Imported here: a dispatcher publishes through this module, and needs none."""
-        from thothy_ai.worker.job_runner import Foreman  # noqa: PLC0415
-
-        return Foreman(self.settings, worker_name(), self.connect, on_done, on_death)
 
 
-def make_app(settings: Settings, connect: Callable[[str], Any] | None = None) -> WorkerApp:
-    """The application for these settings; `connect` makes the engine's client, for a worker."""
-    app = WorkerApp("thothy", set_as_current=False)
+App = TypeVar("App", bound=QueueApp)
+
+
+def make_app(settings: Settings, kind: type[App]) -> App:
+    """An application of this class for these settings."""
+    app = kind("thothy", set_as_current=False)
     app.settings = settings
-    if connect is not None:
-        app.connect = connect
     app.conf.update(configuration(settings))
     app.task(name=TASK)(_run)
     app.finalize()
@@ -46,7 +39,7 @@ def make_app(settings: Settings, connect: Callable[[str], Any] | None = None) ->
 
 
 def configuration(settings: Settings) -> dict[str, Any]:
-    """Celery's settings. Order, time, retries and chains live in Postgres; results too."""
+    """Celery's settings. Order, time, retries and chains live in Postgres, and so do results."""
     return {
         "broker_url": settings.require_redis_url(),
         "broker_transport": "thothy_ai.queue.transport:Transport",
@@ -62,8 +55,6 @@ def configuration(settings: Settings) -> dict[str, Any]:
         "task_queues": [Queue(settings.queue_name, Exchange(""), routing_key=settings.queue_name)],
         "task_acks_late": True,  # also the back-pressure
         "task_ignore_result": True,
-        "worker_pool": "thothy_ai.worker.pool:EnginePool",
-        "worker_consumer": "thothy_ai.worker.consumer:SteadyConsumer",
         "worker_concurrency": settings.worker_in_flight,
         "worker_prefetch_multiplier": 1,
         "worker_cancel_long_running_tasks_on_connection_loss": False,
@@ -86,14 +77,9 @@ def transport_options(settings: Settings) -> dict[str, Any]:
         "socket_timeout": SOCKET_TIMEOUT,
         "socket_connect_timeout": CONNECT_TIMEOUT,
         "socket_keepalive": True,
-        "max_retries": 1,  # of a publisher that finds no Redis: the dispatcher has its own patience
+        "max_retries": 1,  # of a publisher that finds no Redis: the dispatcher retries by itself
         "interval_start": 0,
     }
-
-
-def worker_name() -> str:
-    """Names this process in the record: unique, also after a restart under the same process id."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 def _tls(settings: Settings) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""`Broker`: the hints in Redis. Publishes them through Celery's message format, and reads back which are waiting."""
+"""`Broker`: the hints in Redis. Publishes them in Celery's message format, and reads back which are waiting."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from thothy_ai.errors import BrokerUnreachableError
-from thothy_ai.queue.app import CONNECT_TIMEOUT, SOCKET_TIMEOUT, make_app
+from thothy_ai.queue.app import CONNECT_TIMEOUT, SOCKET_TIMEOUT, QueueApp, make_app
 from thothy_ai.queue.hints import TASK, Hint, parse_task_id, task_id
 from thothy_ai.settings import Settings, endpoint
 
 
 class Broker:
-    """One process's way to Redis. Every method raises `BrokerUnreachableError`; the next call connects anew."""
+    """One process's access to Redis. Every method may raise `BrokerUnreachableError`; the next call reconnects."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._app = make_app(settings)
+        self._app = make_app(settings, QueueApp)
         self._key = f"{settings.queue_prefix}{settings.queue_name}"
         self._redis = Redis.from_url(
             settings.require_redis_url(),
             socket_timeout=SOCKET_TIMEOUT,
             socket_connect_timeout=CONNECT_TIMEOUT,
             socket_keepalive=True,
-            retry=Retry(NoBackoff(), 1),  # once: a connection that Redis closed meanwhile is replaced
+            retry=Retry(NoBackoff(), 1),  # once, to replace a connection that Redis has closed
         )
 
     def depth(self) -> int:
@@ -41,7 +41,7 @@ class Broker:
             return int(length)
 
     def waiting(self) -> set[Hint]:
-        """The hints that wait in Redis; the list is kept shallow. What is no hint of ours is left out."""
+        """The hints that wait in Redis, without elements that are not hints. The list is kept shallow."""
         with self._reaching():
             elements: Any = self._redis.lrange(self._key, 0, -1)
         return {hint for hint in map(_hint, elements) if hint is not None}
@@ -49,7 +49,7 @@ class Broker:
     def publish(self, hints: Sequence[Hint]) -> None:
         """Publish in this order, in one round trip."""
         with self._reaching(), self._app.producer_pool.acquire(block=True) as pooled:
-            producer: Any = pooled  # kombu's stubs know nothing of batches yet
+            producer: Any = pooled  # kombu's stubs lack batches
             try:
                 with producer.batch():
                     for hint in hints:
@@ -69,7 +69,7 @@ class Broker:
         message = self._app.amqp.as_task_v2(identity, TASK, arguments, argsrepr=identity, kwargsrepr="{}")
         return {
             "body": message.body,
-            "exchange": "",  # straight into the list: no bindings that a FLUSHALL could take away
+            "exchange": "",  # directly to the list: no bindings that a FLUSHALL could remove
             "routing_key": self._settings.queue_name,
             "serializer": "json",
             "headers": message.headers,
@@ -91,5 +91,5 @@ class Broker:
 def _hint(element: bytes) -> Hint | None:
     try:
         return parse_task_id(json.loads(element)["headers"]["id"])
-    except (ValueError, KeyError, TypeError, RecursionError):  # anybody can push anything
+    except (ValueError, KeyError, TypeError, RecursionError):  # any client of Redis can push anything
         return None

@@ -1,6 +1,6 @@
-"""The queue as Postgres sees it, read when Prometheus asks: how deep it is, what is due, what is leased, what died.
+"""The queue's metrics, read from Postgres when Prometheus scrapes: depth, deadlines, leases, deaths.
 
-Every dispatcher's process shows it, also one that stands by: no figure can be older than `CACHE_SECONDS`.
+Every dispatcher process exports them, standbys too: no figure can be older than `CACHE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from thothy_ai.queue.status import QueueStatus, queue_status
 from thothy_ai.settings import Settings
 
 OPEN_STATES = (JobState.QUEUED, JobState.DISPATCHED, JobState.RUNNING)
-CACHE_SECONDS = 5.0  # several Prometheus servers, or an impatient person, cost Postgres one look
+CACHE_SECONDS = 5.0  # several Prometheus servers, or an impatient person, cost Postgres one query
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One look into the tables; `status` is None when Postgres could not be asked."""
+class Reading:
+    """One reading of the tables; `status` is None when Postgres did not answer."""
 
     status: QueueStatus | None
     dead: tuple[tuple[str, str, int], ...] = ()  # kind, reason, jobs
@@ -41,40 +41,42 @@ class QueueCollector(Collector):
         self._engine = engine
         self._cache_seconds = cache_seconds
         self._lock = threading.Lock()
-        self._look = Look(None)
+        self._reading = Reading(None)
         self._good_until = 0.0
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: registering must not ask Postgres."""
+        """Nothing: registering must not query Postgres."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """The families of this moment."""
-        look = self._latest()
-        yield GaugeMetricFamily("thothy_database_up", "1 when Postgres answered.", value=float(look.status is not None))
-        if look.status is not None:
-            yield from _families(look.status)
-            yield _dead(look.dead)
+        """The current metric families."""
+        reading = self._latest()
+        yield GaugeMetricFamily(
+            "thothy_database_up", "1 when Postgres answered.", value=float(reading.status is not None)
+        )
+        if reading.status is not None:
+            yield from _families(reading.status)
+            yield _dead(reading.dead)
 
-    def _latest(self) -> Look:
+    def _latest(self) -> Reading:
         with self._lock:
             if time.monotonic() >= self._good_until:
-                self._look = self._read()
+                self._reading = self._read()
                 self._good_until = time.monotonic() + self._cache_seconds
-            return self._look
+            return self._reading
 
-    def _read(self) -> Look:
+    def _read(self) -> Reading:
         try:
             status = queue_status(self._engine)
             with self._engine.connect() as connection:
-                rows = connection.execute(statement("metrics_dead")).all()
+                rows = connection.execute(statement("queue/dead_jobs")).all()
         except SQLAlchemyError:
-            return Look(None)
-        return Look(status, tuple((row.kind, row.reason, row.jobs) for row in rows))
+            return Reading(None)
+        return Reading(status, tuple((row.kind, row.reason, row.jobs) for row in rows))
 
 
 def export_queue(settings: Settings) -> None:
-    """Export the queue from this process, over a connection of its own; nothing where no metrics are served."""
+    """Export the queue's metrics from this process, over a connection of its own, if metrics are served."""
     if settings.metrics_port:
         REGISTRY.register(QueueCollector(make_engine(settings, application="metrics", pool_size=1)))
 
@@ -104,7 +106,7 @@ def _waiting(status: QueueStatus) -> Iterator[Metric]:
 
 def _deadlines(status: QueueStatus) -> Metric:
     deadlines = GaugeMetricFamily(
-        "thothy_queue_deadline_jobs", "Open jobs whose deadline is at most so far away.", labels=["within"]
+        "thothy_queue_deadline_jobs", "Open jobs whose deadline is within this time.", labels=["within"]
     )
     counts = status.states.values()
     deadlines.add_metric(["1h"], float(sum(count.due_1h for count in counts)))
@@ -115,7 +117,9 @@ def _deadlines(status: QueueStatus) -> Metric:
 
 def _leases(status: QueueStatus) -> Metric:
     running = status["running"]
-    leases = GaugeMetricFamily("thothy_leases", "Running jobs by whether their worker still beats.", labels=["state"])
+    leases = GaugeMetricFamily(
+        "thothy_leases", "Running jobs by whether their worker still sends heartbeats.", labels=["state"]
+    )
     leases.add_metric(["held"], float(running.jobs - running.expired_leases))
     leases.add_metric(["expired"], float(running.expired_leases))
     return leases

@@ -1,16 +1,17 @@
-"""What an operator may tell the queue: to stop dispatching, to resume, and to look at once."""
+"""What operators tell the queue: to stop dispatching, to resume, and to dispatch at once."""
 
 from __future__ import annotations
 
 from sqlalchemy import Engine, text
 
+from thothy_ai.db.fragments import FRAGMENTS
 from thothy_ai.db.statements import statement
 
-WAKE_DISPATCHER = text("SELECT pg_notify('thothy_queued', '')")
+WAKE_DISPATCHER = text(f"SELECT {FRAGMENTS['wake_dispatcher']}")
 
 
 def set_paused(engine: Engine, *, paused: bool, note: str | None = None) -> None:
-    """Stop or resume dispatching. What is dispatched or running goes on."""
+    """Stop or resume dispatching. Jobs that are dispatched or running go on."""
     with engine.begin() as connection:
-        connection.execute(statement("operate_pause"), {"paused": paused, "note": note})
+        connection.execute(statement("queue/pause"), {"paused": paused, "note": note})
         connection.execute(WAKE_DISPATCHER)

@@ -1,7 +1,7 @@
 """`Dispatcher`: moves due jobs from Postgres to Redis, in planned order, and keeps Redis shallow.
 
-One dispatcher leads, others stand by. A job goes to `dispatched` first and is published after the commit; should the
-process die in between, the reaper queues the job again.
+One dispatcher leads, others stand by. A job becomes `dispatched` first and is published after the commit; if the
+process dies in between, the reaper queues the job again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import math
 
 from thothy_ai.crash_points import crash_point
+from thothy_ai.db.fragments import QUEUED_CHANNEL
 from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.queue import metrics
@@ -22,20 +23,20 @@ from thothy_ai.telemetry import configure_logging, serve_metrics
 
 logger = logging.getLogger(__name__)
 
-# Statistics are stale just when a queue fills fast: of a queue that was empty, Postgres would read and sort all of it.
+# Statistics are stale when a queue fills fast: Postgres would read and sort all of a queue that was empty before.
 BY_INDEX = ("SET enable_seqscan = off", "SET enable_bitmapscan = off")
-BUSY_PART = 0.2  # of the interval, while there is more to dispatch
-RIPEN_BATCH = 5000  # delayed jobs a round whose time comes
-IDLE_TIMES = 4  # the interval, while there is nothing; a NOTIFY comes earlier
+BUSY_FACTOR = 0.2  # times the interval, while there is more to dispatch
+IDLE_FACTOR = 4  # times the interval, while there is nothing; a NOTIFY comes earlier
+ADMIT_BATCH = 5000  # delayed jobs to admit per round
 
 
 class Dispatcher:
-    """The move queued -> dispatched, and what is in Redis."""
+    """Owns the transition queued -> dispatched, and what is in Redis."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._broker = Broker(settings)
-        self._leader = Leader(settings, "dispatcher", channels=("thothy_queued",), session=BY_INDEX)
+        self._leader = Leader(settings, "dispatcher", channels=(QUEUED_CHANNEL,), session=BY_INDEX)
 
     def run(self) -> None:
         """Dispatch until `stop`."""
@@ -46,7 +47,7 @@ class Dispatcher:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the one that dispatches."""
+        """Whether this dispatcher leads."""
         return self._leader.leads
 
     def stop(self) -> None:
@@ -58,7 +59,7 @@ class Dispatcher:
         self._leader.stop_on_signals()
 
     def list_length(self) -> float:
-        """How many hints wait in Redis, asked now: NaN when it cannot be reached."""
+        """How many hints wait in Redis at this moment; NaN when it cannot be reached."""
         try:
             return float(self._broker.depth())
         except BrokerUnreachableError:
@@ -66,15 +67,15 @@ class Dispatcher:
 
     def _round(self) -> float:
         depth = self._broker.depth()
-        self._leader.ask("dispatch_ripen", limit=RIPEN_BATCH)
+        self._leader.ask("queue/admit_delayed", limit=ADMIT_BATCH)
         hints = self._dispatch(depth)
         interval = self._settings.dispatch_interval_seconds
         if hints:
-            return interval * BUSY_PART
-        return interval if depth >= self._settings.dispatch_min_depth else interval * IDLE_TIMES
+            return interval * BUSY_FACTOR
+        return interval if depth >= self._settings.dispatch_min_depth else interval * IDLE_FACTOR
 
     def _dispatch(self, depth: int) -> list[Hint]:
-        rows = self._leader.ask("dispatch", min_depth=self._settings.dispatch_min_depth, depth=depth)
+        rows = self._leader.ask("queue/dispatch", min_depth=self._settings.dispatch_min_depth, depth=depth)
         hints = [Hint(*row) for row in rows]
         if not hints:
             return hints
@@ -83,7 +84,7 @@ class Dispatcher:
             self._broker.publish(hints)
         except BrokerUnreachableError:
             self._leader.ask(
-                "dispatch_undo",
+                "queue/undo_dispatch",
                 ids=[hint.job_id for hint in hints],
                 dispatch_nos=[hint.dispatch_no for hint in hints],
             )

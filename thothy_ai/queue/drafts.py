@@ -1,4 +1,4 @@
-"""From requests to rows: what is checked, digested and numbered before anything reaches the database. Pure."""
+"""From requests to rows: requests are checked, digested and given ids before anything reaches the database. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MAX_KEY_LENGTH = 500
 
 @dataclass(frozen=True, slots=True)
 class EnqueueOptions:
-    """How a request is to be queued. Higher priorities go first; times carry a time zone.
+    """How to queue a request. Higher priorities go first; times carry a time zone.
 
-    A second job with the same `idempotency_key` and the same request is the first one.
+    Enqueueing the same request again with the same `idempotency_key` returns the first job.
     """
 
     priority: int = 0
@@ -52,7 +52,7 @@ class Draft:
 
 
 def load_kinds(settings: Settings) -> None:
-    """Make the kinds that the operator added known. Raises `ConfigError`."""
+    """Register the kinds named in the settings. Raises `ConfigError`."""
     try:
         registry.load_extra(settings.kinds)
     except KindError as error:
@@ -68,7 +68,7 @@ def parse_request(kind: str, fields: Mapping[str, Any]) -> Request:
 
 
 def validated(kind: AnyKind, fields: Mapping[str, Any]) -> Request:
-    """The kind's request with these fields. Raises `InvalidJobError`, naming the first field that is wrong."""
+    """The kind's request with these fields. Raises `InvalidJobError`, naming the first invalid field."""
     try:
         request: Request = kind.request.model_validate(fields)
     except ValidationError as error:
@@ -77,7 +77,7 @@ def validated(kind: AnyKind, fields: Mapping[str, Any]) -> Request:
 
 
 def draft_all(entries: Iterable[Entry], settings: Settings) -> list[Draft]:
-    """Drafts of requests, or of (request, options). Raises `InvalidJobError` for the first that is wrong."""
+    """Drafts of requests, or of (request, options). Raises `InvalidJobError` for the first invalid one."""
     now = datetime.now(UTC)
     pairs = (entry if isinstance(entry, tuple) else (entry, DEFAULT) for entry in entries)
     return [draft(request, options, settings, now) for request, options in pairs]
@@ -101,7 +101,7 @@ def draft(request: Request, options: EnqueueOptions, settings: Settings, now: da
 
 
 def parameters(drafts: Sequence[Draft], tenant: str) -> dict[str, Any]:
-    """Parameters of the statement `enqueue`: parallel arrays."""
+    """Parameters of the statement `producer/enqueue`: parallel arrays."""
     options = [draft.options for draft in drafts]
     return {
         "tenant": tenant,
@@ -126,9 +126,9 @@ def taken_keys(drafts: Sequence[Draft], taken: Sequence[UUID]) -> list[str]:
 
 
 def settle(drafts: Sequence[Draft], holders: Mapping[str, tuple[UUID, str]]) -> list[Draft]:
-    """The drafts with the ids their jobs really have: `holders` maps a key to the first job's id and digest.
+    """The drafts with the ids that their jobs have: `holders` maps a key to the first job's id and digest.
 
-    Raises `IdempotencyConflictError` when the first job asked for something else.
+    Raises `IdempotencyConflictError` when the first job has a different request.
     """
     return [_settled(draft, holders.get(draft.options.idempotency_key or "")) for draft in drafts]
 

@@ -1,4 +1,4 @@
-"""What a message says: a job's id and a dispatch number. A hint, never the record; anything else is refused."""
+"""`Hint`: a message's content: a job id and a dispatch number. A hint, never the record; anything else is refused."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class MalformedHintError(Exception):
 
 
 class Hint(NamedTuple):
-    """One message's content: this dispatch of this job."""
+    """One dispatch of one job."""
 
     job_id: UUID
     dispatch_no: int
 
 
 def task_id(hint: Hint) -> str:
-    """The Celery task id of a hint's message: what the reaper reads to know which dispatches are in Redis."""
+    """The Celery task id of a hint's message, by which the reaper knows the dispatches that are in Redis."""
     return f"{hint.job_id}.{hint.dispatch_no}"
 
 

@@ -1,5 +1,5 @@
-"""`Leader`: the one process of its role. One Postgres connection carries the lock, the wake-ups and the work, so that
-whoever loses the lock can no longer do the work.
+"""`Leader`: makes one process of a role the leader. One Postgres connection carries the lock, the wake-ups and the
+work, so that a process that loses the lock can no longer do the work.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtext(:role))")
 
 
 class Leader:
-    """Calls work again and again while this process leads `role`; stands by while another does.
+    """Calls work repeatedly while this process leads `role`; stands by while another does.
 
-    `session` are statements for each new connection, `channels` those whose NOTIFY is a wake-up.
+    `session`: statements for each new connection. `channels`: a NOTIFY on these wakes it up.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class Leader:
         self._leads = False
         self._leads_since = 0.0
         self._stopping = False
-        self._bell, self._ringer = socket.socketpair()
-        self._bell.setblocking(False)
-        self._ringer.setblocking(False)
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
 
     def lead(self, work: Callable[[], float]) -> None:
-        """Work until `stop`. `work` returns the seconds until it wants to be called again; a NOTIFY calls it earlier.
+        """Work until `stop`. `work` returns the seconds until its next call; a NOTIFY calls it earlier.
 
-        Postgres and Redis may go away meanwhile: one line in the log, and another try after a pause.
+        While Postgres or Redis is away, each failure is one line in the log, and is retried after a pause.
         """
         pause = MIN_PAUSE
         try:
@@ -71,8 +71,8 @@ class Leader:
         finally:
             self._disconnect()
             self._engine.dispose()
-            self._bell.close()
-            self._ringer.close()
+            self._wake_reader.close()
+            self._wake_writer.close()
 
     def ask(self, name: str, **parameters: object) -> Sequence[Any]:
         """The rows of the statement of this name, in a transaction of its own. Raises `DatabaseError`."""
@@ -87,14 +87,14 @@ class Leader:
 
     @property
     def led_seconds(self) -> float:
-        """How long this process has led over its present connection; nothing while it does not lead."""
+        """How long this process has led over its current connection; 0 while it does not lead."""
         return time.monotonic() - self._leads_since if self._leads else 0.0
 
     def stop(self) -> None:
         """Stop at once; from any thread, or from a signal's handler."""
         self._stopping = True
         with suppress(OSError):
-            self._ringer.send(b"\0")
+            self._wake_writer.send(b"\0")
 
     def stop_on_signals(self) -> None:
         """Stop on SIGTERM and SIGINT."""
@@ -117,8 +117,8 @@ class Leader:
     def _connected(self) -> Connection:
         if self._connection is None:
             connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            for order in self._opening:
-                connection.execute(text(order))
+            for command in self._opening:
+                connection.execute(text(command))
             self._connection = connection
         return self._connection
 
@@ -126,27 +126,27 @@ class Leader:
         connection, self._connection, self._leads = self._connection, None, False
         if connection is not None:
             with suppress(SQLAlchemyError):
-                connection.invalidate()  # it carries a lock and subscriptions: not for anybody else
+                connection.invalidate()  # it carries a lock and subscriptions: not for reuse
                 connection.close()
 
     def _sleep(self, seconds: float) -> None:
-        """Until then, until a NOTIFY, or until `stop`. Raises `DatabaseUnreachableError` when the line is dropped."""
+        """Sleep until then, a NOTIFY, or `stop`. Raises `DatabaseUnreachableError` when the connection is lost."""
         driver = self._connected().connection.driver_connection
         if not isinstance(driver, psycopg.Connection):
             raise DatabaseUnreachableError("the connection is gone")
         try:
-            if not self._rung(driver):
-                select.select([driver.fileno(), self._bell.fileno()], [], [], seconds)
-                self._rung(driver)
+            if not self._notified(driver):
+                select.select([driver.fileno(), self._wake_reader.fileno()], [], [], seconds)
+                self._notified(driver)
         except psycopg.Error as error:
             where = endpoint(self._settings.require_database_url())
-            raise DatabaseUnreachableError(f"Postgres at {where} dropped the line: {error}") from error
+            raise DatabaseUnreachableError(f"Postgres at {where} closed the connection: {error}") from error
 
     def _nap(self, seconds: float) -> None:
         if not self._stopping:
-            select.select([self._bell], [], [], seconds)
+            select.select([self._wake_reader], [], [], seconds)
 
     @staticmethod
-    def _rung(driver: psycopg.Connection[Any]) -> bool:
-        """Whether a NOTIFY has come. Takes all that have: one round of work serves them all."""
+    def _notified(driver: psycopg.Connection[Any]) -> bool:
+        """Whether a NOTIFY has arrived. Consumes all that have: one round of work serves them all."""
         return bool(list(driver.notifies(timeout=0)))

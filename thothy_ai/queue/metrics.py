@@ -1,4 +1,4 @@
-"""What the queue's own processes count; what Postgres knows of the queue is in `collector.py`."""
+"""Counters of the queue's processes; the queue's state in Postgres is exported by `collector.py`."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from prometheus_client import Counter, Gauge
 DISPATCHED = Counter("thothy_dispatched", "Jobs published to Redis.")
 LIST_LENGTH = Gauge("thothy_redis_list_length", "Hints waiting in Redis.")
 JOBS = Counter("thothy_jobs", "Jobs that ended, by kind and outcome.", ["kind", "outcome"])
-DROPPED = Counter("thothy_messages_dropped", "Messages dropped unread.", ["reason"])
+DROPPED = Counter("thothy_messages_dropped", "Messages dropped without running a job.", ["reason"])

@@ -1,10 +1,10 @@
-"""`Reaper`: takes back what died, ends what expired, and keeps the books.
+"""`Reaper`: takes back lost jobs, ends expired ones, and keeps usage up to date.
 
-leases that ran out             queued again, or dead when failures are used up; not within a lease of an outage
+expired leases                  queued again, or dead when failures are used up; not within one lease after an outage
 dispatches lost in Redis        queued again
 deadlines that passed           expired
-engines that fell silent        their session ends, its books are closed
-partitions, usage_hourly        made, summed
+engines without a heartbeat     their session ends and is settled
+partitions, usage_hourly        created, summed
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from thothy_ai.crash_points import crash_point
+from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
 from thothy_ai.db.schema import MONTHS_AHEAD, refuse_other_schema
 from thothy_ai.db.states import JobState
 from thothy_ai.queue.broker import Broker
@@ -28,7 +29,6 @@ from thothy_ai.telemetry import configure_logging, serve_metrics
 logger = logging.getLogger(__name__)
 
 MINUTE, HOUR = 60.0, 3600.0
-ENGINE_SILENCE_SECONDS = 60.0
 BATCH = 5000  # jobs that end in one transaction
 USAGE_HOURS = 1  # before the current one
 
@@ -50,8 +50,8 @@ class Reaper:
             (HOUR, self._partitions),
         )
         self._last = dict.fromkeys(range(len(self._rules)), float("-inf"))
-        self._more = False  # a rule has left something for the next round
-        self._missing: set[Hint] = set()  # dispatches that the last round did not find anywhere
+        self._more = False  # a rule has left work for the next round
+        self._missing: set[Hint] = set()  # dispatches that the last round did not find in Redis
 
     def run(self) -> None:
         """Reap until `stop`."""
@@ -78,43 +78,43 @@ class Reaper:
         return 0.0 if self._more else self._settings.reap_interval_seconds
 
     def _leases(self) -> None:
-        """Take back what silent workers hold; not before they could have been heard.
+        """Take back the jobs of silent workers, but give live ones a chance first.
 
-        While Postgres was away no lease could be extended: whoever lives has the length of a lease to say so.
+        While Postgres was away no lease could be extended: a live worker has the length of a lease to extend its own.
         """
         if self._leader.led_seconds < self._settings.lease_seconds:
             return
         rows = self._leader.ask(
-            "reap_leases",
+            "queue/reap_leases",
             retry_base_seconds=self._settings.retry_base_seconds,
             retry_cap_seconds=self._settings.retry_cap_seconds,
         )
-        _report("their lease ran out", rows)
+        _log_ended("their lease expired", rows)
 
     def _expired(self) -> None:
-        self._end("their deadline passed", "reap_expired")
+        self._end("their deadline passed", "queue/reap_expired")
 
     def _cancelled(self) -> None:
-        self._end("cancelled", "reap_cancelled")
+        self._end("cancelled", "queue/reap_cancelled")
 
     def _end(self, why: str, name: str) -> None:
-        """End a batch; when it was full, the next round comes at once, and the other rules in between."""
+        """End a batch. After a full one the next round comes at once, with the other rules in between."""
         rows = self._leader.ask(name, limit=BATCH)
         self._more = self._more or len(rows) == BATCH
-        _report(why, rows)
+        _log_ended(why, rows)
 
     def _dispatches(self) -> None:
-        """A dispatch that nobody claimed in time and whose message is not in Redis is lost.
+        """A dispatch that was not claimed in time and whose message is not in Redis is lost.
 
-        Not at first sight: a worker may have taken the message from Redis a moment ago.
+        It must be missing twice: a worker may have taken the message from Redis a moment ago.
         """
         timeout = self._settings.dispatch_timeout_seconds
-        silent = {Hint(*row) for row in self._leader.ask("reap_silent", timeout_seconds=timeout)}
+        silent = {Hint(*row) for row in self._leader.ask("queue/unclaimed_dispatches", timeout_seconds=timeout)}
         missing = silent - self._broker.waiting() if silent else silent
         lost, self._missing = sorted(missing & self._missing), missing
         if lost:
             rows = self._leader.ask(
-                "reap_dispatches",
+                "queue/reap_dispatches",
                 ids=[hint.job_id for hint in lost],
                 dispatch_nos=[hint.dispatch_no for hint in lost],
                 timeout_seconds=timeout,
@@ -122,18 +122,18 @@ class Reaper:
             logger.warning("%d jobs are queued again: their messages were lost", len(rows))
 
     def _sessions(self) -> None:
-        for row in self._leader.ask("reap_sessions", silence_seconds=ENGINE_SILENCE_SECONDS):
-            logger.warning("engine session %s ended: nobody has heard of it", row.id)
-        self._leader.ask("reap_books")
+        for row in self._leader.ask("queue/end_sessions", silence_seconds=ENGINE_SILENCE_SECONDS):
+            logger.warning("engine session %s ended: no heartbeat for %d s", row.id, ENGINE_SILENCE_SECONDS)
+        self._leader.ask("queue/settle_sessions")
 
     def _usage(self) -> None:
-        self._leader.ask("reap_usage", hours=USAGE_HOURS)
+        self._leader.ask("queue/sum_usage", hours=USAGE_HOURS)
 
     def _partitions(self) -> None:
-        self._leader.ask("reap_partitions", months_ahead=MONTHS_AHEAD)
+        self._leader.ask("queue/ensure_partitions", months_ahead=MONTHS_AHEAD)
 
 
-def _report(why: str, rows: Sequence[Any]) -> None:
+def _log_ended(why: str, rows: Sequence[Any]) -> None:
     for row in rows:
         if JobState(row.state).terminal:
             JOBS.labels(row.kind, row.state).inc()

@@ -1,4 +1,4 @@
-"""The queue at one moment, as Postgres sees it: open jobs by state, and whether an operator has paused it."""
+"""`QueueStatus`: open jobs by state as Postgres has them, and whether an operator has paused the queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thothy_ai.db.statements import statement
 
 @dataclass(frozen=True, slots=True)
 class StateCount:
-    """The open jobs of one state. `due_age`: seconds that the oldest job allowed to run has waited; None if none is."""
+    """The open jobs of one state. `due_age`: how many seconds the oldest due job has waited; None when none is due."""
 
     jobs: int = 0
     due_age: float | None = None
@@ -27,7 +27,7 @@ class StateCount:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """The queue at one moment, by open state, and what an operator has said about it."""
+    """The queue at one moment, by open state. `changed_at`, `note`: of the last pause or resume."""
 
     states: Mapping[str, StateCount]
     paused: bool
@@ -44,15 +44,15 @@ class QueueStatus:
 
     @property
     def oldest_age(self) -> float:
-        """Seconds that the oldest waiting job has been allowed to run and has not; 0 when none waits."""
+        """How many seconds the oldest waiting job has been due; 0 when none waits."""
         return max(self["queued"].due_age or 0.0, self["dispatched"].due_age or 0.0, 0.0)
 
 
 def queue_status(engine: Engine) -> QueueStatus:
     """The queue at this moment."""
     with engine.connect() as connection:
-        rows = connection.execute(statement("operate_queue")).mappings().all()
-        control = connection.execute(statement("operate_control")).one_or_none()
+        rows = connection.execute(statement("queue/status")).mappings().all()
+        control = connection.execute(statement("queue/control")).one_or_none()
     states = {row["state"]: StateCount(**{k: v for k, v in row.items() if k != "state"}) for row in rows}
     if control is None:
         return QueueStatus(states, paused=False, changed_at=None, note=None)

@@ -1,4 +1,8 @@
-"""The worker: a Celery process whose pool keeps many jobs in flight on one engine."""
+"""The worker: a Celery process whose pool keeps many jobs in flight on one engine.
+
+A job passes through once: `celery/` (message to hint) → `claimer` → `running_job`, `attempts` (engine, judge) →
+`outcomes` → `job_store` (commit) → `celery/` (acknowledgement). `job_runner` owns all of it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,6 @@ if TYPE_CHECKING:
 
 def main(settings: Settings, connect: Callable[[str], EngineClient] | None = None) -> None:
     """Run a worker in this process until it is told to stop. Raises `ConfigError`; exits non-zero when it broke."""
-    from thothy_ai.worker.run import run  # noqa: PLC0415 - Celery is dear to import, and most of the package needs none
+    from thothy_ai.worker.celery.run import run  # noqa: PLC0415 - Celery is slow to import
 
     run(settings, connect)

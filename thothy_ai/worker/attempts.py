@@ -1,4 +1,4 @@
-"""`Attempts`: takes one claimed job through its kind and the engine, and says how it ended."""
+"""`Attempts`: runs a claimed job: its kind's prompt, the engine, the judgement. Returns how it ended."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from thothy_ai.crash_points import crash_point
+from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Message, SamplingParams
 from thothy_ai.engine.errors import (
     EngineDrainingError,
@@ -30,23 +31,24 @@ from thothy_ai.jobs.registry import AnyKind, UnknownKindError
 from thothy_ai.settings import Settings
 from thothy_ai.worker import follow_ups, outcomes
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.engine_monitor import Residency
-from thothy_ai.worker.job_store import Ledger
-from thothy_ai.worker.outcomes import NOTHING, Finish, Retry, Usage
-from thothy_ai.worker.quarantine import LONE_DEATHS, alone_within
+from thothy_ai.worker.engine_monitor import EngineMonitor
+from thothy_ai.worker.finish import NO_USAGE, Finish, Usage
+from thothy_ai.worker.job_store import JobStore
+from thothy_ai.worker.outcomes import Retry
+from thothy_ai.worker.quarantine import alone_within
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.client import EngineClient, Generation
 
 logger = logging.getLogger(__name__)
 
-ABORT_SECONDS = 2.0  # for an aborted generation to say what it cost
-MAX_FREE_TRIES = 20  # connections lost after so many attempts that were nobody's fault are held against the job
+ABORT_SECONDS = 2.0  # for an aborted generation to report its usage
+MAX_FREE_ATTEMPTS = 20  # beyond this many attempts without a failure, a lost connection counts as one
 REFUSALS = (PromptTooLongError, GrammarError, InvalidRequestError)
 
 
 class StoppedError(Exception):
-    """The attempt was stopped by whoever runs it. `usage` is what it cost until then."""
+    """The attempt's task was cancelled. `usage` is what it had used by then."""
 
     def __init__(self, usage: Usage) -> None:
         self.usage = usage
@@ -63,21 +65,21 @@ class Prepared:
 
 
 class Attempts:
-    """Runs attempts; keeps nothing of them. Judging is work for a processor, and runs in `judges`."""
+    """Runs attempts; keeps no state about them. Judging is CPU-bound, and runs in `judges`."""
 
     def __init__(
-        self, settings: Settings, ledger: Ledger, client: EngineClient, residency: Residency, judges: Executor
+        self, settings: Settings, store: JobStore, client: EngineClient, monitor: EngineMonitor, judges: Executor
     ) -> None:
         self._settings = settings
-        self._ledger = ledger
+        self._store = store
         self._client = client
-        self._residency = residency
+        self._monitor = monitor
         self._judges = judges
         self._retry = Retry(settings.retry_base_seconds, settings.retry_cap_seconds)
 
     async def run(self, claim: Claim) -> Finish:
         """How this attempt ended. Raises `StoppedError` when its task is cancelled."""
-        patience = self._settings.lease_seconds
+        lease_seconds = self._settings.lease_seconds
         try:
             prepared = prepare(claim)
         except UnknownKindError as error:
@@ -85,22 +87,22 @@ class Attempts:
         except (ValidationError, InvalidRequestError) as error:
             return outcomes.hopeless(claim, "invalid_job", _first_line(error))
         try:
-            if claim.engine_deaths >= LONE_DEATHS and not await alone_within(patience, self._ledger, claim):
-                return replace(outcomes.released(claim, "not_alone"), delay_seconds=patience)
+            if claim.engine_deaths >= DEATHS_TO_RUN_ALONE and not await alone_within(lease_seconds, self._store, claim):
+                return replace(outcomes.released(claim, "not_alone"), delay_seconds=lease_seconds)
             return await self._generate(claim, prepared)
         except asyncio.CancelledError:
-            raise StoppedError(NOTHING) from None
+            raise StoppedError(NO_USAGE) from None
 
-    def failed(self, claim: Claim, reason: str, detail: str, usage: Usage = NOTHING) -> Finish:
-        """It failed, and is tried again later while it may be."""
+    def failed(self, claim: Claim, reason: str, detail: str, usage: Usage = NO_USAGE) -> Finish:
+        """It failed, and is retried later unless its failures are used up."""
         return outcomes.failed(claim, reason, detail, self._retry, random.random(), usage)  # noqa: S311 - jitter
 
     async def _generate(self, claim: Claim, prepared: Prepared) -> Finish:
-        session_id = self._residency.session_id
+        session_id = self._monitor.session_id
         try:
             generation = await self._submit(prepared.generation)
         except EngineLostError:
-            self._residency.doubt()
+            self._monitor.recheck()
             return outcomes.released(claim, "engine_away")
         except EngineError as error:
             return self._refused(claim, error)
@@ -118,19 +120,19 @@ class Attempts:
         return replace(await self._judged(claim, prepared, result, usage), answered_at=answered_at)
 
     async def _submit(self, request: GenerationRequest) -> Generation:
-        if not self._residency.is_ready:
-            raise EngineLostError("it was lost since the claim: what is there now may be another one")
+        if not self._monitor.is_ready:
+            raise EngineLostError("the engine was lost since the claim")
         return await self._client.submit(request)
 
     async def _lost(self, claim: Claim, error: EngineError, usage: Usage) -> Finish:
-        """Its engine was stopped or died under it, or only the connection to it broke."""
+        """Its engine was stopped or died, or only the connection to it broke."""
         detail = str(error)
         if isinstance(error, EngineStoppedError):
-            self._residency.refuse()
+            self._monitor.await_new_session()
             return outcomes.released(claim, error.code, detail, usage)
-        if not await self._residency.outlived(usage.engine_session_id):
+        if not await self._monitor.outlived(usage.engine_session_id):
             return outcomes.engine_died(claim, detail, usage)
-        if claim.attempt - claim.failures > MAX_FREE_TRIES:
+        if claim.attempt - claim.failures > MAX_FREE_ATTEMPTS:
             return self.failed(claim, "connection_lost", detail, usage)
         return outcomes.released(claim, "connection_lost", detail, usage)
 
@@ -138,19 +140,19 @@ class Attempts:
         if isinstance(error, REFUSALS):
             return outcomes.hopeless(claim, error.code, str(error))
         if isinstance(error, EngineDrainingError):
-            self._residency.refuse()
+            self._monitor.await_new_session()
             return outcomes.released(claim, error.code)
-        return self.failed(claim, error.code, str(error), Usage(self._residency.session_id))
+        return self.failed(claim, error.code, str(error), Usage(self._monitor.session_id))
 
     async def _result(self, generation: Generation) -> GenerationResult:
         try:
             return await generation.result()
         except asyncio.CancelledError:
-            usage = Usage(self._residency.session_id)
+            usage = Usage(self._monitor.session_id)
             with suppress(EngineError, TimeoutError):
                 async with asyncio.timeout(ABORT_SECONDS):
                     await generation.abort()
-                    usage = Usage.of(await generation.result(), self._residency.session_id)
+                    usage = Usage.of(await generation.result(), self._monitor.session_id)
             raise StoppedError(usage) from None
 
     async def _judged(self, claim: Claim, prepared: Prepared, result: GenerationResult, usage: Usage) -> Finish:
@@ -168,13 +170,16 @@ class Attempts:
             wanted = kind.follow_ups(request, verdict.artifact) if verdict.accepted else ()
             more = follow_ups.drafted(claim, wanted, self._settings)
             return outcomes.judged(claim, verdict, result.text, kind.locale(request), usage, more)
-        except Exception as error:  # a kind is anybody's code: its fault is this job's alone
+        except Exception as error:  # a kind may be third-party code: its error fails this job alone
             logger.exception("kind %s cannot judge job %s", claim.kind, claim.key)
             return self.failed(claim, "kind_error", repr(error), usage)
 
 
 def prepare(claim: Claim) -> Prepared:
-    """What to ask the engine. Raises `UnknownKindError`, `ValidationError`, `InvalidRequestError`."""
+    """The claim's kind and request, and what to ask of the engine.
+
+    Raises `UnknownKindError`, `ValidationError`, `InvalidRequestError`.
+    """
     kind = registry.find(claim.kind)
     request = kind.request.model_validate(claim.request, extra="ignore")  # a newer producer may know more fields
     generation = GenerationRequest(

@@ -1,4 +1,4 @@
-"""`Claim`: a job this worker has taken to run; `Answer`: what the statement `claim` says of the jobs it was given."""
+"""`Claim`: a job that this worker has taken to run; `ClaimResult`: what became of the hints that it tried to claim."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from thothy_ai.queue.hints import Hint
+
+AttemptRef = tuple[UUID, int]  # job id and attempt number: names an attempt in the record; the number fences it
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,36 +33,36 @@ class Claim:
 
     @property
     def hint(self) -> Hint:
-        """The message that brought it."""
+        """The content of the message for this dispatch."""
         return Hint(self.id, self.dispatch_no)
 
     @property
-    def token(self) -> tuple[UUID, int]:
-        """Names this attempt in the record; the number fences it."""
+    def attempt_ref(self) -> AttemptRef:
+        """Names this attempt in the record."""
         return self.id, self.attempt
 
     @property
     def key(self) -> str:
-        """Names this attempt, to the engine and in logs."""
+        """Names this attempt to the engine and in logs."""
         return f"{self.id}.{self.attempt}"
 
     @property
     def seed(self) -> int:
-        """Of its draws, 63 bits: the same for the same attempt wherever it runs, another one for a retry."""
+        """63 bits for sampling: the same for the same attempt wherever it runs, different for a retry."""
         return int.from_bytes(sha256(self.key.encode()).digest()[:8]) >> 1
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What was claimed, and what waits: suspects for their turn, `barred` for the end of a job that runs alone."""
+class ClaimResult:
+    """What was claimed, and what has to wait: `quarantined` jobs, and jobs `blocked` by one that runs alone."""
 
     claims: list[Claim]
-    suspects: list[Hint]
-    barred: list[Hint]
+    quarantined: list[Hint]
+    blocked: list[Hint]
 
     @classmethod
-    def of(cls, rows: Sequence[Any]) -> Answer:
-        """Sorts the statement's rows: those without an attempt wait."""
+    def of(cls, rows: Sequence[Any]) -> ClaimResult:
+        """From the rows of a claiming statement: a row without an attempt number was not claimed."""
         waiting = [row for row in rows if row.attempt is None]
         return cls(
             [Claim(*row) for row in rows if row.attempt is not None],
@@ -70,5 +72,5 @@ class Answer:
 
     @property
     def live(self) -> set[Hint]:
-        """The messages that are not stale."""
-        return {*(claim.hint for claim in self.claims), *self.suspects, *self.barred}
+        """The hints that are not stale."""
+        return {*(claim.hint for claim in self.claims), *self.quarantined, *self.blocked}

@@ -1,6 +1,7 @@
-"""`Heart`: says again and again that this worker lives: its leases are extended, its waiting messages are not lost.
+"""`Heartbeat`: tells Postgres regularly that this worker lives: it extends leases, and keeps waiting messages from
+counting as lost.
 
-With each beat it books what others could not (`arrears.py`).
+Each heartbeat also records usage that other workers could not record (`unbilled_usage.py`).
 """
 
 from __future__ import annotations
@@ -9,81 +10,81 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from uuid import UUID
 
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
-from thothy_ai.worker.engine_monitor import Residency
-from thothy_ai.worker.job_store import Beat, Ledger
-from thothy_ai.worker.running_job import Fate, Flight
-from thothy_ai.worker.unbilled_usage import Arrears
+from thothy_ai.worker.claims import AttemptRef
+from thothy_ai.worker.engine_monitor import EngineMonitor
+from thothy_ai.worker.job_store import JobStore, LeaseStatus
+from thothy_ai.worker.running_job import RunningJob, StopReason
+from thothy_ai.worker.unbilled_usage import UnbilledUsage
 
 logger = logging.getLogger(__name__)
 
-HOLD_SECONDS = 60.0  # without an engine messages are kept so long; then other workers get their jobs
-STOPS_SECONDS = 0.5  # between looks at what is to be stopped: a lease needs no such haste
-RETRY_SECONDS = 0.5  # leases run on while Postgres is away: it is told at once when it is back
+HOLD_SECONDS = 60.0  # without an engine, messages are held this long; then other workers get their jobs
+STOP_REQUEST_SECONDS = 0.5  # between checks for jobs to stop: sooner than the next heartbeat
+RETRY_SECONDS = 0.5  # leases expire while Postgres is away: extend them as soon as it is back
 
 
-class Heart:
-    """One heartbeat for all flights, which stops those that are cancelled, expired or fenced. Reads, owns nothing."""
+class Heartbeat:
+    """One heartbeat for all running jobs; stops those that are cancelled, expired or fenced. Owns no state."""
 
     def __init__(
         self,
         settings: Settings,
-        ledger: Ledger,
-        residency: Residency,
-        arrears: Arrears,
-        flights: Collection[Flight],
-        held: Callable[[], list[Hint]],
+        store: JobStore,
+        monitor: EngineMonitor,
+        unbilled: UnbilledUsage,
+        jobs: Collection[RunningJob],
+        waiting_hints: Callable[[], list[Hint]],
     ) -> None:
         self._interval = min(settings.heartbeat_seconds, settings.dispatch_timeout_seconds / 3)
-        self._ledger = ledger
-        self._residency = residency
-        self._arrears = arrears
-        self._flights = flights
-        self._held = held
+        self._store = store
+        self._monitor = monitor
+        self._unbilled = unbilled
+        self._jobs = jobs
+        self._waiting_hints = waiting_hints
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Send heartbeats until cancelled."""
         pause = self._interval
         while True:
             await asyncio.sleep(pause)
             pause = self._interval
             try:
-                await self._hold()
-                await self._beat()
-                await self._arrears.book(self._ledger)
+                await self._hold_messages()
+                await self._extend_leases()
+                await self._unbilled.record(self._store)
             except DatabaseError as error:
-                logger.warning("no heartbeat: %s", error)
+                logger.warning("heartbeat failed: %s", error)
                 pause = min(pause, RETRY_SECONDS)
 
-    async def watch(self) -> None:
-        """Stop what is cancelled or too late, soon, until cancelled."""
+    async def watch_stop_requests(self) -> None:
+        """Soon stop jobs that are cancelled or past their deadline, until cancelled."""
         while True:
-            await asyncio.sleep(STOPS_SECONDS)
-            if self._flights:
-                with suppress(DatabaseError):  # the heartbeat says so
-                    self._stop(await self._ledger.stops())
+            await asyncio.sleep(STOP_REQUEST_SECONDS)
+            if self._jobs:
+                with suppress(DatabaseError):  # `run` logs it
+                    self._stop(await self._store.stop_requests())
 
-    async def _hold(self) -> None:
-        held = self._held()
-        if held and self._residency.away_seconds < HOLD_SECONDS:
-            await self._ledger.hold(held)
+    async def _hold_messages(self) -> None:
+        hints = self._waiting_hints()
+        if hints and self._monitor.away_seconds < HOLD_SECONDS:
+            await self._store.hold(hints)
 
-    async def _beat(self) -> None:
-        flights = list(self._flights)
-        if not flights:
+    async def _extend_leases(self) -> None:
+        jobs = list(self._jobs)
+        if not jobs:
             return
-        beats = await self._ledger.heartbeat([flight.claim for flight in flights])
-        for flight in flights:
-            if flight.claim.token not in beats:
-                flight.stop(Fate.FENCED)
-        self._stop(beats)
+        leases = await self._store.heartbeat([job.claim for job in jobs])
+        for job in jobs:
+            if job.claim.attempt_ref not in leases:
+                job.stop(StopReason.FENCED)
+        self._stop(leases)
 
-    def _stop(self, beats: Mapping[tuple[UUID, int], Beat]) -> None:
-        for flight in self._flights:
-            beat = beats.get(flight.claim.token)
-            if beat is not None and (beat.cancel_requested or beat.expired):
-                flight.stop(Fate.CANCELLED if beat.cancel_requested else Fate.EXPIRED)
+    def _stop(self, leases: Mapping[AttemptRef, LeaseStatus]) -> None:
+        for job in self._jobs:
+            lease = leases.get(job.claim.attempt_ref)
+            if lease is not None and (lease.cancel_requested or lease.expired):
+                job.stop(StopReason.CANCELLED if lease.cancel_requested else StopReason.EXPIRED)

@@ -1,9 +1,9 @@
-"""`Foreman`: one thread with one asyncio loop; owns every job in flight.
+"""`JobRunner`: one thread with one asyncio loop; owns every running job.
 
-    hints ──▶ intake: gather, claim ──▶ a flight each: engine ▸ judge ──gather──▶ finish, commit ──▶ done
-                                            ▲ one heartbeat for all: cancelled, expired and fenced flights are stopped
+    hints ──▶ Claimer: batch, claim ──▶ a task per job: engine ▸ judge ──batch──▶ finish, commit ──▶ on_done
+                                            ▲ one heartbeat for all: cancelled, expired and fenced jobs are stopped
 
-Other threads call `hand_over`, `drain` and `join`; completions leave through `on_done`, on the foreman's thread.
+Other threads call `hand_over`, `shut_down` and `join`; `on_done` is called on the job runner's thread.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
 from thothy_ai.worker import metrics, outcomes
 from thothy_ai.worker.attempts import Attempts, StoppedError
-from thothy_ai.worker.batcher import Gather
-from thothy_ai.worker.claimer import Intake
+from thothy_ai.worker.batcher import Batcher
+from thothy_ai.worker.claimer import Claimer
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.engine_monitor import Residency
-from thothy_ai.worker.heartbeat import Heart
-from thothy_ai.worker.job_store import Ledger, is_unstorable
-from thothy_ai.worker.outcomes import Finish
-from thothy_ai.worker.retry import insist
-from thothy_ai.worker.running_job import Fate, Flight
-from thothy_ai.worker.unbilled_usage import Arrears
+from thothy_ai.worker.engine_monitor import EngineMonitor
+from thothy_ai.worker.finish import Finish
+from thothy_ai.worker.heartbeat import Heartbeat
+from thothy_ai.worker.job_store import JobStore, is_unstorable
+from thothy_ai.worker.retry import retry_until_answered
+from thothy_ai.worker.running_job import RunningJob, StopReason
+from thothy_ai.worker.unbilled_usage import UnbilledUsage
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.client import EngineClient
 
 logger = logging.getLogger(__name__)
 
-LINGER_SECONDS = 0.02  # a claim or a finish waits so long for companions
+LINGER_SECONDS = 0.02  # how long a claim or a commit waits for more of its batch
 MAX_BATCH = 500
 CLOSE_SECONDS = 5.0
-LAST_WORDS_SECONDS = 10.0  # for what is released at the end of a drain to be written
+RELEASE_SECONDS = 10.0  # to write the outcomes of jobs that are released at the end of a shutdown
 
 
-class Foreman:
-    """Runs the jobs that hints name. Start it once; `drain`, then `join`, end it."""
+class JobRunner:
+    """Runs the jobs that hints name. Start it once; `shut_down`, then `join`, end it."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class Foreman:
         self._on_done = on_done
         self._on_death = on_death
         self._loop = asyncio.new_event_loop()
-        self._hints: Gather[Hint] = Gather(self._loop, LINGER_SECONDS, MAX_BATCH)
-        self._landed: Gather[tuple[Flight, Finish]] = Gather(self._loop, LINGER_SECONDS, MAX_BATCH)
-        self._flights: set[Flight] = set()
-        self._arrears = Arrears()
-        self._deadline: asyncio.Future[float] = self._loop.create_future()  # how long a drain may take
-        self._hurry = False
-        self._changed = asyncio.Event()  # a flight has landed, or a drain is to hurry
-        self._thread = threading.Thread(target=self._run, name="foreman", daemon=True)
+        self._hints: Batcher[Hint] = Batcher(self._loop, LINGER_SECONDS, MAX_BATCH)
+        self._outcomes: Batcher[tuple[RunningJob, Finish]] = Batcher(self._loop, LINGER_SECONDS, MAX_BATCH)
+        self._jobs: set[RunningJob] = set()
+        self._unbilled = UnbilledUsage()
+        self._deadline: asyncio.Future[float] = self._loop.create_future()  # seconds that a shutdown may take
+        self._release_now = False
+        self._changed = asyncio.Event()  # a job has finished, or the shutdown is to release at once
+        self._thread = threading.Thread(target=self._run, name="job-runner", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -78,13 +78,13 @@ class Foreman:
         """Take a job that is dispatched."""
         self._hints.put([hint])
 
-    def drain(self, seconds: float) -> None:
-        """Claim nothing more, finish what runs within `seconds`, release the rest. A second call can only hurry it."""
+    def shut_down(self, seconds: float) -> None:
+        """Claim nothing more, finish running jobs within `seconds`, release the rest; a later call with 0, now."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._begin_drain, seconds)
+            self._loop.call_soon_threadsafe(self._begin_shutdown, seconds)
 
     def join(self, seconds: float) -> bool:
-        """Wait for the end; whether it has come."""
+        """Wait at most `seconds` for the end; whether it has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -92,125 +92,124 @@ class Foreman:
         try:
             self._loop.run_until_complete(self._main())
         except BaseException:
-            logger.critical("the foreman died", exc_info=True)
+            logger.critical("the job runner died", exc_info=True)
             self._on_death()
         finally:
             self._loop.close()
 
     async def _main(self) -> None:
-        ledger = Ledger(self._settings, self._worker)
+        store = JobStore(self._settings, self._worker)
         client = self._connect(self._settings.require_engine_url())
-        residency = Residency(client, ledger, self._arrears, self._settings.heartbeat_seconds)
+        monitor = EngineMonitor(client, store, self._unbilled, self._settings.heartbeat_seconds)
         judges = ThreadPoolExecutor(1, thread_name_prefix="judge")
-        attempts = Attempts(self._settings, ledger, client, residency, judges)
-        intake = Intake(self._hints, ledger, residency, lambda claim: self._take_off(claim, attempts), self._on_done)
-        heart = Heart(self._settings, ledger, residency, self._arrears, self._flights, intake.held)
+        attempts = Attempts(self._settings, store, client, monitor, judges)
+        claimer = Claimer(self._hints, store, monitor, lambda claim: self._start_job(claim, attempts), self._on_done)
+        heartbeat = Heartbeat(self._settings, store, monitor, self._unbilled, self._jobs, claimer.waiting_hints)
         try:
             async with asyncio.TaskGroup() as group:
-                intake.start(group)
+                claimer.start(group)
                 others = [
-                    group.create_task(self._finish_forever(ledger)),
-                    group.create_task(heart.run()),
-                    group.create_task(heart.watch()),
-                    group.create_task(residency.run()),
+                    group.create_task(self._write_outcomes(store)),
+                    group.create_task(heartbeat.run()),
+                    group.create_task(heartbeat.watch_stop_requests()),
+                    group.create_task(monitor.run()),
                 ]
-                await self._drained(intake)
+                await self._until_shut_down(claimer)
                 for task in others:
                     task.cancel()
         finally:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await client.close()
-                    await ledger.close()
+                    await store.close()
             judges.shutdown(wait=False, cancel_futures=True)
 
-    # Flights.
+    # Start and run.
 
-    def _take_off(self, claim: Claim, attempts: Attempts) -> Flight:
-        flight = Flight(claim)
-        self._flights.add(flight)
-        metrics.IN_FLIGHT.set(len(self._flights))
-        flight.task = self._loop.create_task(self._fly(flight, attempts))
-        return flight
+    def _start_job(self, claim: Claim, attempts: Attempts) -> RunningJob:
+        job = RunningJob(claim)
+        self._jobs.add(job)
+        metrics.IN_FLIGHT.set(len(self._jobs))
+        job.task = self._loop.create_task(self._run_job(job, attempts))
+        return job
 
-    async def _fly(self, flight: Flight, attempts: Attempts) -> None:
+    async def _run_job(self, job: RunningJob, attempts: Attempts) -> None:
         try:
-            finish = await attempts.run(flight.claim)
+            finish = await attempts.run(job.claim)
         except StoppedError as stopped:
-            finish = flight.stopped(stopped.usage)
+            finish = job.finish_stopped(stopped.usage)
         except Exception as error:
-            logger.exception("job %s failed in the worker", flight.claim.key)
-            finish = attempts.failed(flight.claim, "worker_error", repr(error))
-        flight.landing = True
-        if flight.fate is Fate.FENCED:
+            logger.exception("job %s failed in the worker", job.claim.key)
+            finish = attempts.failed(job.claim, "worker_error", repr(error))
+        job.finishing = True
+        if job.stop_reason is StopReason.FENCED:
             metrics.FENCED.inc()
-            self._arrears.add_fenced(finish)
-            self._land([flight])
+            self._unbilled.add_fenced(finish)
+            self._remove([job])
         else:
-            self._landed.put([(flight, finish)])
+            self._outcomes.put([(job, finish)])
 
-    # Finishes.
+    # Finish.
 
-    async def _finish_forever(self, ledger: Ledger) -> None:
+    async def _write_outcomes(self, store: JobStore) -> None:
         while True:
-            landed = await self._landed.take()
+            batch = await self._outcomes.take()
             try:
-                await self._finish(ledger, landed)
+                await self._finish(store, batch)
             except DatabaseError as error:
-                logger.warning("a batch of outcomes is refused, trying them one by one: %s", error)
-                for one in landed:
-                    await self._finish_alone(ledger, one)
+                logger.warning("a batch of outcomes is refused, writing them one by one: %s", error)
+                for job, finish in batch:
+                    await self._finish_one(store, job, finish)
 
-    async def _finish(self, ledger: Ledger, landed: list[tuple[Flight, Finish]]) -> None:
-        finishes = [finish for _, finish in landed]
-        states = await insist("finish", lambda: ledger.finish(finishes), is_unstorable)
+    async def _finish(self, store: JobStore, batch: list[tuple[RunningJob, Finish]]) -> None:
+        finishes = [finish for _, finish in batch]
+        states = await retry_until_answered("finish", lambda: store.finish(finishes), is_unstorable)
         crash_point("after_commit")
-        for flight, finish in landed:
-            state = states.get((finish.id, finish.attempt))
-            metrics.count(flight.claim.kind, finish, state)
+        for job, finish in batch:
+            state = states.get(finish.attempt_ref)
+            metrics.count(job.claim.kind, finish, state)
             if state is None:
-                self._arrears.add_fenced(finish)
-        self._land([flight for flight, _ in landed])
+                self._unbilled.add_fenced(finish)
+        self._remove([job for job, _ in batch])
 
-    async def _finish_alone(self, ledger: Ledger, one: tuple[Flight, Finish]) -> None:
-        flight, finish = one
-        for attempt in (finish, outcomes.unstorable(finish, "Postgres refuses its outcome")):
+    async def _finish_one(self, store: JobStore, job: RunningJob, finish: Finish) -> None:
+        for outcome in (finish, outcomes.unstorable(finish, "Postgres refuses its outcome")):
             try:
-                return await self._finish(ledger, [(flight, attempt)])
+                return await self._finish(store, [(job, outcome)])
             except DatabaseError as error:
-                logger.warning("the outcome of job %s is refused: %s", flight.claim.key, error)
-        self._land([flight])  # its lease runs out, and the reaper takes it back
+                logger.warning("the outcome of job %s is refused: %s", job.claim.key, error)
+        self._remove([job])  # its lease runs out, and the reaper takes it back
         return None
 
-    def _land(self, flights: list[Flight]) -> None:
-        self._flights.difference_update(flights)
-        metrics.IN_FLIGHT.set(len(self._flights))
+    def _remove(self, jobs: list[RunningJob]) -> None:
+        self._jobs.difference_update(jobs)
+        metrics.IN_FLIGHT.set(len(self._jobs))
         self._changed.set()
-        for flight in flights:
-            flight.landed.set()
-        self._on_done([flight.claim.hint for flight in flights])
+        for job in jobs:
+            job.finished.set()
+        self._on_done([job.claim.hint for job in jobs])
 
-    # The end.
+    # Shut down.
 
-    def _begin_drain(self, seconds: float) -> None:
+    def _begin_shutdown(self, seconds: float) -> None:
         if not self._deadline.done():
             self._deadline.set_result(seconds)
         elif seconds <= 0:
-            self._hurry = True
+            self._release_now = True
             self._changed.set()
 
-    async def _drained(self, intake: Intake) -> None:
+    async def _until_shut_down(self, claimer: Claimer) -> None:
         seconds = await self._deadline
-        await intake.stop()
-        await self._until_empty(seconds)
-        for flight in self._flights:
-            flight.stop(Fate.RELEASED)
-        await self._until_empty(LAST_WORDS_SECONDS, last_words=True)
+        await claimer.stop()
+        await self._until_idle(seconds)
+        for job in self._jobs:
+            job.stop(StopReason.RELEASED)
+        await self._until_idle(RELEASE_SECONDS, releasing=True)
 
-    async def _until_empty(self, seconds: float, *, last_words: bool = False) -> None:
-        """Wait for all flights. Last words are not hurried: what is not written waits for a lease, and is a failure."""
+    async def _until_idle(self, seconds: float, *, releasing: bool = False) -> None:
+        """Wait for all jobs. Releasing is never cut short: an unwritten release waits for a lease, and is a failure."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._flights and (last_words or not self._hurry):
+                while self._jobs and (releasing or not self._release_now):
                     self._changed.clear()
                     await self._changed.wait()

@@ -1,4 +1,4 @@
-"""`Ledger`: what the worker reads from Postgres and writes to it, one statement for many jobs."""
+"""`JobStore`: what the worker reads from and writes to Postgres, one statement for many jobs."""
 
 from __future__ import annotations
 
@@ -15,29 +15,27 @@ from thothy_ai.engine.api import EngineInfo, EngineStats
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
-from thothy_ai.worker.claims import Answer, Claim
-from thothy_ai.worker.outcomes import Finish
+from thothy_ai.worker.claims import AttemptRef, Claim, ClaimResult
+from thothy_ai.worker.finish import Finish
 
 COUNTERS = ("busy_seconds", "prefill_seconds", "decode_seconds", "prompt_tokens", "cached_tokens", "output_tokens")
-
-
-UNSTORABLE_CLASSES = ("22", "23", "54")  # SQLSTATE: malformed data, broken constraints, limits of size
+UNSTORABLE_CLASSES = ("22", "23", "54")  # SQLSTATE: malformed data, violated constraints, size limits
 
 
 def is_unstorable(error: DatabaseError) -> bool:
-    """Whether what was to be written is at fault: another try would fail alike."""
+    """Whether the data itself is at fault, so that another try would fail too."""
     return error.sqlstate is not None and error.sqlstate.startswith(UNSTORABLE_CLASSES)
 
 
-class Beat(NamedTuple):
-    """A running job that is still ours, and whether it should go on."""
+class LeaseStatus(NamedTuple):
+    """A running job that is still this worker's, and whether it is to be stopped."""
 
     cancel_requested: bool
     expired: bool
 
 
-class Debt(NamedTuple):
-    """What an attempt has cost, in seconds of an engine's session, and is not booked for."""
+class AttemptUsage(NamedTuple):
+    """What an attempt used, in seconds of an engine session."""
 
     job_id: UUID
     attempt: int
@@ -45,8 +43,8 @@ class Debt(NamedTuple):
     seconds: float
 
 
-class Ledger:
-    """One worker's hand in the record. Every method is one transaction.
+class JobStore:
+    """One worker's access to the record. Every method is one transaction.
 
     Raises `DatabaseUnreachableError`, or `DatabaseError` when a statement is refused.
     """
@@ -56,73 +54,75 @@ class Ledger:
         self._worker = worker
         self._engine = make_async_engine(settings, application="worker")
 
-    async def claim(self, hints: Sequence[Hint], session_id: UUID | None = None) -> Answer:
-        """Take those of these dispatches that may run, in planned order; those that do not come back are stale.
+    async def claim(self, hints: Sequence[Hint], session_id: UUID | None = None) -> ClaimResult:
+        """Claim the dispatches that may run, in planned order; those that are not returned are stale.
 
-        `session_id` names the engine they are to run on.
+        `session_id` names the engine session they are to run in.
         """
-        return Answer.of(await self._execute("claim", **self._taking(hints, session_id)))
+        return ClaimResult.of(await self._execute("worker/claim", **self._claiming(hints, session_id)))
 
-    async def claim_suspect(self, hints: Sequence[Hint], session_id: UUID | None = None) -> Answer | None:
-        """Take one of these suspects if none runs anywhere; None while another worker decides who is next."""
+    async def claim_quarantined(self, hints: Sequence[Hint], session_id: UUID | None = None) -> ClaimResult | None:
+        """Claim one of these quarantined jobs if none runs anywhere; None while another worker holds the lock."""
         with reaching(self._settings):
             async with self._engine.begin() as connection:
-                turn = (await connection.execute(statement("claim_turn"))).one()
-                if not turn.mine:
+                lock = (await connection.execute(statement("worker/quarantine_lock"))).one()
+                if not lock.acquired:
                     return None
-                taken = await connection.execute(statement("claim_suspect"), self._taking(hints, session_id))
-                return Answer.of(taken.all())
+                rows = await connection.execute(
+                    statement("worker/claim_quarantined"), self._claiming(hints, session_id)
+                )
+                return ClaimResult.of(rows.all())
 
-    async def neighbours(self, claim: Claim) -> int:
-        """How many jobs run beside this one, in any worker."""
-        [row] = await self._execute("neighbours", id=claim.id)
+    async def others_running(self, claim: Claim) -> int:
+        """How many other jobs run, in any worker."""
+        [row] = await self._execute("worker/others_running", id=claim.id)
         return int(row.jobs)
 
-    async def heartbeat(self, claims: Sequence[Claim]) -> dict[tuple[UUID, int], Beat]:
-        """Extend the leases of these claims; those that do not come back are no longer ours."""
+    async def heartbeat(self, claims: Sequence[Claim]) -> dict[AttemptRef, LeaseStatus]:
+        """Extend the leases of these claims; those that are not returned belong to another attempt now."""
         rows = await self._execute(
-            "heartbeat",
+            "worker/heartbeat",
             worker=self._worker,
             lease_seconds=self._settings.lease_seconds,
             ids=[claim.id for claim in claims],
             attempts=[claim.attempt for claim in claims],
         )
-        return _beats(rows)
+        return _lease_statuses(rows)
 
-    async def stops(self) -> dict[tuple[UUID, int], Beat]:
-        """This worker's jobs that should not go on."""
-        return _beats(await self._execute("stops", worker=self._worker))
+    async def stop_requests(self) -> dict[AttemptRef, LeaseStatus]:
+        """This worker's running jobs that are to be stopped."""
+        return _lease_statuses(await self._execute("worker/stop_requests", worker=self._worker))
 
     async def hold(self, hints: Sequence[Hint]) -> None:
-        """Say that these messages wait here."""
-        await self._execute("hold", **_parallel(hints))
+        """Note that these messages wait here and are not lost."""
+        await self._execute("worker/hold", **_parallel(hints))
 
     async def give_back(self, hints: Sequence[Hint]) -> None:
         """Queue these dispatches again."""
-        await self._execute("dispatch_undo", **_parallel(hints))
+        await self._execute("queue/undo_dispatch", **_parallel(hints))
 
-    async def finish(self, finishes: Sequence[Finish]) -> dict[tuple[UUID, int], JobState]:
-        """End these attempts; those that do not come back were no longer ours, and nothing of them is kept."""
-        rows = json.dumps([_row(finish) for finish in finishes])
+    async def finish(self, finishes: Sequence[Finish]) -> dict[AttemptRef, JobState]:
+        """End these attempts; those that are not returned were fenced off, and nothing of them is written."""
+        rows = json.dumps([finish.row() for finish in finishes])
         with reaching(self._settings):
             async with self._engine.begin() as connection:
-                ended = await connection.execute(statement("finish"), {"rows": rows, "worker": self._worker})
+                ended = await connection.execute(statement("worker/finish"), {"rows": rows, "worker": self._worker})
                 states = {(row.id, row.attempt): JobState(row.state) for row in ended}
                 follow_ups = [
                     follow_up.row()
                     for finish in finishes
-                    if (finish.id, finish.attempt) in states
+                    if finish.attempt_ref in states
                     for follow_up in finish.follow_ups
                 ]
                 if follow_ups:
-                    await connection.execute(statement("follow_ups"), {"rows": json.dumps(follow_ups)})
+                    await connection.execute(statement("worker/follow_ups"), {"rows": json.dumps(follow_ups)})
         return states
 
-    async def book(self, debts: Sequence[Debt]) -> set[tuple[UUID, int]]:
-        """Book what these attempts cost, where nothing is booked yet; returns those that have ended, booked by now."""
-        job_ids, attempts, session_ids, seconds = zip(*debts, strict=True)
+    async def record_usage(self, usages: Sequence[AttemptUsage]) -> set[AttemptRef]:
+        """Record what these attempts used where nothing is recorded yet; returns those that have ended."""
+        job_ids, attempts, session_ids, seconds = zip(*usages, strict=True)
         rows = await self._execute(
-            "book_orphans",
+            "worker/record_usage",
             job_ids=list(job_ids),
             attempts=list(attempts),
             session_ids=list(session_ids),
@@ -131,18 +131,18 @@ class Ledger:
         return {(row.job_id, row.attempt) for row in rows}
 
     async def record_session(self, info: EngineInfo, stats: EngineStats) -> None:
-        """Note that this engine lives, and its counters."""
+        """Record the engine's session with a heartbeat and its counters."""
         row = asdict(info) | {"id": info.session_id} | {name: getattr(stats, name) for name in COUNTERS}
         gpus = 1 if info.device.startswith("cuda") else 0
-        await self._execute("engine_session", gpus=gpus, **row)
+        await self._execute("worker/record_session", gpus=gpus, **row)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._engine.dispose()
 
-    def _taking(self, hints: Sequence[Hint], session_id: UUID | None) -> dict[str, Any]:
-        taking = {"worker": self._worker, "lease_seconds": self._settings.lease_seconds}
-        return taking | {"engine_session_id": session_id} | _parallel(hints)
+    def _claiming(self, hints: Sequence[Hint], session_id: UUID | None) -> dict[str, Any]:
+        claiming = {"worker": self._worker, "lease_seconds": self._settings.lease_seconds}
+        return claiming | {"engine_session_id": session_id} | _parallel(hints)
 
     async def _execute(self, name: str, **parameters: object) -> Sequence[Any]:
         with reaching(self._settings):
@@ -151,35 +151,9 @@ class Ledger:
                 return done.all() if done.returns_rows else ()
 
 
-def _beats(rows: Sequence[Any]) -> dict[tuple[UUID, int], Beat]:
-    return {(row.id, row.attempt): Beat(row.cancel_requested, row.expired) for row in rows}
+def _lease_statuses(rows: Sequence[Any]) -> dict[AttemptRef, LeaseStatus]:
+    return {(row.id, row.attempt): LeaseStatus(row.cancel_requested, row.expired) for row in rows}
 
 
 def _parallel(hints: Sequence[Hint]) -> dict[str, list[Any]]:
     return {"ids": [hint.job_id for hint in hints], "dispatch_nos": [hint.dispatch_no for hint in hints]}
-
-
-def _row(finish: Finish) -> dict[str, Any]:
-    """What the statement `finish` reads. Plain attribute reads: this runs for every job."""
-    usage, output = finish.usage, finish.judged
-    return {
-        "id": str(finish.id),
-        "attempt": finish.attempt,
-        "state": finish.state,
-        "outcome": finish.outcome,
-        "event": finish.event,
-        "reason": finish.reason,
-        "detail": finish.detail,
-        "delay_seconds": finish.delay_seconds,
-        "failures": finish.failures,
-        "engine_deaths": finish.engine_deaths,
-        "engine_session_id": str(usage.engine_session_id) if usage.engine_session_id else None,
-        "prompt_tokens": usage.prompt_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "output_tokens": usage.output_tokens,
-        "compute_seconds": usage.compute_seconds,
-        "verdict": output.verdict if output else None,
-        "locale": output.locale if output else None,
-        "body": output.body if output else None,
-        "text": output.text if output else None,
-    }

@@ -1,4 +1,4 @@
-"""What a worker counts."""
+"""A worker's metrics."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from thothy_ai.db.states import JobState, Outcome
 from thothy_ai.queue.metrics import JOBS
-from thothy_ai.worker.outcomes import Finish
+from thothy_ai.worker.finish import Finish
 
 ATTEMPTS = Counter("thothy_attempts", "Attempts that ended, by kind and outcome.", ["kind", "outcome"])
 ARTIFACTS = Counter("thothy_artifacts", "Outputs that were judged.", ["kind", "verdict", "reason"])
 GPU_SECONDS = Counter("thothy_gpu_seconds", "Device seconds that attempts used: of a GPU, on a CPU of it.", ["kind"])
 IN_FLIGHT = Gauge("thothy_worker_in_flight", "Jobs that this worker runs.")
-STALE_CLAIMS = Counter("thothy_worker_claims_stale", "Messages whose job was taken, ended or dispatched anew.")
-FENCED = Counter("thothy_results_fenced", "Results that came after the job was given to another attempt.")
+STALE_CLAIMS = Counter("thothy_worker_claims_stale", "Messages whose job was taken, ended or dispatched again.")
+FENCED = Counter("thothy_results_fenced", "Results that came after their job was given to another attempt.")
 COMMIT_SECONDS = Histogram(
     "thothy_worker_commit_seconds",
     "From an engine's result to the commit of its outcome.",

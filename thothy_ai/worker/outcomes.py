@@ -1,36 +1,34 @@
-"""How attempts end: from a verdict, an engine's error or a stop to the row that `finish` writes. Pure.
+"""How attempts end: turns a verdict, an engine error or a stop into a `Finish`. Pure.
 
-accepted                                  succeeded
-rejected, another draw may do better      queued at once, failure counted      dead when failures are used up
-rejected for good                         dead
-refused by the engine, malformed job      dead at once
-fault of the kind or the engine           queued after a delay, failure counted dead when failures are used up
-engine lost                               queued, engine death counted         dead at the third
-shutdown, engine away, draining, stopped,
-connection to a living engine lost        queued at once, nothing counted
-cancelled, deadline passed                cancelled, expired
+accepted                                      succeeded
+rejected, another sample may be accepted      queued at once, failure counted        dead when failures are used up
+rejected for good                             dead
+refused by the engine, malformed job          dead at once
+fault of the kind or the engine               queued after a delay, failure counted  dead when failures are used up
+engine lost                                   queued, engine death counted           dead at the third
+shutdown; engine away, stopped or accepting
+nothing new; connection to a live engine lost queued at once, nothing counted
+cancelled, deadline passed                    cancelled, expired
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
-from uuid import UUID
 
+from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.db.states import Event, JobState, Outcome
 from thothy_ai.db.states import Verdict as StoredVerdict
-from thothy_ai.engine.api import GenerationResult
 from thothy_ai.jobs import Verdict
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.follow_ups import FollowUp
+from thothy_ai.worker.finish import NO_USAGE, Finish, FollowUp, Judged, Usage
 
-ENGINE_DEATHS = 3  # a job in flight at so many engine deaths, alone at the last one, is what kills it
+MAX_ENGINE_DEATHS = DEATHS_TO_RUN_ALONE + 1  # it was alone at the last one: this job kills engines
 MAX_DETAIL_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """When a failed job may run again: full jitter over an exponential (Brooker, AWS, 2015), in seconds."""
+    """When a failed job may run again: exponential backoff with full jitter (Brooker, AWS, 2015), in seconds."""
 
     base_seconds: float
     cap_seconds: float
@@ -40,61 +38,10 @@ class Retry:
         return chance * min(self.cap_seconds, self.base_seconds * 2.0 ** min(failures - 1, 30))
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What an attempt cost on the engine `engine_session_id`."""
-
-    engine_session_id: UUID | None = None
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    compute_seconds: float = 0.0
-
-    @classmethod
-    def of(cls, result: GenerationResult, engine_session_id: UUID | None) -> Usage:
-        """The usage that a result reports."""
-        return cls(
-            engine_session_id, result.prompt_tokens, result.cached_tokens, result.output_tokens, result.compute_seconds
-        )
-
-
-NOTHING = Usage()
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """An output with what validators said of it."""
-
-    verdict: StoredVerdict
-    locale: str
-    body: dict[str, Any] | None
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """How one attempt ended and what becomes of its job; `failures` and `engine_deaths` are added to the job's."""
-
-    id: UUID
-    attempt: int
-    state: JobState
-    outcome: Outcome
-    event: Event | None = None
-    reason: str | None = None
-    detail: str | None = None
-    delay_seconds: float = 0.0
-    failures: int = 0
-    engine_deaths: int = 0
-    usage: Usage = NOTHING
-    judged: Judged | None = None
-    follow_ups: tuple[FollowUp, ...] = ()
-    answered_at: float | None = None  # monotonic: when the engine's result arrived
-
-
 def judged(
     claim: Claim, verdict: Verdict, text: str, locale: str, usage: Usage, follow_ups: tuple[FollowUp, ...] = ()
 ) -> Finish:
-    """An output came and was judged; `follow_ups` are the jobs that an accepted artifact asks for."""
+    """There was an output, and it was judged; `follow_ups` are the jobs that an accepted artifact asks for."""
     body = verdict.artifact.model_dump(mode="json") if verdict.artifact is not None else None
     if verdict.accepted:
         output = Judged(StoredVerdict.ACCEPTED, locale, body, storable(text))
@@ -123,14 +70,14 @@ def judged(
 
 
 def hopeless(claim: Claim, reason: str, detail: str) -> Finish:
-    """It can never succeed, however often it is tried."""
+    """It cannot succeed, however often it is tried."""
     return Finish(
         claim.id, claim.attempt, JobState.DEAD, Outcome.FAILED, Event.DEAD, reason, _detail(detail), failures=1
     )
 
 
-def failed(claim: Claim, reason: str, detail: str, retry: Retry, chance: float, usage: Usage = NOTHING) -> Finish:
-    """It failed, and may do better later."""
+def failed(claim: Claim, reason: str, detail: str, retry: Retry, chance: float, usage: Usage = NO_USAGE) -> Finish:
+    """It failed, and may succeed later."""
     again = not _used_up(claim)
     return Finish(
         claim.id,
@@ -146,9 +93,9 @@ def failed(claim: Claim, reason: str, detail: str, retry: Retry, chance: float, 
     )
 
 
-def engine_died(claim: Claim, detail: str, usage: Usage = NOTHING) -> Finish:
-    """The engine went away with the job in flight."""
-    killer = claim.engine_deaths + 1 >= ENGINE_DEATHS
+def engine_died(claim: Claim, detail: str, usage: Usage = NO_USAGE) -> Finish:
+    """The engine died while the job was in flight."""
+    killer = claim.engine_deaths + 1 >= MAX_ENGINE_DEATHS
     return Finish(
         claim.id,
         claim.attempt,
@@ -162,8 +109,8 @@ def engine_died(claim: Claim, detail: str, usage: Usage = NOTHING) -> Finish:
     )
 
 
-def released(claim: Claim, reason: str, detail: str | None = None, usage: Usage = NOTHING) -> Finish:
-    """It was not to finish here, and that is not the job's fault."""
+def released(claim: Claim, reason: str, detail: str | None = None, usage: Usage = NO_USAGE) -> Finish:
+    """It did not finish here, through no fault of its own."""
     return Finish(
         claim.id,
         claim.attempt,
@@ -176,8 +123,8 @@ def released(claim: Claim, reason: str, detail: str | None = None, usage: Usage 
     )
 
 
-def cancelled(claim: Claim, usage: Usage = NOTHING) -> Finish:
-    """Somebody cancelled it while it ran."""
+def cancelled(claim: Claim, usage: Usage = NO_USAGE) -> Finish:
+    """It was cancelled while it ran."""
     return Finish(
         claim.id,
         claim.attempt,
@@ -189,7 +136,7 @@ def cancelled(claim: Claim, usage: Usage = NOTHING) -> Finish:
     )
 
 
-def expired(claim: Claim, usage: Usage = NOTHING) -> Finish:
+def expired(claim: Claim, usage: Usage = NO_USAGE) -> Finish:
     """Its deadline passed while it ran."""
     return Finish(
         claim.id,
@@ -204,7 +151,7 @@ def expired(claim: Claim, usage: Usage = NOTHING) -> Finish:
 
 
 def unstorable(finish: Finish, detail: str) -> Finish:
-    """Postgres refuses this very row: end the job without the output that cannot be written."""
+    """Postgres refuses this row: end the job without the output that cannot be written."""
     return replace(
         finish,
         state=JobState.DEAD,
@@ -218,7 +165,7 @@ def unstorable(finish: Finish, detail: str) -> Finish:
 
 
 def storable(text: str) -> str:
-    """`text` without what Postgres cannot hold: NUL and lone surrogates become U+FFFD."""
+    """`text` as Postgres can store it: NUL and lone surrogates become U+FFFD."""
     return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -1,23 +1,24 @@
-"""Poison isolation: a job that kills engines is found, and its neighbours pay for it once.
+"""Isolation of poison jobs: a job that kills engines is found, and other jobs are affected at most once.
 
     engine deaths   the job runs
     0               beside any others
-    1               a suspect: beside jobs without deaths, but never beside another suspect
+    1               in quarantine: beside jobs without engine deaths, but never beside another quarantined job
     2               alone: nothing else runs, in any worker
-    3               it is dead, `engine_killer`
+    3               no more: it is dead, `engine_killer`
 
-A killer takes some hundred neighbours with it. All are suspects then, and go one at a time: when it kills again it is
-the only suspect in flight, so no neighbour of the first death sees a second one, and the fresh jobs beside it see their
-first. The third time nothing runs beside it. Hence an innocent job has one extra attempt at most, while no two killers
-meet. Bisecting suspects in cohorts ends sooner, but each innocent in the killer's cohort pays twice.
+An engine death affects some hundred jobs. All of them are quarantined, and run one at a time: at its next strike the
+killer is the only quarantined job in flight, so no job of the first death sees a second one, and the fresh jobs beside
+it see their first. The third time, nothing runs beside it. Thus an innocent job has at most one extra attempt, while no
+two killers meet. Bisecting quarantined jobs in cohorts would end sooner, but each innocent job in the killer's cohort
+would be affected twice.
 
-What it costs: the engine stays full of fresh jobs meanwhile, but at the end of a drain suspects run after one another.
-A job that runs alone empties all engines of this queue first; should a neighbour not end within a lease, it steps back
-for as long (`not_alone`), and lets the others through. Both hold across workers, by the state of jobs in
-Postgres alone: a worker that dies with its suspect holds the others up for a lease and no longer.
+The cost: the engine stays full of fresh jobs meanwhile, but at the end of a drain quarantined jobs run one by one. A
+job that runs alone empties all engines of this queue first. If another job does not end within a lease, the first is
+released for as long (`not_alone`), and the others go first. Both rules hold across workers, by the state of jobs in
+Postgres alone: a worker that dies with a quarantined job holds up the others for one lease and no longer.
 
-A worker takes a suspect's message off the broker and keeps the job in a line of its own, so that suspects fill no
-places in flight. Should it die, the reaper queues the job again: a message is only a hint.
+A worker acknowledges the message of a quarantined job and keeps the job in a list of its own, so that quarantined jobs
+take no places in flight. If the worker dies, the reaper queues the job again: a message is only a hint.
 """
 
 from __future__ import annotations
@@ -26,21 +27,20 @@ import asyncio
 import time
 
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.job_store import Ledger
-from thothy_ai.worker.retry import insist
+from thothy_ai.worker.job_store import JobStore
+from thothy_ai.worker.retry import retry_until_answered
 
-LONE_DEATHS = 2  # so many, and it runs alone; `claim` knows the number too
-TURN_SECONDS = 0.1  # between looks at whether it is one's turn
+POLL_SECONDS = 0.1  # between checks whether a job may run
 
 
-async def alone_within(seconds: float, ledger: Ledger, claim: Claim) -> bool:
-    """Wait until nothing else runs, but no longer: no claim passes meanwhile. Whether this one runs alone now.
+async def alone_within(seconds: float, store: JobStore, claim: Claim) -> bool:
+    """Wait at most `seconds` until nothing else runs: no other claim succeeds meanwhile. Whether it runs alone now.
 
-    Looked at twice: a claim may have been on its way at the first look.
+    Checked twice: a claim may have been on its way at the first check.
     """
     quiet, end = 0, time.monotonic() + seconds
     while quiet < 2 and time.monotonic() < end:
-        await asyncio.sleep(TURN_SECONDS)
-        neighbours = await insist("a look at what runs", lambda: ledger.neighbours(claim))
-        quiet = 0 if neighbours else quiet + 1
+        await asyncio.sleep(POLL_SECONDS)
+        others = await retry_until_answered("the count of other running jobs", lambda: store.others_running(claim))
+        quiet = 0 if others else quiet + 1
     return quiet == 2

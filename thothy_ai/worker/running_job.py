@@ -1,4 +1,4 @@
-"""`Flight`: one claimed job on its way, from claim to committed outcome."""
+"""`RunningJob`: one claimed job, from its claim to its committed outcome."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from enum import StrEnum
 
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.outcomes import Finish, Usage
+from thothy_ai.worker.finish import Finish, Usage
 
 
-class Fate(StrEnum):
-    """Why a flight is stopped before its end."""
+class StopReason(StrEnum):
+    """Why a running job is stopped before its end."""
 
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     RELEASED = "released"
-    FENCED = "fenced"  # the job belongs to another attempt by now: nothing of this one may be kept
+    FENCED = "fenced"  # the job belongs to another attempt: no outcome of this one may be written
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
-    """A claim, the task that works on it, and its fate once it is told to stop. Owned by the `Foreman`."""
+class RunningJob:
+    """A claim, the task that works on it, and why it was told to stop, if it was. Owned by the `JobRunner`."""
 
     claim: Claim
-    fate: Fate | None = None
+    stop_reason: StopReason | None = None
     task: asyncio.Task[None] | None = None
-    landing: bool = False  # its outcome is known, and being written
-    landed: asyncio.Event = field(default_factory=asyncio.Event)  # its outcome is written
+    finishing: bool = False  # its outcome is known, and is being written
+    finished: asyncio.Event = field(default_factory=asyncio.Event)  # its outcome is written
 
-    def stop(self, fate: Fate) -> None:
+    def stop(self, reason: StopReason) -> None:
         """Tell it to stop, unless its outcome is already being written."""
-        if self.fate is None and not self.landing and self.task is not None:
-            self.fate = fate
+        if self.stop_reason is None and not self.finishing and self.task is not None:
+            self.stop_reason = reason
             self.task.cancel()
 
-    def stopped(self, usage: Usage) -> Finish:
-        """How a stopped flight ended."""
-        if self.fate is Fate.CANCELLED:
+    def finish_stopped(self, usage: Usage) -> Finish:
+        """How a job that was stopped ended."""
+        if self.stop_reason is StopReason.CANCELLED:
             return outcomes.cancelled(self.claim, usage)
-        if self.fate is Fate.EXPIRED:
+        if self.stop_reason is StopReason.EXPIRED:
             return outcomes.expired(self.claim, usage)
         return outcomes.released(self.claim, "shutdown", usage=usage)

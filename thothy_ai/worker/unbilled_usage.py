@@ -1,8 +1,9 @@
-"""`Arrears`: what attempts have cost that is not booked yet, because their own worker could not.
+"""`UnbilledUsage`: what attempts used that is not recorded yet, because their own worker could not record it.
 
-An engine tells what requests of a vanished worker cost to whichever worker asks; a fenced attempt's worker knows, but
-may not write. The rows of such attempts appear when their lease runs out: until then their costs wait here. What is
-lost with this process is divided over the lost attempts of the session when its books are closed (`reap_books`).
+An engine reports the usage of requests whose worker vanished to any worker that asks; the worker of a fenced attempt
+knows its usage, but may not write an outcome. The rows of such attempts appear when their lease runs out: until then
+their usage is kept here. What is lost with this process is divided over the session's lost attempts when the session is
+settled (`queue/settle_sessions`).
 """
 
 from __future__ import annotations
@@ -11,65 +12,64 @@ from contextlib import suppress
 from uuid import UUID
 
 from thothy_ai.engine.api import Orphans
-from thothy_ai.worker.job_store import Debt, Ledger
-from thothy_ai.worker.outcomes import Finish
+from thothy_ai.worker.claims import AttemptRef
+from thothy_ai.worker.finish import Finish
+from thothy_ai.worker.job_store import AttemptUsage, JobStore
 
-KEPT = 20_000  # the oldest go first
+MAX_KEPT = 20_000  # the oldest are dropped first
 MAX_BATCH = 1_000
-MAX_TRIES = 100  # heartbeats: a lease has run out by then, and a row that is not there is another database's
-
-Token = tuple[UUID, int]
+MAX_TRIES = 100  # heartbeats: a lease has run out by then, and a missing row belongs to another database
 
 
-class Arrears:
-    """Owned by the foreman's loop."""
+class UnbilledUsage:
+    """Owned by the job runner's loop."""
 
     def __init__(self) -> None:
-        self._debts: dict[Token, Debt] = {}
-        self._tries: dict[Token, int] = {}
+        self._usages: dict[AttemptRef, AttemptUsage] = {}
+        self._tries: dict[AttemptRef, int] = {}
 
     def __len__(self) -> int:
-        return len(self._debts)
+        return len(self._usages)
 
-    def add(self, token: Token, session_id: UUID | None, seconds: float) -> None:
-        """Keep what this attempt cost on this engine."""
+    def add(self, attempt_ref: AttemptRef, session_id: UUID | None, seconds: float) -> None:
+        """Keep what this attempt used on this engine."""
         if session_id is None or seconds <= 0:
             return
-        self._debts[token] = Debt(*token, session_id, seconds)
-        self._tries[token] = 0
-        if len(self._debts) > KEPT:
-            self._forget(next(iter(self._debts)))
+        self._usages[attempt_ref] = AttemptUsage(*attempt_ref, session_id, seconds)
+        self._tries[attempt_ref] = 0
+        if len(self._usages) > MAX_KEPT:
+            self._forget(next(iter(self._usages)))
 
     def add_fenced(self, finish: Finish) -> None:
-        """Keep what an attempt cost whose outcome nobody wants any more."""
-        self.add((finish.id, finish.attempt), finish.usage.engine_session_id, finish.usage.compute_seconds)
+        """Keep what an attempt used whose outcome may not be written."""
+        self.add(finish.attempt_ref, finish.usage.engine_session_id, finish.usage.compute_seconds)
 
-    def take(self, orphans: Orphans) -> None:
-        """Keep what an engine tells; requests that were not a worker's are nobody's debt."""
+    def add_abandoned(self, orphans: Orphans) -> None:
+        """Keep what an engine reports of vanished clients, except requests that were not a worker's."""
         for orphan in orphans.costs:
             with suppress(ValueError):
-                self.add(_token(orphan.id), UUID(orphans.session_id), orphan.compute_seconds)
+                self.add(_attempt_ref(orphan.id), UUID(orphans.session_id), orphan.compute_seconds)
 
-    async def book(self, ledger: Ledger) -> None:
-        """Book those whose rows are there; the others wait. Raises `DatabaseError`."""
-        tokens = sorted(self._debts)
-        for start in range(0, len(tokens), MAX_BATCH):
-            tried = [token for token in tokens[start : start + MAX_BATCH] if token in self._debts]
-            found = await ledger.book([self._debts[token] for token in tried])
-            for token in tried:
-                self._count(token, found=token in found)
+    async def record(self, store: JobStore) -> None:
+        """Record the usage of attempts that have a row; the others wait. Raises `DatabaseError`."""
+        refs = sorted(self._usages)
+        for start in range(0, len(refs), MAX_BATCH):
+            tried = [ref for ref in refs[start : start + MAX_BATCH] if ref in self._usages]
+            found = await store.record_usage([self._usages[ref] for ref in tried])
+            for ref in tried:
+                self._count_try(ref, found=ref in found)
 
-    def _count(self, token: Token, *, found: bool) -> None:
-        if token in self._debts:
-            self._tries[token] += 1
-            if found or self._tries[token] >= MAX_TRIES:
-                self._forget(token)
+    def _count_try(self, ref: AttemptRef, *, found: bool) -> None:
+        if ref in self._usages:
+            self._tries[ref] += 1
+            if found or self._tries[ref] >= MAX_TRIES:
+                self._forget(ref)
 
-    def _forget(self, token: Token) -> None:
-        del self._debts[token], self._tries[token]
+    def _forget(self, ref: AttemptRef) -> None:
+        del self._usages[ref], self._tries[ref]
 
 
-def _token(request_id: str) -> Token:
+def _attempt_ref(request_id: str) -> AttemptRef:
     """The attempt that a request was for (`Claim.key`). Raises ValueError."""
     job_id, _, attempt = request_id.partition(".")
     return UUID(job_id), int(attempt)

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
-from tests.support.queue_bench import Queue, crew, eventually
+from tests.support.queue_bench import Queue, eventually, runner_bench
 from thothy_ai.admin import dead_letters
 from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.admin.dead_letters import Selection
@@ -52,8 +52,8 @@ def run(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Run:
 def killed(queue: Queue, text: str, *, ago: timedelta = timedelta(0), kind: str = "echo") -> UUID:
     """A job that has died of itself, so long ago."""
     [job_id] = queue.enqueue(text)
-    with crew(queue) as team:
-        team.settle()
+    with runner_bench(queue) as bench:
+        bench.settle()
     queue.rows("UPDATE job SET finished_at = now() - :ago, kind = :kind WHERE id = :id", ago=ago, kind=kind, id=job_id)
     return job_id
 
@@ -95,8 +95,8 @@ def test_a_redriven_job_keeps_its_history_and_has_all_its_failures_before_it(que
     assert redriven == 1
     job = queue.job(job_id)
     assert (job.state, job.failures, job.attempt, job.reason) == ("queued", 0, 3, None)
-    with crew(queue) as team:
-        team.settle()
+    with runner_bench(queue) as bench:
+        bench.settle()
     job = queue.job(job_id)
     assert (job.state, job.failures, job.attempt) == ("dead", 3, 6)
     assert queue.outcomes(job_id) == ["rejected"] * 6
@@ -139,13 +139,13 @@ def test_a_purge_leaves_nothing_of_a_job_and_all_of_the_others(queue: Queue) -> 
     assert (state(queue, job_id), state(queue, other)) == ("gone", "dead")
 
 
-def test_what_was_used_stays_in_the_books_when_the_history_goes(queue: Queue) -> None:
+def test_usage_stays_recorded_when_the_history_is_purged(queue: Queue) -> None:
     killed(queue, "retry me")
-    queue.ask("reap_usage", hours=1)
+    queue.ask("queue/sum_usage", hours=1)
     before = queue.rows("SELECT * FROM usage_hourly")
     killed(queue, "hopeless")
     dead_letters.purge(queue.engine, Selection(reasons=["repetition"]))
-    queue.ask("reap_usage", hours=1)
+    queue.ask("queue/sum_usage", hours=1)
     [after] = queue.rows("SELECT * FROM usage_hourly")
     assert after.compute_seconds >= before[0].compute_seconds
     assert after.dead >= before[0].dead == 1
@@ -195,7 +195,11 @@ def test_the_dead_are_found_without_reading_the_living(queue: Queue) -> None:
     queue.rows(MANY, jobs=50)
     queue.rows("ANALYZE job")
     wanted = Selection(reasons=["empty"]).parameters()
-    for name, limit in (("dead_groups", {}), ("dead_list", {"limit": 20}), ("dead_take", {"limit": 1000})):
+    for name, limit in (
+        ("admin/dead_groups", {}),
+        ("admin/dead_list", {"limit": 20}),
+        ("admin/dead_take", {"limit": 1000}),
+    ):
         with queue.engine.connect() as connection:
             explained = connection.execute(text("EXPLAIN " + statement(name).text), wanted | limit)
             plan = "\n".join(explained.scalars())
@@ -205,8 +209,8 @@ def test_the_dead_are_found_without_reading_the_living(queue: Queue) -> None:
 def test_cancelling_many_is_one_statement(queue: Queue) -> None:
     waiting, running, ended = queue.enqueue("ok 1", "hang on", "ok 3")
     queue.producer.cancel(ended)
-    with crew(queue) as team:
-        team.foreman.hand_over(next(hint for hint in queue.dispatch() if hint.job_id == running))
+    with runner_bench(queue) as bench:
+        bench.runner.hand_over(next(hint for hint in queue.dispatch() if hint.job_id == running))
         eventually(lambda: queue.job(running).state == "running")
         assert admin_jobs.cancel(queue.engine, [waiting, running, ended, waiting, uuid4()]) == {waiting, running}
         eventually(lambda: queue.job(running).state == "cancelled")

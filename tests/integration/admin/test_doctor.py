@@ -91,14 +91,14 @@ def test_models(look: Look, tmp_path: Path) -> None:
     (tmp_path / "real.gguf").write_bytes(b"GGUF\x03")
     (tmp_path / "config.json").write_text("{}")
     assert "No such file" in only_wrong(look("model", model=tmp_path / "missing")).says
-    assert "no GGUF" in only_wrong(look("model", model=tmp_path / "text.gguf")).says
+    assert "not a GGUF file" in only_wrong(look("model", model=tmp_path / "text.gguf")).says
     assert "no *.safetensors" in only_wrong(look("model", model=tmp_path)).says
     assert look("model", model=tmp_path / "real.gguf")[0].level is Level.OK
     assert look("model")[0].level is Level.WARNING
 
 
 def test_times_that_don_t_go_together(look: Look) -> None:
-    assert "THOTHY_DRAIN_DEADLINE_SECONDS" in str(only_wrong(look("celery", drain_deadline_seconds=300.0)).mend)
+    assert "THOTHY_SHUTDOWN_DEADLINE_SECONDS" in str(only_wrong(look("celery", shutdown_deadline_seconds=300.0)).mend)
 
 
 def test_a_paused_queue_is_worth_a_warning(look: Look, settings: Settings) -> None:

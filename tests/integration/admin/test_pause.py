@@ -1,4 +1,4 @@
-"""Bringing the queue to rest: "drained" is only said when nothing can come after it."""
+"""Pausing the queue and waiting: that nothing runs is only said when nothing can come after it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def test_a_dispatch_that_has_begun_is_waited_for(queue: Queue) -> None:
     """It saw a queue that was not paused, and has not committed yet."""
     queue.enqueue("one", "two")
     said: list[int] = []
-    drain = threading.Thread(target=lambda: said.extend(pause_and_wait(queue.engine)))
+    pausing = threading.Thread(target=lambda: said.extend(pause_and_wait(queue.engine)))
     with queue.engine.begin() as dispatcher:
-        assert len(dispatcher.execute(statement("dispatch"), ROOM).all()) == 2
-        drain.start()
+        assert len(dispatcher.execute(statement("queue/dispatch"), ROOM).all()) == 2
+        pausing.start()
         eventually(lambda: queue.rows(WAITS))
-    drain.join(20)
+    pausing.join(20)
     assert said[-1] == 0
     assert (queue.count("dispatched"), queue.count("queued")) == (0, 2)
 
@@ -33,7 +33,7 @@ def test_a_dispatch_that_comes_too_late_finds_the_queue_paused(queue: Queue) -> 
     dispatched: list[object] = []
     dispatcher = threading.Thread(target=lambda: dispatched.extend(queue.dispatch()))
     with queue.engine.begin() as operator:
-        operator.execute(statement("operate_pause"), {"paused": True, "note": None})
+        operator.execute(statement("queue/pause"), {"paused": True, "note": None})
         dispatcher.start()
         eventually(lambda: queue.rows(WAITS))
     dispatcher.join(20)

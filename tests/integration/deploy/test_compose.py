@@ -104,7 +104,7 @@ def test_the_worker_s_grace_period_exceeds_its_deadline(services: dict[str, Any]
     from thothy_ai.settings import Settings
 
     assert services["worker"]["stop_grace_period"] == "1m30s"
-    assert Settings.model_fields["drain_deadline_seconds"].default < 90
+    assert Settings.model_fields["shutdown_deadline_seconds"].default < 90
 
 
 def test_metrics_ports_match_the_prometheus_targets(services: dict[str, Any]) -> None:

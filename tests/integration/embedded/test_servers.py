@@ -1,4 +1,4 @@
-"""The embedded servers: they start, keep their data, stop, and never outlive whoever started them."""
+"""The embedded servers: they start, keep their data, stop, and never outlive the process that started them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def home() -> Iterator[Path]:
 
 
 def runs(pid: int) -> bool:
-    """Whether the process runs; one that has ended and that nobody has collected does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
     except FileNotFoundError:
@@ -200,7 +200,7 @@ def test_a_killed_parent_leaves_no_server_and_its_home_is_usable(home: Path) -> 
         assert eventually(lambda pid=pid: not runs(pid))
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", port)) != 0
-    assert (home / "stack.env").exists()  # nobody was left to remove it
+    assert (home / "stack.env").exists()  # no process was left to remove it
     with EmbeddedStack(Settings.load(home=home), services=()) as stack:
         check_schema(stack.settings)
     assert not (home / "stack.env").exists()

@@ -76,7 +76,7 @@ def test_what_is_next_is_read_off_the_index(queue: Queue, statistics: str) -> No
     queue.rows(FILL, jobs=JOBS, delay=NOW)
     if statistics == "of a full queue":
         queue.rows("ANALYZE job")
-    plan = run_plan(queue, "dispatch", min_depth=100, depth=0)
+    plan = run_plan(queue, "queue/dispatch", min_depth=100, depth=0)
     read = scans(plan)
     assert read.pop("ix_job_queued") == 100
     assert read.get("pk_job", 0) <= 100
@@ -89,8 +89,8 @@ def test_jobs_for_later_are_not_read_until_their_time_comes(queue: Queue) -> Non
     queue.rows(FILL, jobs=JOBS, delay=timedelta(hours=6))
     [due] = queue.enqueue("ok")
     queue.rows("ANALYZE job")
-    assert scans(run_plan(queue, "dispatch", min_depth=100, depth=0))["ix_job_queued"] == 1
-    assert scans(run_plan(queue, "dispatch_ripen", limit=5000)) == {"ix_job_delayed": 0, "pk_job": 0}
+    assert scans(run_plan(queue, "queue/dispatch", min_depth=100, depth=0))["ix_job_queued"] == 1
+    assert scans(run_plan(queue, "queue/admit_delayed", limit=5000)) == {"ix_job_delayed": 0, "pk_job": 0}
     assert [hint.job_id for hint in queue.dispatch()] == [due]
     status = queue_status(queue.engine)
     assert (status["queued"].jobs, status["queued"].delayed) == (JOBS, JOBS)

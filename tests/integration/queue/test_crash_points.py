@@ -12,8 +12,8 @@ import pytest
 from redis import Redis
 from sqlalchemy import Engine, create_engine, inspect, text
 
-from tests.support.crowd import KEY, Crowd, check_each_once, enqueue, environment
 from tests.support.queue_bench import Queue, eventually
+from tests.support.worker_fleet import KEY, WorkerFleet, check_each_once, enqueue, environment
 from thothy_ai.crash_points import EXIT_CODE
 from thothy_ai.db.schema import check_schema, migrate
 from thothy_ai.settings import Settings
@@ -59,27 +59,29 @@ def attempts(queue: Queue, outcome: str) -> int:
 
 
 @pytest.mark.parametrize("place", ["after_claim", "after_engine", "after_engine:20"])
-def test_a_worker_that_dies_before_its_commit_leaves_jobs_to_run_again(queue: Queue, crowd: Crowd, place: str) -> None:
+def test_a_worker_that_dies_before_its_commit_leaves_jobs_to_run_again(
+    queue: Queue, fleet: WorkerFleet, place: str
+) -> None:
     enqueue(queue, JOBS)
-    assert crowd.worker(0.02, crash_point=place).wait(20) == EXIT_CODE
+    assert fleet.worker(0.02, crash_point=place).wait(20) == EXIT_CODE
     running = queue.count("running")
     assert running > 0
-    crowd.worker()
-    crowd.drained()
+    fleet.worker()
+    fleet.drained()
     check_each_once(queue, JOBS)
     assert attempts(queue, "lost") == running
     assert queue.rows("SELECT max(failures) FROM job") == [(1,)]
 
 
 def test_a_worker_that_dies_between_commit_and_acknowledgement_leaves_nothing_to_do_again(
-    queue: Queue, crowd: Crowd
+    queue: Queue, fleet: WorkerFleet
 ) -> None:
     enqueue(queue, JOBS)
-    assert crowd.worker(crash_point="after_commit").wait(20) == EXIT_CODE
+    assert fleet.worker(crash_point="after_commit").wait(20) == EXIT_CODE
     committed, running = queue.count("succeeded"), queue.count("running")
     assert committed > 0
-    crowd.worker()
-    crowd.drained()
+    fleet.worker()
+    fleet.drained()
     check_each_once(queue, JOBS)
     assert attempts(queue, "lost") == running  # nothing that was committed ran again
     assert queue.rows("SELECT count(*) FROM attempt") == [(JOBS + running,)]
@@ -95,9 +97,9 @@ def test_a_dispatcher_that_dies_amid_a_dispatch_loses_no_job(
     with Redis.from_url(queue.settings.require_redis_url()) as redis:
         assert redis.llen(KEY) == in_redis
     with ExitStack() as stack:
-        crowd = Crowd(queue, tmp_path / "workers.log", stack)
-        crowd.worker()
-        crowd.drained()
+        fleet = WorkerFleet(queue, tmp_path / "workers.log", stack)
+        fleet.worker()
+        fleet.drained()
     check_each_once(queue, JOBS)
     [(republished,)] = queue.rows("SELECT count(DISTINCT job_id) FROM job_event WHERE event = 'republished'")
     assert republished >= JOBS - in_redis
@@ -117,9 +119,9 @@ def test_a_reaper_that_dies_between_two_rules_is_replaced_by_one_that_does_the_r
     queue.rows("UPDATE job SET deadline = now() - interval '1 s' WHERE id = (SELECT max(id::text)::uuid FROM job)")
     assert cast.doomed("reaper", f"mid_reap:{rule}").wait(20) == EXIT_CODE
     with ExitStack() as stack:
-        crowd = Crowd(queue, tmp_path / "workers.log", stack)
-        crowd.worker()
-        crowd.drained()
+        fleet = WorkerFleet(queue, tmp_path / "workers.log", stack)
+        fleet.worker()
+        fleet.drained()
     assert queue.rows("SELECT state, count(*) FROM job GROUP BY state ORDER BY state") == [
         ("expired", 1),
         ("succeeded", 2),

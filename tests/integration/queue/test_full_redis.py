@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 from redis import Redis
 
-from tests.support.crowd import Crowd, check_each_once, enqueue
 from tests.support.queue_bench import Queue, eventually
+from tests.support.worker_fleet import WorkerFleet, check_each_once, enqueue
 
 Full = Callable[[Redis], None]
 
@@ -38,9 +38,9 @@ def room(redis: Redis) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("full", [no_memory, no_writes])
-def test_a_redis_that_is_full_ends_no_worker_and_loses_no_attempt(queue: Queue, crowd: Crowd, full: Full) -> None:
+def test_a_redis_that_is_full_ends_no_worker_and_loses_no_attempt(queue: Queue, fleet: WorkerFleet, full: Full) -> None:
     enqueue(queue, 150)
-    worker = crowd.worker(0.3)
+    worker = fleet.worker(0.3)
     eventually(lambda: queue.count("succeeded") > 10)
     with Redis.from_url(queue.settings.require_redis_url()) as redis:
         with room(redis):
@@ -48,7 +48,7 @@ def test_a_redis_that_is_full_ends_no_worker_and_loses_no_attempt(queue: Queue, 
             eventually(lambda: queue.count("running") == 0)  # what it had is finished meanwhile
             time.sleep(6)  # how long the outage lasts: the worker tries to consume again and again
             assert connections(redis) < 12
-        crowd.drained()
+        fleet.drained()
         check_each_once(queue, 150)
         assert worker.poll() is None
         assert queue.rows("SELECT count(*) FROM attempt WHERE outcome <> 'succeeded'") == [(0,)]

@@ -1,4 +1,4 @@
-"""Whoever reaches Redis can push anything: it is counted and dropped, and runs nothing that Postgres did not order."""
+"""Any client of Redis can push anything: it is counted and dropped, and runs nothing that Postgres did not dispatch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from uuid import uuid4
 import pytest
 from redis import Redis
 
-from tests.support.crowd import KEY, UNACKED, Crowd
 from tests.support.queue_bench import Queue, eventually
+from tests.support.worker_fleet import KEY, UNACKED, WorkerFleet
 from thothy_ai.embedded.process import free_port
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import Hint
@@ -61,10 +61,10 @@ def figures(port: int, name: str) -> dict[str, float]:
 
 
 def test_what_is_no_hint_is_counted_and_dropped(
-    queue: Queue, redis: Redis, crowd: Crowd, honest: dict[str, object], tmp_path: Path
+    queue: Queue, redis: Redis, fleet: WorkerFleet, honest: dict[str, object], tmp_path: Path
 ) -> None:
     port = free_port()
-    worker = crowd.worker(metrics_port=port)
+    worker = fleet.worker(metrics_port=port)
     headers = honest["headers"]
     assert isinstance(headers, dict)
     bomb = tmp_path / "exploded"
@@ -98,13 +98,13 @@ def test_what_is_no_hint_is_counted_and_dropped(
     eventually(lambda: redis.llen(KEY) == 0 and redis.hlen(UNACKED) == 0 and worker.poll() is None)
     eventually(lambda: figures(port, "thothy_messages_dropped_total") == wanted)
     assert not bomb.exists()
-    assert crowd.log.stat().st_size < 20_000, "a stranger's text fills the log"
+    assert fleet.log.stat().st_size < 20_000, "untrusted text fills the log"
     queue.enqueue("ok")
-    crowd.drained()
+    fleet.drained()
     assert queue.count("succeeded") == 1
 
 
-def test_who_reads_the_list_leaves_out_what_is_no_hint(queue: Queue, redis: Redis) -> None:
+def test_reading_the_list_leaves_out_what_is_not_a_hint(queue: Queue, redis: Redis) -> None:
     ours = Hint(uuid4(), 1)
     publish(queue, ours)
     redis.lpush(KEY, b"[" * 100_000, b"{", b"1", b'{"headers": {"id": 1}}')
@@ -113,12 +113,12 @@ def test_who_reads_the_list_leaves_out_what_is_no_hint(queue: Queue, redis: Redi
     broker.close()
 
 
-def test_a_hint_that_postgres_has_not_given_out_runs_nothing(queue: Queue, redis: Redis, crowd: Crowd) -> None:
+def test_a_hint_that_postgres_has_not_given_out_runs_nothing(queue: Queue, redis: Redis, fleet: WorkerFleet) -> None:
     """Unknown jobs, another tenant's, finished ones, and jobs whose time has not come."""
     port = free_port()
-    worker = crowd.worker(metrics_port=port)
+    worker = fleet.worker(metrics_port=port)
     [finished] = queue.enqueue("ok")
-    crowd.drained()
+    fleet.drained()
     queue.rows("UPDATE queue_control SET paused = true")
     ours, theirs = queue.enqueue("ok ours", "ok theirs")
     queue.rows("UPDATE job SET tenant = 'them' WHERE id = :id", id=theirs)

@@ -80,7 +80,7 @@ def test_a_pause_is_seen(engine: Engine) -> None:
     assert registry_of(engine).get_sample_value("thothy_queue_paused") == 1
 
 
-def test_many_scrapes_are_one_look(engine: Engine) -> None:
+def test_many_scrapes_are_one_reading(engine: Engine) -> None:
     asked: list[str] = []
     event.listen(engine, "before_cursor_execute", lambda _c, _k, statement, *_: asked.append(statement))
     registry = registry_of(engine, cache_seconds=60)

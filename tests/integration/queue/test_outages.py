@@ -1,4 +1,4 @@
-"""Servers that die amid a drain and come back: everybody waits, nobody dies, nothing is lost or doubled."""
+"""Servers that die amid a drain and come back: every process waits, none dies, nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from tests.support.crowd import Crowd, check_each_once, enqueue
-from tests.support.queue_bench import QUICK, Queue, crew, eventually
+from tests.support.queue_bench import QUICK, Queue, eventually, runner_bench
+from tests.support.worker_fleet import WorkerFleet, check_each_once, enqueue
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.schema import migrate
 from thothy_ai.embedded import Postgres, Valkey
@@ -34,10 +34,10 @@ def test_postgres_and_redis_killed_amid_a_drain(clean_environment: None, tmp_pat
         engine = make_engine(settings)
         stack.callback(engine.dispose)
         queue = Queue(settings, engine, stack.enter_context(Producer(settings)))
-        crowd = Crowd(queue, tmp_path / "workers.log", stack)
+        fleet = WorkerFleet(queue, tmp_path / "workers.log", stack)
 
         enqueue(queue, 150)
-        worker = crowd.worker(0.3)
+        worker = fleet.worker(0.3)
         eventually(lambda: queue.count("succeeded") > 10)
         valkey.process.kill()
         valkey.process.start()
@@ -46,17 +46,17 @@ def test_postgres_and_redis_killed_amid_a_drain(clean_environment: None, tmp_pat
         postgres.process.kill()
         postgres.process.start()
         engine.dispose()
-        crowd.drained()
+        fleet.drained()
         check_each_once(queue, 150)
         assert worker.poll() is None
 
 
-def test_an_outage_longer_than_a_lease_is_nobody_s_failure(queue: Queue, services: Services) -> None:
+def test_an_outage_longer_than_a_lease_counts_as_no_failure(queue: Queue, services: Services) -> None:
     name = queue.engine.url.database
     reaper = Reaper(queue.settings.model_copy(update={"lease_seconds": 1}))
     thread = threading.Thread(target=reaper.run)
-    with crew(queue, lease_seconds=1) as team:
-        [job_id] = team.work("hang on")
+    with runner_bench(queue, lease_seconds=1) as bench:
+        [job_id] = bench.work("hang on")
         eventually(lambda: queue.job(job_id).state == "running")
         thread.start()
         try:

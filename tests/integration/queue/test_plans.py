@@ -13,25 +13,25 @@ from thothy_ai.db.statements import statement
 RETRY = {"retry_base_seconds": 5, "retry_cap_seconds": 600}
 ONE = {"ids": [uuid4()], "dispatch_nos": [1]}
 HOT = {
-    "claim": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
-    "claim_suspect": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
-    "neighbours": {"id": uuid4()},
-    "stops": {"worker": "w"},
-    "queue_recall": {},
-    "heartbeat": {"ids": [uuid4()], "attempts": [1], "worker": "w", "lease_seconds": 60},
-    "hold": ONE,
-    "finish": {"rows": f'[{{"id": "{uuid4()}", "attempt": 1}}]', "worker": "w"},
-    "dispatch": {"min_depth": 64, "depth": 0},
-    "job_cancel": {"ids": [uuid4()]},
-    "dispatch_ripen": {"limit": 5000},
-    "reap_cancelled": {"limit": 5000},
-    "reap_dispatches": {**ONE, "timeout_seconds": 15},
-    "reap_expired": {"limit": 5000},
-    "reap_leases": RETRY,
-    "reap_silent": {"timeout_seconds": 15},
-    "reap_usage": {"hours": 1},
-    "reap_books": {},
-    "book_orphans": {"job_ids": [uuid4()], "attempts": [1], "session_ids": [uuid4()], "seconds": [0.5]},
+    "worker/claim": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
+    "worker/claim_quarantined": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
+    "worker/others_running": {"id": uuid4()},
+    "worker/stop_requests": {"worker": "w"},
+    "admin/recall_dispatched": {},
+    "worker/heartbeat": {"ids": [uuid4()], "attempts": [1], "worker": "w", "lease_seconds": 60},
+    "worker/hold": ONE,
+    "worker/finish": {"rows": f'[{{"id": "{uuid4()}", "attempt": 1}}]', "worker": "w"},
+    "queue/dispatch": {"min_depth": 64, "depth": 0},
+    "queue/cancel": {"ids": [uuid4()]},
+    "queue/admit_delayed": {"limit": 5000},
+    "queue/reap_cancelled": {"limit": 5000},
+    "queue/reap_dispatches": {**ONE, "timeout_seconds": 15},
+    "queue/reap_expired": {"limit": 5000},
+    "queue/reap_leases": RETRY,
+    "queue/unclaimed_dispatches": {"timeout_seconds": 15},
+    "queue/sum_usage": {"hours": 1},
+    "queue/settle_sessions": {},
+    "worker/record_usage": {"job_ids": [uuid4()], "attempts": [1], "session_ids": [uuid4()], "seconds": [0.5]},
 }
 FILL = """
     INSERT INTO job (id, tenant, kind, source_key, request_digest, max_attempts, state, finished_at, deadline,
@@ -69,5 +69,5 @@ def test_no_hot_statement_reads_the_whole_job_table(full: Queue) -> None:
 
 def test_dispatch_reads_the_queue_in_its_order(full: Queue) -> None:
     with full.engine.begin() as connection:
-        found = plan(connection, "dispatch")
+        found = plan(connection, "queue/dispatch")
     assert "Index Scan using ix_job_queued" in found, found

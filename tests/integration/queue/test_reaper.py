@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
-from tests.support.queue_bench import Queue, crew, eventually
+from tests.support.queue_bench import Queue, eventually, runner_bench
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.reaper import Reaper
@@ -28,11 +28,11 @@ def reaping(queue: Queue, **changes: object) -> Iterator[Reaper]:
 
 
 def run_away(queue: Queue, job_id: UUID, lease_seconds: float = 0) -> None:
-    """A worker claims it and is never heard of again."""
+    """A worker claims it and never sends a heartbeat."""
     hints = queue.dispatch()
     assert [hint.job_id for hint in hints] == [job_id]
     queue.ask(
-        "claim",
+        "worker/claim",
         ids=[job_id],
         dispatch_nos=[hints[0].dispatch_no],
         worker="gone",
@@ -72,7 +72,7 @@ def test_a_lease_that_holds_is_left_alone(queue: Queue) -> None:
     assert queue.job(held).state == "running"
 
 
-def test_no_lease_is_taken_before_its_worker_could_have_been_heard(queue: Queue) -> None:
+def test_no_lease_is_taken_before_its_worker_could_have_extended_it(queue: Queue) -> None:
     [job_id] = queue.enqueue("ok")
     run_away(queue, job_id)
     late = datetime.now(UTC) + timedelta(seconds=0.2)
@@ -102,15 +102,15 @@ def test_a_lost_dispatch_is_queued_again_and_one_that_waits_in_redis_is_not(queu
     assert queue.job(waiting).state == "dispatched"
     [hint] = queue.dispatch()
     assert hint == Hint(lost, 2)
-    with crew(queue) as team:
-        team.foreman.hand_over(Hint(lost, 1))  # the lost message turns up all the same
-        eventually(lambda: team.done)
+    with runner_bench(queue) as bench:
+        bench.runner.hand_over(Hint(lost, 1))  # the lost message turns up all the same
+        eventually(lambda: bench.done)
         assert queue.job(lost).state == "dispatched"
-        team.foreman.hand_over(hint)
+        bench.runner.hand_over(hint)
         eventually(lambda: queue.job(lost).state == "succeeded")
 
 
-def test_deadlines_that_passed_end_jobs_that_nobody_claimed(queue: Queue) -> None:
+def test_deadlines_that_passed_end_unclaimed_jobs(queue: Queue) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=0.5)
     [dispatched] = queue.enqueue("ok 1", deadline=soon)
     queue.dispatch()
@@ -141,9 +141,9 @@ def test_an_engine_that_fell_silent_ended_with_its_last_heartbeat(queue: Queue) 
 
 
 def test_usage_is_summed_by_the_hour(queue: Queue) -> None:
-    with crew(queue) as team:
-        team.work("ok 1", "ok 2", "hopeless")
-        team.settle()
+    with runner_bench(queue) as bench:
+        bench.work("ok 1", "ok 2", "hopeless")
+        bench.settle()
     with reaping(queue):
         eventually(lambda: queue.rows("SELECT 1 FROM usage_hourly"))
     [usage] = queue.rows(
@@ -155,19 +155,19 @@ def test_usage_is_summed_by_the_hour(queue: Queue) -> None:
     assert (usage.kind, usage.succeeded, usage.dead, usage.accepted, usage.rejected) == ("echo", 2, 1, 2, 1)
     assert (usage.attempts, usage.tokens, usage.seconds) == (3, 15, 0.75)
     again = queue.rows("SELECT * FROM usage_hourly")
-    queue.ask("reap_usage", hours=1)
+    queue.ask("queue/sum_usage", hours=1)
     assert queue.rows("SELECT * FROM usage_hourly") == again
 
 
-def test_hours_that_nobody_summed_are_summed_later(queue: Queue) -> None:
+def test_hours_that_were_not_summed_are_summed_later(queue: Queue) -> None:
     queue.enqueue("ok")
     query = (
         "UPDATE job SET state = 'dead', reason = 'r',"
         " finished_at = date_trunc('hour', now()) - make_interval(hours => :ago)"
     )
     queue.rows(query, ago=30)
-    queue.ask("reap_usage", hours=1)  # the first sum
+    queue.ask("queue/sum_usage", hours=1)  # the first sum
     queue.rows(query, ago=20)
-    queue.ask("reap_usage", hours=1)  # after an outage of ten hours
+    queue.ask("queue/sum_usage", hours=1)  # after an outage of ten hours
     hours = "SELECT extract(epoch FROM date_trunc('hour', now()) - hour) / 3600 FROM usage_hourly ORDER BY hour DESC"
     assert [row[0] for row in queue.rows(hours)] == [20, 30]

@@ -27,12 +27,14 @@ from tests.support.echo_kind import Echo, EchoArtifact
 from tests.support.queue_bench import Queue
 from tests.support.queue_world import Worker, World
 from thothy_ai.admin import jobs as admin_jobs
+from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.db.states import TERMINAL, JobState
 from thothy_ai.jobs import RejectionReason, Verdict
 from thothy_ai.jobs.kind import Rejection
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.outcomes import ENGINE_DEATHS, NOTHING, Finish, Retry
+from thothy_ai.worker.finish import NO_USAGE, Finish
+from thothy_ai.worker.outcomes import MAX_ENGINE_DEATHS, Retry
 
 RETRY = Retry(2, 8)
 OUTPUT = EchoArtifact(echo="ok")
@@ -42,11 +44,11 @@ FINAL = ("state", "reason", "attempt", "failures", "tried", "charged")  # of a t
 
 def rejected(reason: RejectionReason) -> Callable[[Claim], Finish]:
     verdict = Verdict.reject(Rejection(reason, "because"), OUTPUT)
-    return lambda claim: outcomes.judged(claim, verdict, "raw", "en", NOTHING)
+    return lambda claim: outcomes.judged(claim, verdict, "raw", "en", NO_USAGE)
 
 
 def accepted(claim: Claim) -> Finish:
-    return outcomes.judged(claim, Verdict.accept(OUTPUT), "raw", "en", NOTHING)
+    return outcomes.judged(claim, Verdict.accept(OUTPUT), "raw", "en", NO_USAGE)
 
 
 ENDS: dict[str, Callable[[Claim], Finish]] = {
@@ -111,54 +113,54 @@ class QueueMachine(RuleBasedStateMachine):
         self.world.redis += self.world.redis[:1]
 
     @precondition(lambda self: self.world.redis)
-    @rule(worker=WORKERS, most=st.integers(1, 4))
-    def claim(self, worker: int, most: int) -> None:
-        before = self.world.sight()
-        answer = self.world.claim(self.world.workers[worker], most)
-        lone = any(job.state == "running" and job.engine_deaths >= 2 for job in before.values())
-        assert not (lone and answer.claims)
-        assert all(before[claim.id].engine_deaths == 0 for claim in answer.claims)
+    @rule(worker=WORKERS, limit=st.integers(1, 4))
+    def claim(self, worker: int, limit: int) -> None:
+        before = self.world.jobs()
+        result = self.world.claim(self.world.workers[worker], limit)
+        alone = any(job.state == "running" and job.engine_deaths >= DEATHS_TO_RUN_ALONE for job in before.values())
+        assert not (alone and result.claims)
+        assert all(before[claim.id].engine_deaths == 0 for claim in result.claims)
 
-    @precondition(lambda self: any(worker.line for worker in self.world.workers))
+    @precondition(lambda self: any(worker.quarantined for worker in self.world.workers))
     @rule(worker=WORKERS)
-    def claim_suspect(self, worker: int) -> None:
-        self.world.claim_suspect(self.world.workers[worker])
+    def claim_quarantined(self, worker: int) -> None:
+        self.world.claim_quarantined(self.world.workers[worker])
 
     @rule(worker=WORKERS, twice=st.booleans())
     def work(self, worker: int, twice: bool) -> None:
-        """All that brings jobs to a worker, in one go."""
+        """Everything that brings jobs to a worker, in one step."""
         self.world.dispatch()
         self.world.redis *= 1 + twice
         self.claim(worker, JOBS)
-        self.claim_suspect(worker)
+        self.claim_quarantined(worker)
 
-    @precondition(lambda self: any(worker.hand for worker in self.world.workers))
+    @precondition(lambda self: any(worker.claims for worker in self.world.workers))
     @rule()
     def engine_dies(self) -> None:
-        """Under all that both workers run."""
+        """With everything that both workers run in flight."""
         for worker in self.world.workers:
-            for claim in list(worker.hand):
+            for claim in list(worker.claims):
                 self._finish(worker, claim, outcomes.engine_died(claim, ""), forget=True)
 
-    @precondition(lambda self: any(worker.hand for worker in self.world.workers))
+    @precondition(lambda self: any(worker.claims for worker in self.world.workers))
     @rule(worker=WORKERS)
     def heartbeat(self, worker: int) -> None:
-        """Extend leases; stop what is to be stopped. What is fenced stays in hand: a zombie may still finish it."""
+        """Extend leases; stop jobs that are to be stopped. Fenced claims are kept: a zombie may still finish them."""
         asked = self.world.workers[worker]
-        beats = self.world.heartbeat(asked)
-        for claim in list(asked.hand):
-            beat = beats.get(claim.token)
-            if beat is not None and (beat.cancel_requested or beat.expired):
-                end = outcomes.cancelled if beat.cancel_requested else outcomes.expired
+        leases = self.world.heartbeat(asked)
+        for claim in list(asked.claims):
+            lease = leases.get(claim.attempt_ref)
+            if lease is not None and (lease.cancel_requested or lease.expired):
+                end = outcomes.cancelled if lease.cancel_requested else outcomes.expired
                 self._finish(asked, claim, end(claim), forget=True)
 
-    @precondition(lambda self: any(worker.hand for worker in self.world.workers))
+    @precondition(lambda self: any(worker.claims for worker in self.world.workers))
     @rule(worker=WORKERS, which=st.integers(0, JOBS), end=st.sampled_from(sorted(ENDS)), forget=st.booleans())
     def finish(self, worker: int, which: int, end: str, forget: bool) -> None:
-        """End a claim, be it long lost; when the worker does not hear the answer it does so again later."""
+        """End a claim, even a long lost one; a worker that gets no result does so again later."""
         asked = self.world.workers[worker]
-        if asked.hand:
-            claim = asked.hand[which % len(asked.hand)]
+        if asked.claims:
+            claim = asked.claims[which % len(asked.claims)]
             self._finish(asked, claim, ENDS[end](claim), forget)
 
     @precondition(lambda self: self.ids)
@@ -186,42 +188,42 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(worker=WORKERS)
     def restart(self, worker: int) -> None:
-        """SIGTERM: it gives back what it has and starts anew."""
+        """SIGTERM: it gives back what it has and starts again."""
         asked = self.world.workers[worker]
-        for claim in asked.hand:
+        for claim in asked.claims:
             self._finish(asked, claim, outcomes.released(claim, "shutdown"), forget=False)
-        asked.hand = []
+        asked.claims = []
         self.world.give_back(asked)
 
     def _finish(self, worker: Worker, claim: Claim, finish: Finish, forget: bool) -> None:
-        job = self.world.sight()[claim.id]
+        job = self.world.jobs()[claim.id]
         ours = (job.state, job.attempt, job.worker) == ("running", claim.attempt, worker.name)
-        assert self.world.finish(worker, [finish]) == ({claim.token} if ours else set())
+        assert self.world.finish(worker, [finish]) == ({claim.attempt_ref} if ours else set())
         if forget:
-            worker.hand.remove(claim)
+            worker.claims.remove(claim)
 
     # What must hold.
 
     @invariant()
     def the_record_is_right(self) -> None:
-        sight = self.world.sight()
-        assert set(sight) == set(self.ids)
-        for job in sight.values():
+        jobs = self.world.jobs()
+        assert set(jobs) == set(self.ids)
+        for job in jobs.values():
             self._job_is_right(job)
-        suspects = [job for job in sight.values() if job.state == "running" and job.engine_deaths]
-        assert len(suspects) <= 1
+        quarantined = [job for job in jobs.values() if job.state == "running" and job.engine_deaths]
+        assert len(quarantined) <= 1
 
     def _job_is_right(self, job: Any) -> None:
         assert job.accepted == (job.state == JobState.SUCCEEDED)
         assert job.failures == job.charged - self.pardoned[job.id] <= job.max_attempts
-        assert job.engine_deaths <= ENGINE_DEATHS
+        assert job.engine_deaths <= MAX_ENGINE_DEATHS
         assert job.tried == job.attempt - (job.state == JobState.RUNNING)
         assert (job.state == JobState.RUNNING) == (job.lease_until is not None) == (job.worker is not None)
         holders = [
             worker.name
             for worker in self.world.workers
-            for claim in worker.hand
-            if claim.token == (job.id, job.attempt)
+            for claim in worker.claims
+            if claim.attempt_ref == (job.id, job.attempt)
         ]
         assert len(holders) <= 1
         assert job.state != JobState.RUNNING or holders in ([], [job.worker])
@@ -238,10 +240,10 @@ class QueueMachine(RuleBasedStateMachine):
             self.world.reap()
             self.world.dispatch()
             self.world.claim(self.world.workers[0], JOBS)
-            self.world.claim_suspect(self.world.workers[0])
-            hand, self.world.workers[0].hand = self.world.workers[0].hand, []
-            self.world.finish(self.world.workers[0], [accepted(claim) for claim in hand])
-            if all(job.state in TERMINAL for job in self.world.sight().values()):
+            self.world.claim_quarantined(self.world.workers[0])
+            claims, self.world.workers[0].claims = self.world.workers[0].claims, []
+            self.world.finish(self.world.workers[0], [accepted(claim) for claim in claims])
+            if all(job.state in TERMINAL for job in self.world.jobs().values()):
                 break
         self.the_record_is_right()
         assert set(self.ended) == set(self.ids)

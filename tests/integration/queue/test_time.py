@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import thothy_ai
-from tests.support.queue_bench import Queue, crew, eventually, running
+from tests.support.queue_bench import Queue, eventually, runner_bench, running
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.queue.reaper import Reaper
 
@@ -34,13 +34,13 @@ def test_a_deadline_that_has_passed_is_refused(queue: Queue) -> None:
 def test_a_deadline_that_passes_before_the_claim_runs_nothing(queue: Queue) -> None:
     """Its message was on its way, and the reaper has not looked yet."""
     [job_id] = queue.enqueue("ok", deadline=soon(60))
-    with crew(queue) as team:
+    with runner_bench(queue) as bench:
         hints = queue.dispatch()
         queue.rows("UPDATE job SET deadline = now() - interval '1 ms'")
         for hint in hints:
-            team.foreman.hand_over(hint)
-        eventually(lambda: team.done == hints)
-        assert team.client.submitted == []
+            bench.runner.hand_over(hint)
+        eventually(lambda: bench.done == hints)
+        assert bench.client.submitted == []
     assert queue.job(job_id).state == "dispatched"
     with running(Reaper(queue.settings)):
         eventually(lambda: queue.job(job_id).state == "expired")
@@ -49,8 +49,8 @@ def test_a_deadline_that_passes_before_the_claim_runs_nothing(queue: Queue) -> N
 
 def test_a_deadline_that_passes_in_the_engine_aborts_it_there(queue: Queue) -> None:
     """`hang` ends by an abort only, and only an abort says what it cost until then."""
-    with crew(queue) as team:
-        [job_id] = team.work("hang on", deadline=soon(60))
+    with runner_bench(queue) as bench:
+        [job_id] = bench.work("hang on", deadline=soon(60))
         eventually(lambda: queue.job(job_id).state == "running")
         queue.rows("UPDATE job SET deadline = now()")
         eventually(lambda: queue.job(job_id).state == "expired")
@@ -65,14 +65,16 @@ def test_retries_back_off_with_jitter(queue: Queue, fault: str) -> None:
     queue.enqueue(*(f"broken {number}" for number in range(40)))
     for failures, longest in ((1, BASE), (2, CAP)):
         if fault == "of the engine":
-            with crew(queue, **changes) as team:
-                team.hand_over()
-                eventually(lambda team=team: len(team.done) == 40)
+            with runner_bench(queue, **changes) as bench:
+                bench.hand_over()
+                eventually(lambda bench=bench: len(bench.done) == 40)
         else:
             hints = queue.dispatch()
             ids, numbers = [hint.job_id for hint in hints], [hint.dispatch_no for hint in hints]
-            queue.ask("claim", ids=ids, dispatch_nos=numbers, worker="gone", lease_seconds=-1, engine_session_id=None)
-            queue.ask("reap_leases", **changes)
+            queue.ask(
+                "worker/claim", ids=ids, dispatch_nos=numbers, worker="gone", lease_seconds=-1, engine_session_id=None
+            )
+            queue.ask("queue/reap_leases", **changes)
         found = waits(queue, failures)
         assert len(found) == 40
         assert -5 < min(found) < longest / 4
@@ -91,18 +93,18 @@ def test_a_lease_is_as_long_as_it_is_by_the_database_s_clock(queue: Queue, monke
     """The worker's clock is a day ahead."""
     ahead = time.time
     monkeypatch.setattr(time, "time", lambda: ahead() + 86_400)
-    with crew(queue, lease_seconds=30) as team:
-        [job_id] = team.work("hang on")
+    with runner_bench(queue, lease_seconds=30) as bench:
+        [job_id] = bench.work("hang on")
         eventually(lambda: queue.job(job_id).state == "running")
         [[left]] = queue.rows("SELECT extract(epoch FROM lease_until - now())::float8 FROM job")
     assert 0 < left <= 30
 
 
 def test_no_part_of_the_queue_path_asks_its_own_clock() -> None:
-    """But for Celery's marks in Redis, which are its own, and the drafting of follow-ups, which have no times."""
+    """Except Celery's timestamps in Redis, which are its own, and the drafting of follow-ups, which have no times."""
     files = {
-        *(PACKAGE / "worker").glob("*.py"),
-        *(PACKAGE / f"{role}.py" for role in ("dispatcher", "reaper", "leader")),
+        *(PACKAGE / "worker").rglob("*.py"),
+        *(PACKAGE / "queue" / f"{role}.py" for role in ("dispatcher", "reaper", "leader")),
     }
     asking = {file.name for file in files if OWN_CLOCK.search(file.read_text(encoding="utf-8"))}
-    assert asking == {"bootsteps.py", "follow_ups.py"}
+    assert asking == {"visibility.py", "follow_ups.py"}

@@ -17,10 +17,10 @@ from pydantic import ValidationError
 from redis import Redis
 from sqlalchemy import Connection, text
 
-from tests.support.crowd import KEY, Crowd
 from tests.support.echo_kind import Echo, EchoArtifact
 from tests.support.home import THOTHY
-from tests.support.queue_bench import QUICK, Queue, crew, eventually, running
+from tests.support.queue_bench import QUICK, Queue, eventually, runner_bench, running
+from tests.support.worker_fleet import KEY, WorkerFleet
 from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.admin.report import drain_report
 from thothy_ai.db import online
@@ -92,10 +92,10 @@ def downgrade(settings: Settings, revision: str) -> None:
 
 
 @contextmanager
-def holding(queue: Queue, order: str) -> Iterator[Connection]:
-    """Somebody's open transaction that has done this."""
+def holding(queue: Queue, statement: str) -> Iterator[Connection]:
+    """An open transaction that has run this statement."""
     with queue.engine.connect() as connection:
-        connection.execute(text(order))
+        connection.execute(text(statement))
         yield connection
         connection.rollback()
 
@@ -113,10 +113,10 @@ def test_up_down_and_up_keep_every_row_of_a_filled_database(old: Queue) -> None:
 
 def test_old_rows_run_under_new_code(old: Queue) -> None:
     migrate(old.settings)
-    with crew(old) as team:
-        old.ask("reap_leases", retry_base_seconds=0, retry_cap_seconds=0)
+    with runner_bench(old) as bench:
+        old.ask("queue/reap_leases", retry_base_seconds=0, retry_cap_seconds=0)
         old.rows("UPDATE job SET state = 'queued' WHERE state = 'dispatched'")
-        team.settle(60)
+        bench.settle(60)
     assert old.count("succeeded") == 200 * 4
     [dead] = old.rows("SELECT id FROM job WHERE state = 'dead' LIMIT 1")
     assert admin_jobs.redrive(old.engine, [dead.id], note="after the upgrade") == {dead.id}
@@ -124,8 +124,8 @@ def test_old_rows_run_under_new_code(old: Queue) -> None:
     assert drain_report(old.engine, datetime.now(UTC) - timedelta(days=1))
 
 
-def test_migrating_waits_for_nobody_and_nobody_waits_for_it(old: Queue) -> None:
-    """Somebody's long transaction holds a row; producers and workers go on while the indexes are built."""
+def test_migrating_waits_for_no_statement_and_no_statement_waits_for_it(old: Queue) -> None:
+    """A long transaction holds a row; producers and workers go on while the indexes are built."""
     done = threading.Event()
 
     def upgrade() -> None:
@@ -143,7 +143,7 @@ def test_migrating_waits_for_nobody_and_nobody_waits_for_it(old: Queue) -> None:
     assert check_schema(old.settings) == code_revision()
 
 
-def test_behind_a_migration_that_waits_for_a_reader_nobody_waits_for_long(old: Queue) -> None:
+def test_behind_a_migration_that_waits_for_a_reader_no_statement_waits_for_long(old: Queue) -> None:
     """A report that takes long reads `job`; a new column needs the table for itself, and asks again and again."""
     migrate(old.settings, "0002")
     thread = threading.Thread(target=migrate, args=(old.settings,))
@@ -188,7 +188,7 @@ def test_several_machines_migrate_at_once(old: Queue) -> None:
 
 @pytest.mark.parametrize("more", ["", ', "trace": {"id": "0af7"}, "thothy_version": "9.1"'])
 def test_a_message_of_the_first_version_is_run_and_unknown_fields_are_let_be(
-    queue: Queue, crowd: Crowd, redis_url: str, more: str
+    queue: Queue, fleet: WorkerFleet, redis_url: str, more: str
 ) -> None:
     queue.rows("UPDATE queue_control SET paused = true")  # the dispatcher of today stays out of it
     [job_id] = queue.enqueue("ok")
@@ -200,8 +200,8 @@ def test_a_message_of_the_first_version_is_run_and_unknown_fields_are_let_be(
         broker = Broker(queue.settings)
         assert broker.waiting() == {Hint(job_id, 1)}  # the reaper does not hold it for lost
         broker.close()
-    crowd.worker()
-    crowd.drained()
+    fleet.worker()
+    fleet.drained()
     assert (queue.job(job_id).state, queue.job(job_id).dispatch_no) == ("succeeded", 1)
 
 
@@ -223,8 +223,8 @@ def test_what_is_published_today_differs_from_the_first_message_in_nothing_but_i
 def test_json_columns_with_fields_of_another_version_are_read(queue: Queue) -> None:
     [job_id] = queue.enqueue("ok")
     queue.rows("""UPDATE job_request SET request = request || '{"of_a_later_version": 1}'""")
-    with crew(queue) as team:
-        team.settle()
+    with runner_bench(queue) as bench:
+        bench.settle()
     assert queue.job(job_id).state == "succeeded"
     queue.rows("""UPDATE artifact SET body = body || '{"of_a_later_version": 1}'""")
     assert admin_jobs.show_job(queue.engine, job_id)["request"]["of_a_later_version"] == 1

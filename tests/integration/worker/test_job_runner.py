@@ -1,4 +1,4 @@
-"""The foreman against a real Postgres and an engine that does as it is told."""
+"""The job runner against a real Postgres and an engine that does as it is told."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient, FakeGeneration
-from tests.support.queue_bench import Crew, Queue, crew, eventually
+from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.queue.hints import Hint
 from thothy_ai.worker import heartbeat
@@ -20,10 +20,10 @@ from thothy_ai.worker import heartbeat
 
 def test_an_accepted_output_is_kept_once_with_what_it_cost(queue: Queue) -> None:
     commits = REGISTRY.get_sample_value("thothy_worker_commit_seconds_count") or 0
-    with crew(queue) as team:
-        [job_id] = team.work("ok one")
-        team.settle()
-        eventually(lambda: team.done)
+    with runner_bench(queue) as bench:
+        [job_id] = bench.work("ok one")
+        bench.settle()
+        eventually(lambda: bench.done)
     job = queue.job(job_id)
     assert (job.state, job.attempt, job.failures, job.worker, job.lease_until) == ("succeeded", 1, 0, None, None)
     [attempt] = queue.rows("SELECT * FROM attempt")
@@ -43,21 +43,21 @@ def test_an_accepted_output_is_kept_once_with_what_it_cost(queue: Queue) -> None
     )
     [session] = queue.rows("SELECT * FROM engine_session")
     assert session.id == attempt.engine_session_id
-    assert team.done == [Hint(job_id, 1)]
+    assert bench.done == [Hint(job_id, 1)]
     assert queue.events(job_id) == []
     assert REGISTRY.get_sample_value("thothy_worker_commit_seconds_count") == commits + 1
 
 
 def test_a_rejected_output_is_drawn_again_with_another_seed_until_the_job_is_dead(queue: Queue) -> None:
-    with crew(queue) as team:
-        [job_id] = team.work("retry me")
-        team.settle()
+    with runner_bench(queue) as bench:
+        [job_id] = bench.work("retry me")
+        bench.settle()
     job = queue.job(job_id)
     assert (job.state, job.reason, job.failures, job.attempt) == ("dead", "repetition", 3, 3)
     assert queue.outcomes(job_id) == ["rejected"] * 3
     assert queue.verdicts(job_id) == ["rejected"] * 3
     assert queue.events(job_id) == ["rejected", "rejected", "dead"]
-    assert len({request.sampling.seed for request in team.client.submitted}) == 3
+    assert len({request.sampling.seed for request in bench.client.submitted}) == 3
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_a_rejected_output_is_drawn_again_with_another_seed_until_the_job_is_dea
     ],
 )
 def test_what_kills_a_job(queue: Queue, text: str, reason: str, attempts: int) -> None:
-    with crew(queue) as team:
-        dead, alive = team.work(text, "ok bystander")
-        team.settle()
+    with runner_bench(queue) as bench:
+        dead, alive = bench.work(text, "ok bystander")
+        bench.settle()
     job = queue.job(dead)
     assert (job.state, job.reason, job.attempt) == ("dead", reason, attempts)
     assert queue.job(alive).state == "succeeded"
@@ -86,24 +86,24 @@ def test_jobs_that_the_code_no_longer_knows_are_dead(queue: Queue, column: str, 
     queue.rows(f"UPDATE job SET {column}")
     if reason == "invalid_job":
         queue.rows("""UPDATE job_request SET request = '{"no": 1}'""")
-    with crew(queue) as team:
-        team.settle()
+    with runner_bench(queue) as bench:
+        bench.settle()
     assert (queue.job(job_id).state, queue.job(job_id).reason) == ("dead", reason)
 
 
 def test_follow_ups_are_queued_beside_the_artifact(queue: Queue) -> None:
     parent = queue.producer.enqueue(Echo(text="ok parent", more=2), priority=7).id
-    with crew(queue) as team:
-        team.settle()
+    with runner_bench(queue) as bench:
+        bench.settle()
     children = queue.rows("SELECT * FROM job WHERE parent_id = :id", id=parent)
     assert [(child.state, child.priority, child.tenant) for child in children] == [("succeeded", 7, "default")] * 2
     assert len({child.source_key for child in children}) == 2
 
 
 def test_a_job_that_kills_engines_runs_alone_and_dies_at_the_third(queue: Queue) -> None:
-    with crew(queue) as team:
-        [job_id] = team.work("lost again")
-        team.settle()
+    with runner_bench(queue) as bench:
+        [job_id] = bench.work("lost again")
+        bench.settle()
     job = queue.job(job_id)
     assert (job.state, job.reason, job.engine_deaths, job.failures) == ("dead", "engine_killer", 3, 0)
     assert queue.outcomes(job_id) == ["lost"] * 3
@@ -112,10 +112,10 @@ def test_a_job_that_kills_engines_runs_alone_and_dies_at_the_third(queue: Queue)
 def test_nothing_is_claimed_while_the_engine_is_away(queue: Queue) -> None:
     client = FakeClient()
     client.up = False
-    with crew(queue, client) as team:
-        [first] = team.work("ok later")
+    with runner_bench(queue, client) as bench:
+        [first] = bench.work("ok later")
         held_since(queue, first)  # the claim waits for the engine
-        [second] = team.work("ok later still")
+        [second] = bench.work("ok later still")
         held_since(queue, second)  # and this one for the claim
         assert [(queue.job(job_id).state, queue.job(job_id).attempt) for job_id in (first, second)] == [
             ("dispatched", 0)
@@ -131,25 +131,25 @@ def held_since(queue: Queue, job_id: UUID) -> None:
     eventually(lambda: queue.job(job_id).dispatched_at > dispatched_at)
 
 
-def test_a_draining_engine_costs_no_attempt_and_the_next_one_gets_the_job(queue: Queue) -> None:
+def test_an_engine_that_accepts_nothing_new_costs_no_attempt_and_the_next_one_gets_the_job(queue: Queue) -> None:
     client = FakeClient()
-    client.draining = True
-    with crew(queue, client) as team:
-        [job_id] = team.work("ok")
+    client.accepting = False
+    with runner_bench(queue, client) as bench:
+        [job_id] = bench.work("ok")
         eventually(lambda: queue.job(job_id).state == "queued")
         assert queue.outcomes(job_id) == ["released"]
         client.renew()
-        team.settle()
+        bench.settle()
     assert (queue.job(job_id).state, queue.job(job_id).failures) == ("succeeded", 0)
 
 
 def test_cancelling_a_running_job_aborts_it(queue: Queue) -> None:
-    with crew(queue) as team:
-        [job_id] = team.work("hang on")
+    with runner_bench(queue) as bench:
+        [job_id] = bench.work("hang on")
         eventually(lambda: queue.job(job_id).state == "running")
         assert queue.producer.cancel(job_id)
         eventually(lambda: queue.job(job_id).state == "cancelled")
-        eventually(lambda: team.done)
+        eventually(lambda: bench.done)
     assert queue.outcomes(job_id) == ["cancelled"]
     assert queue.rows("SELECT compute_seconds FROM attempt")[0][0] == 0.25  # what it cost until then
 
@@ -159,37 +159,37 @@ def test_cancelling_a_queued_or_dispatched_job_leaves_nothing_to_run(queue: Queu
     hints = queue.dispatch()
     for job_id in queued + dispatched:
         assert queue.producer.cancel(job_id)
-    with crew(queue) as team:
+    with runner_bench(queue) as bench:
         for hint in hints:
-            team.foreman.hand_over(hint)
-        eventually(lambda: team.done)
+            bench.runner.hand_over(hint)
+        eventually(lambda: bench.done)
     assert queue.count("cancelled") == 2
-    assert team.client.submitted == []
+    assert bench.client.submitted == []
 
 
 def test_a_deadline_that_passes_while_it_runs_ends_it(queue: Queue) -> None:
-    with crew(queue) as team:
-        [job_id] = team.work("hang on", deadline=datetime.now(UTC) + timedelta(seconds=1))
+    with runner_bench(queue) as bench:
+        [job_id] = bench.work("hang on", deadline=datetime.now(UTC) + timedelta(seconds=1))
         eventually(lambda: queue.job(job_id).state == "expired")
     assert queue.outcomes(job_id) == ["expired"]
 
 
 def test_a_job_given_to_another_attempt_is_dropped_without_a_trace(queue: Queue) -> None:
-    with crew(queue) as team:
-        [job_id] = team.work("hang on")
+    with runner_bench(queue) as bench:
+        [job_id] = bench.work("hang on")
         eventually(lambda: queue.job(job_id).state == "running")
         queue.rows("UPDATE job SET attempt = attempt + 1, worker = 'other'")
-        eventually(lambda: team.done)
+        eventually(lambda: bench.done)
         assert (queue.job(job_id).state, queue.job(job_id).worker) == ("running", "other")
         assert queue.outcomes(job_id) == []
 
 
 def test_a_result_that_comes_too_late_is_fenced(queue: Queue) -> None:
-    with crew(queue, FakeClient(delay=0.3), heartbeat_seconds=60) as team:
-        [job_id] = team.work("ok")
+    with runner_bench(queue, FakeClient(delay=0.3), heartbeat_seconds=60) as bench:
+        [job_id] = bench.work("ok")
         eventually(lambda: queue.job(job_id).state == "running")
         queue.rows("UPDATE job SET attempt = attempt + 1, worker = 'other'")
-        eventually(lambda: team.done)
+        eventually(lambda: bench.done)
     assert (queue.job(job_id).state, queue.job(job_id).worker) == ("running", "other")
     assert queue.verdicts(job_id) == []
 
@@ -197,18 +197,18 @@ def test_a_result_that_comes_too_late_is_fenced(queue: Queue) -> None:
 def test_a_stale_message_is_done_at_once(queue: Queue) -> None:
     [job_id] = queue.enqueue("ok")
     queue.dispatch()
-    with crew(queue) as team:
-        team.foreman.hand_over(Hint(job_id, 7))
-        eventually(lambda: team.done == [Hint(job_id, 7)])
+    with runner_bench(queue) as bench:
+        bench.runner.hand_over(Hint(job_id, 7))
+        eventually(lambda: bench.done == [Hint(job_id, 7)])
     assert queue.job(job_id).state == "dispatched"
 
 
-def test_a_drain_finishes_what_it_can_and_releases_the_rest(queue: Queue) -> None:
-    with crew(queue, FakeClient(delay=0.3)) as team:
-        quick, slow = team.work("ok", "hang on")
+def test_a_shutdown_finishes_what_it_can_and_releases_the_rest(queue: Queue) -> None:
+    with runner_bench(queue, FakeClient(delay=0.3)) as bench:
+        quick, slow = bench.work("ok", "hang on")
         eventually(lambda: queue.count("running") == 2)
-        team.foreman.drain(1)
-        assert team.foreman.join(15)
+        bench.runner.shut_down(1)
+        assert bench.runner.join(15)
     assert queue.job(quick).state == "succeeded"
     job = queue.job(slow)
     assert (job.state, job.failures, job.attempt) == ("queued", 0, 1)
@@ -216,8 +216,8 @@ def test_a_drain_finishes_what_it_can_and_releases_the_rest(queue: Queue) -> Non
 
 
 def test_a_lease_is_extended_while_a_job_runs(queue: Queue) -> None:
-    with crew(queue) as team:
-        [job_id] = team.work("hang on")
+    with runner_bench(queue) as bench:
+        [job_id] = bench.work("hang on")
         eventually(lambda: queue.job(job_id).state == "running")
         first = queue.job(job_id).lease_until
         eventually(lambda: queue.job(job_id).lease_until > first)
@@ -225,9 +225,9 @@ def test_a_lease_is_extended_while_a_job_runs(queue: Queue) -> None:
 
 def test_an_outcome_that_postgres_refuses_takes_no_other_with_it(queue: Queue) -> None:
     queue.rows("ALTER TABLE artifact ADD CONSTRAINT picky CHECK (text NOT LIKE '%refuse%')")
-    with crew(queue, FakeClient(delay=0.2)) as team:
-        refused, fine = team.work("ok refuse me", "ok")
-        team.settle()
+    with runner_bench(queue, FakeClient(delay=0.2)) as bench:
+        refused, fine = bench.work("ok refuse me", "ok")
+        bench.settle()
     assert (queue.job(refused).state, queue.job(refused).reason) == ("dead", "unstorable")
     assert queue.job(fine).state == "succeeded"
 
@@ -241,35 +241,35 @@ def test_an_outcome_waits_out_a_database_that_takes_no_writes(queue: Queue) -> N
     queue.rows(
         "CREATE TRIGGER busy BEFORE UPDATE ON job FOR EACH ROW WHEN (NEW.state = 'succeeded') EXECUTE FUNCTION busy()"
     )
-    with crew(queue) as team:
-        [job_id] = team.work("ok")
-        eventually(lambda: team.client.submitted)
+    with runner_bench(queue) as bench:
+        [job_id] = bench.work("ok")
+        eventually(lambda: bench.client.submitted)
         first = queue.job(job_id).lease_until
         eventually(lambda: (queue.job(job_id).lease_until - first).total_seconds() > 1)
         assert queue.job(job_id).state == "running"
         queue.rows("DROP FUNCTION busy CASCADE")
-        team.settle()
+        bench.settle()
     assert (queue.job(job_id).state, queue.job(job_id).attempt) == ("succeeded", 1)
 
 
-def test_without_an_engine_messages_are_not_held_for_ever(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_engine_messages_are_not_held_indefinitely(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "HOLD_SECONDS", 0.5)
     client = FakeClient()
     client.up = False
-    with crew(queue, client) as team:
-        [job_id] = team.work("ok")
+    with runner_bench(queue, client) as bench:
+        [job_id] = bench.work("ok")
         timeout = queue.settings.dispatch_timeout_seconds
-        eventually(lambda: queue.ask("reap_silent", timeout_seconds=timeout))
-        queue.ask("reap_dispatches", ids=[job_id], dispatch_nos=[1], timeout_seconds=timeout)
+        eventually(lambda: queue.ask("queue/unclaimed_dispatches", timeout_seconds=timeout))
+        queue.ask("queue/reap_dispatches", ids=[job_id], dispatch_nos=[1], timeout_seconds=timeout)
         client.up = True
-        team.settle()
+        bench.settle()
     assert (queue.job(job_id).state, queue.job(job_id).dispatch_no) == ("succeeded", 2)
-    assert team.done == [Hint(job_id, 1), Hint(job_id, 2)]
+    assert bench.done == [Hint(job_id, 1), Hint(job_id, 2)]
 
 
 def test_a_cancelled_job_has_no_reason_of_an_earlier_attempt(queue: Queue) -> None:
-    with crew(queue, retry_base_seconds=3600, retry_cap_seconds=3600) as team:
-        [job_id] = team.work("broken engine")
+    with runner_bench(queue, retry_base_seconds=3600, retry_cap_seconds=3600) as bench:
+        [job_id] = bench.work("broken engine")
         eventually(lambda: queue.job(job_id).reason == "engine_error")
     assert queue.producer.cancel(job_id)
     job = queue.job(job_id)
@@ -295,22 +295,22 @@ class SlowGeneration(FakeGeneration):
         await super().abort()
 
 
-def test_a_hurry_in_the_last_words_does_not_cut_them_off(queue: Queue) -> None:
+def test_a_second_shutdown_does_not_cut_releasing_off(queue: Queue) -> None:
     client = SlowToAbort()
-    with crew(queue, client) as team:
-        [job_id] = team.work("hang on")
+    with runner_bench(queue, client) as bench:
+        [job_id] = bench.work("hang on")
         eventually(lambda: client.submitted)
-        team.foreman.drain(0)
+        bench.runner.shut_down(0)
         assert client.aborting.wait(10)
-        team.foreman.drain(0)
-        assert team.foreman.join(15)
+        bench.runner.shut_down(0)
+        assert bench.runner.join(15)
     assert (queue.job(job_id).state, queue.job(job_id).failures) == ("queued", 0)
     assert queue.outcomes(job_id) == ["released"]
 
 
-def test_a_drain_in_the_first_instant_ends_the_foreman(queue: Queue) -> None:
-    team = Crew(queue, FakeClient(), queue.settings)
-    team.foreman._loop.call_soon(team.foreman._begin_drain, 0.0)  # sooner than any other thread could
-    team.foreman.start()
-    assert team.foreman.join(10)
-    assert not team.died.is_set()
+def test_a_shutdown_in_the_first_instant_ends_the_job_runner(queue: Queue) -> None:
+    bench = RunnerBench(queue, FakeClient(), queue.settings)
+    bench.runner._loop.call_soon(bench.runner._begin_shutdown, 0.0)  # sooner than any other thread could
+    bench.runner.start()
+    assert bench.runner.join(10)
+    assert not bench.died.is_set()

@@ -1,4 +1,4 @@
-"""Whole workers, as processes, over real Valkey and Postgres: drained, killed, flushed, cut off and lied to."""
+"""Whole workers, as processes, over real Valkey and Postgres: shut down, killed, flushed, cut off and lied to."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from uuid import uuid4
 
 from redis import Redis
 
-from tests.support.crowd import KEY, UNACKED, Crowd, check_each_once, enqueue, environment
 from tests.support.queue_bench import Queue, eventually
+from tests.support.worker_fleet import KEY, UNACKED, WorkerFleet, check_each_once, enqueue, environment
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import Hint
 
@@ -25,10 +25,10 @@ def redis_of(queue: Queue) -> Iterator[Redis]:
         yield client
 
 
-def test_a_drain_leaves_nothing_behind_and_sigterm_ends_an_idle_worker(queue: Queue, crowd: Crowd) -> None:
+def test_a_drain_leaves_nothing_behind_and_sigterm_ends_an_idle_worker(queue: Queue, fleet: WorkerFleet) -> None:
     enqueue(queue, 200)
-    worker = crowd.worker()
-    crowd.drained()
+    worker = fleet.worker()
+    fleet.drained()
     with redis_of(queue) as redis:
         eventually(lambda: redis.llen(KEY) == 0 and redis.hlen(UNACKED) == 0)
     check_each_once(queue, 200)
@@ -37,56 +37,56 @@ def test_a_drain_leaves_nothing_behind_and_sigterm_ends_an_idle_worker(queue: Qu
     assert worker.wait(10) == 0
 
 
-def test_sigkill_amid_a_drain_loses_nothing_and_doubles_nothing(queue: Queue, crowd: Crowd) -> None:
+def test_sigkill_amid_a_drain_loses_nothing_and_doubles_nothing(queue: Queue, fleet: WorkerFleet) -> None:
     enqueue(queue, 150)
-    first = crowd.worker(0.4)
+    first = fleet.worker(0.4)
     eventually(lambda: queue.count("succeeded") > 10 and queue.count("running") > 5)
     first.send_signal(signal.SIGKILL)
-    crowd.worker(0.02)
-    crowd.drained()
+    fleet.worker(0.02)
+    fleet.drained()
     check_each_once(queue, 150)
     assert queue.rows("SELECT count(*) FROM attempt WHERE outcome = 'lost'")[0][0] > 0
 
 
-def test_a_flushed_redis_loses_nothing_and_doubles_nothing(queue: Queue, crowd: Crowd) -> None:
+def test_a_flushed_redis_loses_nothing_and_doubles_nothing(queue: Queue, fleet: WorkerFleet) -> None:
     enqueue(queue, 200)
-    crowd.worker(0.1)
+    fleet.worker(0.1)
     eventually(lambda: queue.count("succeeded") > 20)
     with redis_of(queue) as redis:
         redis.flushall()
-    crowd.drained()
+    fleet.drained()
     check_each_once(queue, 200)
     assert queue.rows("SELECT count(*) FROM job_event WHERE event = 'republished'")[0][0] > 0
 
 
-def test_a_cut_connection_to_redis_runs_nothing_twice(queue: Queue, crowd: Crowd) -> None:
+def test_a_cut_connection_to_redis_runs_nothing_twice(queue: Queue, fleet: WorkerFleet) -> None:
     enqueue(queue, 100)
-    crowd.worker(0.3)
+    fleet.worker(0.3)
     eventually(lambda: queue.count("running") > 10)
     with redis_of(queue) as redis:
         redis.client_kill_filter(_type="normal", skipme=True)
-    crowd.drained()
+    fleet.drained()
     check_each_once(queue, 100)
     assert queue.rows("SELECT count(*) FROM attempt") == [(100,)]
 
 
-def test_a_cut_connection_to_postgres_ends_nothing(queue: Queue, crowd: Crowd) -> None:
+def test_a_cut_connection_to_postgres_ends_nothing(queue: Queue, fleet: WorkerFleet) -> None:
     enqueue(queue, 100)
-    worker = crowd.worker(0.1)
+    worker = fleet.worker(0.1)
     eventually(lambda: queue.count("succeeded") > 10)
     queue.rows(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE application_name LIKE 'thothy-%' AND pid <> pg_backend_pid()"
     )
-    crowd.drained()
+    fleet.drained()
     check_each_once(queue, 100)
     assert worker.poll() is None
 
 
-def test_sigterm_amid_a_drain_releases_without_using_an_attempt(queue: Queue, crowd: Crowd) -> None:
+def test_sigterm_amid_a_drain_releases_without_using_an_attempt(queue: Queue, fleet: WorkerFleet) -> None:
     [slow] = queue.enqueue("hang on", priority=9)
     enqueue(queue, 60)
-    first = crowd.worker(0.1, drain_deadline_seconds=1)
+    first = fleet.worker(0.1, shutdown_deadline_seconds=1)
     eventually(lambda: queue.job(slow).state == "running" and queue.count("succeeded") > 10)
     first.terminate()
     assert first.wait(15) == 0
@@ -94,22 +94,22 @@ def test_sigterm_amid_a_drain_releases_without_using_an_attempt(queue: Queue, cr
     assert queue.job(slow).failures == 0
     assert queue.outcomes(slow) == ["released"]
     assert queue.producer.cancel(slow)
-    crowd.worker()
-    crowd.drained()
+    fleet.worker()
+    fleet.drained()
     check_each_once(queue, 60)
     assert queue.rows("SELECT max(failures) FROM job") == [(0,)]
 
 
-def test_sigquit_releases_at_once(queue: Queue, crowd: Crowd) -> None:
+def test_sigquit_releases_at_once(queue: Queue, fleet: WorkerFleet) -> None:
     [slow] = queue.enqueue("hang on")
-    worker = crowd.worker(drain_deadline_seconds=60)
+    worker = fleet.worker(shutdown_deadline_seconds=60)
     eventually(lambda: queue.count("running") == 1)
     worker.send_signal(signal.SIGQUIT)
     worker.wait(15)
     assert queue.outcomes(slow) == ["released"]
 
 
-def test_hostile_and_malformed_messages_are_dropped_and_end_no_worker(queue: Queue, crowd: Crowd) -> None:
+def test_hostile_and_malformed_messages_are_dropped_and_end_no_worker(queue: Queue, fleet: WorkerFleet) -> None:
     [job_id] = queue.enqueue("ok")
     queue.dispatch()
     with redis_of(queue) as redis:
@@ -118,18 +118,18 @@ def test_hostile_and_malformed_messages_are_dropped_and_end_no_worker(queue: Que
     broker = Broker(queue.settings)
     broker.publish([Hint(uuid4(), 1), Hint(job_id, 99), Hint(job_id, 1), Hint(job_id, 1)])
     broker.close()
-    worker = crowd.worker()
-    crowd.drained()
+    worker = fleet.worker()
+    fleet.drained()
     with redis_of(queue) as redis:
         eventually(lambda: redis.llen(KEY) == 0 and redis.hlen(UNACKED) == 0)
     enqueue(queue, 50)
-    crowd.drained()
+    fleet.drained()
     check_each_once(queue, 51)
     assert worker.poll() is None
 
 
 def hostile(queue: Queue) -> list[bytes]:
-    """What anybody who reaches Redis could push."""
+    """What any client of Redis could push."""
     broker = Broker(queue.settings)
     broker.publish([Hint(uuid4(), 1)])
     broker.close()
@@ -150,14 +150,14 @@ def hostile(queue: Queue) -> list[bytes]:
     return [json.dumps(message).encode() for message in made] + [b"", b"\xff\x00", b"[]", b"null", b"7", b"{"]
 
 
-def test_a_worker_whose_foreman_dies_ends_with_an_error(queue: Queue, crowd: Crowd) -> None:
-    """Whoever started it starts another."""
+def test_a_worker_whose_job_runner_dies_ends_with_an_error(queue: Queue, fleet: WorkerFleet) -> None:
+    """Its supervisor starts another."""
     queue.enqueue("ok")
-    worker = crowd.worker(-1)  # the fake engine's client answers with nonsense
+    worker = fleet.worker(-1)  # the fake engine's client answers with nonsense
     assert worker.wait(15) == os.EX_SOFTWARE
 
 
-def test_a_worker_without_an_engine_waits_and_claims_nothing(queue: Queue, crowd: Crowd) -> None:
+def test_a_worker_without_an_engine_waits_and_claims_nothing(queue: Queue, fleet: WorkerFleet) -> None:
     env = environment(queue.settings)
     main = "from thothy_ai.settings import Settings; from thothy_ai.worker import main; main(Settings.load())"
     worker = subprocess.Popen([sys.executable, "-c", main], env=env, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""Ends that lose nothing: second signals, rolling restarts, a queue brought to rest, a worker that was only asleep."""
+"""Shutdowns that lose nothing: second signals, rolling restarts, a paused queue, a worker that was only asleep."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ import pytest
 from redis import Redis
 from typer.testing import CliRunner
 
-from tests.support.crowd import UNACKED, Crowd, check_each_once, enqueue
 from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
-from tests.support.queue_bench import Queue, crew, eventually
+from tests.support.queue_bench import Queue, eventually, runner_bench
+from tests.support.worker_fleet import UNACKED, WorkerFleet, check_each_once, enqueue
 from thothy_ai.admin.pause import pause_and_wait
 from thothy_ai.cli import app
 from thothy_ai.queue.control import set_paused
 from thothy_ai.queue.status import queue_status
 
 
-def test_a_second_sigterm_hurries(queue: Queue, crowd: Crowd) -> None:
+def test_a_second_sigterm_releases_at_once(queue: Queue, fleet: WorkerFleet) -> None:
     [slow] = queue.enqueue("hang on")
-    worker = crowd.worker(drain_deadline_seconds=100)
+    worker = fleet.worker(shutdown_deadline_seconds=100)
     eventually(lambda: queue.job(slow).state == "running")
     worker.terminate()
-    eventually(lambda: "Warm shutdown" in crowd.log.read_text())  # Celery has the first; the pool may not know yet
+    eventually(lambda: "Warm shutdown" in fleet.log.read_text())  # Celery has the first; the pool may not know yet
     assert queue.job(slow).state == "running"
     worker.terminate()
     assert worker.wait(10) == 0
     assert (queue.outcomes(slow), queue.job(slow).failures) == (["released"], 0)
 
 
-def test_what_a_worker_gives_back_runs_elsewhere_without_waiting_for_a_lease(queue: Queue, crowd: Crowd) -> None:
+def test_what_a_worker_gives_back_runs_elsewhere_without_waiting_for_a_lease(queue: Queue, fleet: WorkerFleet) -> None:
     enqueue(queue, 40)
-    first = crowd.worker(100, drain_deadline_seconds=0.5, lease_seconds=1000, dispatch_timeout_seconds=1000)
+    first = fleet.worker(100, shutdown_deadline_seconds=0.5, lease_seconds=1000, dispatch_timeout_seconds=1000)
     eventually(lambda: queue.count("running") == 16)
     first.terminate()
     assert first.wait(15) == 0
     assert queue.count("running") == 0
     with Redis.from_url(queue.settings.require_redis_url()) as redis:
         assert redis.hlen(UNACKED) == 0  # its messages are where other workers find them
-    crowd.worker()
-    crowd.drained()
+    fleet.worker()
+    fleet.drained()
     check_each_once(queue, 40)
     assert queue.rows("SELECT max(failures), max(attempt) FROM job") == [(0, 2)]
 
 
 def test_a_rolling_restart_costs_no_more_than_the_restarting_worker_s_share(
-    queue: Queue, crowd: Crowd, tmp_path: Path
+    queue: Queue, fleet: WorkerFleet, tmp_path: Path
 ) -> None:
     url = f"unix://{tmp_path}/engine.sock"
-    crowd.null_engine(url, 0.2)
-    first, _ = crowd.sharing_worker(url), crowd.sharing_worker(url)
+    fleet.null_engine(url, 0.2)
+    first, _ = fleet.sharing_worker(url), fleet.sharing_worker(url)
     enqueue(queue, 600)
     eventually(lambda: queue.rows("SELECT count(DISTINCT worker) FROM attempt") == [(2,)])
     first.terminate()
     assert first.wait(15) == 0
-    crowd.sharing_worker(url)
-    crowd.drained()
+    fleet.sharing_worker(url)
+    fleet.drained()
     check_each_once(queue, 600)
     assert queue.rows("SELECT DISTINCT outcome, attempt FROM attempt") == [("succeeded", 1)]
     assert queue.rows("SELECT count(*), count(DISTINCT engine_session_id) FROM attempt") == [(600, 1)]
@@ -67,10 +67,10 @@ def test_a_rolling_restart_costs_no_more_than_the_restarting_worker_s_share(
     assert max(later - sooner for sooner, later in pairwise(ends)) < timedelta(seconds=1)  # the other one went on
 
 
-def test_a_queue_that_is_brought_to_rest_finishes_what_runs_and_admits_nothing(queue: Queue) -> None:
+def test_a_queue_that_is_paused_finishes_what_runs_and_admits_nothing(queue: Queue) -> None:
     running = queue.enqueue("ok running")
-    with crew(queue, FakeClient(delay=0.3)) as team:
-        team.hand_over()
+    with runner_bench(queue, FakeClient(delay=0.3)) as bench:
+        bench.hand_over()
         eventually(lambda: queue.count("running") == 1)
         late = queue.enqueue("ok waiting", "ok too")
         messages = queue.dispatch()
@@ -78,11 +78,11 @@ def test_a_queue_that_is_brought_to_rest_finishes_what_runs_and_admits_nothing(q
         assert queue.job(running[0]).state == "succeeded"
         assert [queue.job(job_id).state for job_id in late] == ["queued"] * 2
         for hint in messages:  # a message that is already on its way is stale
-            team.foreman.hand_over(hint)
-        eventually(lambda: set(messages) <= set(team.done))
+            bench.runner.hand_over(hint)
+        eventually(lambda: set(messages) <= set(bench.done))
         assert (queue.dispatch(), queue_status(queue.engine).note) == ([], "new image")
         set_paused(queue.engine, paused=False)
-        team.settle()
+        bench.settle()
     assert queue.rows("SELECT max(attempt) FROM job") == [(1,)]
 
 
@@ -92,30 +92,36 @@ def test_the_command_says_when_nothing_runs_and_when_something_still_does(
     monkeypatch.setenv("THOTHY_DATABASE_URL", queue.settings.require_database_url())
     [held] = queue.enqueue("ok")
     queue.dispatch()
-    queue.ask("claim", ids=[held], dispatch_nos=[1], worker="slow", lease_seconds=60, engine_session_id=None)
+    queue.ask("worker/claim", ids=[held], dispatch_nos=[1], worker="slow", lease_seconds=60, engine_session_id=None)
     [waiting] = queue.enqueue("ok waiting")
-    late = CliRunner().invoke(app, ["queue", "drain", "--timeout", "0"])
+    late = CliRunner().invoke(app, ["queue", "pause", "--wait", "--timeout", "0"])
     assert (late.exit_code, late.stderr) == (1, "thothy: 1 jobs still run after 0 s; the queue stays paused\n")
     queue.rows("UPDATE job SET state = 'queued', worker = NULL, lease_until = NULL WHERE id = :id", id=held)
-    done = CliRunner().invoke(app, ["queue", "drain"])
+    done = CliRunner().invoke(app, ["queue", "pause", "--wait"])
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[-1].startswith("Drained: nothing runs, 2 jobs wait.")
+    assert done.stdout.splitlines()[-1].startswith("Paused: nothing runs, 2 jobs wait.")
     assert (queue.dispatch(), queue.job(waiting).state) == ([], "queued")
 
 
-def test_a_worker_that_slept_through_its_lease_is_fenced_and_works_on(queue: Queue, crowd: Crowd) -> None:
+def test_a_timeout_without_waiting_is_a_usage_error() -> None:
+    done = CliRunner().invoke(app, ["queue", "pause", "--timeout", "5"])
+    assert done.exit_code == 2
+    assert "--timeout needs --wait" in done.stderr
+
+
+def test_a_worker_that_slept_through_its_lease_is_fenced_and_works_on(queue: Queue, fleet: WorkerFleet) -> None:
     ids = [job.id for job in queue.producer.enqueue_many([Echo(text=f"ok {number}") for number in range(8)])]
-    zombie = crowd.worker(1.5)
+    zombie = fleet.worker(1.5)
     eventually(lambda: queue.count("running") == 8)
     zombie.send_signal(signal.SIGSTOP)
     eventually(lambda: queue.rows("SELECT count(*) FROM attempt WHERE outcome = 'lost'") == [(8,)])
-    other = crowd.worker()
-    crowd.drained()
+    other = fleet.worker()
+    fleet.drained()
     other.terminate()
     assert other.wait(15) == 0
     zombie.send_signal(signal.SIGCONT)
     ids += queue.enqueue("ok after")  # only the zombie is left to run it
-    crowd.drained()
+    fleet.drained()
     zombie.terminate()
     assert zombie.wait(15) == 0
     check_each_once(queue, 9)
@@ -123,8 +129,8 @@ def test_a_worker_that_slept_through_its_lease_is_fenced_and_works_on(queue: Que
 
 
 def test_a_cancelled_job_stops_long_before_the_next_heartbeat(queue: Queue) -> None:
-    with crew(queue, heartbeat_seconds=300, lease_seconds=1000, dispatch_timeout_seconds=1000) as team:
-        [job_id] = team.work("hang on")
+    with runner_bench(queue, heartbeat_seconds=300, lease_seconds=1000, dispatch_timeout_seconds=1000) as bench:
+        [job_id] = bench.work("hang on")
         eventually(lambda: queue.job(job_id).state == "running")
         assert queue.producer.cancel(job_id)
         eventually(lambda: queue.job(job_id).state == "cancelled", seconds=5)

@@ -1,6 +1,6 @@
-"""What is reachable, what is wrong, and how to mend it: one check for each part that a drained queue needs.
+"""What is reachable, what is wrong, and how to fix it: one check per part of the service.
 
-A check looks and never changes anything. What it raises on purpose is a finding too.
+A check never changes anything. Typed errors that it raises are findings too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHECKS = (
 
 
 def examine(load: Callable[[], Settings], only: Sequence[str] = ()) -> list[Finding]:
-    """Findings of the checks named in `only`, or of all, in the order in which they are worth mending."""
+    """Findings of the checks named in `only`, or of all, in the order in which they should be fixed."""
     from thothy_ai.admin.doctor import checks  # noqa: PLC0415 - brings SQLAlchemy and Redis along; naming checks does not
 
     try:

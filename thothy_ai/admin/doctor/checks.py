@@ -1,4 +1,4 @@
-"""All checks by name, how they are run, and those of this process' own settings."""
+"""All checks by name, how they are run, and the checks of this process' settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEND = {
 
 
 def run(name: str, settings: Settings) -> list[Finding]:
-    """The findings of one check; an error raised on purpose is one."""
+    """The findings of one check; a typed error is one."""
     try:
         return list(CHECKS[name](settings))
     except (ThothyError, EngineError) as error:
@@ -61,7 +61,7 @@ def _model_problem(path: Path) -> str | None:
             missing = [name for name in ("config.json", "*.safetensors") if not any(path.glob(name))]
             return f"{path} has no {missing[0]}" if missing else None
         with path.open("rb") as file:
-            return None if file.read(4) == b"GGUF" else f"{path} is no GGUF file"
+            return None if file.read(4) == b"GGUF" else f"{path} is not a GGUF file"
     except OSError as error:
         return f"{path}: {error.strerror}"
 

@@ -1,4 +1,4 @@
-"""What a check hands back."""
+"""`Finding`: the result of a check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How a part is. A warning is worth knowing and stops nothing."""
+    """How serious a finding is. A warning is worth knowing, but stops nothing."""
 
     OK = "ok"
     WARNING = "warning"
@@ -16,7 +16,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found, and what to type or change about it."""
+    """What one check found, and what to type or change to fix it."""
 
     check: str
     level: Level

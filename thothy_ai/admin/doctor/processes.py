@@ -1,4 +1,4 @@
-"""Checks of the processes: Celery's settings, the engine, and who is connected and leads."""
+"""Checks of the processes: Celery's settings, the engine, and which processes are connected and lead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thothy_ai.settings import Settings
 
 ANSWER_SECONDS = 5
 FULL = 0.95
-QUIET_SECONDS = 60  # a process that has not touched Postgres for so long hangs
+QUIET_SECONDS = 60  # a process that has not used Postgres for this long hangs
 CELERY_NEEDS = {
     "task_acks_late": True,
     "worker_prefetch_multiplier": 1,
@@ -33,22 +33,22 @@ def celery(settings: Settings) -> Iterator[Finding]:
     if any(version.split(".")[:2] != ["5", "7"] for version in found.values()):
         yield Finding("celery", Level.WRONG, f"{says}; 5.7 is needed", "pip install 'celery==5.7.*' 'kombu==5.7.*'")
         return
-    from thothy_ai.queue.app import VISIBILITY_TIMEOUT, configuration  # noqa: PLC0415 - Celery is dear to import
+    from thothy_ai.queue.app import VISIBILITY_TIMEOUT, configuration  # noqa: PLC0415 - Celery is slow to import
 
     used = configuration(settings)
     wrong = {name: used.get(name) for name, value in CELERY_NEEDS.items() if used.get(name) != value}
     for name, value in wrong.items():
         yield Finding("celery", Level.WRONG, f"{name} is {value!r}", f"it must be {CELERY_NEEDS[name]!r}")
-    drain = settings.drain_deadline_seconds
-    if drain >= VISIBILITY_TIMEOUT:
-        late = f"a worker may drain for {drain:g} s, and messages come back after {VISIBILITY_TIMEOUT} s"
-        yield Finding("celery", Level.WRONG, late, f"set THOTHY_DRAIN_DEADLINE_SECONDS below {VISIBILITY_TIMEOUT}")
+    deadline = settings.shutdown_deadline_seconds
+    if deadline >= VISIBILITY_TIMEOUT:
+        late = f"a worker may take {deadline:g} s to shut down, but messages come back after {VISIBILITY_TIMEOUT} s"
+        yield Finding("celery", Level.WRONG, late, f"set THOTHY_SHUTDOWN_DEADLINE_SECONDS below {VISIBILITY_TIMEOUT}")
     elif not wrong:
-        yield Finding("celery", Level.OK, f"{says}, settings as they must be")
+        yield Finding("celery", Level.OK, f"{says}, settings are correct")
 
 
 def engine(settings: Settings) -> Iterator[Finding]:
-    """It answers, and has room."""
+    """Whether it answers, and its load."""
     url = settings.require_engine_url()
     info, stats = asyncio.run(_ask(url))
     room = (
@@ -63,7 +63,7 @@ def engine(settings: Settings) -> Iterator[Finding]:
 
 
 async def _ask(url: str) -> tuple[EngineInfo, EngineStats]:
-    """Who the engine is and how it is. Raises `EngineLostError`."""
+    """The engine's information and statistics. Raises `EngineLostError`."""
     client = connect(url)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -76,21 +76,21 @@ async def _ask(url: str) -> tuple[EngineInfo, EngineStats]:
 
 
 def process(name: str, *, leads: bool) -> Callable[[Settings], Iterator[Finding]]:
-    """A check that a process of that name is connected, and for one that must lead, that one of them does."""
+    """A check that a process of this name is connected; with `leads`, that one of them leads."""
 
     def check(settings: Settings) -> Iterator[Finding]:
         with postgres_engine(settings) as engine, engine.connect() as connection:
-            rows = connection.execute(statement("doctor_sessions")).all()
+            rows = connection.execute(statement("admin/doctor_sessions")).all()
         found = next((row for row in rows if row.application == f"thothy-{name}"), None)
         if found is None:
             yield Finding(name, Level.WRONG, f"no {name} is connected to Postgres", f"start it: `thothy {name}`")
         elif leads and not found.leads:
-            yield Finding(name, Level.WRONG, f"a {name} is connected and none leads", f"restart the {name}")
+            yield Finding(name, Level.WRONG, f"a {name} is connected, but none leads", f"restart the {name}")
         elif leads and found.quiet > QUIET_SECONDS:
             yield Finding(
                 name, Level.WRONG, f"the {name} has been silent for {found.quiet:.0f} s", f"restart the {name}"
             )
         else:
-            yield Finding(name, Level.OK, f"alive, heard of {found.quiet:.0f} s ago")
+            yield Finding(name, Level.OK, f"alive, last seen {found.quiet:.0f} s ago")
 
     return check

@@ -1,4 +1,4 @@
-"""Checks of what is stored where: Postgres, its schema, Redis, and the queue in them."""
+"""Checks of the stores: Postgres, its schema, Redis, and the queue in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.queue.status import queue_status
 from thothy_ai.settings import Settings, endpoint
 
-OLDEST_POSTGRES = 150000
+MIN_POSTGRES = 150000
 
 
 @contextmanager
@@ -38,32 +38,34 @@ def _one(engine: Engine, name: str) -> Row[Any]:
 
 
 def postgres(settings: Settings) -> Iterator[Finding]:
-    """It answers, it is new enough, it can be written to."""
+    """Whether it answers, is recent enough, and accepts writes."""
     with postgres_engine(settings) as engine:
-        server = _one(engine, "doctor_server")
+        server = _one(engine, "admin/doctor_server")
     where = endpoint(settings.require_database_url())
     yield Finding(
-        "postgres", Level.OK, f"Postgres {server.version} at {where}, {server.connections} of {server.most} connections"
+        "postgres",
+        Level.OK,
+        f"Postgres {server.version} at {where}, {server.connections} of {server.max_connections} connections",
     )
-    if server.number < OLDEST_POSTGRES:
+    if server.number < MIN_POSTGRES:
         yield Finding("postgres", Level.WRONG, "Postgres is older than 15", "upgrade it")
     if server.read_only:
         yield Finding("postgres", Level.WRONG, "this Postgres is read-only", "name the primary in THOTHY_DATABASE_URL")
-    if server.connections > 0.9 * server.most:
+    if server.connections > 0.9 * server.max_connections:
         yield Finding("postgres", Level.WARNING, "connections are running out", "raise max_connections")
 
 
 def schema(settings: Settings) -> Iterator[Finding]:
-    """It is what this code was written for, and next month has its partitions."""
+    """Whether it is the revision this code needs, and has next month's partitions."""
     yield Finding("schema", Level.OK, f"the schema is at revision {check_schema(settings)}")
     with postgres_engine(settings) as engine:
-        if not _one(engine, "doctor_server").partitioned:
+        if not _one(engine, "admin/doctor_server").partitioned:
             says = "history has no partition for next month yet"
-            yield Finding("schema", Level.WARNING, says, "run `thothy migrate`, and see that a reaper runs")
+            yield Finding("schema", Level.WARNING, says, "run `thothy migrate`, and check that a reaper runs")
 
 
 def redis(settings: Settings) -> Iterator[Finding]:
-    """It answers, takes the password, and throws nothing away."""
+    """Whether it answers, accepts the password, and evicts nothing."""
     url = settings.require_redis_url()
     where = endpoint(url)
     try:
@@ -76,14 +78,14 @@ def redis(settings: Settings) -> Iterator[Finding]:
     except RedisError as error:
         raise BrokerUnreachableError(f"Redis cannot be reached at {where}: {error}") from None
     server = f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info['redis_version']}"
-    yield Finding("redis", Level.OK, f"{server} at {where}, {waiting} jobs handed out")
+    yield Finding("redis", Level.OK, f"{server} at {where}, {waiting} messages waiting")
     if info.get("maxmemory") and info.get("maxmemory_policy") != "noeviction":
-        says = f"Redis may throw jobs' messages away: its maxmemory-policy is {info['maxmemory_policy']}"
+        says = f"Redis may evict jobs' messages: its maxmemory-policy is {info['maxmemory_policy']}"
         yield Finding("redis", Level.WARNING, says, "set maxmemory-policy to noeviction")
 
 
 def queue(settings: Settings) -> Iterator[Finding]:
-    """What is open, whether it is paused, whether leases are taken back."""
+    """Open jobs, whether the queue is paused, and whether expired leases are reaped."""
     with postgres_engine(settings) as engine:
         status = queue_status(engine)
     counts = ", ".join(f"{status[state].jobs} {state}" for state in ("queued", "dispatched", "running"))
@@ -91,5 +93,5 @@ def queue(settings: Settings) -> Iterator[Finding]:
     if status.paused:
         yield Finding("queue", Level.WARNING, f"paused ({status.note or 'no note'})", "run `thothy queue resume`")
     if status["running"].expired_leases:
-        says = f"{status['running'].expired_leases} leases ran out and were not taken back"
-        yield Finding("queue", Level.WARNING, says, "see that a reaper runs")
+        says = f"{status['running'].expired_leases} leases expired and were not reaped"
+        yield Finding("queue", Level.WARNING, says, "check that a reaper runs")

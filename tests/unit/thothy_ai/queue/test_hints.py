@@ -1,4 +1,4 @@
-"""Messages: what is a hint, and what anybody could send instead."""
+"""Messages: what is a hint, and what any client could send instead."""
 
 from __future__ import annotations
 

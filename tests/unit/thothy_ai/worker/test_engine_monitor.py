@@ -1,4 +1,4 @@
-"""A doubt about the engine is never lost: each asks for a look."""
+"""A recheck of the engine is never lost: each request leads to a check."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from contextlib import suppress
 
 from tests.support.fake_engine import FakeClient
 from thothy_ai.engine.api import EngineInfo, EngineStats
-from thothy_ai.worker.engine_monitor import Residency
-from thothy_ai.worker.unbilled_usage import Arrears
+from thothy_ai.worker.engine_monitor import EngineMonitor
+from thothy_ai.worker.unbilled_usage import UnbilledUsage
 
 
-class DoubtingLedger:
+class RecheckingStore:
     """The engine's connection is cut while its session is recorded for the first time."""
 
     def __init__(self) -> None:
         self.records = 0
-        self.residency: Residency | None = None
+        self.monitor: EngineMonitor | None = None
         self.recorded_again = asyncio.Event()
 
     async def record_session(self, info: EngineInfo, stats: EngineStats) -> None:
         self.records += 1
         if self.records == 1:
-            self.residency.doubt()
+            self.monitor.recheck()
         else:
             self.recorded_again.set()
 
 
-def test_a_doubt_that_comes_up_while_a_look_is_recorded_asks_for_another() -> None:
-    async def look_twice() -> bool:
-        ledger = DoubtingLedger()
-        ledger.residency = Residency(FakeClient(), ledger, Arrears(), interval_seconds=1000)
-        task = asyncio.create_task(ledger.residency.run())
+def test_a_recheck_that_is_requested_while_a_check_is_recorded_leads_to_another() -> None:
+    async def check_twice() -> bool:
+        store = RecheckingStore()
+        store.monitor = EngineMonitor(FakeClient(), store, UnbilledUsage(), interval_seconds=1000)
+        task = asyncio.create_task(store.monitor.run())
         async with asyncio.timeout(5):
-            await ledger.recorded_again.wait()
+            await store.recorded_again.wait()
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        return ledger.residency.is_ready
+        return store.monitor.is_ready
 
-    assert asyncio.run(look_twice())
+    assert asyncio.run(check_twice())

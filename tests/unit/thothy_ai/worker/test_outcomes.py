@@ -16,7 +16,8 @@ from thothy_ai.jobs import RejectionReason, Verdict
 from thothy_ai.jobs.kind import Rejection
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.outcomes import Retry, Usage
+from thothy_ai.worker.finish import Usage
+from thothy_ai.worker.outcomes import Retry
 
 CLAIM = Claim(
     id=UUID("01890000-0000-7000-8000-000000000001"),

@@ -1,4 +1,4 @@
-"""The pool's rules: callbacks on the hub only, silence when cancelled, one ticket a message."""
+"""The pool's rules: callbacks on the hub only, silence when cancelled, one ticket per message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from thothy_ai.queue.hints import TASK, Hint
-from thothy_ai.worker.pool import EnginePool
+from thothy_ai.worker.celery.pool import EnginePool
 
 
 class HubStandIn:
@@ -25,13 +25,13 @@ class HubStandIn:
         return ready
 
 
-class ForemanStandIn:
-    def __init__(self, on_done: Callable[[list[Hint]], None], on_death: Callable[[], None]) -> None:
+class RunnerStandIn:
+    def __init__(self, settings: Any, worker: str, connect: Any, on_done: Any, on_death: Any) -> None:
         self.on_done = on_done
         self.hints: list[Hint] = []
-        self.drains: list[float] = []
+        self.deadlines: list[float] = []
         self.hand_over = self.hints.append
-        self.drain = self.drains.append
+        self.shut_down = self.deadlines.append
 
     def start(self) -> None:
         pass
@@ -42,9 +42,9 @@ class ForemanStandIn:
 
 class AppStandIn:
     class settings:  # noqa: N801
-        drain_deadline_seconds = 7.0
+        shutdown_deadline_seconds = 7.0
 
-    make_foreman = ForemanStandIn
+    connect = None
 
 
 class Message:
@@ -70,7 +70,8 @@ class Message:
 
 
 @pytest.fixture
-def pool() -> Iterator[EnginePool]:
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[EnginePool]:
+    monkeypatch.setattr("thothy_ai.worker.celery.pool.JobRunner", RunnerStandIn)
     pool = EnginePool(4, app=AppStandIn())
     pool.start()
     pool.register_with_event_loop(HubStandIn())
@@ -84,13 +85,13 @@ def hint() -> Hint:
 
 
 def done(pool: EnginePool, *hints: Hint) -> None:
-    pool._foreman.on_done(list(hints))
+    pool._runner.on_done(list(hints))
 
 
 def test_a_job_is_accepted_handed_over_and_done_only_on_the_hub(pool: EnginePool, hint: Hint) -> None:
     message = Message([str(hint.job_id), 1])
     message.apply(pool)
-    assert (message.pid, pool._foreman.hints) == (os.getpid(), [hint])
+    assert (message.pid, pool._runner.hints) == (os.getpid(), [hint])
     done(pool, hint)
     assert message.outcomes == []
     pool._pump()
@@ -113,7 +114,7 @@ def test_the_same_message_again_is_adopted_and_runs_once(pool: EnginePool, hint:
     again.apply(pool)
     done(pool, hint)
     pool._pump()
-    assert (pool._foreman.hints, first.outcomes, len(again.outcomes)) == ([hint], [], 1)
+    assert (pool._runner.hints, first.outcomes, len(again.outcomes)) == ([hint], [], 1)
 
 
 def test_another_message_for_the_same_dispatch_is_dropped(pool: EnginePool, hint: Hint) -> None:
@@ -121,14 +122,14 @@ def test_another_message_for_the_same_dispatch_is_dropped(pool: EnginePool, hint
     first.apply(pool)
     other.apply(pool)
     pool._pump()
-    assert (pool._foreman.hints, first.outcomes, len(other.outcomes)) == ([hint], [], 1)
+    assert (pool._runner.hints, first.outcomes, len(other.outcomes)) == ([hint], [], 1)
 
 
-def test_a_malformed_message_is_done_without_the_foreman(pool: EnginePool) -> None:
+def test_a_malformed_message_is_done_without_the_job_runner(pool: EnginePool) -> None:
     message = Message(["no uuid", 1])
     message.apply(pool)
     pool._pump()
-    assert (pool._foreman.hints, len(message.outcomes)) == ([], 1)
+    assert (pool._runner.hints, len(message.outcomes)) == ([], 1)
 
 
 def test_ordinary_tasks_run_in_threads_and_report_on_the_hub(pool: EnginePool) -> None:
@@ -146,9 +147,9 @@ def test_ordinary_tasks_run_in_threads_and_report_on_the_hub(pool: EnginePool) -
     assert isinstance(bad.errors[0].exception.exc, ValueError)
 
 
-def test_a_stop_drains_and_reports_what_is_left(pool: EnginePool, hint: Hint) -> None:
+def test_a_stop_shuts_the_runner_down_and_reports_what_is_left(pool: EnginePool, hint: Hint) -> None:
     message = Message([str(hint.job_id), 1])
     message.apply(pool)
     done(pool, hint)
     pool.stop()
-    assert (pool._foreman.drains, len(message.outcomes)) == ([7.0], 1)
+    assert (pool._runner.deadlines, len(message.outcomes)) == ([7.0], 1)

@@ -1,0 +1,79 @@
+"""Proxies forward everything both ways, in order; with a delay when slow; cut connections end."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from thothy_ai.chaos.proxies import Proxies
+
+
+@pytest.fixture
+def echo() -> Iterator[tuple[str, int]]:
+    """A server that says everything back."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                talk, _ = listener.accept()
+            except OSError:
+                return
+            with talk:
+                while data := talk.recv(65536):
+                    talk.sendall(data)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield listener.getsockname()
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
+
+
+def ask(talk: socket.socket, data: bytes) -> float:
+    """Seconds until all of it is back."""
+    began = time.monotonic()
+    threading.Thread(target=talk.sendall, args=(data,)).start()
+    back = b""
+    while len(back) < len(data):
+        back += talk.recv(65536)
+    assert back == data
+    return time.monotonic() - began
+
+
+def has_ended(talk: socket.socket) -> bool:
+    try:
+        return talk.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_what_goes_in_comes_out_later_when_the_proxy_is_slow(echo: tuple[str, int]) -> None:
+    with Proxies() as proxies, socket.create_connection(("127.0.0.1", proxies.open(echo)), timeout=20) as talk:
+        assert ask(talk, bytes(range(256)) * 4000) > 0
+        proxies.delay = 0.2
+        assert ask(talk, b"slowly") >= 0.2
+        assert ask(talk, bytes(range(256)) * 4000) >= 0.2
+
+
+def test_a_cut_connection_ends_and_a_new_one_can_be_made(echo: tuple[str, int]) -> None:
+    with Proxies() as proxies:
+        port = proxies.open(echo)
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as talk:
+            ask(talk, b"before")
+            proxies.cut()
+            assert has_ended(talk)
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as talk:
+            ask(talk, b"after")
+
+
+def test_a_server_that_is_away_looks_like_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        target = gone.getsockname()
+    with Proxies() as proxies, socket.create_connection(("127.0.0.1", proxies.open(target)), timeout=20) as talk:
+        assert has_ended(talk)

@@ -1,0 +1,92 @@
+"""`WorkerFleet`: a dispatcher, a reaper and worker processes over real servers, and what must hold afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.support.echo_kind import Echo
+from tests.support.home import THOTHY
+from tests.support.queue_bench import QUICK, Queue, eventually
+from thothy_ai.queue.dispatcher import Dispatcher
+from thothy_ai.queue.reaper import Reaper
+from thothy_ai.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+WORKER = ROOT / "tests" / "support" / "worker_process.py"
+KEY, UNACKED = "thothy:jobs", "thothy:unacked"
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    chosen = {f"THOTHY_{name.upper()}": str(value) for name, value in QUICK.items()}
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("THOTHY_")},
+        **chosen,
+        "THOTHY_KINDS": "tests.support.echo_kind",
+        "THOTHY_HOME": str(settings.home),
+        "THOTHY_DATABASE_URL": settings.require_database_url(),
+        "THOTHY_REDIS_URL": settings.require_redis_url(),
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+class WorkerFleet:
+    """A dispatcher, a reaper and worker processes."""
+
+    def __init__(self, queue: Queue, log: Path, stack: ExitStack) -> None:
+        self.queue = queue
+        self.log = log
+        self._stack = stack
+        for loop in (Dispatcher(queue.settings), Reaper(queue.settings)):
+            thread = threading.Thread(target=loop.run)
+            thread.start()
+            stack.callback(thread.join, 10)
+            stack.callback(loop.stop)
+
+    def worker(self, seconds: float = 0.0, **changes: object) -> subprocess.Popen[bytes]:
+        """A worker over a fake engine of its own, whose generations take so long."""
+        return self._start([sys.executable, str(WORKER), str(seconds)], changes)
+
+    def sharing_worker(self, engine_url: str, **changes: object) -> subprocess.Popen[bytes]:
+        """A worker over the engine at this URL."""
+        return self._start([*THOTHY, "worker"], changes | {"engine_url": engine_url})
+
+    def null_engine(self, engine_url: str, seconds: float) -> subprocess.Popen[bytes]:
+        """An engine process without a model, whose generations take so long."""
+        return self._start([*THOTHY, "engine", "--null", "--null-latency", str(seconds)], {"engine_url": engine_url})
+
+    def _start(self, command: list[str], changes: dict[str, object]) -> subprocess.Popen[bytes]:
+        env = environment(self.queue.settings) | {
+            f"THOTHY_{name.upper()}": str(value) for name, value in changes.items()
+        }
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+        self._stack.callback(self._end, process)
+        return process
+
+    def drained(self, seconds: float = 40) -> None:
+        eventually(lambda: not self.queue.open(), seconds)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            process.kill()
+        process.wait(10)
+
+
+def enqueue(queue: Queue, jobs: int) -> None:
+    queue.producer.enqueue_many([Echo(text=f"ok {number}") for number in range(jobs)])
+
+
+def check_each_once(queue: Queue, jobs: int) -> None:
+    """Every job succeeded, and has exactly one artifact and one succeeded attempt."""
+    assert queue.count("succeeded") == jobs
+    assert queue.rows("SELECT count(*), count(DISTINCT job_id) FROM artifact WHERE verdict = 'accepted'") == [
+        (jobs, jobs)
+    ]
+    assert queue.rows("SELECT count(*), count(DISTINCT job_id) FROM attempt WHERE outcome = 'succeeded'") == [
+        (jobs, jobs)
+    ]

@@ -1,0 +1,54 @@
+"""What several statements share, written once: orders, predicates, intervals and limits.
+
+A statement names a fragment in braces: `ORDER BY {planned_order}`. `statements.py` replaces it by its text when it
+reads the file. Fragments do not qualify column names: a statement that uses one must keep those names unambiguous.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# The order in which jobs are dispatched and claimed. Of otherwise equal jobs, those enqueued in an earlier ten minutes
+# go first: no source waits indefinitely behind fresh ones, and siblings of a batch stay together. The index
+# `ix_job_queued` is built over the same terms, spelled as Postgres prints them: Alembic compares the text.
+PLANNED_ORDER: Final = (
+    "priority DESC",
+    "deadline NULLS LAST",
+    "date_bin('00:10:00', enqueued_at, '1970-01-01 00:00:00+00')",
+    "source_key",
+    "id",
+)
+WAITING: Final = "state IN ('queued', 'dispatched')"
+NOT_EXPIRED: Final = "(deadline IS NULL OR deadline > now())"
+
+QUEUED_CHANNEL: Final = "thothy_queued"  # a NOTIFY on it wakes the dispatcher
+DEATHS_TO_RUN_ALONE: Final = 2  # a job in flight at that many engine deaths runs only while nothing else does
+ENGINE_SILENCE_SECONDS: Final = 60  # an engine session without a heartbeat for that long has ended
+
+FRAGMENTS: Final[dict[str, str]] = {
+    "planned_order": ", ".join(PLANNED_ORDER),
+    "waiting": WAITING,
+    # Each term has a partial index; where most jobs are open, Postgres reads the table instead.
+    "open": "((state = 'queued' AND NOT delayed) OR (state = 'queued' AND delayed) OR state = 'dispatched'"
+    " OR state = 'running')",
+    "not_expired": NOT_EXPIRED,
+    # Of the dispatches given. A job that this worker runs already was claimed before, and the answer was lost.
+    "claimable": f"((state = 'dispatched' AND NOT cancel_requested AND {NOT_EXPIRED})"
+    " OR (state = 'running' AND worker = :worker))",
+    "hints": "unnest(CAST(:ids AS uuid[]), CAST(:dispatch_nos AS integer[]))",
+    # A filter that is NULL lets everything through.
+    "selected_dead": "state = 'dead'"
+    " AND finished_at >= coalesce(CAST(:since AS timestamptz), '-infinity')"
+    " AND finished_at < coalesce(CAST(:until AS timestamptz), 'infinity')"
+    " AND (CAST(:ids AS uuid[]) IS NULL OR id = ANY(CAST(:ids AS uuid[])))"
+    " AND (CAST(:kinds AS text[]) IS NULL OR kind = ANY(CAST(:kinds AS text[])))"
+    " AND (CAST(:reasons AS text[]) IS NULL OR reason = ANY(CAST(:reasons AS text[])))",
+    # Attempts without output whose usage is not recorded.
+    "unbilled": "compute_seconds = 0 AND outcome NOT IN ('succeeded', 'rejected')",
+    # A job that may run only later is kept out of the dispatcher's index until then, less this.
+    "delay_margin": "interval '1 minute'",
+    "engine_silence": f"interval '{ENGINE_SILENCE_SECONDS} seconds'",
+    "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
+    "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
+    "wake_dispatcher": f"pg_notify('{QUEUED_CHANNEL}', '')",
+}

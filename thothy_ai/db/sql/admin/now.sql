@@ -1,0 +1,2 @@
+-- The database's clock, from which all timestamps come.
+SELECT now()

@@ -1,5 +1,0 @@
--- Where one job is.
-SELECT id, tenant, kind, state, priority, deadline, attempt, failures, reason, detail, cancel_requested,
-       enqueued_at, started_at, finished_at
-FROM job
-WHERE id = :id

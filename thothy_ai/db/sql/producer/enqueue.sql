@@ -1,0 +1,28 @@
+-- Inserts jobs with their requests, all or none, and wakes the dispatcher. Parallel arrays, one element per job.
+-- Returns the ids that were not inserted because their idempotency key is taken.
+-- Ordered by key, so that two batches over the same keys cannot deadlock.
+WITH given AS (
+    SELECT *
+    FROM unnest(
+        CAST(:ids AS uuid[]), CAST(:kinds AS text[]), CAST(:priorities AS smallint[]),
+        CAST(:deadlines AS timestamptz[]), CAST(:not_befores AS timestamptz[]), CAST(:source_keys AS text[]),
+        CAST(:idempotency_keys AS text[]), CAST(:digests AS text[]), CAST(:max_attempts AS smallint[]),
+        CAST(:requests AS text[])
+    ) AS given (id, kind, priority, deadline, not_before, source_key, idempotency_key, digest, max_attempts, request)
+),
+inserted AS (
+    INSERT INTO job (id, tenant, kind, priority, deadline, not_before, delayed, source_key, idempotency_key,
+                     request_digest, max_attempts)
+    SELECT id, :tenant, kind, priority, deadline, coalesce(not_before, now()),
+           coalesce(not_before > now() + {delay_margin}, false),
+           source_key, idempotency_key, digest, max_attempts
+    FROM given
+    ORDER BY idempotency_key, id
+    ON CONFLICT (tenant, idempotency_key) DO NOTHING
+    RETURNING id
+),
+bodies AS (
+    INSERT INTO job_request (job_id, request)
+    SELECT id, CAST(request AS jsonb) FROM given JOIN inserted USING (id)
+)
+SELECT array(SELECT id FROM given EXCEPT SELECT id FROM inserted) AS taken, {wake_dispatcher}

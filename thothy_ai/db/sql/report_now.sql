@@ -1,2 +1,0 @@
--- The database's clock, which all stamps come from.
-SELECT now()

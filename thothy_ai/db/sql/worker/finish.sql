@@ -1,0 +1,53 @@
+-- Ends attempts, fenced on (id, attempt, worker, running): writes the job's next state, the attempt's row, the artifact
+-- and any unusual event. Returns the attempts that were still this worker's. Retrying a job whose cancellation was
+-- requested cancels it. `rows` is a JSON array of `worker.finish.Finish`.
+WITH given AS (
+    SELECT *
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS finish (
+        id uuid, attempt integer, state text, outcome text, event text, reason text, detail text,
+        delay_seconds float8, failures smallint, engine_deaths smallint, engine_session_id uuid,
+        prompt_tokens integer, cached_tokens integer, output_tokens integer, compute_seconds float8,
+        verdict text, locale text, body jsonb, text text
+    )
+), ours AS (
+    SELECT job.id, job.attempt
+    FROM job JOIN given USING (id, attempt)
+    WHERE job.state = 'running' AND job.worker = :worker
+    ORDER BY job.id
+    FOR UPDATE OF job
+), ended AS (
+    UPDATE job
+    SET state = CASE WHEN given.state = 'queued' AND cancel_requested THEN 'cancelled' ELSE given.state END,
+        finished_at = CASE WHEN given.state <> 'queued' OR cancel_requested THEN now() END,
+        not_before = CASE
+            WHEN given.state = 'queued' THEN now() + make_interval(secs => given.delay_seconds) ELSE not_before
+        END,
+        failures = job.failures + given.failures, engine_deaths = job.engine_deaths + given.engine_deaths,
+        worker = NULL, lease_until = NULL,
+        reason = CASE WHEN given.state <> 'queued' OR NOT cancel_requested THEN given.reason END,
+        detail = CASE WHEN given.state <> 'queued' OR NOT cancel_requested THEN given.detail END
+    FROM ours JOIN given USING (id, attempt)
+    WHERE job.id = ours.id
+    RETURNING job.id, job.attempt, job.tenant, job.kind, job.state, job.started_at
+), tried AS (
+    INSERT INTO attempt (
+        job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason, detail,
+        prompt_tokens, cached_tokens, output_tokens, compute_seconds
+    )
+    SELECT id, attempt, tenant, kind, :worker, engine_session_id, started_at, outcome, reason, given.detail,
+        prompt_tokens, cached_tokens, output_tokens, compute_seconds
+    FROM ended JOIN given USING (id, attempt)
+), judged AS (
+    INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, reason, body, text)
+    SELECT id, kind, locale, attempt, tenant, verdict, CASE WHEN verdict = 'rejected' THEN reason END, body, text
+    FROM ended JOIN given USING (id, attempt)
+    WHERE verdict IS NOT NULL
+    ON CONFLICT DO NOTHING
+), noted AS (
+    INSERT INTO job_event (job_id, event, detail)
+    SELECT id, event, concat_ws(': ', reason, given.detail)
+    FROM ended JOIN given USING (id, attempt)
+    WHERE event IS NOT NULL
+)
+SELECT id, attempt, state, CASE WHEN state = 'queued' THEN {wake_dispatcher} END
+FROM ended

@@ -1,0 +1,16 @@
+-- Inserts the jobs that accepted artifacts ask for, with their requests, and wakes the dispatcher.
+-- `rows` is a JSON array of `worker.finish.FollowUp`. The caller has fenced the parents in this transaction.
+WITH given AS (
+    SELECT *
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS follow_up (
+        id uuid, parent_id uuid, tenant text, kind text, priority smallint, deadline timestamptz,
+        source_key text, digest text, max_attempts smallint, request text
+    )
+), inserted AS (
+    INSERT INTO job (id, parent_id, tenant, kind, priority, deadline, source_key, request_digest, max_attempts)
+    SELECT id, parent_id, tenant, kind, priority, deadline, source_key, digest, max_attempts FROM given
+    RETURNING id
+), bodies AS (
+    INSERT INTO job_request (job_id, request) SELECT id, CAST(request AS jsonb) FROM given
+)
+SELECT id, {wake_dispatcher} FROM inserted

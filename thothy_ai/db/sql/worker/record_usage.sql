@@ -1,0 +1,16 @@
+-- Records the usage of attempts whose own worker could not: it vanished, or it had been fenced off. Only rows without
+-- output and without usage change. Returns the attempts that have a row; the others have not ended yet.
+WITH given AS (
+    SELECT job_id, number, session_id, seconds
+    FROM unnest(
+        CAST(:job_ids AS uuid[]), CAST(:attempts AS integer[]), CAST(:session_ids AS uuid[]), CAST(:seconds AS float8[])
+    ) AS usage (job_id, number, session_id, seconds)
+), recorded AS (
+    UPDATE attempt
+    SET compute_seconds = given.seconds, engine_session_id = given.session_id
+    FROM given
+    WHERE attempt.job_id = given.job_id AND attempt.attempt = given.number
+        AND {unbilled}
+)
+SELECT attempt.job_id, attempt.attempt
+FROM given JOIN attempt ON attempt.job_id = given.job_id AND attempt.attempt = given.number

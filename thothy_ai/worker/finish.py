@@ -1,0 +1,115 @@
+"""`Finish`: how an attempt ended, as the statement `worker/finish` writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from thothy_ai.db.states import Event, JobState, Outcome, Verdict
+from thothy_ai.engine.api import GenerationResult
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an attempt used on the engine `engine_session_id`."""
+
+    engine_session_id: UUID | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    compute_seconds: float = 0.0
+
+    @classmethod
+    def of(cls, result: GenerationResult, engine_session_id: UUID | None) -> Usage:
+        """The usage that a result reports."""
+        return cls(
+            engine_session_id, result.prompt_tokens, result.cached_tokens, result.output_tokens, result.compute_seconds
+        )
+
+
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An output and the validators' verdict."""
+
+    verdict: Verdict
+    locale: str
+    body: dict[str, Any] | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """A job to insert together with its parent's artifact. `request` is canonical JSON."""
+
+    id: UUID
+    parent_id: UUID
+    tenant: str
+    kind: str
+    priority: int
+    deadline: datetime | None
+    source_key: str
+    digest: str
+    max_attempts: int
+    request: str
+
+    def row(self) -> dict[str, Any]:
+        """What the statement `worker/follow_ups` reads; the request's JSON travels as text inside JSON."""
+        fields = ("tenant", "kind", "priority", "source_key", "digest", "max_attempts", "request")
+        deadline = self.deadline.isoformat() if self.deadline else None
+        ids = {"id": str(self.id), "parent_id": str(self.parent_id)}
+        return ids | {"deadline": deadline} | {name: getattr(self, name) for name in fields}
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How one attempt ended and what becomes of its job; `failures` and `engine_deaths` are added to the job's."""
+
+    id: UUID
+    attempt: int
+    state: JobState
+    outcome: Outcome
+    event: Event | None = None
+    reason: str | None = None
+    detail: str | None = None
+    delay_seconds: float = 0.0
+    failures: int = 0
+    engine_deaths: int = 0
+    usage: Usage = NO_USAGE
+    judged: Judged | None = None
+    follow_ups: tuple[FollowUp, ...] = ()
+    answered_at: float | None = None  # monotonic: when the engine's result arrived
+
+    @property
+    def attempt_ref(self) -> tuple[UUID, int]:
+        """The attempt that ended: job id and attempt number."""
+        return self.id, self.attempt
+
+    def row(self) -> dict[str, Any]:
+        """What the statement `worker/finish` reads. Plain attribute reads: this runs for every job."""
+        usage, output = self.usage, self.judged
+        return {
+            "id": str(self.id),
+            "attempt": self.attempt,
+            "state": self.state,
+            "outcome": self.outcome,
+            "event": self.event,
+            "reason": self.reason,
+            "detail": self.detail,
+            "delay_seconds": self.delay_seconds,
+            "failures": self.failures,
+            "engine_deaths": self.engine_deaths,
+            "engine_session_id": str(usage.engine_session_id) if usage.engine_session_id else None,
+            "prompt_tokens": usage.prompt_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "output_tokens": usage.output_tokens,
+            "compute_seconds": usage.compute_seconds,
+            "verdict": output.verdict if output else None,
+            "locale": output.locale if output else None,
+            "body": output.body if output else None,
+            "text": output.text if output else None,
+        }

@@ -2,7 +2,7 @@
 
 $THOTHY_HOME/  stack.lock   held while a stack runs        stack.env   its URLs and passwords, 0600, while it runs
                postgres/    data and password, kept        logs/       one file a process
-               valkey/      data, kept                     engine.sock
+               valkey/      data, kept                     engine.sock, unless that path is too long for a socket
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Self
 from pydantic import SecretStr
 
 from thothy_ai.db.schema import migrate
+from thothy_ai.embedded.endpoint import engine_endpoint, remove_socket
 from thothy_ai.embedded.postgres import Postgres
-from thothy_ai.embedded.process import Process, Program, free_port
+from thothy_ai.embedded.process import Process, Program
 from thothy_ai.embedded.readiness import Readiness
 from thothy_ai.embedded.supervisor import Patience, Supervisor
 from thothy_ai.embedded.valkey import Valkey
@@ -28,8 +29,7 @@ from thothy_ai.errors import StackRunningError
 from thothy_ai.settings import PREFIX, STACK_ENV, Settings
 
 SERVICES = ("engine", "reaper", "dispatcher", "worker")  # in the order of their start
-MAX_SOCKET_PATH = 100
-SHARED_KEYS = ("database_url", "redis_url", "engine_url", "model")
+SHARED_KEYS = ("database_url", "redis_url", "engine_url", "engine_token", "model")
 ENGINE_READY_SECONDS = 900  # a large model is read from a slow disk
 READY_SECONDS = 60
 LAST_WORDS_SECONDS = 30  # after its drain a worker writes what it releases, and waits for Postgres to take it
@@ -125,13 +125,14 @@ class EmbeddedStack:
         return port + SERVICES.index(name) if port else 0
 
     def _with_urls(self) -> Settings:
-        model = self.settings.model
+        model, endpoint = self.settings.model, engine_endpoint(self.home)
         return self.settings.model_copy(
             update={
                 "home": self.home,
                 "database_url": SecretStr(self.postgres.url),
                 "redis_url": SecretStr(self.valkey.url),
-                "engine_url": _engine_url(self.home),
+                "engine_url": endpoint.url,
+                "engine_token": SecretStr(endpoint.token) if endpoint.token else None,
                 "model": model.absolute() if model else None,
             }
         )
@@ -146,12 +147,6 @@ class EmbeddedStack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _engine_url(home: Path) -> str:
-    path = home / "engine.sock"
-    fits = len(os.fsencode(path)) <= MAX_SOCKET_PATH
-    return f"unix://{path}" if fits else f"tcp://127.0.0.1:{free_port()}"
 
 
 @contextlib.contextmanager
@@ -175,8 +170,8 @@ def _locked(home: Path) -> Iterator[None]:
 
 
 def _remove_traces(home: Path) -> None:
-    for name in (STACK_ENV, "engine.sock"):
-        (home / name).unlink(missing_ok=True)
+    (home / STACK_ENV).unlink(missing_ok=True)
+    remove_socket(home)
 
 
 def _quoted(value: str) -> str:

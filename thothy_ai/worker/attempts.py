@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from thothy_ai.crash_points import crash_point
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Message, SamplingParams
 from thothy_ai.engine.errors import (
-    EngineDrainingError,
     EngineError,
     EngineLostError,
+    EngineNotAcceptingError,
     EngineStoppedError,
     GrammarError,
     InvalidRequestError,
@@ -137,7 +137,7 @@ class Attempts:
     def _refused(self, claim: Claim, error: EngineError) -> Finish:
         if isinstance(error, REFUSALS):
             return outcomes.hopeless(claim, error.code, str(error))
-        if isinstance(error, EngineDrainingError):
+        if isinstance(error, EngineNotAcceptingError):
             self._residency.refuse()
             return outcomes.released(claim, error.code)
         return self.failed(claim, error.code, str(error), Usage(self._residency.session_id))

@@ -101,7 +101,7 @@ class Residency:
             info = await self._client.info()
             stats = await self._client.stats()
             if stats.orphans:
-                self._arrears.take(await self._client.orphans())
+                self._arrears.take(await self._client.take_abandoned_usage())
         if info.session_id == self._refused:
             raise EngineAwayError("it is draining")
         return info, stats

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from celery import signals
@@ -28,8 +29,9 @@ def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None
     settings.require_engine_url()
     refuse_other_schema(settings)
     if connect is None:
-        from thothy_ai.engine.client import connect  # noqa: PLC0415
+        from thothy_ai.engine import client  # noqa: PLC0415
 
+        connect = partial(client.connect, token=settings.reveal_engine_token())
     app = make_app(settings, connect)
     load_kinds(settings)
     configure_logging(settings)

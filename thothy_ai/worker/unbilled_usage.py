@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from uuid import UUID
 
-from thothy_ai.engine.api import Orphans
+from thothy_ai.engine.api import AbandonedUsage
 from thothy_ai.worker.job_store import Debt, Ledger
 from thothy_ai.worker.outcomes import Finish
 
@@ -44,11 +44,11 @@ class Arrears:
         """Keep what an attempt cost whose outcome nobody wants any more."""
         self.add((finish.id, finish.attempt), finish.usage.engine_session_id, finish.usage.compute_seconds)
 
-    def take(self, orphans: Orphans) -> None:
+    def take(self, abandoned: AbandonedUsage) -> None:
         """Keep what an engine tells; requests that were not a worker's are nobody's debt."""
-        for orphan in orphans.costs:
+        for request in abandoned.requests:
             with suppress(ValueError):
-                self.add(_token(orphan.id), UUID(orphans.session_id), orphan.compute_seconds)
+                self.add(_token(request.id), UUID(abandoned.session_id), request.compute_seconds)
 
     async def book(self, ledger: Ledger) -> None:
         """Book those whose rows are there; the others wait. Raises `DatabaseError`."""

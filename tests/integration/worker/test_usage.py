@@ -12,7 +12,7 @@ import pytest
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import Queue, crew, eventually
 from tests.support.served_engine import served, vanish
-from thothy_ai.engine.api import EngineInfo, EngineStats, Orphan, Orphans
+from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage, EngineInfo, EngineStats
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.queue.hints import Hint
@@ -97,7 +97,8 @@ def test_a_debt_waits_for_its_row_and_is_booked_once(queue: Queue, loop: asyncio
     [job_id] = queue.enqueue("ok")
     session_id, ledger, debts = uuid4(), Ledger(queue.settings, "w"), Arrears()
     claim(queue, None)
-    debts.take(Orphans(str(session_id), (Orphan(f"{job_id}.1", 0.5), Orphan("nonsense", 1.0), Orphan("a.b", 1.0))))
+    costs = {f"{job_id}.1": 0.5, "nonsense": 1.0, "a.b": 1.0}
+    debts.take(AbandonedUsage(str(session_id), tuple(AbandonedRequest(*cost) for cost in costs.items())))
     loop.run_until_complete(debts.book(ledger))
     assert len(debts) == 1
     queue.ask("reap_leases", **RETRY)

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 MAX_SOCKET_PATH = 107  # bytes; sun_path holds 108, the last of them NUL
 SOCKET = "engine.sock"
+FALLBACK = "/tmp"  # noqa: S108 - only for private folders in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def _folders(home: Path) -> Iterator[Path]:
     """Folders for the socket, in order of preference; their names are derived from the home, so that they are found."""
     digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    for parent in (runtime, tempfile.gettempdir(), "/tmp"):  # noqa: S108 - private folders only, see below
+    for parent in (runtime, tempfile.gettempdir(), FALLBACK):
         if parent and Path(parent).is_absolute():
             yield Path(parent) / f"thothy-{os.geteuid()}-{digest}"
 

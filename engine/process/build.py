@@ -43,7 +43,7 @@ def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents)
     config = sizes.with_blocks(_num_blocks(kv_bytes, workspace, sizes, options, device))
     pool = kv_bytes * config.num_blocks
     planned = model.num_bytes + pool + workspace
-    _refuse_more_than_there_is(planned, pool + workspace, device)
+    _check_memory(planned, pool + workspace, device)
     return EngineCore(
         _runner(model, attention, config, kv_dtype),
         config,
@@ -100,8 +100,8 @@ def _sizes(model: ModelConfig, options: EngineOptions, device: torch.device) -> 
     )
 
 
-def _refuse_more_than_there_is(planned: int, wanted: int, device: torch.device) -> None:
-    """OutOfMemoryError if `planned` bytes exceed the memory, or `wanted`, the part not allocated yet, what a GPU has free.
+def _check_memory(planned: int, wanted: int, device: torch.device) -> None:
+    """OutOfMemoryError if `planned` bytes exceed the memory, or `wanted`, those not allocated yet, what a GPU has free.
 
     A CPU's allocator may overcommit, and does not raise torch.OutOfMemoryError.
     """

@@ -42,12 +42,10 @@ class EngineCollector(Collector):
             yield CounterMetricFamily(_PREFIX + name, text, value=getattr(stats, name))
         yield CounterMetricFamily(
             f"{_PREFIX}prefix_cache_queried_tokens",
-            "Prompt tokens looked up in the prefix cache.",
+            "Prompt tokens looked up.",
             value=stats.prompt_tokens,
         )
-        yield CounterMetricFamily(
-            f"{_PREFIX}prefix_cache_hit_tokens", "Prompt tokens found in the prefix cache.", value=stats.cached_tokens
-        )
+        yield CounterMetricFamily(f"{_PREFIX}prefix_cache_hit_tokens", "Of those, found.", value=stats.cached_tokens)
         yield from _by_label(stats)
         yield self._info()
 

@@ -1,7 +1,7 @@
-"""`EmbeddedStack`: the whole service on one machine, in one home, from nothing to ready and back to nothing.
+"""`EmbeddedStack`: the whole service on one machine, in one home: started, supervised and stopped.
 
 $THOTHY_HOME/  stack.lock   held while a stack runs        stack.env   its URLs and passwords, 0600, while it runs
-               postgres/    data and password, kept        logs/       one file a process
+               postgres/    data and password, kept        logs/       one file per process
                valkey/      data, kept                     engine.sock, unless that path is too long for a socket
 """
 
@@ -36,10 +36,10 @@ LAST_WORDS_SECONDS = 30  # after its drain a worker writes what it releases, and
 
 
 class EmbeddedStack:
-    """Valkey, Postgres and the service's processes. Ready once entered; gone, with every port, once left.
+    """Valkey, Postgres and the service's processes: ready once the context is entered, ended once it is left.
 
-    `services` chooses among `SERVICES`. Raises `StackRunningError` when one already runs in this home,
-    `ServiceStartError` when a part does not come up, `ConfigError` when the model or a wheel is missing.
+    `services` is a subset of `SERVICES`. Raises `StackRunningError` if a stack already runs in this home,
+    `ServiceStartError` if a part does not start, `ConfigError` if the model or a wheel is missing.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class EmbeddedStack:
         self._undo = contextlib.ExitStack()
 
     def start(self) -> Self:
-        """Start everything and wait until it is ready; on failure, stop what had started."""
+        """Start everything and wait until it is ready; on failure, stop what has started."""
         if "engine" in self._services:
             self.settings.require_model()
         with contextlib.ExitStack() as undo:
@@ -66,7 +66,7 @@ class EmbeddedStack:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until stopped; False when `timeout` seconds passed first.
 
-        Raises `ServiceStartError` when a process ended too often to be started again.
+        Raises `ServiceStartError` when a process has ended too often to be restarted.
         """
         return self._supervisor.wait(timeout)
 
@@ -75,7 +75,7 @@ class EmbeddedStack:
         return self._supervisor.pids()
 
     def stop(self) -> None:
-        """Stop worker, dispatcher, reaper, engine, Valkey and Postgres, in this order; the data stays."""
+        """Stop worker, dispatcher, reaper, engine, Valkey and Postgres, in this order; the data is kept."""
         self._undo.close()
 
     def _start_servers(self, undo: contextlib.ExitStack) -> None:
@@ -93,7 +93,7 @@ class EmbeddedStack:
         undo.callback(self._supervisor.stop)
         for server in (self.postgres, self.valkey):
             self._supervisor.add(server.process)
-        early = [name for name in self._services if name != "worker"]  # they load side by side
+        early = [name for name in self._services if name != "worker"]  # they start in parallel
         self._start_together(early)
         self._start_together([name for name in self._services if name == "worker"])
         self._supervisor.watch()
@@ -120,7 +120,7 @@ class EmbeddedStack:
         )
 
     def _metrics_port(self, name: str) -> int:
-        """One port a process, counted up from the one that is set."""
+        """One port per process, counted up from the configured one."""
         port = self.settings.metrics_port
         return port + SERVICES.index(name) if port else 0
 
@@ -151,7 +151,7 @@ class EmbeddedStack:
 
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """Hold the home. The lock goes with the process, so a stack that was killed leaves none; its traces are removed."""
+    """Hold the home's lock, which ends with the process; files that a killed stack left behind are removed."""
     with (home / "stack.lock").open("a+", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -161,15 +161,15 @@ def _locked(home: Path) -> Iterator[None]:
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
-        _remove_traces(home)
+        _remove_leftovers(home)
         try:
             yield
         finally:
-            _remove_traces(home)
+            _remove_leftovers(home)
             lock.truncate(0)
 
 
-def _remove_traces(home: Path) -> None:
+def _remove_leftovers(home: Path) -> None:
     (home / STACK_ENV).unlink(missing_ok=True)
     remove_socket(home)
 
@@ -180,7 +180,7 @@ def _quoted(value: str) -> str:
 
 @contextlib.contextmanager
 def _announced(settings: Settings) -> Iterator[None]:
-    """Tell other commands in this home where everything is."""
+    """Publish the addresses for other commands in this home."""
     wanted = {f"{PREFIX}{name.upper()}" for name in SHARED_KEYS}
     lines = [f"{name}={_quoted(value)}\n" for name, value in settings.environment().items() if name in wanted]
     file = settings.home / STACK_ENV

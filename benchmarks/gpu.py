@@ -54,9 +54,7 @@ ROWS = (
 def main() -> None:
     """Run the chosen rows; exit code 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--row", type=int, action="append", choices=range(len(ROWS)), help="run only this row; may be repeated"
-    )
+    parser.add_argument("--row", type=int, action="append", choices=range(len(ROWS)), help="run this row; repeatable")
     chosen, more = parser.parse_known_args()
     wanted = range(len(ROWS)) if chosen.row is None else chosen.row
     succeeded = [_run(ROWS[index].command(more)) for index in wanted]

@@ -1,5 +1,5 @@
-"""`StandIn`: replaces a worker whose engine answers at once, so that a benchmark measures dispatcher and Postgres rather
-than Celery. It claims and finishes with the worker's own statements.
+"""`StandIn`: replaces a worker whose engine answers at once, so that a benchmark measures dispatcher and Postgres, not
+Celery. It claims and finishes with the worker's own statements.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def _static_batching(folder: Path) -> tuple[str, str]:
     note = (
         f"SmolLM2-135M-Instruct in fp32, 2 threads; transformers {transformers.__version__} `generate` in static "
         f"batches of {engine_cpu.STATIC_BATCH}, torch {torch.__version__}. "
-        "The 16 prompts have 128 tokens; equal ones the engine computes once, by its prefix cache. "
+        "The 16 prompts have 128 tokens; the engine computes equal ones once, by its prefix cache. "
         "Wanted: 1.2 x for 16 equal prompts, 2 x for mixed outputs."
     )
     return "Engine against static batching, CPU", f"{note}\n\n{table(header, rows)}"
@@ -40,7 +40,7 @@ def _static_batching(folder: Path) -> tuple[str, str]:
 def _queue() -> tuple[str, str]:
     cost = queue_cpu.overhead()
     rows = [
-        (f"{queue_cpu.JOBS} jobs straight into the engine", f"{cost.direct_seconds:.1f} s", ""),
+        (f"{queue_cpu.JOBS} jobs submitted to the engine directly", f"{cost.direct_seconds:.1f} s", ""),
         ("the same through producer, Postgres, Valkey, Celery, pool", f"{cost.queue_seconds:.1f} s", ""),
         ("overhead of the queue (median of rounds)", f"{cost.share:+.1%}", "under 5 %"),
     ]

@@ -1,7 +1,7 @@
 """The engine against `transformers.generate` with static batches: the same model in fp32, the same threads, one run.
 
-Rounds alternate between the two, and the reported ratio is the median of the rounds' ratios, so that a noisy
-neighbour falls on both.
+Rounds alternate between the two, and the reported ratio is the median of the rounds' ratios, so that other load on the
+machine affects both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STATIC_BATCH = 16
 
 @dataclass(frozen=True)
 class Work:
-    """One job of a benchmark: a prompt, and how many tokens must come out."""
+    """One job of a benchmark: a prompt, and the number of output tokens."""
 
     prompt: tuple[int, ...]
     output: int
@@ -65,7 +65,7 @@ class EngineSide:
         self._round = 0
 
     def __call__(self, work: Sequence[Work]) -> None:
-        """Run everything, handed over at once."""
+        """Run all jobs, submitted at once."""
         self._round += 1
         for index, job in enumerate(work):
             sampling = SamplingParams(max_tokens=job.output, ignore_eos=True)
@@ -132,7 +132,7 @@ def mixed_lengths(loaded: LoadedModel) -> list[Work]:
 
 
 def compare(name: str, work: list[Work], rounds: int, engine: EngineSide, peer: StaticBatches) -> Comparison:
-    """Alternate the two over some rounds."""
+    """Alternate between the two for some rounds."""
     times = [_round(name, work, engine, peer) for _ in range(rounds)]
     return Comparison(
         name,

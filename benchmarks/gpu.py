@@ -1,7 +1,7 @@
 """`make bench-gpu`: the engine's drains against vLLM's on an H200; prints each report and writes it to RESULTS.md.
 
-Each row runs in a process of its own, so that its start-up and its memory are its own. What the command line has beside
-rows goes to each drain:
+Each row runs in a separate process, with its own start-up and memory. Arguments other than --row are passed on to each
+drain:
 
     python -m benchmarks.gpu --row 0 --row 3 --profile --draw 7
 """
@@ -26,7 +26,7 @@ PEER = "vLLM 0.26.0 on an H200"
 
 @dataclass(frozen=True)
 class Row:
-    """One drain of the issue's table, and what vLLM took for it."""
+    """One drain, and vLLM's time for it."""
 
     workload: str
     arguments: tuple[str, ...]
@@ -37,7 +37,7 @@ class Row:
         return ["-m", "thothy_ai.bench", workload, *self.arguments, *self._peer(more), *more]
 
     def _peer(self, more: list[str]) -> list[str]:
-        """vLLM's figure is of the files' own draw and of all their jobs."""
+        """vLLM's figure holds for the files' own lengths and all their jobs only."""
         if {"--draw", "--jobs"} & {argument.partition("=")[0] for argument in more}:
             return []
         return ["--peer-seconds", str(self.peer_seconds), "--peer-name", PEER]
@@ -52,9 +52,9 @@ ROWS = (
 
 
 def main() -> None:
-    """Run the rows that were asked for; exit code 1 if one failed."""
+    """Run the chosen rows; exit code 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", type=int, action="append", choices=range(len(ROWS)), help="only this; may be repeated")
+    parser.add_argument("--row", type=int, action="append", choices=range(len(ROWS)), help="run this row; repeatable")
     chosen, more = parser.parse_known_args()
     wanted = range(len(ROWS)) if chosen.row is None else chosen.row
     succeeded = [_run(ROWS[index].command(more)) for index in wanted]

@@ -1,4 +1,4 @@
-"""A kind for measuring: greedy, so that every run of a job has the same output, and whatever comes out is accepted."""
+"""A job kind for measurements: greedy, so that a job has the same output in each run, and every output is accepted."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MAX_CHARS = 800
 
 
 class Probe(Request):
-    """Continue a text, in at most so many characters."""
+    """Continue a text in at most `characters` characters."""
 
     text: str
     characters: Annotated[int, Field(ge=20, le=MAX_CHARS)] = 20
 
 
 class ProbeArtifact(Artifact):
-    """What came out."""
+    """The continuation."""
 
     note: Annotated[str, prose(1, MAX_CHARS)]
 

@@ -1,4 +1,4 @@
-"""Keeps RESULTS.md: one section a benchmark, replaced when it runs again, with date, machine and command."""
+"""Keeps RESULTS.md: one section per benchmark, replaced when it runs again, with date, machine and command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def machine() -> str:
-    """What this machine is, in a line."""
+    """One line that describes this machine."""
     info = Path("/proc/cpuinfo")
     names = re.findall(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else []
     name = names[0] if names else platform.machine()
@@ -30,7 +30,7 @@ def machine() -> str:
 
 
 def write_section(title: str, command: str, body: str, *, where: str | None = None) -> None:
-    """Put the section into RESULTS.md, in place of the one with the same title."""
+    """Write the section to RESULTS.md, replacing the one with the same title."""
     date = datetime.now(UTC).date().isoformat()
     section = f"## {title}\n\n`{command}` · {date} · {where or machine()}\n\n{body.strip()}\n"
     text = RESULTS.read_text() if RESULTS.exists() else _TITLE

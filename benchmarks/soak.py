@@ -1,4 +1,4 @@
-"""Drains workloads of ever other lengths through one engine for some minutes; its memory must not grow. Needs a GPU.
+"""Drains workloads of varying lengths through one engine for some minutes; its memory must not grow. Needs a GPU.
 
 python -m benchmarks.soak --minutes 10
 """
@@ -24,8 +24,8 @@ from thothy_ai.engine.options import EngineOptions
 
 WORKLOADS = [Path(__file__).with_name("workloads") / f"{name}.json" for name in ("templates", "siblings")]
 JOBS = 400  # of each drain
-SETTLED = 2  # drains after which memory may not grow: one of each workload
-SLACK = 16 << 20  # bytes; torch takes memory for small tensors 2 MiB at a time
+SETTLED = 2  # drains, one of each workload, after which memory must not grow
+SLACK = 16 << 20  # bytes; torch allocates memory for small tensors 2 MiB at a time
 
 
 class Memory(NamedTuple):

@@ -1,5 +1,5 @@
-"""`StandIn`: takes the place of a worker whose engine answers at once, so that a benchmark sees the speed of dispatcher
-and Postgres, not Celery's. It claims and finishes with the worker's own statements.
+"""`StandIn`: replaces a worker whose engine answers at once, so that a benchmark measures dispatcher and Postgres, not
+Celery. It claims and finishes with the worker's own statements.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TAKING = {"worker": WORKER, "lease_seconds": 60, "engine_session_id": None}
 
 
 class StandIn:
-    """Keeps up to two batches of `IN_FLIGHT` jobs running. `taken`: ids in the order in which they came."""
+    """Keeps up to two batches of `IN_FLIGHT` jobs running. `taken`: ids in the order of their arrival."""
 
     def __init__(self, settings: Settings, engine: Engine) -> None:
         self.key = f"{settings.queue_prefix}{settings.queue_name}"
@@ -30,7 +30,7 @@ class StandIn:
         self._engine = engine
 
     def work(self, redis: Redis, jobs: int) -> Iterator[int]:
-        """Work until so many have been finished; yields how many hints each look into Redis brought."""
+        """Work until this many jobs are finished; yields the number of hints of each poll of Redis."""
         running: list[tuple[UUID, int]] = []
         finished = 0
         while finished < jobs:
@@ -65,7 +65,7 @@ class StandIn:
 
 
 def finish_row(job_id: UUID, attempt: int) -> dict[str, Any]:
-    """What the statement `finish` takes for an accepted artifact."""
+    """A row of the statement `finish` for an accepted artifact."""
     return {
         "id": str(job_id), "attempt": attempt, "state": "succeeded", "outcome": "succeeded", "event": None,
         "reason": None, "detail": None, "delay_seconds": 0, "failures": 0, "engine_deaths": 0,

@@ -1,1 +1,1 @@
-"""The inference engine: paged KV, continuous batching, one resident process a device. It knows no jobs."""
+"""The inference engine: paged KV, continuous batching, one resident process per device. It knows nothing of jobs."""

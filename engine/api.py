@@ -153,16 +153,16 @@ class EngineStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Orphan:
-    """What a request cost whose client left; `id` is the client's."""
+class AbandonedRequest:
+    """Usage of a request whose client disconnected; `id` is the client's."""
 
     id: str
     compute_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Orphans:
-    """Costs that are told once, of one life of the engine."""
+class AbandonedUsage:
+    """Usage of abandoned requests in one engine session; each request is reported once."""
 
     session_id: str
-    costs: tuple[Orphan, ...] = ()
+    requests: tuple[AbandonedRequest, ...] = ()

@@ -1,4 +1,4 @@
-"""What a server or an in-process client stands on: text in, text out, by callbacks."""
+"""An engine behind its server or an in-process client: text in, text out, by callbacks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Failure:
 
 
 Output = Delta | GenerationResult | Failure
-Sink = Callable[[list[Output]], None]  # called from a thread of the backend's; it must only hand on
+Sink = Callable[[list[Output]], None]  # called from one of the backend's threads; it must return at once
 
 
 class Backend(Protocol):
-    """An engine with a text edge. All methods may be called from any thread and return without waiting for work."""
+    """Takes requests of text. All methods may be called from any thread, and return without waiting for work."""
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
-        """Take a request; everything about it, refusals too, comes through `sink`, a result or a Failure last."""
+        """Take a request; all its outputs, refusals included, go to `sink`, a result or a Failure last."""
 
     def abort(self, request_id: str) -> None:
         """End a request early; its result says ABORTED. Unknown ids are ignored."""
@@ -35,10 +35,28 @@ class Backend(Protocol):
         """Gauges and counters."""
 
     def info(self) -> EngineInfo:
-        """What does not change while the engine lives."""
+        """Properties that are fixed while the engine runs."""
 
-    def drain(self) -> None:
-        """Take nothing new; finish what is there."""
+    def stop_accepting(self) -> None:
+        """Refuse new requests; finish those already accepted."""
 
     def stop(self) -> None:
-        """End the backend's threads; what is in flight ends with EngineStoppedError."""
+        """End the backend's threads; requests in flight end with EngineStoppedError."""
+
+
+class RunningEngine(Protocol):
+    """A backend that computes, as the process around it supervises it: how far it is, and how it ended."""
+
+    @property
+    def backend(self) -> Backend:
+        """Where requests go."""
+
+    @property
+    def failure(self) -> Exception | None:
+        """The error that ended it; None while it runs, and after `stop`."""
+
+    def progress(self) -> int:
+        """A number that changes as work proceeds; while requests are in flight and it does not, the engine hangs."""
+
+    def wait_ended(self) -> None:
+        """Block until it has ended, by `stop` or by a failure."""

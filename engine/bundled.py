@@ -12,7 +12,7 @@ _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def bundled_model_path() -> Path:
-    """The file's path; the package around it is never imported. ModelLoadError says how to install it."""
+    """Path of the file; its package is not imported. ModelLoadError, with the command that installs it, if missing."""
     spec = importlib.util.find_spec(_PACKAGE)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / _FILE

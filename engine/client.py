@@ -1,6 +1,6 @@
 """`EngineClient`: one contract, two forms. Both belong to the asyncio loop they are started in; neither needs torch.
 
-`SocketEngineClient` talks to an engine process and reconnects by itself; `LocalEngineClient` stands on a backend in
+`SocketEngineClient` connects to an engine process and reconnects by itself; `LocalEngineClient` calls a backend of
 this process.
 """
 
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest, Orphans
+from thothy_ai.engine.api import AbandonedUsage, EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.backend import Backend, Output
 from thothy_ai.engine.errors import EngineLostError
 from thothy_ai.engine.serving.address import parse_address
@@ -21,7 +21,7 @@ __all__ = ["EngineClient", "Generation", "LocalEngineClient", "SocketEngineClien
 
 
 class EngineClient(Protocol):
-    """What the service sees of an engine. `on_lost` is called on the loop when the connection breaks; set it freely."""
+    """An engine, as the service uses it. `on_lost` is called on the loop when the connection breaks; it may be set."""
 
     on_lost: Callable[[], None]
 
@@ -30,40 +30,43 @@ class EngineClient(Protocol):
         """Whether a request could be sent now."""
 
     async def start(self) -> None:
-        """Try to connect; from then on the client reconnects by itself. Never fails; calling it again is harmless."""
+        """Try to connect; from then on the client reconnects by itself. Never fails, and may be called again."""
 
     async def info(self) -> EngineInfo:
-        """Who the engine is; EngineLostError while it is away."""
+        """Fixed properties of the engine; EngineLostError while not connected."""
 
     async def stats(self) -> EngineStats:
-        """Its gauges and counters; EngineLostError while it is away."""
+        """Its gauges and counters; EngineLostError while not connected."""
 
-    async def orphans(self) -> Orphans:
-        """What requests of vanished clients cost; each is told once. Ask only when `stats` counts some."""
+    async def take_abandoned_usage(self) -> AbandonedUsage:
+        """Usage of requests whose client disconnected, each reported once. Call it only when `stats` counts some."""
 
     async def submit(self, request: GenerationRequest) -> Generation:
-        """Send a request; EngineLostError while the engine is away. Its own refusals come from `result()`."""
+        """Send a request; EngineLostError while not connected. `result()` raises the engine's own refusals."""
 
-    async def drain(self) -> None:
-        """Have the engine take nothing new; returns once it does so."""
+    async def stop_accepting(self) -> None:
+        """Have the engine refuse new requests; returns once it does."""
 
     async def close(self) -> None:
-        """Disconnect; what is in flight is aborted there and ends with EngineLostError here."""
+        """Disconnect; requests in flight are aborted by the engine, and end with EngineLostError here."""
 
 
-def connect(url: str) -> SocketEngineClient:
-    """A client, not started, of the engine at `unix:///path` or `tcp://127.0.0.1:port`; InvalidRequestError else."""
-    return SocketEngineClient(parse_address(url))
+def connect(url: str, token: str | None = None) -> SocketEngineClient:
+    """A client, not started, of the engine at `unix:///path` or `tcp://127.0.0.1:port`, which requires a token.
+
+    InvalidRequestError for any other URL.
+    """
+    return SocketEngineClient(parse_address(url), token)
 
 
 class LocalEngineClient:
-    """Implements `EngineClient` over a backend of this process, which it does not own."""
+    """Implements `EngineClient` over a backend of this process, without owning it."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._generations = Generations()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.on_lost: Callable[[], None] = lambda: None  # a backend of this process is not lost
+        self.on_lost: Callable[[], None] = lambda: None  # never called: there is no connection to lose
 
     @property
     def connected(self) -> bool:
@@ -75,28 +78,28 @@ class LocalEngineClient:
         self._loop = asyncio.get_running_loop()
 
     async def info(self) -> EngineInfo:
-        """Who the engine is."""
+        """The backend's."""
         return self._backend.info()
 
     async def stats(self) -> EngineStats:
-        """Its gauges and counters."""
+        """The backend's."""
         return self._backend.stats()
 
-    async def orphans(self) -> Orphans:
-        """None: a client in this process does not vanish alone."""
-        return Orphans(self._backend.info().session_id)
+    async def take_abandoned_usage(self) -> AbandonedUsage:
+        """Always empty: a client of this process cannot disconnect by itself."""
+        return AbandonedUsage(self._backend.info().session_id)
 
     async def submit(self, request: GenerationRequest) -> Generation:
-        """Hand a request to the backend."""
+        """Pass a request to the backend."""
         if self._loop is None:
             raise EngineLostError("the client is not started, or closed")
         generation = self._generations.add(request, self._abort)
         self._backend.submit(request, self._sink)
         return generation
 
-    async def drain(self) -> None:
-        """Have the backend take nothing new."""
-        self._backend.drain()
+    async def stop_accepting(self) -> None:
+        """Have the backend refuse new requests."""
+        self._backend.stop_accepting()
 
     async def close(self) -> None:
         """Abort what is in flight."""
@@ -109,6 +112,6 @@ class LocalEngineClient:
         self._backend.abort(request_id)
 
     def _sink(self, outputs: list[Output]) -> None:
-        """Called from the backend's thread. After `close` there is nobody left to tell."""
+        """Called from the backend's thread. After `close`, outputs have no recipient."""
         if (loop := self._loop) is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._generations.deliver, outputs)

@@ -54,7 +54,7 @@ class Core(Protocol):
     """A running engine core. All methods may be called from any thread."""
 
     def submit(self, request: CoreRequest) -> None:
-        """Queue it; PromptTooLongError, InvalidRequestError or EngineDrainingError at once if it can't be served."""
+        """Queue it; PromptTooLongError, InvalidRequestError or EngineNotAcceptingError if it can't be served."""
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
         """End a request early, for this reason (STOP once its text reached a stop string). Unknown ids are ignored."""
@@ -65,8 +65,8 @@ class Core(Protocol):
     def info(self) -> EngineInfo:
         """What does not change while the engine lives."""
 
-    def drain(self) -> None:
-        """Take nothing new; finish what is there."""
+    def stop_accepting(self) -> None:
+        """Refuse new requests; finish those already accepted."""
 
     def stop(self) -> None:
         """End the core's thread after the step in hand; what is in flight ends with EngineStoppedError."""

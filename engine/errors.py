@@ -1,4 +1,4 @@
-"""What can go wrong in the engine, as types. `code` is what crosses the socket and what a job's reason is."""
+"""The engine's errors as types. `code` crosses the socket, and is stored as a job's reason."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import ClassVar
 
 
 class EngineError(Exception):
-    """Base of all errors the engine raises on purpose."""
+    """Base of all errors that the engine raises deliberately."""
 
     code: ClassVar[str] = "engine_error"
 
 
 class InvalidRequestError(EngineError):
-    """A sampling parameter or a prompt that can't be served, whatever the load."""
+    """A request or an option that cannot be served, whatever the load."""
 
     code = "invalid_request"
 
@@ -30,7 +30,7 @@ class GrammarError(EngineError):
 
 
 class NoFiniteScoreError(EngineError):
-    """The model's scores of a request's next token are NaN or infinite: a weight is broken, or a number overflows."""
+    """The logits of a request's next token are NaN or infinite: a weight is corrupt, or a value overflows."""
 
     code = "no_finite_score"
 
@@ -54,21 +54,27 @@ class OutOfMemoryError(ModelLoadError):
 
 
 class EngineLostError(EngineError):
-    """The engine's process or its connection went away with the request in flight."""
+    """The engine cannot be reached, or its process or connection ended while the request was in flight."""
 
     code = "engine_lost"
 
 
+class EngineAuthenticationError(EngineLostError):
+    """The engine refuses this client's token, or its lack of one."""
+
+    code = "engine_authentication"
+
+
 class EngineStoppedError(EngineError):
-    """The engine was told to stop and did, before the request was done: it did not break."""
+    """The engine was told to stop, and did so before the request had finished: nothing broke."""
 
     code = "engine_stopped"
 
 
-class EngineDrainingError(EngineError):
-    """The engine finishes what it has and takes nothing new."""
+class EngineNotAcceptingError(EngineError):
+    """The engine finishes the requests it has accepted, and refuses new ones."""
 
-    code = "engine_draining"
+    code = "engine_draining"  # stored as a job's reason, and understood by older peers: the old word stays
 
 
 class ProtocolError(EngineError):

@@ -1,10 +1,10 @@
 """JSON schemas as token masks, by llguidance: which tokens may come next, and which must.
 
-The separators are fixed (no optional white space), so that most of the punctuation and all keys are forced and cost no
-sampling. llguidance is imported when the first grammar is made; an engine that never makes one does not need it.
+The separators are fixed (no optional white space), so that most of the punctuation and all keys are forced and need no
+sampling. llguidance is imported when the first grammar is made; an engine without grammars does not need it.
 
-A step's masks are filled by several threads, a schema's by one of them: grammars of one schema share a lexer and its
-lock. (A lexer for each thread was tried: what each has to learn for itself costs what the threads gain.)
+Several threads fill a step's masks, one thread those of each schema: grammars of one schema share a lexer and its lock.
+(One lexer per thread was tried: building its states anew in each costs as much as the threads gain.)
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _COMPACT: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
-# Plain prose, as slices of the vocabulary: where a pattern allows whole runs of it, a mask takes their tokens in one go
-# and costs 50 us instead of 500. A pattern gains by saying [...]{20,200} itself; beside `maxLength` nothing is gained.
+# Plain prose, as slices of the vocabulary: where a pattern allows whole runs of it, a mask takes their tokens at once
+# and costs 50 us instead of 500. A pattern gains if it has [...]{20,200} itself; with `maxLength` nothing is gained.
 _PROSE = "[A-Za-z0-9 ,;:'()%-]"
 _PROSE_SLICES = [f"{_PROSE}{{1,10}}", f"{_PROSE}{{1,30}}"]
-_SCHEMAS = 64  # kept for another use
-_COPIES = 500
-_THREADS = min(8, len(os.sched_getaffinity(0)))  # that fill masks
+_MAX_SCHEMAS = 64  # kept for reuse
+_MAX_COPIES = 500  # of one prototype
+_THREADS = min(8, len(os.sched_getaffinity(0)))
 _ALL = -1  # every bit of an int32
 
 
 class Grammar(Protocol):
-    """One request's place in its grammar. The core owns it once the request is submitted."""
+    """One request's state in its grammar. The core owns it once the request is submitted."""
 
     @property
     def finished(self) -> bool:
-        """No further token but the end of text is possible."""
+        """Whether no token except the end of text is possible."""
 
     def fill_mask(self, row: Tensor) -> None:
         """Write the allowed tokens into `row` [ceil(vocab / 32)] int32 on the host, lowest bit first."""
 
     def forced(self) -> list[int]:
-        """Tokens that must come next, if any; the caller advances over them."""
+        """The tokens that must come next, if any; the caller advances over them."""
 
     def advance(self, token: int) -> None:
-        """Take the next token; GrammarError if it is not allowed here, or if the grammar grew too complex."""
+        """Consume the next token; GrammarError if it is not allowed, or if the grammar grew too complex."""
 
 
 def fill_masks(mask: Tensor, grammars: Iterable[tuple[int, Grammar]]) -> None:
-    """Fill these rows of `mask` [R, ceil(vocab / 32)] int32 on the host, those of different schemas side by side."""
+    """Fill these rows of `mask` [R, ceil(vocab / 32)] int32 on the host, different schemas in parallel."""
     by_lexer: dict[int, list[tuple[int, JsonGrammar]]] = defaultdict(list)
     for row, grammar in grammars:
         if isinstance(grammar, JsonGrammar):
@@ -73,13 +73,13 @@ def fill_masks(mask: Tensor, grammars: Iterable[tuple[int, Grammar]]) -> None:
 class GrammarCompiler:
     """Makes grammars for one tokenizer. `eos` are the ids that end a text; `vocab_size` is that of the logits.
 
-    Copies of a matcher share what its lexer has learnt, so a schema that comes again fills its masks five times as
-    fast. Used by one thread; the grammars may go to another.
+    Copies of a matcher share its lexer's states, so that a schema that is used again fills its masks five times as
+    fast. Used by one thread; the grammars may be used by another.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, vocab_size: int, eos: Collection[int]) -> None:
         self._tokenizer, self._vocab_size, self._eos = tokenizer, vocab_size, sorted(eos)
-        self._prototypes: OrderedDict[str, _Prototype] = OrderedDict()  # the schema used last comes last
+        self._prototypes: OrderedDict[str, _Prototype] = OrderedDict()  # least recently used first
         self._lexers = count()
 
     def compile(self, schema: str) -> Grammar:
@@ -88,7 +88,7 @@ class GrammarCompiler:
         if prototype is None or not prototype.copies_left:
             prototype = _Prototype(self._matcher(schema), next(self._lexers))
         self._prototypes[schema] = prototype
-        if len(self._prototypes) > _SCHEMAS:
+        if len(self._prototypes) > _MAX_SCHEMAS:
             self._prototypes.popitem(last=False)
         return JsonGrammar(prototype.copy(), self._eos, prototype.lexer)
 
@@ -101,7 +101,7 @@ class GrammarCompiler:
         except ValueError as error:
             raise GrammarError(f"not a JSON schema: {error}") from error
         matcher = LLMatcher(tokenizer, rules, log_level=0)
-        matcher.compute_ff_tokens()  # builds the first lexer states here, not in a step
+        matcher.compute_ff_tokens()  # builds the first lexer states now, not in a step
         if matcher.is_error():
             raise GrammarError(_first_line(matcher))
         return matcher
@@ -115,12 +115,12 @@ class GrammarCompiler:
 
 
 class _Prototype:
-    """A matcher that is only copied. Its shared lexer grows with what its copies meet, so it is not kept for ever."""
+    """A matcher that is only copied. Its shared lexer grows with its copies' input, so that it is replaced in time."""
 
     def __init__(self, matcher: LLMatcher, lexer: int) -> None:
         self._matcher = matcher
         self.lexer = lexer
-        self.copies_left = _COPIES
+        self.copies_left = _MAX_COPIES
 
     def copy(self) -> LLMatcher:
         self.copies_left -= 1
@@ -128,9 +128,9 @@ class _Prototype:
 
 
 class JsonGrammar:
-    """Implements `Grammar` over an llguidance matcher, whose errors stick: the next `advance` reports them.
+    """Implements `Grammar` over an llguidance matcher, whose errors persist: the next `advance` raises them.
 
-    Grammars with the same `lexer` can't be filled at the same time.
+    Grammars with the same `lexer` cannot fill masks at the same time.
     """
 
     def __init__(self, matcher: LLMatcher, eos: list[int], lexer: int) -> None:
@@ -142,25 +142,25 @@ class JsonGrammar:
         return self.matcher.is_stopped() and not self.matcher.is_error()
 
     def fill_mask(self, row: Tensor) -> None:
-        """One row by itself."""
+        """Fill one row."""
         self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
         self.correct(row)
 
     def correct(self, row: Tensor) -> None:
-        """After an error everything but the end of text is allowed: the request must not look finished."""
+        """After an error, allow everything except the end of text: the request must not look finished."""
         if self.matcher.is_error():
             row.fill_(_ALL)
             for token in self._eos:
                 row[token // 32] &= _without(token % 32)
 
     def forced(self) -> list[int]:
-        """llguidance calls them fast-forward tokens."""
+        """llguidance's fast-forward tokens."""
         return self.matcher.compute_ff_tokens()
 
     def advance(self, token: int) -> None:
         """Consume one token."""
         if not self.matcher.consume_token(token):
-            raise GrammarError(f"token {token} at a place where it can't be: {_first_line(self.matcher)}")
+            raise GrammarError(f"token {token} is not allowed here: {_first_line(self.matcher)}")
 
 
 @cache
@@ -171,7 +171,7 @@ def _executor() -> LLExecutor:
 
 
 def _fill_together(mask: Tensor, grammars: list[tuple[int, JsonGrammar]]) -> None:
-    """A thread takes adjacent ones: those that share a lexer are."""
+    """Each thread takes adjacent grammars: those that share a lexer are adjacent."""
     wanted = [(grammar.matcher, row) for row, grammar in grammars]
     _executor().unsafe_compute_mask_ptr(wanted, mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
     for row, grammar in grammars:
@@ -184,5 +184,5 @@ def _without(bit: int) -> int:
 
 
 def _first_line(matcher: LLMatcher) -> str:
-    """The error without the parser's state, which follows it in the same text."""
+    """The error without the parser's state that follows it."""
     return " ".join(matcher.get_error().partition("<state>")[0].split())

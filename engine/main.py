@@ -1,7 +1,7 @@
-"""The engine's process: loads a model, serves it at a URL, and ends in an orderly way.
+"""The engine's process: loads a model, serves it at a URL, and shuts down in order.
 
-Exit codes once it serves: 0 after SIGTERM or SIGINT, 70 if a step failed or hangs (the device's state can't be trusted
-after that; whoever supervises the process starts a new one). 2 if it can't start; a signal while it loads kills it.
+Exit codes once it serves: 0 after SIGTERM or SIGINT, 70 if a step failed or hangs (the device's state cannot be trusted
+afterwards; a supervisor starts a new process). 2 if it cannot start; a signal while it loads kills it.
 """
 
 from __future__ import annotations
@@ -14,161 +14,130 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-from thothy_ai.engine.backend import Backend
+from thothy_ai.engine.backend import Backend, RunningEngine
 from thothy_ai.engine.errors import EngineError, InvalidRequestError
-from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.factory import make_engine
 from thothy_ai.engine.process.watchdog import stalled
-from thothy_ai.engine.serving.address import parse_address
+from thothy_ai.engine.serving.address import listen_address
 from thothy_ai.engine.serving.server import EngineServer
-
-if TYPE_CHECKING:
-    from thothy_ai.engine.core.loop import EngineCore
 
 log = logging.getLogger(__name__)
 
 CANNOT_START = 2
 STEP_FAILED = 70
-# torch's OpenMP threads spin while they wait, and take the core from whoever else needs it: the queue's processes on
-# a small machine. Spinning briefly costs a quiet machine nothing. Read when torch is first imported.
-_SPIN_COUNT = "2000"
-_GOODBYE_SECONDS = 10.0  # for the last step to end and the last frames to leave
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """A backend that is ready for requests; a null engine has no core."""
-
-    backend: Backend
-    core: EngineCore | None
+_STOP_SECONDS = 10.0  # for the last step to end, and for the last frames to be sent
 
 
 def run_engine(options: EngineOptions) -> None:
     """Serve until SIGTERM or SIGINT; raises SystemExit with the codes above."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        parse_address(options.url)
-        engine = _load(options)
+        listen_address(options.url, options.token)  # before a model is loaded for it
+        engine = make_engine(options)
         code = asyncio.run(_serve(engine, options))
     except (EngineError, ModuleNotFoundError, OSError) as error:
         sys.stderr.write(f"thothy engine: {error}\n")
         raise SystemExit(CANNOT_START) from error
     if code == STEP_FAILED:
-        _leave_at_once(code)
+        _exit_at_once(code)
     if code:
         raise SystemExit(code)
 
 
-def _leave_at_once(code: int) -> NoReturn:
-    """Without tearing down: torch aborts the process when it frees what a broken device held."""
+def _exit_at_once(code: int) -> NoReturn:
+    """Skip the interpreter's teardown: torch aborts the process when it frees memory of a failed device."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def _load(options: EngineOptions) -> Engine:
-    if options.null:
-        return Engine(NullEngine(options.null_latency), None)
-    if options.model is None:
-        raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
-    os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
-    from thothy_ai.engine.process.resident import load_engine  # noqa: PLC0415  brings torch along; a null engine has none
-
-    frontend, core = load_engine(options.model, options)
-    return Engine(frontend, core)
-
-
-async def _serve(engine: Engine, options: EngineOptions) -> int:
-    server = EngineServer(engine.backend, options.url)
+async def _serve(engine: RunningEngine, options: EngineOptions) -> int:
+    """Serve until shutdown; returns the exit code."""
+    server = EngineServer(engine.backend, options.url, options.token)
     await server.start()
-    ending = _Ending()
-    ending.watch_signals()
-    watching = asyncio.create_task(_watch(engine, server, ending, options.stall_seconds))
+    shutdown = _Shutdown()
+    shutdown.on_signals()
+    shutdown.on_end_of(engine)
+    watching = asyncio.create_task(_watch(engine, server, shutdown, options.stall_seconds))
     try:
         with _metrics(engine.backend, options):
             sys.stdout.write(_ready_line(engine.backend, server.url))
             sys.stdout.flush()
-            await ending.asked.wait()
-            await _drain(engine.backend, server, ending, options.drain_seconds)
-            await _shut_down(engine.backend, server, ending)
+            await shutdown.requested.wait()
+            await _finish_accepted(engine.backend, server, shutdown, options.shutdown_seconds)
+            await _stop(engine.backend, server, shutdown)
     finally:
         watching.cancel()
         await server.close()
-    return _verdict(engine.core, ending)
+    return _exit_code(engine, shutdown)
 
 
-async def _watch(engine: Engine, server: EngineServer, ending: _Ending, seconds: float) -> None:
-    """End with the core, or when it stands still; a null engine has none."""
-    if engine.core is None:
-        return
-    ending.watch_core(engine.core)
-    await stalled(lambda: engine.backend.stats().steps, lambda: server.in_flight, seconds)
+async def _watch(engine: RunningEngine, server: EngineServer, shutdown: _Shutdown, seconds: float) -> None:
+    """Shut down at once when the engine hangs."""
+    await stalled(engine.progress, lambda: server.in_flight, seconds)
     log.critical("no step has ended for %g s, with %d requests in flight", seconds, server.in_flight)
-    ending.hurry()
+    shutdown.force()
 
 
-def _verdict(core: EngineCore | None, ending: _Ending) -> int:
-    """The exit code; a core that did not end when it was told to has a step that hangs."""
-    if core is None:
-        return 0
-    if core.failure is not None:
-        log.critical("%s", core.failure)
-    return 0 if core.failure is None and ending.core_ended.is_set() else STEP_FAILED
+def _exit_code(engine: RunningEngine, shutdown: _Shutdown) -> int:
+    """An engine that did not end after `stop` has a step that hangs."""
+    if engine.failure is not None:
+        log.critical("%s", engine.failure)
+    return 0 if engine.failure is None and shutdown.engine_ended.is_set() else STEP_FAILED
 
 
-class _Ending:
-    """What makes the engine end: `asked` by a signal, `hurried` by a second one; both by the end of its core."""
+class _Shutdown:
+    """Events of a shutdown: `requested` by a signal, `forced` by a second one; both by the end of the engine."""
 
     def __init__(self) -> None:
-        self.asked, self.hurried, self.core_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.requested, self.forced, self.engine_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def watch_signals(self) -> None:
+    def on_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled)
 
-    def watch_core(self, core: EngineCore) -> None:
-        """In a daemon thread: a step that hangs must not keep the process from ending."""
+    def on_end_of(self, engine: RunningEngine) -> None:
+        """Wait in a daemon thread: a step that hangs must not keep the process from exiting."""
 
         def wait() -> None:
-            core.join()
-            with contextlib.suppress(RuntimeError):  # the loop has gone first
-                self._loop.call_soon_threadsafe(self._core_has_ended)
+            engine.wait_ended()
+            with contextlib.suppress(RuntimeError):  # the loop is closed already
+                self._loop.call_soon_threadsafe(self._engine_has_ended)
 
         threading.Thread(target=wait, name="engine-watch", daemon=True).start()
 
+    def force(self) -> None:
+        """Shut down now, whatever is in flight."""
+        self.requested.set()
+        self.forced.set()
+
     def _signalled(self) -> None:
-        (self.hurried if self.asked.is_set() else self.asked).set()
+        (self.forced if self.requested.is_set() else self.requested).set()
 
-    def _core_has_ended(self) -> None:
-        self.core_ended.set()
-        self.hurry()
-
-    def hurry(self) -> None:
-        """End now, whatever is in flight."""
-        self.asked.set()
-        self.hurried.set()
+    def _engine_has_ended(self) -> None:
+        self.engine_ended.set()
+        self.force()
 
 
-async def _drain(backend: Backend, server: EngineServer, ending: _Ending, seconds: float) -> None:
-    """Finish what is in flight, as long as nobody hurries."""
-    if ending.hurried.is_set():
+async def _finish_accepted(backend: Backend, server: EngineServer, shutdown: _Shutdown, seconds: float) -> None:
+    """Refuse new requests and finish those in flight, unless the shutdown is forced."""
+    if shutdown.forced.is_set():
         return
-    backend.drain()
-    log.info("draining, for at most %g s", seconds)
-    await _first_of(seconds, server.wait_settled(), ending.hurried.wait())
+    backend.stop_accepting()
+    log.info("shutting down: new requests are refused, those in flight have %g s to finish", seconds)
+    await _first_of(seconds, server.wait_settled(), shutdown.forced.wait())
 
 
-async def _shut_down(backend: Backend, server: EngineServer, ending: _Ending) -> None:
-    """Stop the backend and let clients hear how it ended."""
+async def _stop(backend: Backend, server: EngineServer, shutdown: _Shutdown) -> None:
+    """Stop the backend, and send clients the last outcomes."""
     backend.stop()
-    if not isinstance(backend, NullEngine):
-        await _first_of(_GOODBYE_SECONDS, ending.core_ended.wait())
-    await _first_of(_GOODBYE_SECONDS, server.wait_settled())
+    await _first_of(_STOP_SECONDS, shutdown.engine_ended.wait())
+    await _first_of(_STOP_SECONDS, server.wait_settled())
 
 
 async def _first_of(seconds: float, *waits: Awaitable[object]) -> None:

@@ -77,6 +77,7 @@ class Settings(BaseSettings):
     database_url: Annotated[SecretStr, AfterValidator(_database_url)] | None = None
     redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = None
     engine_url: Annotated[str, AfterValidator(_engine_url)] | None = None
+    engine_token: SecretStr | None = None
     model: Path | None = None
     tenant: str = Field(default="default", min_length=1)
     kinds: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_separated)] = ()
@@ -147,6 +148,10 @@ class Settings(BaseSettings):
     def require_engine_url(self) -> str:
         """The URL that the engine listens on. Raises `ConfigError` if it is not set."""
         return self._require("engine_url", self.engine_url)
+
+    def reveal_engine_token(self) -> str | None:
+        """The secret that an engine on a TCP port requires of its clients; None when not set."""
+        return self.engine_token.get_secret_value() if self.engine_token else None
 
     def require_model(self) -> Path:
         """The path of the model folder or file. Raises `ConfigError` if it is not set."""

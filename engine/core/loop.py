@@ -24,9 +24,9 @@ from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.tokens import bitmask, take_forced, take_sample
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, TokenEvent
 from thothy_ai.engine.errors import (
-    EngineDrainingError,
     EngineError,
     EngineLostError,
+    EngineNotAcceptingError,
     EngineStoppedError,
     InvalidRequestError,
     PromptTooLongError,
@@ -104,7 +104,7 @@ class EngineCore:
         """End a request between steps."""
         self._commands.put(lambda: self._abort(request_id, reason))
 
-    def drain(self) -> None:
+    def stop_accepting(self) -> None:
         """Refuse new requests from now on."""
         self._closed = True
 
@@ -130,7 +130,7 @@ class EngineCore:
 
     def _accept(self, request: CoreRequest) -> Sequence:
         if self._closed:
-            raise EngineDrainingError("the engine takes no new requests")
+            raise EngineNotAcceptingError("the engine takes no new requests")
         if request.id in self._open:
             raise InvalidRequestError(f"a request with id {request.id!r} is in flight")
         length, longest = len(request.prompt), self._config.longest_sequence

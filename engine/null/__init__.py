@@ -1,1 +1,1 @@
-"""An engine that answers at once with valid instances of the schema."""
+"""The null engine: answers at once with valid instances of the request's schema, without a model."""

@@ -1,7 +1,7 @@
-"""An engine that answers at once, without a model: for measuring what stands around an engine.
+"""An engine that answers at once, without a model: for measuring what surrounds an engine.
 
 It keeps the contract of a backend: answers are valid instances of the request's schema, deltas come before results,
-aborts and drains work, and the counters add up.
+`abort` and `stop_accepting` work, and the counters add up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from thothy_ai.engine.api import Delta, EngineInfo, EngineStats, FinishReason, GenerationRequest, GenerationResult
 from thothy_ai.engine.backend import Failure, Output, Sink
-from thothy_ai.engine.errors import EngineDrainingError, EngineError, EngineStoppedError, InvalidRequestError
+from thothy_ai.engine.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
 from thothy_ai.engine.null.instances import instance_text, prose
 
 _WORDS = 60
@@ -22,49 +22,65 @@ _CONTEXT = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _Pending:
     request: GenerationRequest
     sink: Sink
     due: float  # monotonic seconds
 
 
 class NullEngine:
-    """Implements `Backend`. With a latency each request takes that long, any number of them side by side."""
+    """Implements `Backend` and `RunningEngine`. Each request takes `latency` seconds, however many are in flight."""
+
+    failure: Exception | None = None  # nothing in it can fail by itself
 
     def __init__(self, latency: float = 0.0) -> None:
         self._latency = latency
         self._lock = threading.Lock()  # guards what follows
-        self._open: dict[str, _Job] = {}
+        self._open: dict[str, _Pending] = {}
         self._stats = EngineStats()
-        self._draining = self._stopped = False
-        self._due: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()  # in order: all wait equally long
+        self._accepting = True
+        self._stopped = threading.Event()
+        self._due: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()  # in order: all have the same latency
         self._info = EngineInfo(str(uuid.uuid4()), "null", "none", "none", 16, 0, _CONTEXT, time.time())
         if latency:
             threading.Thread(target=self._run, name="null-engine", daemon=True).start()
 
+    @property
+    def backend(self) -> NullEngine:
+        """Itself: it has no text edge."""
+        return self
+
+    def progress(self) -> int:
+        """Milliseconds: its only work is to wait, which always proceeds."""
+        return time.monotonic_ns() // 1_000_000
+
+    def wait_ended(self) -> None:
+        """Block until `stop`."""
+        self._stopped.wait()
+
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
         """Answer now, or after the latency."""
-        job = _Job(request, sink, time.monotonic() + self._latency)
+        pending = _Pending(request, sink, time.monotonic() + self._latency)
         if (refusal := self._refusal(request)) is not None:
             self._count(requests_refused=1)
             sink([Failure(request.id, refusal)])
             return
         with self._lock:
-            self._open[request.id] = job
+            self._open[request.id] = pending
         if self._latency:
-            self._due.put(job)
+            self._due.put(pending)
         else:
-            self._answer(job)
+            self._answer(pending)
 
     def abort(self, request_id: str) -> None:
-        """End a request that still waits."""
-        if (job := self._take(request_id)) is not None:
-            spent = min(self._latency, max(0.0, self._latency - (job.due - time.monotonic())))
+        """End a request that is not answered yet."""
+        if (pending := self._take(request_id)) is not None:
+            spent = min(self._latency, max(0.0, self._latency - (pending.due - time.monotonic())))
             self._count(requests_aborted=1, steps=1, **_seconds(spent))
-            job.sink([_result(job.request, "", FinishReason.ABORTED, spent)])
+            pending.sink([_result(pending.request, "", FinishReason.ABORTED, spent)])
 
     def stats(self) -> EngineStats:
-        """The counters; what waits counts as running."""
+        """The counters; requests that are not answered yet count as running."""
         with self._lock:
             return replace(self._stats, running=len(self._open), batch_size=len(self._open))
 
@@ -72,21 +88,23 @@ class NullEngine:
         """Fixed at start."""
         return self._info
 
-    def drain(self) -> None:
+    def stop_accepting(self) -> None:
         """Refuse new requests from now on."""
-        self._draining = True
+        self._accepting = False
 
     def stop(self) -> None:
-        """Fail what still waits."""
-        self._draining = self._stopped = True
+        """Fail the requests that are not answered yet."""
+        self._accepting = False
+        self._stopped.set()
         self._due.put(None)
         for request_id in list(self._open):
-            if (job := self._take(request_id)) is not None:
-                job.sink([Failure(request_id, EngineStoppedError("the engine stopped with the request in flight"))])
+            if (pending := self._take(request_id)) is not None:
+                error = EngineStoppedError("the engine stopped with the request in flight")
+                pending.sink([Failure(request_id, error)])
 
     def _refusal(self, request: GenerationRequest) -> EngineError | None:
-        if self._draining:
-            return EngineDrainingError("the engine takes no new requests")
+        if not self._accepting:
+            return EngineNotAcceptingError("the engine accepts no new requests")
         if sum(map(bool, (request.messages, request.text, request.token_ids))) != 1:
             return InvalidRequestError("give exactly one of messages, text and token_ids, and not an empty one")
         if request.id in self._open:
@@ -94,13 +112,13 @@ class NullEngine:
         return None
 
     def _run(self) -> None:
-        while (job := self._due.get()) is not None:
-            time.sleep(max(0.0, job.due - time.monotonic()))
-            if not self._stopped:
-                self._answer(job)
+        while (pending := self._due.get()) is not None:
+            time.sleep(max(0.0, pending.due - time.monotonic()))
+            if not self._stopped.is_set():
+                self._answer(pending)
 
-    def _answer(self, job: _Job) -> None:
-        request = job.request
+    def _answer(self, pending: _Pending) -> None:
+        request = pending.request
         try:
             text = _text(request)
         except EngineError as error:
@@ -111,9 +129,9 @@ class NullEngine:
             outputs = [delta, result] if request.stream else [result]
         if self._take(request.id) is not None:
             self._record(outputs[-1])
-            job.sink(outputs)
+            pending.sink(outputs)
 
-    def _take(self, request_id: str) -> _Job | None:
+    def _take(self, request_id: str) -> _Pending | None:
         with self._lock:
             return self._open.pop(request_id, None)
 

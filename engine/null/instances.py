@@ -1,7 +1,7 @@
-"""Valid instances of JSON schemas, made the same way each time: what the null engine answers with.
+"""Valid instances of JSON schemas, the same each time: the null engine's answers.
 
-Strings are plain English, whole sentences where the bounds and the pattern let them be; enums and choices take the
-first, arrays their fewest items, numbers their least.
+Strings are plain English, whole sentences where bounds and pattern allow; enums and choices take their first value,
+arrays have the fewest items, numbers the smallest value.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _MAX_WORDS = 400
 
 @lru_cache(maxsize=256)
 def instance_text(schema: str) -> str:
-    """Compact JSON text that matches the schema (JSON text); GrammarError if the schema can't be read."""
+    """Compact JSON text that matches the schema (JSON text); GrammarError if the schema cannot be used."""
     try:
         parsed = json.loads(schema)
         if not isinstance(parsed, dict):
-            raise GrammarError("not a JSON schema: an object is wanted")
+            raise GrammarError("not a JSON schema: it must be an object")
         value = _Maker(parsed).make(parsed)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise GrammarError(f"not a usable JSON schema: {error}") from error
@@ -47,12 +47,12 @@ def instance_text(schema: str) -> str:
 
 
 def prose(words: int) -> str:
-    """That many words of running text."""
+    """Running text of this many words."""
     return " ".join(itertools.islice(itertools.cycle(" ".join(_SENTENCES).split()), words))
 
 
 class _Maker:
-    """Makes one value; each of its strings begins at another sentence, so that they differ."""
+    """Makes one value; each of its strings begins with another sentence, so that they differ."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -60,7 +60,7 @@ class _Maker:
 
     def make(self, schema: Schema, depth: int = 0) -> object:
         if depth > _MAX_DEPTH:
-            raise GrammarError("not a usable JSON schema: it has no end")
+            raise GrammarError("not a usable JSON schema: it nests without end")
         schema = self._resolved(schema)
         if "const" in schema:
             return schema["const"]
@@ -108,7 +108,7 @@ class _Maker:
         fitting = (text for text in texts if shortest <= len(text) <= longest and pattern.search(text))
         text = next(fitting, None)
         if text is None:
-            raise GrammarError(f"no text made here fits {json.dumps(schema)}")
+            raise GrammarError(f"the null engine has no text that matches {json.dumps(schema)}")
         return text
 
     def _resolved(self, schema: Schema) -> Schema:
@@ -125,7 +125,7 @@ class _Maker:
 
 
 def _texts(start: int) -> Iterator[str]:
-    """Candidates: whole sentences from `start` on, beginnings of them without a full stop, words of other shapes."""
+    """Candidates: whole sentences from `start` on, their beginnings without a full stop, words of other shapes."""
     rotated = [*_SENTENCES[start:], *_SENTENCES[:start]]
     yield from rotated
     for count in range(2, len(rotated) + 1):
@@ -143,7 +143,7 @@ def _texts(start: int) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern, or one that accepts everything where Python does not know its dialect (`\\p{L}`)."""
+    """The pattern, or one that accepts everything if Python does not support its syntax (`\\p{L}`)."""
     try:
         return re.compile(pattern)
     except re.error:

@@ -1,1 +1,1 @@
-"""An engine process: load, serve, watch, end in an orderly way."""
+"""An engine's process: makes the engine, sizes its memory, watches it, exports metrics."""

@@ -1,4 +1,4 @@
-"""Puts a core together: sizes the KV pool from what is measured free, and wires the parts."""
+"""Assembles a core: sizes the KV pool by the memory measured free, and connects the parts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.paged import Attention, AttentionShape
 
 _CPU_KV_TOKENS = 16_384
-_MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so a huge context would cost every row
-_GPU_BUFFERS = 1 << 29  # attention's partial results, and what graphs keep
+_MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every row pays for a larger context
+_GPU_BUFFERS = 1 << 29  # bytes for attention's partial results and for CUDA graphs
 _GIB = 1 << 30
 
 
 def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
-    """A core, not started, around a model that is on its device already; OutOfMemoryError with the numbers."""
+    """A core, not started, around a model that is on its device; OutOfMemoryError with the figures."""
     model, device = loaded.model, loaded.model.device
     kv_dtype = resolve_kv_dtype(options.kv_dtype, model.dtype, device)
     sizes = _sizes(loaded.config, options, device)
@@ -43,7 +43,7 @@ def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents)
     config = sizes.with_blocks(_num_blocks(kv_bytes, workspace, sizes, options, device))
     pool = kv_bytes * config.num_blocks
     planned = model.num_bytes + pool + workspace
-    _refuse_more_than_there_is(planned, pool + workspace, device)
+    _check_memory(planned, pool + workspace, device)
     return EngineCore(
         _runner(model, attention, config, kv_dtype),
         config,
@@ -64,7 +64,7 @@ def _runner(model: Model, attention: Attention, config: EngineConfig, kv_dtype: 
         if device.type == "cuda":
             runner.warm_up(config.token_budget)
     except RuntimeError as error:
-        if "out of memory" not in str(error):  # which a graph says with an error of its own
+        if "out of memory" not in str(error):  # a graph raises another type of error then
             raise
         raise OutOfMemoryError(f"{config.num_blocks} KV blocks and the rows do not fit {device}: {error}") from error
     return runner
@@ -86,7 +86,7 @@ def _attention_shape(model: Model, sizes: EngineConfig, kv_dtype: torch.dtype) -
 
 
 def _sizes(model: ModelConfig, options: EngineOptions, device: torch.device) -> EngineConfig:
-    """What the options say, and what suits the device where they don't; the pool is sized later."""
+    """Sizes by the options, or by the device where an option is None; the pool is sized later."""
     on_gpu = device.type == "cuda"
     return EngineConfig(
         block_size=options.block_size or (32 if on_gpu else 16),
@@ -100,10 +100,10 @@ def _sizes(model: ModelConfig, options: EngineOptions, device: torch.device) -> 
     )
 
 
-def _refuse_more_than_there_is(planned: int, wanted: int, device: torch.device) -> None:
-    """`planned` bytes in all, of which `wanted` are not taken yet: more than a GPU has free, or a CPU has at all.
+def _check_memory(planned: int, wanted: int, device: torch.device) -> None:
+    """OutOfMemoryError if `planned` bytes exceed the memory, or `wanted`, those not allocated yet, what a GPU has free.
 
-    A CPU's allocator may promise what is not there; torch.OutOfMemoryError is a GPU's alone.
+    A CPU's allocator may overcommit, and does not raise torch.OutOfMemoryError.
     """
     free, total = device_memory(device)
     if planned > total or (device.type == "cuda" and wanted > free):
@@ -116,11 +116,11 @@ def _refuse_more_than_there_is(planned: int, wanted: int, device: torch.device) 
 def _num_blocks(
     per_block: int, workspace: int, sizes: EngineConfig, options: EngineOptions, device: torch.device
 ) -> int:
-    """Blocks of the pool, the dummy included; a block takes `per_block` bytes."""
+    """Blocks of the pool, the dummy included; each takes `per_block` bytes."""
     if options.kv_tokens is not None or device.type != "cuda":
         tokens = _CPU_KV_TOKENS if options.kv_tokens is None else options.kv_tokens
         return max(1, -(-tokens // sizes.block_size)) + 1
-    torch.cuda.empty_cache()  # what loading the weights left over
+    torch.cuda.empty_cache()  # memory cached while the weights were loaded
     free, total = torch.cuda.mem_get_info(device)
     room = free - (1 - options.memory_utilization) * total - workspace
     blocks = int(room // per_block)
@@ -134,9 +134,9 @@ def _num_blocks(
 
 
 def _workspace(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:
-    """Bytes of the largest step's activations, logits and rows; generous, since the allocator fragments."""
+    """Bytes for the largest step's activations, logits and rows; generous, since memory fragments."""
     activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.intermediate_size) * dtype.itemsize
-    logits = 2 * sizes.max_rows * model.vocab_size * dtype.itemsize  # of a step, and of the one before it
+    logits = 2 * sizes.max_rows * model.vocab_size * dtype.itemsize  # of this step and of the previous one
     drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
     rows = sizes.max_rows * sizes.max_context * 4
     if device.type == "cuda":

@@ -1,4 +1,4 @@
-"""Prometheus metrics of an engine, read from its own counters at each scrape: nothing is counted twice."""
+"""Prometheus metrics of an engine, read from its own counters at each scrape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PREFIX = "thothy_engine_"
 _GAUGES = {
     "batch_size": "Sequences in the last step.",
     "running": "Sequences running.",
-    "waiting": "Requests waiting for a row or for blocks.",
+    "waiting": "Requests waiting for a row or for KV blocks.",
     "memory_used_bytes": "Memory in use: of the device, or of the process on a CPU.",
     "memory_total_bytes": "Memory of the device, or of the host on a CPU.",
     "memory_planned_bytes": "Memory planned at start: weights, KV pool and workspace.",
@@ -22,8 +22,8 @@ _GAUGES = {
 _COUNTERS = {
     "steps": "Forward passes.",
     "busy_seconds": "Seconds the device computed.",
-    "output_tokens": "Tokens that came out.",
-    "preemptions": "Times a running sequence gave up its blocks.",
+    "output_tokens": "Tokens generated.",
+    "preemptions": "Preemptions of running sequences.",
 }
 
 
@@ -34,14 +34,16 @@ class EngineCollector(Collector):
         self._backend = backend
 
     def collect(self) -> Iterator[Metric]:
-        """Every family, with values as of the last step."""
+        """Every metric, with values as of the last step."""
         stats = self._backend.stats()
         for name, text in _GAUGES.items():
             yield GaugeMetricFamily(_PREFIX + name, text, value=getattr(stats, name))
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(_PREFIX + name, text, value=getattr(stats, name))
         yield CounterMetricFamily(
-            f"{_PREFIX}prefix_cache_queried_tokens", "Prompt tokens looked up.", value=stats.prompt_tokens
+            f"{_PREFIX}prefix_cache_queried_tokens",
+            "Prompt tokens looked up.",
+            value=stats.prompt_tokens,
         )
         yield CounterMetricFamily(f"{_PREFIX}prefix_cache_hit_tokens", "Of those, found.", value=stats.cached_tokens)
         yield from _by_label(stats)
@@ -50,7 +52,7 @@ class EngineCollector(Collector):
     def _info(self) -> Metric:
         info = self._backend.info()
         labels = {"session_id": info.session_id, "model": info.model, "device": info.device, "dtype": info.dtype}
-        return InfoMetricFamily(_PREFIX.rstrip("_"), "Who the engine is.", value=labels)
+        return InfoMetricFamily(_PREFIX.rstrip("_"), "Fixed properties of the engine.", value=labels)
 
 
 def registry_of(backend: Backend) -> CollectorRegistry:
@@ -67,13 +69,13 @@ def _by_label(stats: EngineStats) -> Iterator[Metric]:
     tokens = {"prefill": stats.prefill_tokens, "decode": stats.decode_tokens}
     yield _labelled(CounterMetricFamily(f"{_PREFIX}tokens", "Tokens computed.", labels=["phase"]), tokens)
     seconds = {"prefill": stats.prefill_seconds, "decode": stats.decode_seconds}
-    yield _labelled(CounterMetricFamily(f"{_PREFIX}step_seconds", "Busy seconds.", labels=["phase"]), seconds)
+    yield _labelled(CounterMetricFamily(f"{_PREFIX}step_seconds", "Busy seconds by phase.", labels=["phase"]), seconds)
     requests = {
         "finished": stats.requests_finished,
         "aborted": stats.requests_aborted,
         "refused": stats.requests_refused,
     }
-    yield _labelled(CounterMetricFamily(f"{_PREFIX}requests", "Requests that ended.", labels=["outcome"]), requests)
+    yield _labelled(CounterMetricFamily(f"{_PREFIX}requests", "Requests by outcome.", labels=["outcome"]), requests)
 
 
 def _labelled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, float]) -> Metric:

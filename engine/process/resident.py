@@ -1,8 +1,9 @@
-"""A model made resident: loaded, wrapped in a core, with its text edge in front, and started."""
+"""A resident model: loaded, wrapped in a core, with its text edge in front, and started."""
 
 from __future__ import annotations
 
 import gc
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -21,8 +22,29 @@ from thothy_ai.engine.text.token_bytes import token_bytes
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 
-def load_engine(model: Path, options: EngineOptions) -> tuple[Frontend, EngineCore]:
-    """Load and start; ModelLoadError or one of its kind says in one line why it can't be."""
+@dataclass(frozen=True, slots=True)
+class ResidentModel:
+    """Implements `RunningEngine`: requests go to the text edge, and the core computes."""
+
+    backend: Frontend
+    core: EngineCore
+
+    @property
+    def failure(self) -> Exception | None:
+        """The error of the step that failed."""
+        return self.core.failure
+
+    def progress(self) -> int:
+        """Steps so far."""
+        return self.core.stats().steps
+
+    def wait_ended(self) -> None:
+        """Block until the core's thread has ended."""
+        self.core.join()
+
+
+def load_engine(model: Path, options: EngineOptions) -> ResidentModel:
+    """Load a model and start its engine; ModelLoadError or a subclass says why not, in one line."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     device = resolve_device(options.device)
@@ -39,7 +61,7 @@ def text_tools(loaded: LoadedModel) -> TextTools:
     """What the frontend needs of a model; ModelLoadError without a tokenizer."""
     tokenizer = loaded.tokenizer
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise ModelLoadError(f"{loaded.name} has no tokenizer.json, nor anything that one can be made of")
+        raise ModelLoadError(f"{loaded.name} has no tokenizer.json, nor anything that one can be made from")
     return TextTools(
         PromptEncoder(tokenizer),
         GrammarCompiler(tokenizer, loaded.config.vocab_size, loaded.config.eos_token_ids),
@@ -47,7 +69,7 @@ def text_tools(loaded: LoadedModel) -> TextTools:
     )
 
 
-def _start(loaded: LoadedModel, options: EngineOptions) -> tuple[Frontend, EngineCore]:
+def _start(loaded: LoadedModel, options: EngineOptions) -> ResidentModel:
     cores: list[EngineCore] = []
 
     def make_core(on_events: OnEvents) -> EngineCore:
@@ -56,6 +78,6 @@ def _start(loaded: LoadedModel, options: EngineOptions) -> tuple[Frontend, Engin
 
     frontend = Frontend(text_tools(loaded), make_core)
     gc.collect()
-    gc.freeze()  # what was loaded stays: the collector need not walk it again
+    gc.freeze()  # what was loaded stays: the collector need not traverse it again
     cores[0].start()
-    return frontend, cores[0]
+    return ResidentModel(frontend, cores[0])

@@ -1,4 +1,4 @@
-"""Notices an engine that stands still: requests are in flight, and no step ends."""
+"""Detects an engine that hangs: requests are in flight, and it makes no progress."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import asyncio
 import time
 from collections.abc import Callable
 
-_EVERY_SECONDS = 5.0
+_MAX_INTERVAL_SECONDS = 5.0
 
 
-async def stalled(steps: Callable[[], int], in_flight: Callable[[], int], seconds: float) -> None:
-    """Return when requests have been in flight for `seconds` in which no step ended; else never.
+async def stalled(progress: Callable[[], int], in_flight: Callable[[], int], seconds: float) -> None:
+    """Return once requests have been in flight for `seconds` without progress; otherwise run until cancelled.
 
-    `steps` counts those that ended so far, `in_flight` the requests that wait for one.
+    `progress` is a number that changes as work proceeds, `in_flight` the number of unfinished requests.
     """
-    seen, since = steps(), time.monotonic()
+    seen, since = progress(), time.monotonic()
     while time.monotonic() - since < seconds:
-        await asyncio.sleep(min(_EVERY_SECONDS, seconds / 4))
-        now = steps()
+        await asyncio.sleep(min(_MAX_INTERVAL_SECONDS, seconds / 4))
+        now = progress()
         if now != seen or not in_flight():
             seen, since = now, time.monotonic()

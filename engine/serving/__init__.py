@@ -1,1 +1,1 @@
-"""The socket: frames, one connection's requests, and the client's half."""
+"""The socket: the server and its connections, the frames, and the client's side."""

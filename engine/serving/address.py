@@ -1,4 +1,8 @@
-"""Where an engine listens: a Unix socket, or a TCP port of this machine. Frames are not encrypted, so nothing else."""
+"""Where an engine listens: a Unix socket, or a TCP port of this machine, never another's: frames are not encrypted.
+
+A Unix socket is protected by its file mode. Any account of the machine can reach a TCP port, so an engine that listens
+on one requires a token, a secret that it shares with its clients.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from urllib.parse import urlsplit
 
 from thothy_ai.engine.errors import InvalidRequestError
 
-_MAX_PATH_BYTES = 107  # sun_path holds 108 bytes, the last of them NUL
+MAX_PATH_BYTES = 107  # sun_path holds 108 bytes, the last of them NUL
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class UnixAddress:
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """A port of a loopback address; 0 lets the server pick one."""
+    """A port of a loopback address; the server picks one for port 0."""
 
     host: str
     port: int
@@ -52,11 +56,22 @@ def parse_address(url: str) -> Address:
             raise InvalidRequestError(f"engine URL {url!r}: it must be unix:///path or tcp://127.0.0.1:port")
 
 
+def listen_address(url: str, token: str | None) -> Address:
+    """Where an engine may listen; InvalidRequestError for a TCP port without a token."""
+    address = parse_address(url)
+    if isinstance(address, TcpAddress) and not token:
+        raise InvalidRequestError(
+            f"an engine at {url} needs a token, since any account of this machine can connect to a TCP port: set "
+            "THOTHY_ENGINE_TOKEN to the same secret for the engine and its clients, or listen at unix:///path"
+        )
+    return address
+
+
 def _unix(url: str, path: str) -> UnixAddress:
     if not path or "\0" in path:
         raise InvalidRequestError(f"engine URL {url!r} names no path")
-    if len(path.encode(errors="surrogatepass")) > _MAX_PATH_BYTES:
-        raise InvalidRequestError(f"engine URL {url!r}: a socket's path has at most {_MAX_PATH_BYTES} bytes")
+    if len(path.encode(errors="surrogatepass")) > MAX_PATH_BYTES:
+        raise InvalidRequestError(f"engine URL {url!r}: a socket's path has at most {MAX_PATH_BYTES} bytes")
     return UnixAddress(path)
 
 

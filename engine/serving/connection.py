@@ -1,23 +1,23 @@
-"""One client of the engine's server: reads its frames, sends it outputs, and aborts what it leaves behind."""
+"""One client of the engine's server: reads its frames, sends outputs, aborts its requests when it disconnects."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from thothy_ai.engine.api import Delta, GenerationResult
 from thothy_ai.engine.backend import Backend, Failure, Output
-from thothy_ai.engine.errors import EngineError, ProtocolError
-from thothy_ai.engine.serving.orphans import OrphanCosts
+from thothy_ai.engine.errors import EngineAuthenticationError, EngineError, ProtocolError
+from thothy_ai.engine.serving.abandoned import AbandonedUsageStore
 from thothy_ai.engine.serving.outbox import Outbox
 from thothy_ai.engine.serving.protocol import (
     VERSION,
     Abort,
-    Answer,
     Ask,
     Fault,
     Frame,
@@ -25,38 +25,42 @@ from thothy_ai.engine.serving.protocol import (
     Hello,
     Outputs,
     Question,
+    Reply,
     Submit,
     decode,
     encode,
 )
-from thothy_ai.engine.serving.wire import Fields, fields_of, orphans_fields, read_request
+from thothy_ai.engine.serving.wire import Fields, abandoned_fields, fields_of, read_request
 
 log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 18
-_HELLO_SECONDS = 10.0
-_REMEMBERED = 10_000  # results that a client may not have kept yet: more than a worker has in flight
+_TIMEOUT_SECONDS = 10.0  # for a hello to arrive, and for the last frames to be sent
+_MAX_REPORTED = 10_000  # results that a client may not have recorded yet: more than a worker has in flight
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the connections of one server have in common. `token` None: clients need none."""
+
+    backend: Backend
+    abandoned: AbandonedUsageStore
+    on_settled: Callable[[], None]
+    token: str | None = field(default=None, repr=False)
 
 
 class Connection:
-    """Owns one client's requests. Ids are its own: two clients may use the same ones, also across a reconnect."""
+    """Owns one client's requests. Ids are per connection: two clients may use the same ones, also after a reconnect."""
 
-    def __init__(
-        self,
-        number: int,
-        backend: Backend,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        orphans: OrphanCosts,
-        on_settled: Callable[[], None],
-    ) -> None:
+    def __init__(self, number: int, shared: Shared, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._prefix = f"{number}."
-        self._backend, self._reader, self._writer, self._on_settled = backend, reader, writer, on_settled
-        self._orphans = orphans
+        self._backend, self._abandoned, self._on_settled = shared.backend, shared.abandoned, shared.on_settled
+        self._token = shared.token
+        self._reader, self._writer = reader, writer
         self._loop = asyncio.get_running_loop()
         self._open: set[str] = set()
-        self._told: deque[tuple[str, float]] = deque(maxlen=_REMEMBERED)  # what the last results cost
-        self._left = False
+        self._reported: deque[tuple[str, float]] = deque(maxlen=_MAX_REPORTED)  # seconds of the last results sent
+        self._closed = False
         self._outbox = Outbox()
         self._wake = asyncio.Event()
 
@@ -67,45 +71,45 @@ class Connection:
 
     @property
     def settled(self) -> bool:
-        """Nothing is in flight and nothing waits to be sent, or nobody is left to send it to."""
-        return self._left or (not self._open and not self._outbox)
+        """Nothing is in flight and nothing waits to be sent, or the client has disconnected."""
+        return self._closed or (not self._open and not self._outbox)
 
     async def serve(self) -> None:
-        """Talk until the client leaves or breaks the protocol; then abort what it had in flight."""
+        """Serve the client until it disconnects or violates the protocol; then abort what it has in flight."""
         sending = asyncio.create_task(self._send_outputs())
         try:
-            await self._converse()
+            await self._read_frames()
         except (OSError, TimeoutError) as error:
-            log.debug("a client vanished: %s", error)
+            log.debug("client disconnected: %s", error)
         finally:
             sending.cancel()
-            self._leave_behind()
+            self._abandon()
             self._on_settled()
-            await self._hang_up()
+            await self._close()
 
-    def _leave_behind(self) -> None:
-        """Abort what is in flight, and remember what the last results cost: the client may not have kept them."""
-        self._left = True
+    def _abandon(self) -> None:
+        """Abort what is in flight, and keep the usage of the last results: the client may not have recorded them."""
+        self._closed = True
         for request_id in self._open:
             self._backend.abort(self._prefix + request_id)
-        for request_id, seconds in self._told:
-            self._orphans.add(request_id, seconds)
-        self._told.clear()
+        for request_id, seconds in self._reported:
+            self._abandoned.add(request_id, seconds)
+        self._reported.clear()
 
-    async def _converse(self) -> None:
+    async def _read_frames(self) -> None:
         try:
             frames = self._frames()
-            async with asyncio.timeout(_HELLO_SECONDS):
-                _check_hello(await anext(frames, None))
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                _check_hello(await anext(frames, None), self._token)
             self._writer.write(encode(Hello()))
             async for frame in frames:
                 self._handle(frame)
-        except ProtocolError as error:
-            log.warning("a client broke the protocol: %s", error)
+        except (ProtocolError, EngineAuthenticationError) as error:
+            log.warning("closing a client's connection: %s", error)
             self._writer.write(encode(Fault(error)))
 
     async def _frames(self) -> AsyncIterator[Frame]:
-        """Frames as they come; a client that does not read what it is sent is not read from either."""
+        """Frames as they arrive; nothing more is read from a client that does not read its outputs."""
         buffer = FrameBuffer()
         while chunk := await self._reader.read(_CHUNK):
             for payload in buffer.feed(chunk):
@@ -119,7 +123,7 @@ class Connection:
             case Abort(id_):
                 self._backend.abort(self._prefix + id_)
             case Ask(number, question):
-                self._writer.write(encode(Answer(number, self._answer(question))))
+                self._writer.write(encode(Reply(number, self._answer(question))))
             case _:
                 raise ProtocolError(f"a client does not send {type(frame).__name__}")
 
@@ -138,18 +142,16 @@ class Connection:
             case Question.INFO:
                 return fields_of(self._backend.info())
             case Question.STATS:
-                stats = replace(
-                    self._backend.stats(), orphans=len(self._orphans), orphans_dropped=self._orphans.dropped
-                )
-                return fields_of(stats)
-            case Question.ORPHANS:
-                return orphans_fields(self._orphans.take(self._backend.info().session_id))
-            case Question.DRAIN:
-                self._backend.drain()
+                kept, dropped = len(self._abandoned), self._abandoned.dropped
+                return fields_of(replace(self._backend.stats(), orphans=kept, orphans_dropped=dropped))
+            case Question.ABANDONED_USAGE:
+                return abandoned_fields(self._abandoned.take(self._backend.info().session_id))
+            case Question.STOP_ACCEPTING:
+                self._backend.stop_accepting()
                 return {}
 
     def _sink(self, outputs: list[Output]) -> None:
-        """Called from the backend's thread; a closed loop means that nobody is left to tell."""
+        """Called from the backend's thread; once the loop is closed, outputs have no recipient."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._deliver, outputs)
 
@@ -161,19 +163,19 @@ class Connection:
             if not isinstance(output, Delta):
                 self._open.discard(request_id)
             if isinstance(output, GenerationResult):
-                self._book(request_id, output.compute_seconds)
-            if not self._left:
+                self._record_usage(request_id, output.compute_seconds)
+            if not self._closed:
                 self._outbox.add(replace(output, id=request_id))
         self._wake.set()
 
-    def _book(self, request_id: str, seconds: float) -> None:
-        if self._left:
-            self._orphans.add(request_id, seconds)
+    def _record_usage(self, request_id: str, seconds: float) -> None:
+        if self._closed:
+            self._abandoned.add(request_id, seconds)
         else:
-            self._told.append((request_id, seconds))
+            self._reported.append((request_id, seconds))
 
     async def _send_outputs(self) -> None:
-        """Ends with the connection; a client that can't be sent to must not wait for ever."""
+        """Runs until the connection ends, and ends it if outputs cannot be sent: the client must not wait in vain."""
         try:
             while await self._wake.wait():
                 self._wake.clear()
@@ -183,26 +185,41 @@ class Connection:
                 if self.settled:
                     self._on_settled()
         except ConnectionError:
-            log.debug("a client vanished while it was sent to")
+            log.debug("client disconnected while outputs were sent")
         except Exception:
-            log.exception("outputs cannot be sent; hanging up")
+            log.exception("outputs cannot be sent; closing the connection")
             self._writer.transport.abort()
 
-    async def _hang_up(self) -> None:
+    async def _close(self) -> None:
+        """Close the connection, with a time limit for what is still buffered."""
         self._writer.close()
         with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_HELLO_SECONDS):
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
                 await self._writer.wait_closed()
         self._writer.transport.abort()
 
 
-def _check_hello(frame: Frame | None) -> None:
+def _check_hello(frame: Frame | None, token: str | None) -> None:
     match frame:
         case None:
-            raise ConnectionResetError("it left without a hello")
-        case Hello(version) if version == VERSION:
-            return
+            raise ConnectionResetError("it closed the connection without a hello")
+        case Hello(version, given) if version == VERSION:
+            _check_token(given, token)
         case Hello(version):
             raise ProtocolError(f"the client speaks version {version} of the protocol, this engine {VERSION}")
         case _:
-            raise ProtocolError("no hello came")
+            raise ProtocolError("the first frame is not a hello")
+
+
+def _check_token(given: str | None, wanted: str | None) -> None:
+    """EngineAuthenticationError unless the client's token is the one that is wanted, if any."""
+    if wanted is None:
+        return
+    if given is None:
+        raise EngineAuthenticationError("this engine requires a token: set THOTHY_ENGINE_TOKEN")
+    if not hmac.compare_digest(_bytes(given), _bytes(wanted)):
+        raise EngineAuthenticationError("wrong token: THOTHY_ENGINE_TOKEN is not the engine's")
+
+
+def _bytes(token: str) -> bytes:
+    return token.encode(errors="surrogatepass")

@@ -1,4 +1,4 @@
-"""Requests in flight, as a client sees them: a handle each, and the registry that outputs are delivered to."""
+"""Requests in flight, as a client sees them: a handle per request, and the registry that receives their outputs."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from thothy_ai.engine.errors import EngineError, InvalidRequestError
 
 
 class Generation:
-    """One request in flight. Iterate over it for its deltas (if it streams), await `result()` for the whole."""
+    """One request in flight. Iterate over it for its deltas (if it streams), await `result()` for the whole text."""
 
     def __init__(self, request_id: str, abort: Callable[[str], Awaitable[None]]) -> None:
         self.id = request_id
         self._abort = abort
         self._deltas: asyncio.Queue[Delta | None] = asyncio.Queue()
         self._done: asyncio.Future[GenerationResult] = asyncio.get_running_loop().create_future()
-        self._done.add_done_callback(_look_at)
+        self._done.add_done_callback(_mark_retrieved)
 
     async def result(self) -> GenerationResult:
-        """Wait for the end; raises the EngineError it failed with, EngineLostError if the connection died."""
+        """Wait for the end; raises the EngineError it failed with, EngineLostError if the connection broke."""
         return await asyncio.shield(self._done)
 
     async def abort(self) -> None:
-        """Ask the engine to end it early; `result()` then says ABORTED, with the text so far. Ending twice is fine."""
+        """Ask the engine to end it early; `result()` then has ABORTED and the text so far. No effect at the end."""
         if not self._done.done():
             await self._abort(self.id)
 
@@ -35,11 +35,11 @@ class Generation:
     async def _iterate(self) -> AsyncIterator[Delta]:
         while (delta := await self._deltas.get()) is not None:
             yield delta
-        self._deltas.put_nowait(None)  # a second look ends at once, too
-        await self.result()  # a failed one does not look like a short one
+        self._deltas.put_nowait(None)  # iterating again ends at once, too
+        await self.result()  # raises: a failed generation must not look like a short one
 
     def deliver(self, output: Output) -> None:
-        """Take what the engine sent; called by the client that owns this."""
+        """Take an output from the engine; called by the client that owns this."""
         if self._done.done():
             return
         match output:
@@ -67,7 +67,7 @@ class Generations:
         return generation
 
     def deliver(self, outputs: Iterable[Output]) -> None:
-        """Hand outputs to their generations; those of unknown ones are late and dropped."""
+        """Pass outputs on to their generations; late ones, whose generation has ended, are dropped."""
         for output in outputs:
             ends = not isinstance(output, Delta)
             generation = self._open.pop(output.id, None) if ends else self._open.get(output.id)
@@ -75,16 +75,16 @@ class Generations:
                 generation.deliver(output)
 
     def fail_all(self, error: EngineError) -> None:
-        """End everything in flight."""
+        """Fail every generation in flight."""
         self.deliver([Failure(request_id, error) for request_id in self._open])
 
     @property
     def open_ids(self) -> tuple[str, ...]:
-        """Ids of what is in flight."""
+        """Ids of the generations in flight."""
         return tuple(self._open)
 
 
-def _look_at(done: asyncio.Future[GenerationResult]) -> None:
-    """A failure that nobody waits for any more is no news."""
+def _mark_retrieved(done: asyncio.Future[GenerationResult]) -> None:
+    """Keeps asyncio from logging a failure that is never awaited."""
     if not done.cancelled():
         done.exception()

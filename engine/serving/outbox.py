@@ -1,4 +1,4 @@
-"""What a connection still has to send. A slow client makes it merge, not grow: one delta a request at most."""
+"""What a connection still has to send. It stays small under a slow client: at most one delta per request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 from thothy_ai.engine.api import Delta
 from thothy_ai.engine.backend import Output
 
-_FRAME_OUTPUTS = 32  # a result holds up to a whole context of tokens, and a frame has a limit
+_MAX_OUTPUTS = 32  # per frame: a result holds up to a whole context of tokens, and a frame has a size limit
 
 
 class Outbox:
@@ -22,7 +22,7 @@ class Outbox:
         return bool(self._deltas or self._ends)
 
     def add(self, output: Output) -> None:
-        """Queue an output; a delta joins the one of its request that is still here."""
+        """Queue an output; a delta is merged into one of its request that still waits."""
         if not isinstance(output, Delta):
             self._ends.append(output)
             return
@@ -32,7 +32,7 @@ class Outbox:
         self._deltas[output.id] = output
 
     def take(self) -> Iterator[tuple[Output, ...]]:
-        """Everything, in batches fit for a frame: deltas first, since a result is always its request's last word."""
+        """Remove everything, in batches for one frame each; deltas first: a result is its request's last output."""
         outputs = [*self._deltas.values(), *self._ends]
         self._deltas, self._ends = {}, []
         return _batches(outputs)
@@ -40,5 +40,5 @@ class Outbox:
 
 def _batches(outputs: Iterable[Output]) -> Iterator[tuple[Output, ...]]:
     remaining = iter(outputs)
-    while batch := tuple(islice(remaining, _FRAME_OUTPUTS)):
+    while batch := tuple(islice(remaining, _MAX_OUTPUTS)):
         yield batch

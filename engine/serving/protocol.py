@@ -1,7 +1,7 @@
 """Frames between an engine and its clients: four bytes of length, big-endian, then one msgpack array.
 
     client                          server
-    hello  version           ──▶
+    hello  version [, token] ──▶
                              ◀──    hello   version
     submit id, request       ──▶
     abort  id                ──▶
@@ -10,13 +10,15 @@
                              ◀──    answer  number, fields
                              ◀──    fault   code, message (and the connection ends)
 
-Fields travel by name: a peer ignores names it does not know, and a missing one takes its default.
+Fields travel by name: a peer ignores names it does not know, and a missing one takes its default. The token is sent
+over TCP only, where one is configured; without it a hello is what it was before tokens existed, so that the version
+stayed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -29,26 +31,28 @@ from thothy_ai.engine.serving.wire import Fields, output_parts, read_output
 VERSION = 1
 MAX_FRAME = 64 * 2**20
 _HEADER = 4
-_UNICODE = "surrogatepass"  # a lone surrogate is refused with a typed error by the engine, not by the wire
+_UNICODE = "surrogatepass"  # the engine refuses a lone surrogate with a typed error; the wire carries it
 
 
 class Question(StrEnum):
-    """What a client may ask; `drain` is answered once the engine takes nothing new.
+    """What a client may ask. The values are protocol words, which older peers know: they outlive our own terms.
 
-    `orphans` is asked only of an engine whose stats speak of some: an older one would take it for a broken frame.
+    `STOP_ACCEPTING` is answered once the engine refuses new requests. `ABANDONED_USAGE` is asked only of an engine
+    whose stats count some: an older one would treat it as a malformed frame.
     """
 
     INFO = "info"
     STATS = "stats"
-    DRAIN = "drain"
-    ORPHANS = "orphans"
+    STOP_ACCEPTING = "drain"
+    ABANDONED_USAGE = "orphans"
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First frame of both sides."""
+    """First frame of both sides; only a client's has a token."""
 
     version: int = VERSION
+    token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question; the answer carries its number."""
+    """A question; the reply carries its number."""
 
     number: int
     question: Question
@@ -76,14 +80,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What requests of this connection gained."""
+    """New outputs of this connection's requests."""
 
     outputs: tuple[Output, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Fields of an EngineInfo, EngineStats or Orphans; none for a drain."""
+class Reply:
+    """Fields of an EngineInfo, EngineStats or AbandonedUsage; none for STOP_ACCEPTING."""
 
     number: int
     fields: Fields
@@ -96,22 +100,22 @@ class Fault:
     error: EngineError
 
 
-Frame = Hello | Submit | Abort | Ask | Outputs | Answer | Fault
+Frame = Hello | Submit | Abort | Ask | Outputs | Reply | Fault
 
 
 def encode(frame: Frame) -> bytes:
-    """A whole frame with its length; ProtocolError if it can't be packed or is too long."""
+    """A whole frame with its length; ProtocolError if it cannot be packed or is too long."""
     try:
         payload: bytes = msgpack.packb(_parts(frame), unicode_errors=_UNICODE)
     except (ValueError, OverflowError, TypeError) as error:
-        raise ProtocolError(f"a frame can't be packed: {error}") from error
+        raise ProtocolError(f"a frame cannot be packed: {error}") from error
     if len(payload) > MAX_FRAME:
         raise ProtocolError(f"a frame of {len(payload)} bytes is over the limit of {MAX_FRAME}")
     return len(payload).to_bytes(_HEADER, "big") + payload
 
 
 def decode(payload: bytes) -> Frame:
-    """One frame without its length; ProtocolError if it is none."""
+    """One frame without its length; ProtocolError if it is malformed."""
     try:
         parts = msgpack.unpackb(payload, unicode_errors=_UNICODE)
     except (ValueError, TypeError) as error:
@@ -123,13 +127,13 @@ def decode(payload: bytes) -> Frame:
 
 
 class FrameBuffer:
-    """Cuts a byte stream into frames, however it arrives."""
+    """Splits a byte stream into frames, however it arrives."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The payloads that are whole by now; ProtocolError as soon as a length is over the limit."""
+        """The payloads that are complete by now; ProtocolError as soon as a length is over the limit."""
         self._bytes += chunk
         payloads: list[bytes] = []
         start = 0
@@ -140,7 +144,7 @@ class FrameBuffer:
         return payloads
 
     def _end(self, start: int) -> int | None:
-        """Where the frame at `start` ends, once its length is there."""
+        """Where the frame at `start` ends, once its length has arrived."""
         if len(self._bytes) < start + _HEADER:
             return None
         length = int.from_bytes(self._bytes[start : start + _HEADER], "big")
@@ -149,10 +153,10 @@ class FrameBuffer:
         return start + _HEADER + length
 
 
-def _parts(frame: Frame) -> tuple[object, ...]:  # noqa: PLR0911  one case a kind of frame
+def _parts(frame: Frame) -> tuple[object, ...]:  # noqa: PLR0911  one case per kind of frame
     match frame:
-        case Hello(version):
-            return ("hello", version)
+        case Hello(version, token):
+            return ("hello", version) if token is None else ("hello", version, token)
         case Submit(id_, fields):
             return ("submit", id_, fields)
         case Abort(id_):
@@ -161,16 +165,18 @@ def _parts(frame: Frame) -> tuple[object, ...]:  # noqa: PLR0911  one case a kin
             return ("ask", number, question.value)
         case Outputs(outputs):
             return ("outputs", [output_parts(output) for output in outputs])
-        case Answer(number, fields):
+        case Reply(number, fields):
             return ("answer", number, fields)
         case Fault(error):
             return ("fault", error.code, str(error))
 
 
-def _frame(parts: Sequence[Any]) -> Frame:  # noqa: PLR0911  one case a kind of frame
+def _frame(parts: Sequence[Any]) -> Frame:  # noqa: PLR0911  one case per kind of frame
     match parts:
         case ["hello", int(version)]:
             return Hello(version)
+        case ["hello", int(version), str(token)]:
+            return Hello(version, token)
         case ["submit", str(id_), dict(fields)]:
             return Submit(id_, fields)
         case ["abort", str(id_)]:
@@ -180,7 +186,7 @@ def _frame(parts: Sequence[Any]) -> Frame:  # noqa: PLR0911  one case a kind of 
         case ["outputs", list(outputs)]:
             return Outputs(tuple(read_output(output) for output in outputs))
         case ["answer", int(number), dict(fields)]:
-            return Answer(number, fields)
+            return Reply(number, fields)
         case ["fault", str(code), str(message)]:
             return Fault(from_code(code, message))
         case _:

@@ -1,4 +1,4 @@
-"""The engine's socket: a Unix socket for its owner only, or a loopback TCP port, shared by any number of clients."""
+"""The engine's server: a Unix socket for its owner only, or a loopback TCP port with a token; any number of clients."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from pathlib import Path
 
 from thothy_ai.engine.backend import Backend
 from thothy_ai.engine.errors import InvalidRequestError
-from thothy_ai.engine.serving.address import Address, TcpAddress, UnixAddress, parse_address
-from thothy_ai.engine.serving.connection import Connection
-from thothy_ai.engine.serving.orphans import OrphanCosts
+from thothy_ai.engine.serving.abandoned import AbandonedUsageStore
+from thothy_ai.engine.serving.address import Address, TcpAddress, UnixAddress, listen_address
+from thothy_ai.engine.serving.connection import Connection, Shared
 
 _OWNER_ONLY = 0o177  # the umask that leaves 0600
 _BACKLOG = 128
 
 
 class EngineServer:
-    """Owns the listening socket and the connections; the backend belongs to whoever made it."""
+    """Owns the listening socket and the connections, but not the backend. Over TCP, clients must present `token`."""
 
-    def __init__(self, backend: Backend, url: str) -> None:
-        self._backend = backend
-        self._address = parse_address(url)
+    def __init__(self, backend: Backend, url: str, token: str | None = None) -> None:
+        """InvalidRequestError for an address where no engine may listen, such as a TCP port without a token."""
+        self._address = listen_address(url, token)
         self._numbers = itertools.count(1)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._settled = asyncio.Event()
-        self._orphans = OrphanCosts()
+        required = token if isinstance(self._address, TcpAddress) else None
+        self._shared = Shared(backend, AbandonedUsageStore(), self._settled.set, required)
         self._server: asyncio.Server | None = None
         self._inode: int | None = None
 
     @property
     def url(self) -> str:
-        """Where it listens; the real port, once started."""
+        """Where it listens; with the actual port, once started."""
         return str(self._address)
 
     @property
@@ -45,11 +46,11 @@ class EngineServer:
         return sum(connection.in_flight for connection in self._connections)
 
     async def start(self) -> None:
-        """Listen; InvalidRequestError if the address is taken or can't be had."""
+        """Listen; InvalidRequestError if the address is in use or not available."""
         try:
             self._server = await self._listen(self._address)
         except OSError as error:
-            raise InvalidRequestError(f"can't listen at {self.url}: {error.strerror or error}") from error
+            raise InvalidRequestError(f"cannot listen at {self.url}: {error.strerror or error}") from error
 
     async def wait_settled(self) -> None:
         """Wait until no client has anything in flight or unsent."""
@@ -58,7 +59,7 @@ class EngineServer:
             await self._settled.wait()
 
     async def close(self) -> None:
-        """Hang up on everybody and remove the socket."""
+        """Close all connections and remove the socket file."""
         if self._server is not None:
             self._server.close()
         self._unlink()
@@ -76,20 +77,20 @@ class EngineServer:
         return await asyncio.start_unix_server(self._accept, sock=listener, backlog=_BACKLOG)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(next(self._numbers), self._backend, reader, writer, self._orphans, self._settled.set)
+        connection = Connection(next(self._numbers), self._shared, reader, writer)
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("asyncio runs this in a task")
         self._connections[connection] = task
         try:
-            with contextlib.suppress(asyncio.CancelledError):  # by close(); asyncio would report it as an error
+            with contextlib.suppress(asyncio.CancelledError):  # by close(); asyncio would log it as an error
                 await connection.serve()
         finally:
             del self._connections[connection]
             self._settled.set()
 
     def _unlink(self) -> None:
-        """Remove the socket file, unless another engine has put its own there."""
+        """Remove the socket file, unless another engine has replaced it by its own."""
         if self._inode is None or not isinstance(self._address, UnixAddress):
             return
         path = Path(self._address.path)
@@ -99,10 +100,10 @@ class EngineServer:
 
 
 def _bind(address: UnixAddress) -> tuple[socket.socket, int]:
-    """A bound socket with mode 0600 from its first moment, and its inode; a dead engine's leftover is replaced."""
+    """A bound socket, created with mode 0600, and its inode; a stale socket file is replaced."""
     path = Path(address.path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and _is_dead(path):
+    if path.exists() and _is_stale(path):
         path.unlink()
     listener = socket.socket(socket.AF_UNIX)
     before = os.umask(_OWNER_ONLY)
@@ -116,8 +117,8 @@ def _bind(address: UnixAddress) -> tuple[socket.socket, int]:
     return listener, path.stat().st_ino
 
 
-def _is_dead(path: Path) -> bool:
-    """Whether the path is a socket that nobody listens on."""
+def _is_stale(path: Path) -> bool:
+    """Whether the path is a socket on which no process listens."""
     if not stat.S_ISSOCK(path.stat().st_mode):
         return False
     with socket.socket(socket.AF_UNIX) as probe:

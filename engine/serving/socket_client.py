@@ -1,4 +1,4 @@
-"""The client of an engine process: one connection, many requests in flight, reconnecting with backoff."""
+"""The client of an engine process: one connection, many requests in flight, reconnects with backoff."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import logging
 import random
 from collections.abc import Callable
 
-from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest, Orphans
-from thothy_ai.engine.errors import EngineError, EngineLostError, InvalidRequestError, ProtocolError
-from thothy_ai.engine.serving.address import Address, UnixAddress
+from thothy_ai.engine.api import AbandonedUsage, EngineInfo, EngineStats, GenerationRequest
+from thothy_ai.engine.errors import (
+    EngineAuthenticationError,
+    EngineError,
+    EngineLostError,
+    InvalidRequestError,
+    ProtocolError,
+)
+from thothy_ai.engine.serving.address import Address, TcpAddress, UnixAddress
 from thothy_ai.engine.serving.generation import Generation, Generations
 from thothy_ai.engine.serving.protocol import (
     VERSION,
     Abort,
-    Answer,
     Ask,
     Fault,
     Frame,
@@ -24,11 +29,12 @@ from thothy_ai.engine.serving.protocol import (
     Hello,
     Outputs,
     Question,
+    Reply,
     Submit,
     decode,
     encode,
 )
-from thothy_ai.engine.serving.wire import Fields, read_fields, read_orphans, request_fields
+from thothy_ai.engine.serving.wire import Fields, read_abandoned, read_fields, request_fields
 
 log = logging.getLogger(__name__)
 
@@ -40,20 +46,22 @@ _MIN_PAUSE, _MAX_PAUSE = 0.05, 2.0
 class SocketEngineClient:
     """Implements `EngineClient` over the protocol. Owns its connection and the requests in flight on it."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, token: str | None = None) -> None:
+        """The token goes over TCP only: a Unix socket needs none, and an older engine would not understand it."""
         self._address = address
+        self._hello = Hello(token=(token or None) if isinstance(address, TcpAddress) else None)
         self._generations = Generations()
-        self._answers: dict[int, asyncio.Future[Fields]] = {}
+        self._replies: dict[int, asyncio.Future[Fields]] = {}
         self._numbers = itertools.count()
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
         self.on_lost: Callable[[], None] = lambda: None
-        self._trouble: EngineError = EngineLostError(f"not connected to the engine at {address}")
+        self._reason: EngineLostError = EngineLostError(f"not connected to the engine at {address}")
 
     @property
     def connected(self) -> bool:
-        """Whether hellos were exchanged and the connection stands."""
+        """Whether the connection is open and both sides have said hello."""
         return self._writer is not None
 
     async def start(self) -> None:
@@ -63,34 +71,34 @@ class SocketEngineClient:
         await self._tried.wait()
 
     async def close(self) -> None:
-        """Disconnect and stay so."""
+        """Disconnect for good."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        self._trouble = EngineLostError("the client was closed")
+        self._reason = EngineLostError("the client was closed")
         self._disconnected()
         self._tried.set()
 
     async def info(self) -> EngineInfo:
-        """Ask who the engine is."""
+        """Ask for the engine's fixed properties."""
         return read_fields(EngineInfo, await self._ask(Question.INFO))
 
     async def stats(self) -> EngineStats:
         """Ask for gauges and counters."""
         return read_fields(EngineStats, await self._ask(Question.STATS))
 
-    async def orphans(self) -> Orphans:
-        """Ask for what requests of vanished clients cost."""
-        return read_orphans(await self._ask(Question.ORPHANS))
+    async def take_abandoned_usage(self) -> AbandonedUsage:
+        """Ask for the usage of abandoned requests."""
+        return read_abandoned(await self._ask(Question.ABANDONED_USAGE))
 
-    async def drain(self) -> None:
-        """Have the engine take nothing new."""
-        await self._ask(Question.DRAIN)
+    async def stop_accepting(self) -> None:
+        """Have the engine refuse new requests."""
+        await self._ask(Question.STOP_ACCEPTING)
 
     async def submit(self, request: GenerationRequest) -> Generation:
-        """Send a request; waits while the engine does not read."""
+        """Send a request; waits while the socket's buffer is full."""
         try:
             data = encode(Submit(request.id, request_fields(request)))
         except ProtocolError as error:
@@ -101,7 +109,7 @@ class SocketEngineClient:
         try:
             await self._send(data)
         except asyncio.CancelledError:
-            if self._writer is not None:  # nobody has the handle: the engine is not to work for nobody
+            if self._writer is not None:  # the caller has no handle: the result would have no recipient
                 self._writer.write(encode(Abort(request.id)))
             raise
         return generation
@@ -113,16 +121,16 @@ class SocketEngineClient:
         if self._writer is None:
             raise self._lost()
         number = next(self._numbers)
-        answer: asyncio.Future[Fields] = asyncio.get_running_loop().create_future()
-        self._answers[number] = answer
+        reply: asyncio.Future[Fields] = asyncio.get_running_loop().create_future()
+        self._replies[number] = reply
         try:
             await self._send(encode(Ask(number, question)))
-            return await answer
+            return await reply
         finally:
-            self._answers.pop(number, None)
+            self._replies.pop(number, None)
 
     async def _send(self, data: bytes) -> None:
-        """Write a frame. If the connection dies meanwhile, whoever waits for the outcome is told."""
+        """Write a frame. If the connection breaks meanwhile, the awaited result or reply fails with it."""
         if self._writer is None:
             return
         self._writer.write(data)
@@ -136,27 +144,27 @@ class SocketEngineClient:
         while True:
             try:
                 await self._connection()
-            except Exception as error:  # noqa: BLE001  whatever ended this connection, the next one is tried
+            except Exception as error:  # noqa: BLE001  whatever ended this connection, another is opened
                 self._note(error)
             pause = _MIN_PAUSE if self.connected else min(pause * 2, _MAX_PAUSE)
             self._disconnected()
             self._tried.set()
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  spreads clients, keeps no secret
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  spreads reconnects; not a secret
 
     async def _connection(self) -> None:
-        """One connection from its hello to its end; raises why it ended."""
+        """Run one connection from its hello to its end; raises the error that ended it."""
         async with asyncio.timeout(_HELLO_SECONDS):
             reader, writer = await self._open()
         try:
             frames = FrameBuffer()
-            writer.write(encode(Hello()))
+            writer.write(encode(self._hello))
             async with asyncio.timeout(_HELLO_SECONDS):
                 early = await _greeting(reader, frames)
             self._writer = writer
             self._tried.set()
             await self._listen(reader, frames, early)
         finally:
-            writer.transport.abort()  # nothing that waits to be sent matters now
+            writer.transport.abort()  # what is still buffered no longer matters
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
@@ -176,38 +184,38 @@ class SocketEngineClient:
         match frame:
             case Outputs(outputs):
                 self._generations.deliver(outputs)
-            case Answer(number, fields):
-                answer = self._answers.pop(number, None)
-                if answer is not None and not answer.done():
-                    answer.set_result(fields)
+            case Reply(number, fields):
+                reply = self._replies.pop(number, None)
+                if reply is not None and not reply.done():
+                    reply.set_result(fields)
             case Fault(error):
                 raise error
             case _:
                 raise ProtocolError(f"an engine does not send {type(frame).__name__}")
 
     def _note(self, error: Exception) -> None:
-        reason = str(error) or type(error).__name__
-        self._trouble = EngineLostError(f"the engine at {self._address} is away: {reason}")
+        kind = EngineAuthenticationError if isinstance(error, EngineAuthenticationError) else EngineLostError
+        self._reason = kind(f"not connected to the engine at {self._address}: {str(error) or type(error).__name__}")
         if self.connected or not self._tried.is_set():
-            log.warning("%s", self._trouble)
+            log.warning("%s", self._reason)
 
     def _disconnected(self) -> None:
         if self.connected:
             self.on_lost()
         self._writer = None
         self._generations.fail_all(self._lost())
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(self._lost())
-        self._answers.clear()
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(self._lost())
+        self._replies.clear()
 
     def _lost(self) -> EngineError:
-        """A fresh error each time: one that is raised twice gathers tracebacks."""
-        return EngineLostError(str(self._trouble))
+        """A new error each time: one that is raised twice accumulates tracebacks."""
+        return type(self._reason)(str(self._reason))
 
 
 async def _greeting(reader: asyncio.StreamReader, frames: FrameBuffer) -> list[bytes]:
-    """Wait for the server's hello; returns payloads that came right behind it."""
+    """Wait for the server's hello; returns the payloads that arrived with it."""
     payloads: list[bytes] = []
     while not payloads:
         payloads = frames.feed(await _read(reader))
@@ -219,11 +227,11 @@ async def _greeting(reader: asyncio.StreamReader, frames: FrameBuffer) -> list[b
         case Fault(error):
             raise error
         case _:
-            raise ProtocolError("no hello came")
+            raise ProtocolError("the first frame is not a hello")
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
     chunk = await reader.read(_CHUNK)
     if not chunk:
-        raise EngineLostError("it closed the connection")
+        raise EngineLostError("the engine closed the connection")
     return chunk

@@ -1,4 +1,4 @@
-"""What crosses the engine's line, as the plain values that msgpack carries, and back with types checked."""
+"""The engine's API as the plain values that msgpack carries, and back, with types checked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from thothy_ai.engine.api import (
+    AbandonedRequest,
+    AbandonedUsage,
     Delta,
     EngineInfo,
     EngineStats,
@@ -13,8 +15,6 @@ from thothy_ai.engine.api import (
     GenerationRequest,
     GenerationResult,
     Message,
-    Orphan,
-    Orphans,
     SamplingParams,
 )
 from thothy_ai.engine.backend import Failure, Output
@@ -45,7 +45,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def fields_of(value: Plain) -> dict[str, Any]:
-    """A dataclass's own fields by name."""
+    """A dataclass's fields by name."""
     return {name: getattr(value, name) for name in type(value).__dataclass_fields__}
 
 
@@ -69,7 +69,7 @@ def output_parts(output: Output) -> tuple[object, ...]:
 
 
 def read_request(fields: Fields) -> GenerationRequest:
-    """A request from its fields; InvalidRequestError says what is wrong with it."""
+    """A request from its fields; InvalidRequestError names what is wrong with it."""
     known = _known(GenerationRequest, fields)
     try:
         known["sampling"] = _sampling(known.get("sampling", {}))
@@ -77,11 +77,11 @@ def read_request(fields: Fields) -> GenerationRequest:
         known["token_ids"] = _integers(known.get("token_ids", ()))
         return GenerationRequest(**known)
     except (TypeError, ValueError, AttributeError) as error:
-        raise InvalidRequestError(f"a malformed request: {error}") from error
+        raise InvalidRequestError(f"malformed request: {error}") from error
 
 
 def read_output(parts: Sequence[Any]) -> Output:
-    """An output from its plain values; TypeError, ValueError or ProtocolError if it is none."""
+    """An output from its plain values; TypeError, ValueError or ProtocolError if malformed."""
     match parts:
         case ["delta", str(id_), str(text), list(token_ids)]:
             return Delta(id_, text, tuple(token_ids))
@@ -93,7 +93,7 @@ def read_output(parts: Sequence[Any]) -> Output:
         case ["failure", str(id_), str(code), str(message)]:
             return Failure(id_, from_code(code, message))
         case _:
-            raise ProtocolError("an output of an unknown kind")
+            raise ProtocolError("unknown kind of output")
 
 
 def read_fields(kind: type[T], fields: Fields) -> T:
@@ -101,28 +101,26 @@ def read_fields(kind: type[T], fields: Fields) -> T:
     try:
         return kind(**_known(kind, fields))
     except TypeError as error:
-        raise ProtocolError(f"a malformed {kind.__name__}: {error}") from error
+        raise ProtocolError(f"malformed {kind.__name__}: {error}") from error
 
 
-def orphans_fields(orphans: Orphans) -> dict[str, Any]:
-    """Orphans as plain values."""
-    return {
-        "session_id": orphans.session_id,
-        "costs": [(orphan.id, orphan.compute_seconds) for orphan in orphans.costs],
-    }
+def abandoned_fields(usage: AbandonedUsage) -> dict[str, Any]:
+    """Usage of abandoned requests as plain values."""
+    costs = [(request.id, request.compute_seconds) for request in usage.requests]
+    return {"session_id": usage.session_id, "costs": costs}
 
 
-def read_orphans(fields: Fields) -> Orphans:
-    """Orphans from their fields; ProtocolError if they are none."""
+def read_abandoned(fields: Fields) -> AbandonedUsage:
+    """Usage of abandoned requests from its fields; ProtocolError if malformed."""
     try:
-        costs = tuple(Orphan(str(id_), float(seconds)) for id_, seconds in fields["costs"])
-        return Orphans(str(fields["session_id"]), costs)
+        requests = tuple(AbandonedRequest(str(id_), float(seconds)) for id_, seconds in fields["costs"])
+        return AbandonedUsage(str(fields["session_id"]), requests)
     except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"malformed Orphans: {error!r}") from error
+        raise ProtocolError(f"malformed AbandonedUsage: {error!r}") from error
 
 
 def _known(kind: type[Plain], fields: Fields) -> dict[str, Any]:
-    """Fields that this side knows; others come from a newer peer."""
+    """The fields that this side knows; others come from a newer peer."""
     return {name: _checked(name, fields[name]) for name in kind.__dataclass_fields__ if name in fields}
 
 

@@ -1,1 +1,1 @@
-"""From text to token ids and back, off the core's path."""
+"""From text to token ids and back, outside the core's thread."""

@@ -1,4 +1,4 @@
-"""From tokens to text as they come: whole characters only, and nothing that may yet be part of a stop string."""
+"""From tokens to text, incrementally: whole characters only, and nothing that may still be part of a stop string."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from thothy_ai.engine.text.token_bytes import TokenBytes
 
 
 class Detokenizer:
-    """One request's text so far. Bytes that begin a character wait for its end, and are dropped if it never comes."""
+    """Decodes one request. Bytes of an incomplete character are held back, and dropped if it is never completed."""
 
     def __init__(self, vocabulary: TokenBytes) -> None:
         self._vocabulary = vocabulary
@@ -17,7 +17,7 @@ class Detokenizer:
         self._at_start = vocabulary.drops_first_space
 
     def push(self, tokens: Sequence[int]) -> str:
-        """The text that these tokens complete."""
+        """The text that is complete with these tokens."""
         text = self._decoder.decode(self._vocabulary.of(tokens))
         if self._at_start and text:
             self._at_start = False
@@ -28,7 +28,7 @@ class Detokenizer:
 class StopStrings:
     """Finds the stop string that is complete first, and cuts the text before it.
 
-    What comes out depends on the characters that went in, not on how they were cut into pieces.
+    The result depends on the text alone, not on how it was split into pieces.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -38,7 +38,7 @@ class StopStrings:
         self.hit = False
 
     def push(self, text: str) -> str:
-        """The text that is decided now: it holds no stop string and no beginning of one at its end."""
+        """The text that is final now: it contains no stop string, and does not end with the beginning of one."""
         if not self._stops or self.hit:
             return "" if self.hit else text
         self._held += text
@@ -50,7 +50,7 @@ class StopStrings:
         return decided
 
     def flush(self) -> str:
-        """What was held back, now that no more text comes."""
+        """The text that was held back, at the end of the output."""
         return self._release(len(self._held))
 
     def _release(self, count: int) -> str:
@@ -58,13 +58,13 @@ class StopStrings:
         return decided
 
     def _first_stop(self) -> int | None:
-        """Where the stop string begins that ends first; of those that end together, the longest."""
+        """Start of the stop string that ends first; of those that end together, the longest."""
         found = ((self._held.find(stop), stop) for stop in self._stops)
         ends = [(start + len(stop), start) for start, stop in found if start >= 0]
         return min(ends)[1] if ends else None
 
     def _undecided(self) -> int:
-        """Length of the longest end of the text that a stop string begins with."""
+        """Length of the longest suffix of the text that is a prefix of a stop string."""
         longest = min(self._longest - 1, len(self._held))
         return next((n for n in range(longest, 0, -1) if self._begins_a_stop(self._held[-n:])), 0)
 

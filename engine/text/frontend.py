@@ -1,10 +1,10 @@
-"""The engine's text edge: requests in, token ids to the core; tokens out, text to whoever asked.
+"""The engine's text edge: requests in, token ids to the core; tokens out, text to the request's sink.
 
     submit ──▶ input thread: template, tokenizer, grammar ──▶ core
-    sink   ◀── output thread: detokenizer, stop strings   ◀── core's events, once a step
+    sink   ◀── output thread: detokenizer, stop strings   ◀── core's events, once per step
 
-Neither thread is the core's: its events are only queued there. The input thread says what it opens through the same
-queue as the core's events come, so the output thread alone owns the streams, and knows each before its first token.
+Neither thread is the core's, which only queues its events here. The input thread announces each stream through the same
+queue, so that the output thread alone owns the streams, and knows each of them before its first token.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import partial
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, GenerationRequest
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.core_api import Core, CoreRequest, Event, FinishedEvent, OnEvents
-from thothy_ai.engine.errors import EngineDrainingError, EngineError, EngineStoppedError, InvalidRequestError
+from thothy_ai.engine.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.stream import Stream
@@ -33,7 +33,7 @@ Work = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class TextTools:
-    """What a model's tokenizer is needed for."""
+    """The parts that are made from a model's tokenizer."""
 
     prompts: PromptEncoder
     grammars: GrammarCompiler
@@ -41,27 +41,27 @@ class TextTools:
 
 
 class Frontend:
-    """Implements `Backend` over a core, which `make_core` builds around the frontend's event queue."""
+    """Implements `Backend` over a core, which `make_core` makes with the frontend's event queue."""
 
     def __init__(self, tools: TextTools, make_core: Callable[[OnEvents], Core]) -> None:
         self._tools = tools
         self._inputs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._outputs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._gate = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards what follows
         self._open: set[str] = set()
         self._refused = 0
         self._stopped = False
-        self._draining = False
-        self._streams: dict[str, Stream] = {}  # this and the next are the output thread's own
+        self._accepting = True
+        self._streams: dict[str, Stream] = {}  # this and the next belong to the output thread
         self._closing = False
         self._core = make_core(lambda events: self._outputs.put(partial(self._take, events)))
         for name, work in (("engine-input", self._inputs), ("engine-output", self._outputs)):
-            threading.Thread(target=_work_off, args=(work,), name=name, daemon=True).start()
+            threading.Thread(target=_run_all, args=(work,), name=name, daemon=True).start()
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
         """Queue a request for the input thread."""
         stream = Stream(request, sink, self._tools.vocabulary)
-        with self._gate:
+        with self._lock:
             refusal = self._refusal(request.id)
             if refusal is None:
                 self._open.add(request.id)
@@ -70,11 +70,11 @@ class Frontend:
         sink([Failure(request.id, refusal)])
 
     def abort(self, request_id: str) -> None:
-        """End a request early, behind its own submission."""
+        """End a request early; queued behind its submission."""
         self._inputs.put(partial(self._core.abort, request_id))
 
     def stats(self) -> EngineStats:
-        """The core's, and what was refused before it got there."""
+        """The core's, and requests refused before they reached it."""
         stats = self._core.stats()
         return replace(stats, requests_refused=stats.requests_refused + self._refused)
 
@@ -82,15 +82,15 @@ class Frontend:
         """The core's."""
         return self._core.info()
 
-    def drain(self) -> None:
-        """Take nothing new; what was taken still reaches the core first."""
-        with self._gate:
-            self._draining = True
-        self._inputs.put(self._core.drain)
+    def stop_accepting(self) -> None:
+        """Refuse new requests; those already accepted still reach the core first."""
+        with self._lock:
+            self._accepting = False
+        self._inputs.put(self._core.stop_accepting)
 
     def stop(self) -> None:
-        """End the core and both threads; what is in flight ends with EngineStoppedError."""
-        with self._gate:
+        """End the core and both threads; requests in flight end with EngineStoppedError."""
+        with self._lock:
             if self._stopped:
                 return
             self._stopped = True
@@ -101,8 +101,8 @@ class Frontend:
     def _refusal(self, request_id: str) -> EngineError | None:
         if self._stopped:
             return EngineStoppedError("the engine has stopped")
-        if self._draining:
-            return EngineDrainingError("the engine takes no new requests")
+        if not self._accepting:
+            return EngineNotAcceptingError("the engine accepts no new requests")
         if request_id in self._open:
             return InvalidRequestError(f"a request with id {request_id!r} is in flight")
         return None
@@ -110,13 +110,13 @@ class Frontend:
     # ---- the input thread
 
     def _prepare(self, stream: Stream) -> None:
-        """Open the stream, then hand its request to the core; what goes wrong ends this request only."""
+        """Open the stream, then submit its request to the core; an error ends this request only."""
         request = stream.request
         self._outputs.put(partial(self._streams.__setitem__, request.id, stream))
         try:
             prepared = self._core_request(request)
-        except Exception as error:  # noqa: BLE001  tokenizers come with the model and raise what they like
-            with self._gate:
+        except Exception as error:  # noqa: BLE001  tokenizers come with the model and may raise anything
+            with self._lock:
                 self._refused += 1
             self._outputs.put(partial(self._fail, request.id, _typed(error)))
             return
@@ -133,7 +133,7 @@ class Frontend:
     # ---- the output thread
 
     def _take(self, events: list[Event]) -> None:
-        """Turn a step's events into text; each sink is called once, with all that is its own."""
+        """Turn a step's events into text; each sink is called once, with all its outputs."""
         outputs: dict[Sink, list[Output]] = defaultdict(list)
         for event in events:
             if (stream := self._streams.get(event.id)) is not None:
@@ -161,7 +161,7 @@ class Frontend:
 
     def _forget(self, request_id: str) -> None:
         del self._streams[request_id]
-        with self._gate:
+        with self._lock:
             self._open.discard(request_id)
 
     def _close(self) -> None:
@@ -169,29 +169,29 @@ class Frontend:
         self._end_if_closed()
 
     def _end_if_closed(self) -> None:
-        """The thread ends once the stopped core has accounted for everything that was in flight."""
+        """End the thread once the stopped core has ended every request that was in flight."""
         if self._closing and not self._streams:
             self._outputs.put(None)
 
 
-def _work_off(work: queue.SimpleQueue[Work | None]) -> None:
-    """Run what comes, until None; nothing that goes wrong ends the thread."""
+def _run_all(work: queue.SimpleQueue[Work | None]) -> None:
+    """Run items until None arrives; no error ends the thread."""
     while (item := work.get()) is not None:
         try:
             item()
         except Exception:
-            log.exception("the engine's text edge failed at %r", item)
+            log.exception("unexpected error in the engine's text edge at %r", item)
 
 
 def _call(sink: Sink, outputs: list[Output]) -> None:
     try:
         sink(outputs)
     except Exception:
-        log.exception("whoever asked for %s could not be told", ", ".join(output.id for output in outputs))
+        log.exception("outputs of %s could not be delivered", ", ".join(output.id for output in outputs))
 
 
 def _typed(error: Exception) -> EngineError:
-    """The error itself, or one that says which request it belongs to instead of which line."""
+    """The error itself if it is typed; any other is logged and becomes an InvalidRequestError."""
     if isinstance(error, EngineError):
         return error
     log.error("a request could not be prepared", exc_info=error)

@@ -1,7 +1,7 @@
 """From a request to prompt tokens: the model's chat template and tokenizer.
 
 Only the template may write special tokens. A message that spells one out (`<|im_end|>` in a source text) is encoded by
-a copy of the tokenizer that knows no special tokens, so that it stays text.
+a copy of the tokenizer without special tokens, so that it stays text.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class PromptEncoder:
         self._literals = _literals(self._backend)
 
     def encode(self, request: GenerationRequest) -> tuple[int, ...]:
-        """Prompt tokens; InvalidRequestError for a request without a prompt, or one that can't be one.
+        """Prompt tokens; InvalidRequestError for a request without a prompt, or with one that cannot be encoded.
 
-        `text` is taken as a whole prompt: special tokens in it count, and the tokenizer adds its own.
+        `text` is a whole prompt: special tokens in it are recognized, and the tokenizer adds its own.
         """
         if sum((bool(request.messages), request.text is not None, bool(request.token_ids))) != 1:
             raise InvalidRequestError("give exactly one of messages, text and token_ids")
@@ -50,31 +50,32 @@ class PromptEncoder:
         return self._encode_chat(request)
 
     def _encode_chat(self, request: GenerationRequest) -> tuple[int, ...]:
-        neutral = _Neutral()
-        messages = [self._defused(message, neutral) for message in request.messages]
+        placeholders = _Placeholders()
+        messages = [self._escaped(message, placeholders) for message in request.messages]
         rendered = self._render(messages, thinks=request.schema is None)
         tokens: list[int] = []
-        for text, is_content in neutral.pieces(rendered):
+        for text, is_content in placeholders.pieces(rendered):
             encoder = self._text_only if is_content else self._backend
             tokens += encoder.encode(text, add_special_tokens=False).ids
         return tuple(tokens)
 
-    def _defused(self, message: Message, neutral: _Neutral) -> Message:
+    def _escaped(self, message: Message, placeholders: _Placeholders) -> Message:
+        """The message itself, or one with a placeholder for content that spells out a special token."""
         if self._literals.search(message.role):
-            raise InvalidRequestError("a message's role spells out a special token")
+            raise InvalidRequestError("a message's role contains a special token")
         if not self._literals.search(message.content):
             return message
-        return Message(message.role, neutral.hide(message.content))
+        return Message(message.role, placeholders.replace(message.content))
 
     def _render(self, messages: Sequence[Message], *, thinks: bool) -> str:
-        """Apply the chat template. Under a grammar a model has no room to think aloud, and is told so if it can be."""
+        """Apply the chat template, without thinking if it has that option and a grammar leaves no room for thoughts."""
         if not self._tokenizer.chat_template:
             raise InvalidRequestError("the model has no chat template: send text instead of messages")
         plain = [{"role": message.role, "content": message.content} for message in messages]
         options: dict[str, Any] = {} if thinks else {"enable_thinking": False}
         try:
             rendered = self._tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True, **options)
-        except Exception as error:  # a template is a program that came with the model, and raises what it likes
+        except Exception as error:  # a template is a program that comes with the model, and may raise anything
             raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
         return str(rendered)
 
@@ -85,26 +86,26 @@ class PromptEncoder:
         return Tokenizer.from_str(json.dumps(state | {"added_tokens": []}))
 
 
-class _Neutral:
-    """Contents that are kept out of the template's sight; a name nobody can guess stands in for each."""
+class _Placeholders:
+    """Unguessable placeholders, which stand for contents while the chat template is rendered."""
 
     def __init__(self) -> None:
         self._nonce = secrets.token_hex(8)
         self._contents: list[str] = []
 
-    def hide(self, content: str) -> str:
+    def replace(self, content: str) -> str:
         self._contents.append(content)
         return f"[{self._nonce}:{len(self._contents) - 1}]"
 
     def pieces(self, rendered: str) -> list[tuple[str, bool]]:
-        """Cut a rendered chat into (text, whether it is a hidden content)."""
+        """Split a rendered chat into (text, whether it is a replaced content)."""
         parts = re.split(rf"\[{self._nonce}:(\d+)\]", rendered)
-        hidden = ((self._contents[int(part)], True) if at % 2 else (part, False) for at, part in enumerate(parts))
-        return [piece for piece in hidden if piece[0]]
+        pieces = ((self._contents[int(part)], True) if at % 2 else (part, False) for at, part in enumerate(parts))
+        return [piece for piece in pieces if piece[0]]
 
 
 def _literals(tokenizer: Tokenizer) -> re.Pattern[str]:
-    """Matches every added token's text; those of white space only are no control tokens."""
+    """Matches every added token's text, except tokens of white space only, which are not control tokens."""
     added = (token.content for token in tokenizer.get_added_tokens_decoder().values())
     texts = sorted((text for text in added if text.strip()), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, texts)) or r"(?!)")

@@ -1,4 +1,4 @@
-"""One request on its way out: its tokens become text, deltas and in the end a result."""
+"""One request's output: its tokens become text, deltas and finally a result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thothy_ai.engine.text.token_bytes import TokenBytes
 
 
 class Stream:
-    """Owned by the frontend's output thread. Tokens behind a stop string are cut, its own included."""
+    """Owned by the frontend's output thread. The text ends before a stop string, and the tokens with its last one."""
 
     def __init__(self, request: GenerationRequest, sink: Sink, vocabulary: TokenBytes) -> None:
         self.request, self.sink = request, sink
@@ -20,22 +20,22 @@ class Stream:
         self._stops = StopStrings(request.sampling.stop)
         self._texts: list[str] = []
         self._tokens: list[int] = []
-        self._sent = 0  # tokens that went out in deltas
+        self._sent = 0  # tokens already sent in deltas
 
     @property
     def stopped(self) -> bool:
-        """A stop string was found: nothing more belongs to the text."""
+        """Whether a stop string was found, which ends the text."""
         return self._stops.hit
 
     def take(self, tokens: Sequence[int]) -> list[Output]:
-        """Add tokens; a delta if the request streams and they decided some text."""
+        """Add tokens; a delta if the request streams and some text became final."""
         if self.stopped:
             return []
         text = self._add_one_by_one(tokens) if self.request.sampling.stop else self._add(tokens)
         return self._delta(text)
 
     def finish(self, event: FinishedEvent) -> list[Output]:
-        """The last of the text, and the result; or the error it ended with."""
+        """The remaining text and the result, or the failure."""
         if event.error is not None and not self.stopped:
             return [Failure(self.request.id, event.error)]
         text = self._stops.flush()

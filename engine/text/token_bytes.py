@@ -1,4 +1,4 @@
-"""What bytes each token stands for, so that text can be put together without a tokenizer's help.
+"""The bytes of each token, so that text can be assembled without the tokenizer.
 
 Two families write tokens as text: byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM) maps each byte to a printable
 character; SentencePiece (Llama 2, Mistral) writes a space as U+2581 and a lone byte as <0x0A>.
@@ -23,22 +23,22 @@ _SPACE_MARK = "\u2581"
 
 @dataclass(frozen=True, slots=True)
 class TokenBytes:
-    """`table[token]`; special tokens and holes in the vocabulary stand for nothing.
+    """`table[token]` is empty for special tokens and for gaps in the vocabulary.
 
-    `drops_first_space`: the tokenizer puts a space before a text, which decoding takes away again.
+    `drops_first_space`: the tokenizer puts a space before a text, which decoding removes again.
     """
 
     table: tuple[bytes, ...]
     drops_first_space: bool
 
     def of(self, tokens: Iterable[int]) -> bytes:
-        """The bytes of tokens in a row; ids beyond the vocabulary stand for nothing."""
+        """The bytes of consecutive tokens; ids beyond the vocabulary have none."""
         table = self.table
         return b"".join(table[token] for token in tokens if token < len(table))
 
 
 def token_bytes(tokenizer: Tokenizer) -> TokenBytes:
-    """Read a tokenizer's vocabulary; UnsupportedModelError for a family that is neither of the two."""
+    """Read a tokenizer's vocabulary; UnsupportedModelError if it belongs to neither family."""
     steps = _steps(json.loads(tokenizer.decoder.__getstate__())) if tokenizer.decoder else []
     kinds = {step["type"] for step in steps}
     if "ByteLevel" in kinds:
@@ -46,7 +46,7 @@ def token_bytes(tokenizer: Tokenizer) -> TokenBytes:
     elif kinds & {"Metaspace", "ByteFallback"}:
         read, drops = _sentence_piece, any(_drops_space(step) for step in steps)
     else:
-        raise UnsupportedModelError(f"a tokenizer that decodes by {', '.join(sorted(kinds)) or 'nothing'}")
+        raise UnsupportedModelError(f"unsupported tokenizer; its decoder: {', '.join(sorted(kinds)) or 'none'}")
     table = {id_: read(token) for token, id_ in tokenizer.get_vocab(with_added_tokens=False).items()}
     for id_, added in tokenizer.get_added_tokens_decoder().items():
         table[id_] = b"" if added.special else added.content.encode()
@@ -73,7 +73,7 @@ def _sentence_piece(token: str) -> bytes:
 
 
 def _byte_alphabet() -> dict[str, bytes]:
-    """GPT-2's map: printable Latin-1 characters stand for themselves, the other bytes for U+0100 and up, in order."""
+    """GPT-2's map: printable Latin-1 bytes are their own characters, the other bytes are U+0100 and up, in order."""
     printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = [byte for byte in range(256) if byte not in printable]
     alphabet = {chr(byte): bytes([byte]) for byte in printable}

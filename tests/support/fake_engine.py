@@ -15,9 +15,9 @@ from uuid import uuid4
 
 from thothy_ai.engine.api import Delta, EngineInfo, EngineStats, FinishReason, GenerationRequest, GenerationResult
 from thothy_ai.engine.errors import (
-    EngineDrainingError,
     EngineError,
     EngineLostError,
+    EngineNotAcceptingError,
     GrammarError,
     PromptTooLongError,
 )
@@ -97,7 +97,7 @@ class FakeClient:
     async def submit(self, request: GenerationRequest) -> FakeGeneration:
         self._reach()
         if not self.accepting:
-            raise EngineDrainingError("draining")
+            raise EngineNotAcceptingError("not accepting")
         self.submitted.append(request)
         return FakeGeneration(request, self)
 

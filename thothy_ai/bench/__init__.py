@@ -1,4 +1,4 @@
-"""The drain benchmark: a queue of jobs, known by their lengths alone, run through the engine and through its peers.
+"""The drain benchmark: a queue of jobs, defined by their lengths alone, run through the engine and through its peers.
 
-It knows tokens and no jobs of the service, and stands without the service's libraries.
+It handles tokens rather than the service's jobs, and does not need the service's libraries.
 """

@@ -1,4 +1,4 @@
-"""`python -m thothy_ai.bench` is `thothy bench drain`, where the service's libraries are not installed."""
+"""`python -m thothy_ai.bench` is `thothy bench drain`, for machines without the service's libraries."""
 
 from thothy_ai.bench.command import main
 

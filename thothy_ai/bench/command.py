@@ -1,4 +1,4 @@
-"""The benchmark's command: reads the work, has it measured, prints the report."""
+"""The benchmark's command: reads the workload, measures, prints the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WARM_UP_JOBS = 64
 
 
 def main(arguments: Sequence[str] | None = None, program: str = _PROGRAM) -> None:
-    """Run a command line; SystemExit 1, after one line on standard error, if it can't be done or tokens are wrong."""
+    """Run a command line; SystemExit 1, after one line on standard error, if it fails or a token is wrong."""
     options = parse(arguments, program)
     try:
         report = _run(options)
@@ -32,13 +32,13 @@ def main(arguments: Sequence[str] | None = None, program: str = _PROGRAM) -> Non
 
 
 def _run(options: BenchOptions) -> Report:
-    from thothy_ai.bench.measure import measure  # noqa: PLC0415  brings torch along; help needs none
+    from thothy_ai.bench.measure import measure  # noqa: PLC0415  imports torch, which help does not need
 
     return measure(options, _work(options))
 
 
 def _work(options: BenchOptions) -> Work:
-    """The jobs to drain, and those to warm up with: the last ones listed, which get other tokens."""
+    """The jobs to drain, and those of the warm-up: the last ones listed, with other tokens."""
     workload = read_workload(options.workload)
     if options.draw is not None:
         workload = redraw(workload, options.draw)
@@ -47,7 +47,7 @@ def _work(options: BenchOptions) -> Work:
 
 
 def _text(report: Report) -> str:
-    """Figures under their title, then the costliest kernels."""
+    """The figures under their title, then the most expensive kernels."""
     width = max(len(name) for name, _ in report.figures)
     lines = [report.title, report.where, "", *(f"{name:<{width}}  {value}" for name, value in report.figures)]
     if report.kernels:

@@ -1,4 +1,4 @@
-"""Other draws of the two workloads: the same kinds and distributions, new lengths, so that nobody tunes to one draw."""
+"""Other draws of the two workloads: the same kinds and distributions, new lengths, to avoid tuning for one draw."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thothy_ai.bench.workload import Workload, sibling_jobs, template_jobs
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Bounds of uniform lengths, in tokens; `output` None: 0.8 to 1.2 of the body, as a translation has."""
+    """Bounds of uniform lengths, in tokens; `output` None: 0.8 to 1.2 times the body, as for a translation."""
 
     share: float  # of the jobs
     template: int

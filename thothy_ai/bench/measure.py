@@ -1,4 +1,4 @@
-"""One measurement: the engine loaded, warmed up, drained, its tokens checked; then profiled and compared, if wanted."""
+"""One measurement: load the engine, warm up, drain, check tokens; then profile and compare with peers, if asked to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from thothy_ai.engine.core_api import CoreRequest
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is printed, or kept as JSON. `where` is the device and torch."""
+    """What is printed, as text or JSON. `where` names the device and torch's version."""
 
     title: str
     where: str
@@ -42,7 +42,7 @@ class Report:
 
 
 def measure(options: BenchOptions, work: Work) -> Report:
-    """Measure what the options say; an EngineError says what went wrong, wrong tokens included."""
+    """Measure according to the options; an EngineError says what failed, wrong tokens included."""
     if options.profile:
         require_gpu()
     if options.peer is not None:
@@ -64,7 +64,7 @@ def measure(options: BenchOptions, work: Work) -> Report:
 
 
 class _Ours:
-    """Our side. `figures` and `kernels` grow as it is measured."""
+    """This project's engine. `figures` and `kernels` are filled as it is measured."""
 
     def __init__(self, options: BenchOptions, work: Work) -> None:
         self._options, self._work = options, work
@@ -84,7 +84,7 @@ class _Ours:
         return as_requests(self._work.warm_up, self._draw("warm-up"), "warm-up")
 
     def requests(self, run: str) -> list[CoreRequest]:
-        """Requests of the jobs; another run's have other tokens, so that it finds nothing in the prefix cache."""
+        """Requests of the jobs; each run has other tokens, so that it finds none in the prefix cache."""
         return as_requests(self._work.jobs, self._draw(run), run)
 
     def measure(self) -> Drained:
@@ -104,7 +104,7 @@ class _Ours:
         return drained
 
     def close(self) -> None:
-        """Give the device's memory back: a peer may want it."""
+        """Free the device's memory for a peer."""
         self._drain.close()
         del self._drain, self._model
         gc.unfreeze()
@@ -117,9 +117,9 @@ class _Ours:
 
 
 def process_age() -> float:
-    """Seconds since this process began, its imports included (Linux)."""
+    """Seconds since this process started, imports included (Linux)."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # since the machine's start; proc(5) counts it as field 22
+    began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # since boot; field 22 in proc(5)
     return time.clock_gettime(time.CLOCK_BOOTTIME) - began
 
 

@@ -1,15 +1,16 @@
-"""The benchmark's command line. It has its own parser, since it runs where the service's libraries are not."""
+"""The benchmark's command line. Its parser is argparse's, since it runs where the service's libraries are missing."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.bench.workload import Order
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.options import Command, Declared, EngineOptions, options_of
 
 PEERS = ("transformers", "vllm")
 _EXAMPLE = "Example: thothy bench drain benchmarks/workloads/templates.json --shape llama-8b"
@@ -17,7 +18,7 @@ _EXAMPLE = "Example: thothy bench drain benchmarks/workloads/templates.json --sh
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """What to drain, on what, and what to compare it with. `jobs` None: all; `draw` None: the lengths of the file."""
+    """What to drain, on which engine, and what to compare with. `jobs` None: all; `draw` None: the file's lengths."""
 
     workload: Path
     shape: str
@@ -41,47 +42,18 @@ class BenchOptions:
 
 def parse(arguments: Sequence[str] | None = None, program: str | None = None) -> BenchOptions:
     """Options from a command line; SystemExit with code 2 for a wrong one."""
-    given = _parser(program).parse_args(arguments)
-    engine = EngineOptions(
-        url="",
-        model=given.model,
-        device=given.device,
-        dtype=given.dtype,
-        weights=given.weights,
-        kv_dtype=given.kv_dtype,
-        kv_tokens=given.kv_tokens,
-        memory_utilization=given.memory_utilization,
-        max_rows=given.max_rows,
-        token_budget=given.token_budget,
-        block_size=given.block_size,
-        prefix_cache=given.prefix_cache,
-        overlap=given.overlap,
-        graphs=given.graphs,
-    )
-    return BenchOptions(
-        workload=given.workload,
-        shape=given.shape,
-        engine=engine,
-        order=Order(given.order),
-        jobs=given.jobs,
-        seed=given.seed,
-        draw=given.draw,
-        tolerance=given.tolerance,
-        profile=given.profile,
-        peer=given.peer,
-        peer_seconds=given.peer_seconds,
-        peer_name=given.peer_name,
-        as_json=given.as_json,
-    )
+    given = vars(_parser(program).parse_args(arguments))
+    engine = {declared.name: given.pop(declared.name) for declared in options_of(Command.BENCH)}
+    return BenchOptions(**given | {"engine": EngineOptions(url="", **engine), "order": Order(given["order"])})
 
 
 def _parser(program: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program,
-        description="Drain a workload file through the engine, check its tokens and print what it took.",
+        description="Drain a workload file through the engine, check its tokens and print the figures.",
         epilog=_EXAMPLE,
     )
-    parser.add_argument("workload", type=Path, metavar="FILE", help="jobs by their lengths, as JSON")
+    parser.add_argument("workload", type=Path, metavar="FILE", help="The jobs by their lengths, as JSON.")
     _add_work(parser.add_argument_group("jobs"))
     _add_engine(parser.add_argument_group("engine"))
     _add_report(parser.add_argument_group("report"))
@@ -89,41 +61,63 @@ def _parser(program: str | None) -> argparse.ArgumentParser:
 
 
 def _add_work(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--order", choices=[order.value for order in Order], default="listed", help="of the hand-over")
-    group.add_argument("--jobs", type=_positive, metavar="N", help="only the first N")
-    group.add_argument("--seed", type=int, default=0, help="of the token ids, and of an order the file does not give")
-    group.add_argument("--draw", type=int, metavar="SEED", help="new lengths of the same kinds and distributions")
+    orders = [order.value for order in Order]
+    group.add_argument("--order", choices=orders, default="listed", help="Order of submission. [default: listed]")
+    group.add_argument("--jobs", type=_bounded(int, 1), metavar="N", help="Only the first N jobs.")
+    group.add_argument("--seed", type=int, default=0, help="Seed of token ids and shuffled orders. [default: 0]")
+    group.add_argument("--draw", type=int, metavar="SEED", help="Draw new lengths of the same kinds and distributions.")
 
 
 def _add_engine(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--shape", choices=sorted(SHAPES), default="llama-8b", help="random weights of this shape")
-    group.add_argument("--model", type=Path, help="a model's folder or GGUF file, instead of a shape")
-    group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1")
-    group.add_argument("--dtype", default="auto", help="auto, or a torch type such as bfloat16")
-    group.add_argument("--weights", choices=("auto", "fp8"), default="auto", help="auto: as --dtype")
-    group.add_argument("--kv-dtype", choices=("auto", "fp8"), default="auto", help="auto: as --dtype")
-    group.add_argument("--kv-tokens", type=_positive, metavar="N", help="size of the KV pool; default: what fits")
-    group.add_argument("--memory-utilization", type=float, default=0.9, help="part of a GPU's memory to plan for")
-    group.add_argument("--max-rows", type=_positive, metavar="N", help="most sequences running at once")
-    group.add_argument("--token-budget", type=_positive, metavar="N", help="most tokens that a step computes")
-    group.add_argument("--block-size", type=_positive, metavar="N", help="tokens of a KV block")
-    switch = argparse.BooleanOptionalAction
-    group.add_argument("--prefix-cache", action=switch, default=True, help="share the KV of equal beginnings")
-    group.add_argument("--overlap", action=switch, help="launch a step before the last one is read")
-    group.add_argument("--graphs", action=switch, help="replay decode steps from CUDA graphs")
+    group.add_argument(
+        "--shape",
+        choices=sorted(SHAPES),
+        default="llama-8b",
+        help="Random weights of this shape, unless --model is given. [default: llama-8b]",
+    )
+    for declared in options_of(Command.BENCH):
+        group.add_argument(declared.flag, default=declared.default, help=_help(declared), **_parsing(declared))
+
+
+def _parsing(declared: Declared) -> dict[str, Any]:
+    """How argparse reads an option."""
+    option = declared.option
+    if declared.kind is bool:
+        return {"action": argparse.BooleanOptionalAction if declared.negation else "store_true"}
+    kind = _bounded(declared.kind, option.minimum, option.maximum)
+    return {"type": kind, "choices": option.choices or None, "metavar": option.metavar}
+
+
+def _help(declared: Declared) -> str:
+    """The help text and the default, as `thothy engine` shows them."""
+    default = declared.default
+    if default is None or default is False:
+        return declared.option.help
+    shown = declared.flag[2:] if default is True else default
+    return f"{declared.option.help} [default: {shown}]"
 
 
 def _add_report(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--tolerance", type=float, metavar="NATS", help="for the check of tokens; default: by type")
-    group.add_argument("--profile", action="store_true", help="split the time of a second drain by kernels (GPU)")
-    group.add_argument("--peer", choices=PEERS, help="run the same jobs on this one afterwards")
-    group.add_argument("--peer-seconds", type=float, metavar="S", help="what a peer took for the same jobs")
-    group.add_argument("--peer-name", default="peer", help="whose --peer-seconds these are")
-    group.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
+    tolerance = "Tolerance of the check of tokens, in nats. Default: by data type."
+    group.add_argument("--tolerance", type=float, metavar="NATS", help=tolerance)
+    group.add_argument("--profile", action="store_true", help="Profile a second drain by kernel (GPU only).")
+    group.add_argument("--peer", choices=PEERS, help="Run the same jobs on this engine afterwards.")
+    group.add_argument("--peer-seconds", type=float, metavar="SECONDS", help="A peer's time for the same jobs.")
+    name = "Name of the peer that --peer-seconds is about. [default: peer]"
+    group.add_argument("--peer-name", default="peer", metavar="NAME", help=name)
+    group.add_argument("--json", action="store_true", dest="as_json", help="Print one JSON document.")
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return value
+def _bounded(kind: type, minimum: float | None = None, maximum: float | None = None) -> Callable[[str], Any]:
+    """Reads a value of this type; a usage error if it lies outside the limits."""
+
+    def read(text: str) -> Any:  # noqa: ANN401  of the given type
+        value = kind(text)
+        if minimum is not None and value < minimum:
+            raise argparse.ArgumentTypeError(f"{text} is less than {minimum:g}")
+        if maximum is not None and value > maximum:
+            raise argparse.ArgumentTypeError(f"{text} is more than {maximum:g}")
+        return value
+
+    read.__name__ = kind.__name__  # in argparse's own messages
+    return read

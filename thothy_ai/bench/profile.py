@@ -1,7 +1,7 @@
-"""Where a drain's time goes on the device: the profiler's raw events, put into classes by the names of the kernels.
+"""Where a drain's time goes on the device: the profiler's raw events, classified by the names of the kernels.
 
-The events are read as kineto keeps them: building torch's own tables of some hundred thousand kernels takes minutes.
-Only the device's activities are recorded, and the calls that launch them, so that the drain is slowed little.
+Kineto's events are read directly: building torch's tables for some hundred thousand kernels takes minutes. Only the
+device's activities and the calls that launch them are recorded, so that the drain is hardly slowed down.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Seconds of the device, from its first kernel to its last: the four parts add up to the whole.
+    """Seconds of the device, from its first kernel to its last: the four parts add up to the total.
 
-    Where kernels ran side by side, the time counts for GEMM before attention before the rest. `waited` is how long the
-    host stood still for the device within that time.
+    Where kernels overlap, the time counts for GEMM first, then attention, then the rest. `waited` is how long the host
+    blocked on the device within that time.
     """
 
     gemm: float
@@ -59,22 +59,22 @@ class Profile:
     rest: float
     idle: float
     waited: float
-    kernels: tuple[Kernel, ...]  # the costliest
+    kernels: tuple[Kernel, ...]  # the most expensive
 
     @property
     def seconds(self) -> float:
-        """First kernel to last."""
+        """From the first kernel to the last."""
         return self.gemm + self.attention + self.rest + self.idle
 
 
 def require_gpu() -> None:
-    """InvalidRequestError without one: only a GPU's time is divided."""
+    """InvalidRequestError without a GPU: only a GPU's time is profiled."""
     if not torch.cuda.is_available():
-        raise InvalidRequestError("--profile divides a GPU's time, and there is no GPU")
+        raise InvalidRequestError("--profile measures a GPU's time, and there is no GPU")
 
 
 def profiled(work: Callable[[], Result]) -> tuple[Profile, Result]:
-    """Profile what `work` does on the GPU, and what it returns."""
+    """The profile of `work` on the GPU, and its result."""
     with torch.profiler.profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
         result = work()
     results = profiler.profiler.kineto_results if profiler.profiler else None
@@ -89,16 +89,16 @@ def profiled(work: Callable[[], Result]) -> tuple[Profile, Result]:
 
 
 def kind_of(name: str) -> str:
-    """ "attention", "GEMM" or "rest", by a kernel's name."""
+    """Class of a kernel by its name: "attention", "GEMM" or "rest"."""
     if _ATTENTION.search(name):
         return "attention"
     return "GEMM" if _GEMM.search(name) else "rest"
 
 
 def split(device: Sequence[Activity], host: Iterable[Activity]) -> Profile:
-    """The parts of the time between the first and the last activity of the device."""
+    """Divide the time between the first and the last activity of the device."""
     if not device:
-        raise RuntimeError("the profiler saw no kernels")
+        raise RuntimeError("the profiler recorded no kernels")
     begin, end = min(activity.start for activity in device), max(activity.end for activity in device)
     kinds = {name: kind_of(name) for name in {activity.name for activity in device}}
     gemm = [activity for activity in device if kinds[activity.name] == "GEMM"]
@@ -111,12 +111,12 @@ def split(device: Sequence[Activity], host: Iterable[Activity]) -> Profile:
         rest=(busy - both) * _NANO,
         idle=(end - begin - busy) * _NANO,
         waited=sum(max(0, min(wait.end, end) - max(wait.start, begin)) for wait in waits) * _NANO,
-        kernels=_costliest(device, kinds),
+        kernels=_most_expensive(device, kinds),
     )
 
 
 def covered(activities: Iterable[Activity]) -> int:
-    """Nanoseconds in which at least one of them runs."""
+    """Nanoseconds during which at least one of them runs."""
     total, reached = 0, 0
     for _, start, end in sorted(activities, key=lambda activity: activity.start):
         total += max(0, end - max(start, reached))
@@ -124,7 +124,7 @@ def covered(activities: Iterable[Activity]) -> int:
     return total
 
 
-def _costliest(device: Iterable[Activity], kinds: dict[str, str]) -> tuple[Kernel, ...]:
+def _most_expensive(device: Iterable[Activity], kinds: dict[str, str]) -> tuple[Kernel, ...]:
     seconds: Counter[str] = Counter()
     launches: Counter[str] = Counter()
     for name, start, end in device:

@@ -1,4 +1,4 @@
-"""Named shapes of models: what a config.json says of them. Speed depends on shapes, not on what weights say."""
+"""Named shapes of models, as in their config.json. Speed depends on the shapes, not on the values of the weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 8192,
         "rms_norm_eps": 1e-6,
     },
-    "tiny": {  # for tests, and for a look at the benchmark on a CPU
+    "tiny": {  # for tests, and for trying the benchmark on a CPU
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "num_hidden_layers": 2,
@@ -53,6 +53,6 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def write_config(shape: str, folder: Path) -> Path:
-    """Put the shape's config.json into `folder`, which is returned."""
+    """Write the shape's config.json to `folder`, and return that."""
     (folder / "config.json").write_text(json.dumps(SHAPES[shape]), encoding="utf-8")
     return folder

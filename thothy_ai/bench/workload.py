@@ -1,10 +1,10 @@
-"""Workloads: jobs by the lengths of their parts. A part has a name, and equal names are equal tokens.
+"""Workloads: jobs by the lengths of their parts. A part has a name; parts of the same name have the same tokens.
 
-A file is one of two families. Independent jobs over templates:
+A file belongs to one of two families. Independent jobs over templates:
 
     {"jobs": [[kind, template tokens, body tokens, output tokens], ...]}
 
-Jobs over sources that they share, where a prompt is a house style, the source, the kind's instructions and a few tokens
+Jobs over shared sources, where a prompt consists of a house style, the source, the kind's instructions and a few tokens
 of its own:
 
     {"jobs": [[source, source tokens, kind, output tokens], ...], "arrival": [index of a job, ...]}
@@ -28,7 +28,7 @@ OWN_TOKENS = 8
 
 
 class Part(NamedTuple):
-    """A run of prompt tokens; the same name has the same tokens wherever it stands."""
+    """A run of prompt tokens; the same name stands for the same tokens everywhere."""
 
     name: str
     tokens: int
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job: the parts of its prompt, how many of them its siblings share, and how many tokens must come out."""
+    """One job: the parts of its prompt, how many of them its siblings share, and the number of output tokens."""
 
     kind: str
     parts: tuple[Part, ...]
@@ -45,7 +45,7 @@ class Job:
 
     @property
     def shared(self) -> tuple[Part, ...]:
-        """The beginning that its siblings have too; it names them."""
+        """The prefix that it shares with its siblings, and that identifies them."""
         return self.parts[: self.shared_parts]
 
     @property
@@ -55,23 +55,23 @@ class Job:
 
 
 class Order(StrEnum):
-    """In which order jobs are handed over."""
+    """Order in which jobs are submitted."""
 
     LISTED = "listed"  # as in the file
-    SOURCE = "source"  # siblings beside each other
+    SOURCE = "source"  # siblings next to each other
     SHUFFLED = "shuffled"  # the file's arrival order, or at random
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Jobs as listed, and their order of arrival as indices into them; None: nothing is said of it."""
+    """Jobs as listed, and their order of arrival as indices into them; None if the file has none."""
 
     name: str
     jobs: tuple[Job, ...]
     arrival: tuple[int, ...] | None = None
 
     def ordered(self, order: Order, seed: int = 0) -> tuple[Job, ...]:
-        """The jobs in this order; `seed` is that of a shuffle the file does not give."""
+        """The jobs in this order; `seed` is used for a shuffle that the file does not give."""
         if order is Order.SOURCE:
             first = {job.shared: index for index, job in reversed(list(enumerate(self.jobs)))}
             return tuple(sorted(self.jobs, key=lambda job: first[job.shared]))
@@ -83,7 +83,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is drained, by its name, and other jobs to warm up with."""
+    """The jobs to drain, the name of their workload, and the jobs of the warm-up."""
 
     name: str
     jobs: tuple[Job, ...]
@@ -91,7 +91,7 @@ class Work:
 
 
 def read_workload(path: Path) -> Workload:
-    """Read a workload file; InvalidRequestError says what is wrong with it."""
+    """Read a workload file; InvalidRequestError if it cannot be read or is malformed."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         rows, arrival = content["jobs"], content.get("arrival")
@@ -133,7 +133,7 @@ def sibling_jobs(rows: Iterable[Sequence[Any]]) -> tuple[Job, ...]:
 
 
 class TokenDraw:
-    """Token ids at random, the same for the same seed and part."""
+    """Random token ids, the same for the same seed and part."""
 
     def __init__(self, vocab_size: int, seed: str) -> None:
         self._vocabulary = range(vocab_size)

@@ -31,7 +31,7 @@ from thothy_ai.embedded.supervisor import Patience, Supervisor
 from thothy_ai.errors import ServiceStartError
 from thothy_ai.settings import Settings
 
-UNLIMITED = Patience(failures=sys.maxsize, first_delay=0.1, longest_delay=0.1, look_every=0.1)
+UNLIMITED = Patience(failures=sys.maxsize, first_delay=0.1, max_delay=0.1, check_every=0.1)
 START_SECONDS = 60
 ENGINE_START_SECONDS = 900  # a large model is read from a slow disk
 RESTARTS = 20  # of a Postgres that crashed: its children may still be there

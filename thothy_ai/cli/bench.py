@@ -1,4 +1,4 @@
-"""`thothy bench`: what this machine's engine does, measured."""
+"""`thothy bench`: benchmarks of the engine on this machine."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import typer
 
 app = typer.Typer(no_args_is_help=True, help="Measure the engine on this machine.")
 
-# The benchmark runs on machines without Typer too, so its parser is its own; all that is typed goes there.
-_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+# The benchmark also runs on machines without Typer, so that it has a parser of its own, which gets all arguments.
+_PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 @app.callback()
 def _bench() -> None:
-    """No command of its own."""
+    """Keeps `drain` a subcommand: a group with one command would become that command."""
 
 
-@app.command(context_settings=_PASSED_ON, short_help="Drain a workload file and print what it took.")
+@app.command(context_settings=_PASS_THROUGH, short_help="Drain a workload file and print the figures.")
 def drain(context: typer.Context) -> None:
-    """Drain a workload file through an engine in this process, check its tokens and print what it took.
+    """Drain a workload file through an engine in this process, check its tokens and print the figures.
 
     Example: thothy bench drain benchmarks/workloads/templates.json --shape llama-8b
     """

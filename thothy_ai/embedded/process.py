@@ -1,7 +1,7 @@
 """`Process`: one program of the stack, from spawn to stop. It never outlives the process that started it.
 
-The kernel's death signal goes out when the *thread* that forked ends, so every fork of this module happens on one
-thread that lives as long as the process.
+The kernel sends the death signal when the *thread* that forked ends, so that this module forks on one thread only,
+which lives as long as the process.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from typing import ClassVar
 from thothy_ai.errors import ServiceStartError
 
 TETHER = Path(__file__).with_name("tether.py")
-FIRST_LOOK = 0.02  # seconds between two looks at a program that is starting, and how they grow
-LAST_LOOK = 0.25
+FIRST_PAUSE = 0.02  # seconds between two checks of a program that starts, and how they grow
+MAX_PAUSE = 0.25
 GROWTH = 1.25
-MAX_LOG_BYTES = 32 * 2**20  # bytes
+MAX_LOG_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True)
 class Program:
-    """What to run and how to treat it. `ready` is asked until it says yes; it must not block for long."""
+    """What to run, and how. `ready` is called until it returns True; it must not block for long."""
 
     name: str
     argv: tuple[str, ...]
@@ -44,7 +44,7 @@ class Program:
     ready_seconds: float = 30
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 15
-    death_signal: signal.Signals = signal.SIGKILL  # when we die
+    death_signal: signal.Signals = signal.SIGKILL  # when this process dies
 
 
 class Process:
@@ -53,11 +53,11 @@ class Process:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._popen: subprocess.Popen[bytes] | None = None
-        self._log_start = 0  # what earlier runs wrote is not its words
+        self._log_start = 0  # bytes that earlier runs wrote
 
     @property
     def pid(self) -> int | None:
-        """The process id, once started."""
+        """The process id; None before the start."""
         return self._popen.pid if self._popen else None
 
     @property
@@ -67,7 +67,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the process runs."""
         return self._popen is not None and self._popen.poll() is None
 
     def spawn(self) -> None:
@@ -91,19 +91,19 @@ class Process:
     def wait_ready(self) -> None:
         """Wait until it is ready. Raises `ServiceStartError` when it ends first or takes too long."""
         until = time.monotonic() + self.program.ready_seconds
-        pause = FIRST_LOOK
+        pause = FIRST_PAUSE
         while not self.program.ready():
             if not self.alive:
-                raise ServiceStartError(self.epitaph())
+                raise ServiceStartError(self.end_line())
             if time.monotonic() > until:
                 raise ServiceStartError(
-                    f"{self.program.name} was not ready within {self.program.ready_seconds:g} s{self._last_words()}"
+                    f"{self.program.name} was not ready within {self.program.ready_seconds:g} s{self._last_log_line()}"
                 )
             time.sleep(pause)
-            pause = min(pause * GROWTH, LAST_LOOK)
+            pause = min(pause * GROWTH, MAX_PAUSE)
 
     def stop(self) -> None:
-        """Ask it to end, wait, and end it and its children by force when it does not. Does nothing when it is gone."""
+        """Send the stop signal and wait; kill it and its children if it does not end. No effect once it has ended."""
         if self._popen is None:
             return
         try:
@@ -111,12 +111,12 @@ class Process:
             self._popen.wait(self.program.stop_seconds)
         except subprocess.TimeoutExpired:
             self.kill()
-        except BaseException:  # a second Ctrl-C: whoever asked has no more patience
+        except BaseException:  # a second Ctrl-C: stop at once
             self.kill()
             raise
 
     def kill(self) -> None:
-        """End it and its process group at once."""
+        """Kill it and its process group."""
         if self._popen is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -124,32 +124,32 @@ class Process:
         self._popen.wait()
 
     def bound_log(self) -> None:
-        """Set a log that has grown large aside, in place of the last one. Its writer appends, and starts anew in it.
+        """Rotate a large log: copy it over the previous copy and truncate it. Its writer appends, and goes on.
 
-        What it writes between the copy and the cut is lost. A log that cannot be had is left alone.
+        Lines written between copying and truncating are lost. A log that cannot be rotated is left alone.
         """
         log = self.program.log
         with contextlib.suppress(OSError):
             if log.stat().st_size <= MAX_LOG_BYTES:
                 return
-            with contextlib.suppress(OSError):  # a full disk: then above all it must not grow
+            with contextlib.suppress(OSError):  # a full disk: then, above all, the log must not grow
                 shutil.copyfile(log, log.with_name(f"{log.name}.1"))
             os.truncate(log, 0)
             self._log_start = 0
 
-    def epitaph(self) -> str:
-        """One line on how it ended."""
+    def end_line(self) -> str:
+        """One line that says how it ended."""
         code = self.exit_code
         how = f"signal {-code}" if code is not None and code < 0 else f"status {code}"
-        return f"{self.program.name} ended with {how}{self._last_words()}"
+        return f"{self.program.name} ended with {how}{self._last_log_line()}"
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         said = last_line(self.program.log, self._log_start)
         return f": {said} (log: {self.program.log})" if said else f" (log: {self.program.log})"
 
 
 class _Spawner:
-    """The one thread that forks."""
+    """The only thread that forks."""
 
     _shared: ClassVar[_Spawner | None] = None
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -192,12 +192,12 @@ def _popen(program: Program) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for us; we stop the others in order
+            start_new_session=True,  # Ctrl-C is for this process, which stops the others in order
         )
 
 
 def last_line(log: Path, start: int = 0) -> str:
-    """The last line after `start` that says something, cut to one screen line; empty when there is none."""
+    """The last line after `start` that is not blank, at most 300 characters; empty if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(start, log.stat().st_size - 8192))
@@ -215,7 +215,7 @@ def free_port() -> int:
 
 
 def accepts(host: str, port: int) -> bool:
-    """Whether something listens there."""
+    """Whether a process listens there."""
     try:
         socket.create_connection((host, port), timeout=1).close()
     except OSError:

@@ -1,7 +1,7 @@
-"""`Readiness`: when a process of the service is ready, seen from outside, without its help.
+"""`Readiness`: whether a process of the service is ready, as seen from outside.
 
-An engine listens once its model is loaded. Dispatcher and reaper are ready when they have their connection to Postgres.
-A worker is ready when it waits for messages, or has already claimed (a full worker waits for none).
+An engine listens once its model is loaded. Dispatcher and reaper are ready once they are connected to Postgres. A
+worker is ready once it waits for messages, or has claimed jobs already (a full worker waits for none).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from thothy_ai.settings import Settings
 
 
 class Readiness:
-    """Looks at sockets, sessions and blocked clients of one stack."""
+    """Checks the sockets, sessions and blocked clients of one stack."""
 
     def __init__(self, postgres: Postgres, valkey: Valkey, settings: Settings) -> None:
         self._postgres = postgres
@@ -29,7 +29,7 @@ class Readiness:
         self._settings = settings
 
     def of(self, service: str) -> Callable[[], bool]:
-        """The question to ask for this service."""
+        """The readiness check of this service."""
         return {"engine": self._engine, "worker": self._worker}.get(service, lambda: self._connected(service))
 
     def _engine(self) -> bool:

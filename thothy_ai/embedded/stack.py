@@ -1,8 +1,8 @@
-"""`EmbeddedStack`: the whole service on one machine, in one home, from nothing to ready and back to nothing.
+"""`EmbeddedStack`: the whole service on one machine, in one home: started, supervised and stopped.
 
 $THOTHY_HOME/  stack.lock   held while a stack runs        stack.env   its URLs and passwords, 0600, while it runs
-               postgres/    data and password, kept        logs/       one file a process
-               valkey/      data, kept                     engine.sock
+               postgres/    data and password, kept        logs/       one file per process
+               valkey/      data, kept                     engine.sock, unless that path is too long for a socket
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Self
 from pydantic import SecretStr
 
 from thothy_ai.db.schema import migrate
+from thothy_ai.embedded.endpoint import engine_endpoint, remove_socket
 from thothy_ai.embedded.postgres import Postgres
-from thothy_ai.embedded.process import Process, Program, free_port
+from thothy_ai.embedded.process import Process, Program
 from thothy_ai.embedded.readiness import Readiness
 from thothy_ai.embedded.supervisor import Patience, Supervisor
 from thothy_ai.embedded.valkey import Valkey
@@ -28,18 +29,17 @@ from thothy_ai.errors import StackRunningError
 from thothy_ai.settings import PREFIX, STACK_ENV, Settings
 
 SERVICES = ("engine", "reaper", "dispatcher", "worker")  # in the order of their start
-MAX_SOCKET_PATH = 100
-SHARED_KEYS = ("database_url", "redis_url", "engine_url", "model")
+SHARED_KEYS = ("database_url", "redis_url", "engine_url", "engine_token", "model")
 ENGINE_READY_SECONDS = 900  # a large model is read from a slow disk
 READY_SECONDS = 60
 LAST_WORDS_SECONDS = 30  # after its drain a worker writes what it releases, and waits for Postgres to take it
 
 
 class EmbeddedStack:
-    """Valkey, Postgres and the service's processes. Ready once entered; gone, with every port, once left.
+    """Valkey, Postgres and the service's processes: ready once the context is entered, ended once it is left.
 
-    `services` chooses among `SERVICES`. Raises `StackRunningError` when one already runs in this home,
-    `ServiceStartError` when a part does not come up, `ConfigError` when the model or a wheel is missing.
+    `services` is a subset of `SERVICES`. Raises `StackRunningError` if a stack already runs in this home,
+    `ServiceStartError` if a part does not start, `ConfigError` if the model or a wheel is missing.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class EmbeddedStack:
         self._undo = contextlib.ExitStack()
 
     def start(self) -> Self:
-        """Start everything and wait until it is ready; on failure, stop what had started."""
+        """Start everything and wait until it is ready; on failure, stop what has started."""
         if "engine" in self._services:
             self.settings.require_model()
         with contextlib.ExitStack() as undo:
@@ -66,7 +66,7 @@ class EmbeddedStack:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until stopped; False when `timeout` seconds passed first.
 
-        Raises `ServiceStartError` when a process ended too often to be started again.
+        Raises `ServiceStartError` when a process has ended too often to be restarted.
         """
         return self._supervisor.wait(timeout)
 
@@ -75,7 +75,7 @@ class EmbeddedStack:
         return self._supervisor.pids()
 
     def stop(self) -> None:
-        """Stop worker, dispatcher, reaper, engine, Valkey and Postgres, in this order; the data stays."""
+        """Stop worker, dispatcher, reaper, engine, Valkey and Postgres, in this order; the data is kept."""
         self._undo.close()
 
     def _start_servers(self, undo: contextlib.ExitStack) -> None:
@@ -93,7 +93,7 @@ class EmbeddedStack:
         undo.callback(self._supervisor.stop)
         for server in (self.postgres, self.valkey):
             self._supervisor.add(server.process)
-        early = [name for name in self._services if name != "worker"]  # they load side by side
+        early = [name for name in self._services if name != "worker"]  # they start in parallel
         self._start_together(early)
         self._start_together([name for name in self._services if name == "worker"])
         self._supervisor.watch()
@@ -120,18 +120,19 @@ class EmbeddedStack:
         )
 
     def _metrics_port(self, name: str) -> int:
-        """One port a process, counted up from the one that is set."""
+        """One port per process, counted up from the configured one."""
         port = self.settings.metrics_port
         return port + SERVICES.index(name) if port else 0
 
     def _with_urls(self) -> Settings:
-        model = self.settings.model
+        model, endpoint = self.settings.model, engine_endpoint(self.home)
         return self.settings.model_copy(
             update={
                 "home": self.home,
                 "database_url": SecretStr(self.postgres.url),
                 "redis_url": SecretStr(self.valkey.url),
-                "engine_url": _engine_url(self.home),
+                "engine_url": endpoint.url,
+                "engine_token": SecretStr(endpoint.token) if endpoint.token else None,
                 "model": model.absolute() if model else None,
             }
         )
@@ -148,15 +149,9 @@ class EmbeddedStack:
         self.stop()
 
 
-def _engine_url(home: Path) -> str:
-    path = home / "engine.sock"
-    fits = len(os.fsencode(path)) <= MAX_SOCKET_PATH
-    return f"unix://{path}" if fits else f"tcp://127.0.0.1:{free_port()}"
-
-
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """Hold the home. The lock goes with the process, so a stack that was killed leaves none; its traces are removed."""
+    """Hold the home's lock, which ends with the process; files that a killed stack left behind are removed."""
     with (home / "stack.lock").open("a+", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -166,17 +161,17 @@ def _locked(home: Path) -> Iterator[None]:
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
-        _remove_traces(home)
+        _remove_leftovers(home)
         try:
             yield
         finally:
-            _remove_traces(home)
+            _remove_leftovers(home)
             lock.truncate(0)
 
 
-def _remove_traces(home: Path) -> None:
-    for name in (STACK_ENV, "engine.sock"):
-        (home / name).unlink(missing_ok=True)
+def _remove_leftovers(home: Path) -> None:
+    (home / STACK_ENV).unlink(missing_ok=True)
+    remove_socket(home)
 
 
 def _quoted(value: str) -> str:
@@ -185,7 +180,7 @@ def _quoted(value: str) -> str:
 
 @contextlib.contextmanager
 def _announced(settings: Settings) -> Iterator[None]:
-    """Tell other commands in this home where everything is."""
+    """Publish the addresses for other commands in this home."""
     wanted = {f"{PREFIX}{name.upper()}" for name in SHARED_KEYS}
     lines = [f"{name}={_quoted(value)}\n" for name, value in settings.environment().items() if name in wanted]
     file = settings.home / STACK_ENV

@@ -1,4 +1,4 @@
-"""`Supervisor`: keeps processes running. One that ends is started again, later each time, until that was too often."""
+"""`Supervisor`: keeps processes running. One that ends is restarted with growing delays, up to a number of failures."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Patience:
-    """How often and how fast a process may fail. One that ran for `healthy_seconds` starts with a clean record."""
+    """How often and how fast a process may fail. Running for `healthy_seconds` resets its count."""
 
     failures: int = 5
     first_delay: float = 0.5
-    longest_delay: float = 15.0
+    max_delay: float = 15.0
     healthy_seconds: float = 60.0
-    look_every: float = 0.2
+    check_every: float = 0.2
 
     def delay(self, failures: int) -> float:
-        """Seconds to wait before the next start, after so many failures in a row."""
-        return min(self.first_delay * 2.0 ** (failures - 1), self.longest_delay)
+        """Seconds to wait before the next start, after this many consecutive failures."""
+        return min(self.first_delay * 2.0 ** (failures - 1), self.max_delay)
 
 
 @dataclass
@@ -38,7 +38,7 @@ class _Watched:
 
 
 class Supervisor:
-    """Watches processes on a thread of its own from `watch` to `stop`; in between they are its, and nobody else's."""
+    """Watches processes on a thread of its own from `watch` to `stop`; meanwhile only it may use them."""
 
     def __init__(self, patience: Patience | None = None) -> None:
         self.error: ServiceStartError | None = None
@@ -49,7 +49,7 @@ class Supervisor:
         self._thread = threading.Thread(target=self._run, name="thothy-supervisor", daemon=True)
 
     def add(self, process: Process) -> None:
-        """Take over a started process. Processes are stopped in the reverse of this order."""
+        """Take over a started process. Processes are stopped in reverse order."""
         self._watched.append(_Watched(process, time.monotonic()))
 
     def pids(self) -> dict[str, int | None]:
@@ -57,18 +57,18 @@ class Supervisor:
         return {watched.process.program.name: watched.process.pid for watched in self._watched}
 
     def watch(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
         self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until stopped; False when `timeout` seconds passed first. Raises `ServiceStartError` when it gave up."""
+        """Wait until stopped; False when `timeout` seconds passed first. Raises `ServiceStartError` if it gave up."""
         over = self._over.wait(timeout)
         if self.error is not None:
             raise self.error
         return over
 
     def stop(self) -> None:
-        """Stop watching, then every process, the last added first, whatever happens in between."""
+        """Stop watching, then stop every process, the last added first, even if stopping one fails."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -78,15 +78,15 @@ class Supervisor:
                 stack.callback(watched.process.stop)
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._patience.look_every):
+        while not self._stopping.wait(self._patience.check_every):
             for watched in self._watched:
-                self._look_at(watched)
+                self._check(watched)
                 watched.process.bound_log()
             if self.error is not None:
                 self._over.set()
                 return
 
-    def _look_at(self, watched: _Watched) -> None:
+    def _check(self, watched: _Watched) -> None:
         now = time.monotonic()
         if watched.start_at is not None:
             if now >= watched.start_at:
@@ -98,11 +98,11 @@ class Supervisor:
         healthy = now - watched.started >= self._patience.healthy_seconds
         watched.failures = 1 if healthy else watched.failures + 1
         if watched.failures >= self._patience.failures:
-            self.error = ServiceStartError(f"{watched.process.epitaph()}; it ended {watched.failures} times in a row")
+            self.error = ServiceStartError(f"{watched.process.end_line()}; it ended {watched.failures} times in a row")
             return
         delay = self._patience.delay(watched.failures)
         watched.start_at = now + delay
-        log.warning("%s; starting it again in %.1f s", watched.process.epitaph(), delay)
+        log.warning("%s; restarting it in %.1f s", watched.process.end_line(), delay)
 
     def _start_again(self, watched: _Watched) -> None:
         watched.start_at = None

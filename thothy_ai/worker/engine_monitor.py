@@ -101,7 +101,7 @@ class EngineMonitor:
             info = await self._client.info()
             stats = await self._client.stats()
             if stats.orphans:
-                self._unbilled.add_abandoned(await self._client.orphans())
+                self._unbilled.add_abandoned(await self._client.take_abandoned_usage())
         if info.session_id == self._refused:
             raise EngineAwayError("it accepts no new requests")
         return info, stats

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from uuid import UUID
 
-from thothy_ai.engine.api import Orphans
+from thothy_ai.engine.api import AbandonedUsage
 from thothy_ai.worker.claims import AttemptRef
 from thothy_ai.worker.finish import Finish
 from thothy_ai.worker.job_store import AttemptUsage, JobStore
@@ -44,11 +44,11 @@ class UnbilledUsage:
         """Keep what an attempt used whose outcome may not be written."""
         self.add(finish.attempt_ref, finish.usage.engine_session_id, finish.usage.compute_seconds)
 
-    def add_abandoned(self, orphans: Orphans) -> None:
+    def add_abandoned(self, abandoned: AbandonedUsage) -> None:
         """Keep what an engine reports of vanished clients, except requests that were not a worker's."""
-        for orphan in orphans.costs:
+        for request in abandoned.requests:
             with suppress(ValueError):
-                self.add(_attempt_ref(orphan.id), UUID(orphans.session_id), orphan.compute_seconds)
+                self.add(_attempt_ref(request.id), UUID(abandoned.session_id), request.compute_seconds)
 
     async def record(self, store: JobStore) -> None:
         """Record the usage of attempts that have a row; the others wait. Raises `DatabaseError`."""

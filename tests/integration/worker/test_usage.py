@@ -12,7 +12,7 @@ import pytest
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.served_engine import served, vanish
-from thothy_ai.engine.api import EngineInfo, EngineStats, Orphan, Orphans
+from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage, EngineInfo, EngineStats
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.queue.hints import Hint
@@ -97,9 +97,9 @@ def test_usage_waits_for_its_row_and_is_recorded_once(queue: Queue, loop: asynci
     [job_id] = queue.enqueue("ok")
     session_id, store, unbilled = uuid4(), JobStore(queue.settings, "w"), UnbilledUsage()
     claim(queue, None)
-    unbilled.add_abandoned(
-        Orphans(str(session_id), (Orphan(f"{job_id}.1", 0.5), Orphan("nonsense", 1.0), Orphan("a.b", 1.0)))
-    )
+    seconds = {f"{job_id}.1": 0.5, "nonsense": 1.0, "a.b": 1.0}
+    requests = tuple(AbandonedRequest(*request) for request in seconds.items())
+    unbilled.add_abandoned(AbandonedUsage(str(session_id), requests))
     loop.run_until_complete(unbilled.record(store))
     assert len(unbilled) == 1
     queue.ask("queue/reap_leases", **RETRY)

@@ -1,4 +1,4 @@
-"""The engine's process as a supervisor sees it: its ready line, its exit codes, and how it takes its leave."""
+"""The engine's process as a supervisor sees it: its ready line, its exit codes, and its shutdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.client import EngineClient, connect
-from thothy_ai.engine.errors import EngineDrainingError, EngineStoppedError
+from thothy_ai.engine.errors import EngineNotAcceptingError, EngineStoppedError
 
 PATIENCE = 60
 START = "import sys; from thothy_ai.engine.main import run_engine; from thothy_ai.engine.options import EngineOptions; "
@@ -29,7 +29,7 @@ def url(tmp_path: Path) -> str:
 
 
 async def ask_until_refused(client: EngineClient) -> None:
-    """Without waiting for what is taken: an engine that has finished everything leaves."""
+    """Without waiting for accepted requests: an engine that has finished all of them exits."""
     for number in itertools.count():
         asked = await client.submit(GenerationRequest(f"b{number}", text="x"))
         with contextlib.suppress(TimeoutError):
@@ -65,7 +65,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, errors
 
 
-def test_it_says_when_it_is_ready_and_leaves_nothing_behind(url: str) -> None:
+def test_it_prints_a_ready_line_and_leaves_nothing_behind(url: str) -> None:
     with started(null(url)) as process:
         assert ready(process).startswith(f"thothy engine: ready at {url} model=null")
         process.send_signal(signal.SIGTERM)
@@ -75,13 +75,13 @@ def test_it_says_when_it_is_ready_and_leaves_nothing_behind(url: str) -> None:
     assert not Path(url.removeprefix("unix://")).exists()
 
 
-def test_on_a_free_port_it_says_which() -> None:
-    with started(null("tcp://127.0.0.1:0")) as process:
+def test_on_a_free_port_it_prints_which() -> None:
+    with started(null("tcp://127.0.0.1:0", token="sesame")) as process:
         url = ready(process).split()[4]
         assert not url.endswith(":0")
 
         async def scene() -> None:
-            client = connect(url)
+            client = connect(url, "sesame")
             await client.start()
             assert (await client.info()).model == "null"
             await client.close()
@@ -91,7 +91,7 @@ def test_on_a_free_port_it_says_which() -> None:
         assert ended(process)[0] == 0
 
 
-def test_sigterm_finishes_what_is_there_and_refuses_what_is_new(url: str) -> None:
+def test_sigterm_finishes_accepted_requests_and_refuses_new_ones(url: str) -> None:
     with started(null(url, null_latency=1.0)) as process:
         ready(process)
 
@@ -101,7 +101,7 @@ def test_sigterm_finishes_what_is_there_and_refuses_what_is_new(url: str) -> Non
             running = await client.submit(GenerationRequest("a", text="x"))
             await client.stats()
             process.send_signal(signal.SIGTERM)
-            with pytest.raises(EngineDrainingError):
+            with pytest.raises(EngineNotAcceptingError):
                 await ask_until_refused(client)
             assert (await running.result()).text
             await client.close()
@@ -110,10 +110,10 @@ def test_sigterm_finishes_what_is_there_and_refuses_what_is_new(url: str) -> Non
         assert ended(process)[0] == 0
 
 
-@pytest.mark.parametrize("hurry", ["a second signal", "the deadline"])
-def test_a_drain_ends(url: str, hurry: str) -> None:
-    seconds = 3600.0 if hurry == "a second signal" else 0.1
-    with started(null(url, null_latency=3600.0, drain_seconds=seconds)) as process:
+@pytest.mark.parametrize("end", ["a second signal", "the deadline"])
+def test_a_shutdown_ends(url: str, end: str) -> None:
+    seconds = 3600.0 if end == "a second signal" else 0.1
+    with started(null(url, null_latency=3600.0, shutdown_seconds=seconds)) as process:
         ready(process)
 
         async def scene() -> None:
@@ -122,8 +122,8 @@ def test_a_drain_ends(url: str, hurry: str) -> None:
             lost = await client.submit(GenerationRequest("a", text="x"))
             await client.stats()
             process.send_signal(signal.SIGTERM)
-            if hurry == "a second signal":
-                await client.drain()  # answered behind the first signal
+            if end == "a second signal":
+                await client.stop_accepting()  # answered after the first signal
                 process.send_signal(signal.SIGTERM)
             with pytest.raises(EngineStoppedError):
                 await lost.result()
@@ -151,10 +151,11 @@ def test_metrics_are_served(url: str) -> None:
         ("run_engine(EngineOptions(url='tcp://0.0.0.0:1', null=True))", "own machine only"),
         ("run_engine(EngineOptions(url='nonsense', null=True))", "unix:///path"),
         ("run_engine(EngineOptions(url='unix:///proc/no/engine.sock', null=True))", "/proc/no"),
-        ("run_engine(EngineOptions(url='tcp://127.0.0.1:0'))", "no model"),
+        ("run_engine(EngineOptions(url='tcp://127.0.0.1:0', token='x'))", "no model"),
+        ("run_engine(EngineOptions(url='tcp://127.0.0.1:0', null=True))", "THOTHY_ENGINE_TOKEN"),
     ],
 )
-def test_what_keeps_it_from_starting_is_one_line_and_code_2(code: str, complaint: str) -> None:
+def test_an_error_at_start_is_one_line_and_code_2(code: str, complaint: str) -> None:
     with started(code) as process:
         returned, errors = ended(process)
     assert returned == 2
@@ -163,16 +164,15 @@ def test_what_keeps_it_from_starting_is_one_line_and_code_2(code: str, complaint
 
 
 def test_a_failed_step_ends_the_process_and_names_its_members(url: str) -> None:
-    """The core is a stand-in that fails when its standard input closes; the process around it is the real one."""
+    """The engine is a stand-in that fails when its standard input closes; the process around it is the real one."""
     code = f"""
 from thothy_ai.engine import main
 from thothy_ai.engine.null.backend import NullEngine
-class Core:
-    failure = None
-    def join(self):
+class Failing(NullEngine):
+    def wait_ended(self):
         sys.stdin.read()
         self.failure = RuntimeError("step failed with job-1, job-2: CUDA error")
-main._load = lambda options: main.Engine(NullEngine(3600.0), Core())
+main.make_engine = lambda options: Failing(3600.0)
 run_engine(EngineOptions(url={url!r}))
 """
     with started(code, stdin=subprocess.PIPE) as process:
@@ -193,3 +193,48 @@ run_engine(EngineOptions(url={url!r}))
         assert process.wait(PATIENCE) == 70
         assert process.stderr is not None
         assert "job-1, job-2" in process.stderr.read()
+
+
+def test_an_engine_that_makes_no_progress_ends_the_process(url: str) -> None:
+    code = f"""
+from thothy_ai.engine import main
+from thothy_ai.engine.null.backend import NullEngine
+class Hanging(NullEngine):
+    def progress(self):
+        return 7
+    def wait_ended(self):
+        sys.stdin.read()
+main.make_engine = lambda options: Hanging(3600.0)
+main._STOP_SECONDS = 0.1
+run_engine(EngineOptions(url={url!r}, stall_seconds=0.2))
+"""
+    with started(code, stdin=subprocess.PIPE) as process:
+        ready(process)
+
+        async def scene() -> None:
+            client = connect(url)
+            await client.start()
+            lost = await client.submit(GenerationRequest("a", text="x"))
+            with pytest.raises(EngineStoppedError):
+                await lost.result()
+            await client.close()
+
+        asyncio.run(scene())
+        assert process.wait(PATIENCE) == 70
+        assert process.stderr is not None
+        assert "no step has ended for 0.2 s, with 1 requests in flight" in process.stderr.read()
+
+
+def test_a_null_engine_that_only_waits_does_not_count_as_hung(url: str) -> None:
+    with started(null(url, null_latency=1.0, stall_seconds=0.1)) as process:
+        ready(process)
+
+        async def scene() -> None:
+            client = connect(url)
+            await client.start()
+            assert (await (await client.submit(GenerationRequest("a", text="x"))).result()).text
+            await client.close()
+
+        asyncio.run(scene())
+        process.send_signal(signal.SIGTERM)
+        assert ended(process)[0] == 0

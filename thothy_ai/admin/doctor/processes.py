@@ -50,7 +50,7 @@ def celery(settings: Settings) -> Iterator[Finding]:
 def engine(settings: Settings) -> Iterator[Finding]:
     """Whether it answers, and its load."""
     url = settings.require_engine_url()
-    info, stats = asyncio.run(_ask(url))
+    info, stats = asyncio.run(_ask(url, settings.reveal_engine_token()))
     room = (
         f"{stats.running} running, {stats.waiting} waiting, {stats.blocks_used} of {stats.blocks_total} KV blocks used"
     )
@@ -62,9 +62,9 @@ def engine(settings: Settings) -> Iterator[Finding]:
         )
 
 
-async def _ask(url: str) -> tuple[EngineInfo, EngineStats]:
+async def _ask(url: str, token: str | None) -> tuple[EngineInfo, EngineStats]:
     """The engine's information and statistics. Raises `EngineLostError`."""
-    client = connect(url)
+    client = connect(url, token)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             await client.start()

@@ -1,4 +1,4 @@
-"""Other engines on the same jobs, by the same rules: greedy, end-of-text ignored, everything handed over at once."""
+"""Other engines on the same jobs, by the same rules: greedy, end-of-text ignored, all jobs submitted at once."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Peer(Protocol):
     """A resident peer."""
 
     def run(self, requests: Sequence[CoreRequest]) -> list[int]:
-        """Drain the requests; how many tokens each has got."""
+        """Drain the requests; returns the number of output tokens of each."""
         ...
 
 
 def require(name: str) -> None:
-    """InvalidRequestError unless the peer is installed; it is not imported, which takes seconds."""
+    """InvalidRequestError unless the peer is installed; without importing it, which takes seconds."""
     if importlib.util.find_spec(name) is None:
         raise InvalidRequestError(f"--peer {name}: it is not installed in {sys.prefix}")
 
 
 def measure(options: BenchOptions, warm_up: Sequence[CoreRequest], requests: Sequence[CoreRequest]) -> PeerResult:
-    """Load the peer that the options name, warm it up and drain; DrainFailedError unless it made every token."""
+    """Load the peer that the options name, warm it up and drain; DrainFailedError if a token is missing."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.engine.model or write_config(options.shape, Path(scratch))
         name, resident = _peer(options, folder)
@@ -44,14 +44,14 @@ def measure(options: BenchOptions, warm_up: Sequence[CoreRequest], requests: Seq
             counts = peer.run(requests)
             seconds = time.perf_counter() - begin
     if counts != [request.sampling.max_tokens for request in requests]:
-        raise DrainFailedError(f"{name} did not make the tokens it was asked for")
+        raise DrainFailedError(f"{name} did not generate all tokens that were requested")
     return PeerResult(name, seconds)
 
 
 def _peer(options: BenchOptions, folder: Path) -> tuple[str, AbstractContextManager[Peer]]:
     real_weights = options.engine.model is not None
     if options.peer == "vllm":
-        from thothy_ai.bench.peers.vllm_peer import name, resident  # noqa: PLC0415  only where it is wanted
+        from thothy_ai.bench.peers.vllm_peer import name, resident  # noqa: PLC0415  only if it is asked for
     else:
         from thothy_ai.bench.peers.transformers_peer import name, resident  # noqa: PLC0415  as above
 

@@ -17,8 +17,8 @@ from thothy_ai.engine.execution.device import resolve_device, resolve_dtype
 from thothy_ai.engine.options import EngineOptions
 
 _NEVER = -1  # no token has this id
-_PATIENCE = 1.0  # seconds between looks at whether its thread lives
-_CPU_KV_TOKENS, _CPU_BUDGET = 16_384, 512  # as our own
+_PATIENCE = 1.0  # seconds between checks that its thread runs
+_CPU_KV_TOKENS, _CPU_BUDGET = 16_384, 512  # as for our own engine
 
 
 def name() -> str:
@@ -28,7 +28,7 @@ def name() -> str:
 
 @contextmanager
 def resident(folder: Path, options: EngineOptions, *, real_weights: bool) -> Iterator[Peer]:
-    """A manager of continuous batching over the folder's model, with graphs captured, until the end of the block."""
+    """A manager of continuous batching over the folder's model, with graphs captured, until the context ends."""
     model = _model(folder, options, real_weights=real_weights)
     settings = GenerationConfig(do_sample=False, eos_token_id=_NEVER, pad_token_id=0, max_new_tokens=1)
     with model.continuous_batching_context_manager(
@@ -44,7 +44,7 @@ class _Resident:
         self._manager = manager
 
     def run(self, requests: Sequence[CoreRequest]) -> list[int]:
-        """Drain the requests; how many tokens each has got."""
+        """Drain the requests; returns the number of output tokens of each."""
         for request in requests:
             self._manager.add_request(
                 list(request.prompt), request.id, request.sampling.max_tokens, eos_token_id=_NEVER
@@ -62,7 +62,7 @@ class _Resident:
 
 
 def _sizes(options: EngineOptions) -> ContinuousBatchingConfig:
-    """Its defaults but for what the options give; on a CPU the default pool is all of the memory."""
+    """Its defaults, except for what the options set; on a CPU its default pool would take all of the memory."""
     on_cpu = resolve_device(options.device).type == "cpu"
     settings = ContinuousBatchingConfig(
         allow_block_sharing=options.prefix_cache,

@@ -1,6 +1,6 @@
-"""vLLM, on its defaults but for what the options set.
+"""vLLM with its defaults, except for what the options set.
 
-Written from its documentation; it was not installed where this was written, so this has not been run.
+Written from its documentation, and never run: it was not available where this was written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def name() -> str:
 
 @contextmanager
 def resident(folder: Path, options: EngineOptions, *, real_weights: bool) -> Iterator[Peer]:
-    """An LLM over the folder's model, compiled and captured, until the end of the block."""
+    """An LLM over the folder's model, compiled and captured, until the context ends."""
     llm = vllm.LLM(model=str(folder), **_settings(options, real_weights=real_weights))
     try:
         yield _Resident(llm)
@@ -39,7 +39,7 @@ class _Resident:
         self._llm = llm
 
     def run(self, requests: Sequence[CoreRequest]) -> list[int]:
-        """Drain the requests; how many tokens each has got. `generate` answers in the order of the prompts."""
+        """Drain the requests; returns the number of output tokens of each. `generate` keeps the prompts' order."""
         prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
         outputs = self._llm.generate(prompts, [_sampling(request) for request in requests], use_tqdm=False)
         return [len(output.outputs[0].token_ids) for output in outputs]
@@ -52,7 +52,7 @@ def _sampling(request: CoreRequest) -> Any:  # noqa: ANN401  as above
 
 
 def _settings(options: EngineOptions, *, real_weights: bool) -> dict[str, Any]:
-    """Arguments of `LLM`; what the options leave to us is left to vLLM."""
+    """Arguments of `LLM`; options that are None are left to vLLM."""
     settings: dict[str, Any] = {
         "skip_tokenizer_init": True,
         "load_format": "auto" if real_weights else "dummy",

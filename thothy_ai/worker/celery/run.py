@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from celery import signals
@@ -27,7 +28,7 @@ def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None
     settings.require_database_url()
     settings.require_engine_url()
     refuse_other_schema(settings)
-    app = make_worker_app(settings, connect or _engine_client())
+    app = make_worker_app(settings, connect or _engine_client(settings.reveal_engine_token()))
     load_kinds(settings)
     configure_logging(settings)
     serve_metrics(settings)
@@ -46,10 +47,10 @@ def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None
         sys.exit(worker.exitcode)
 
 
-def _engine_client() -> Callable[[str], EngineClient]:
+def _engine_client(token: str | None) -> Callable[[str], EngineClient]:
     from thothy_ai.engine.client import connect  # noqa: PLC0415 - tests bring a client of their own
 
-    return connect
+    return partial(connect, token=token)
 
 
 def _keep_logging(**_: object) -> None:

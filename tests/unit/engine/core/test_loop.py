@@ -15,8 +15,8 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.loop import StepFailedError
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.errors import (
-    EngineDrainingError,
     EngineLostError,
+    EngineNotAcceptingError,
     EngineStoppedError,
     GrammarError,
     InvalidRequestError,
@@ -293,11 +293,11 @@ def test_an_id_is_refused_while_it_is_in_flight():
     assert driver.collected.tokens["a"] == continuation([1, 2], 3) * 2
 
 
-def test_draining_refuses_and_finishes():
+def test_after_stop_accepting_it_refuses_and_finishes():
     with drive(SMALL) as driver:
         driver.core.submit(request("a", [1, 2], 3))
-        driver.core.drain()
-        with pytest.raises(EngineDrainingError):
+        driver.core.stop_accepting()
+        with pytest.raises(EngineNotAcceptingError):
             driver.core.submit(request("b", [1]))
         driver.run([])
         while "a" not in driver.collected.finished:

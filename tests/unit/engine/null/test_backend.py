@@ -13,7 +13,7 @@ from llguidance import LLMatcher
 
 from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, SamplingParams
 from thothy_ai.engine.backend import Failure, Output
-from thothy_ai.engine.errors import EngineDrainingError, EngineStoppedError, GrammarError, InvalidRequestError
+from thothy_ai.engine.errors import EngineNotAcceptingError, EngineStoppedError, GrammarError, InvalidRequestError
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.null.instances import instance_text
@@ -104,7 +104,7 @@ def test_results_deltas_and_counters() -> None:
     assert (stats.requests_finished, stats.requests_refused, stats.running, stats.output_tokens) == (2, 2, 0, 6)
 
 
-def test_latency_abort_drain_and_stop() -> None:
+def test_latency_abort_stop_accepting_and_stop() -> None:
     engine = NullEngine(latency=3600.0)
     heard: queue.SimpleQueue[list[Output]] = queue.SimpleQueue()
     for id_ in ("a", "b"):
@@ -114,15 +114,15 @@ def test_latency_abort_drain_and_stop() -> None:
     assert isinstance(again, Failure)
     assert engine.stats().running == 2
     engine.abort("a")
-    engine.abort("nobody")
+    engine.abort("unknown")
     (aborted,) = heard.get(timeout=PATIENCE)
     assert isinstance(aborted, GenerationResult)
     assert aborted.finish_reason is FinishReason.ABORTED
-    engine.drain()
+    engine.stop_accepting()
     engine.submit(GenerationRequest("late", text="x"), heard.put)
     (late,) = heard.get(timeout=PATIENCE)
     assert isinstance(late, Failure)
-    assert isinstance(late.error, EngineDrainingError)
+    assert isinstance(late.error, EngineNotAcceptingError)
     engine.stop()
     (lost,) = heard.get(timeout=PATIENCE)
     assert isinstance(lost, Failure)

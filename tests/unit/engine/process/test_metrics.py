@@ -74,7 +74,7 @@ class Still:
     def abort(self, request_id: str) -> None:
         raise NotImplementedError
 
-    def drain(self) -> None:
+    def stop_accepting(self) -> None:
         raise NotImplementedError
 
     def stop(self) -> None:

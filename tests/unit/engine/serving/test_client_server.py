@@ -26,8 +26,8 @@ from thothy_ai.engine.api import (
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.client import EngineClient, LocalEngineClient, connect
 from thothy_ai.engine.errors import (
-    EngineDrainingError,
     EngineLostError,
+    EngineNotAcceptingError,
     GrammarError,
     InvalidRequestError,
     ProtocolError,
@@ -37,6 +37,7 @@ from thothy_ai.engine.serving.protocol import Abort, Fault, FrameBuffer, Hello, 
 from thothy_ai.engine.serving.server import EngineServer
 
 PATIENCE = 30
+TOKEN = "a shared secret"
 
 
 class Puppet:
@@ -60,7 +61,7 @@ class Puppet:
     def info(self) -> EngineInfo:
         return EngineInfo("s", "puppet", "cpu", "float32", 16, 10, 100, 0.0)
 
-    def drain(self) -> None:
+    def stop_accepting(self) -> None:
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -118,9 +119,9 @@ async def answer(reader: asyncio.StreamReader) -> list[Any]:
 def test_the_contract(kind: str, url: str) -> None:
     async def scene() -> None:
         backend = NullEngine()
-        server = EngineServer(backend, url if kind == "unix" else "tcp://127.0.0.1:0")
+        server = EngineServer(backend, url if kind == "unix" else "tcp://127.0.0.1:0", TOKEN)
         await server.start()
-        client: EngineClient = LocalEngineClient(backend) if kind == "local" else connect(server.url)
+        client: EngineClient = LocalEngineClient(backend) if kind == "local" else connect(server.url, TOKEN)
         assert not client.connected
         with pytest.raises(EngineLostError):
             await client.submit(ask("early"))
@@ -151,8 +152,8 @@ def test_the_contract(kind: str, url: str) -> None:
         assert [result.id for result in results] == [f"m{number}" for number in range(300)]
         assert (await client.stats()).requests_finished == 302
 
-        await client.drain()
-        with pytest.raises(EngineDrainingError):
+        await client.stop_accepting()
+        with pytest.raises(EngineNotAcceptingError):
             await (await client.submit(ask("late"))).result()
         await client.close()
         assert not client.connected
@@ -295,7 +296,7 @@ def test_start_does_not_fail_while_the_engine_is_away(url: str) -> None:
         client = connect(url)
         await client.start()
         assert not client.connected
-        with pytest.raises(EngineLostError, match="away"):
+        with pytest.raises(EngineLostError, match="not connected"):
             await client.stats()
         server = EngineServer(NullEngine(), url)
         await server.start()
@@ -402,7 +403,7 @@ def test_a_server_that_is_no_engine_of_ours_is_not_connected_to(url: str, hello:
         client = connect(url)
         await client.start()
         assert not client.connected
-        with pytest.raises(EngineLostError, match="away"):
+        with pytest.raises(EngineLostError, match="not connected"):
             await client.info()
         await client.close()
         server.close()

@@ -23,8 +23,8 @@ from thothy_ai.engine.api import (
 from thothy_ai.engine.backend import Failure, Output
 from thothy_ai.engine.core_api import CoreRequest, FinishedEvent, OnEvents, TokenEvent
 from thothy_ai.engine.errors import (
-    EngineDrainingError,
     EngineError,
+    EngineNotAcceptingError,
     EngineStoppedError,
     GrammarError,
     InvalidRequestError,
@@ -46,7 +46,7 @@ class ScriptedCore:
     refusal: EngineError | None = None
     submitted: queue.SimpleQueue[CoreRequest] = field(default_factory=queue.SimpleQueue)
     aborted: queue.SimpleQueue[tuple[str, FinishReason]] = field(default_factory=queue.SimpleQueue)
-    draining: threading.Event = field(default_factory=threading.Event)
+    refusing: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def submit(self, request: CoreRequest) -> None:
@@ -63,8 +63,8 @@ class ScriptedCore:
     def info(self) -> EngineInfo:
         return EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 0.0)
 
-    def drain(self) -> None:
-        self.draining.set()
+    def stop_accepting(self) -> None:
+        self.refusing.set()
 
     def stop(self) -> None:
         self.stopped.set()
@@ -225,7 +225,7 @@ def test_a_bad_request_fails_alone_and_is_counted(
     assert stage.accepted().id == "good"
 
 
-@pytest.mark.parametrize("refusal", [PromptTooLongError("long"), EngineDrainingError("no")])
+@pytest.mark.parametrize("refusal", [PromptTooLongError("long"), EngineNotAcceptingError("no")])
 def test_the_cores_refusals_come_through_the_sink(stage: Stage, refusal: EngineError) -> None:
     stage.core.refusal = refusal
     assert stage.submit().next() == Failure("a", refusal)
@@ -296,7 +296,7 @@ def test_stop_ends_the_core_and_refuses_what_comes_later(stage: Stage) -> None:
 
 
 def test_the_rest_is_the_cores(stage: Stage) -> None:
-    stage.frontend.drain()
-    assert stage.core.draining.wait(PATIENCE)
+    stage.frontend.stop_accepting()
+    assert stage.core.refusing.wait(PATIENCE)
     assert stage.frontend.info().model == "m"
     assert stage.frontend.stats().running == 3

@@ -15,7 +15,7 @@ from thothy_ai.engine.client import LocalEngineClient
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.errors import EngineDrainingError, EngineStoppedError, InvalidRequestError, PromptTooLongError
+from thothy_ai.engine.errors import EngineNotAcceptingError, EngineStoppedError, InvalidRequestError, PromptTooLongError
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
@@ -113,7 +113,7 @@ def test_an_abort_keeps_the_text_so_far(engine: tuple[Frontend, EngineCore]) -> 
     play(engine[0], scene())
 
 
-def test_refusals_drain_and_stop(engine: tuple[Frontend, EngineCore]) -> None:
+def test_refusals_stop_accepting_and_stop(engine: tuple[Frontend, EngineCore]) -> None:
     async def scene() -> None:
         frontend, core = engine
         client = await started(frontend)
@@ -125,8 +125,8 @@ def test_refusals_drain_and_stop(engine: tuple[Frontend, EngineCore]) -> None:
             await (await client.submit(GenerationRequest("empty", text=""))).result()
         running = await client.submit(ask("running"))
         await anext(aiter(running))
-        await client.drain()
-        with pytest.raises(EngineDrainingError):
+        await client.stop_accepting()
+        with pytest.raises(EngineNotAcceptingError):
             await (await client.submit(ask("late"))).result()
         frontend.stop()
         with pytest.raises(EngineStoppedError):

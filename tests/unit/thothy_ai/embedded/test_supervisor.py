@@ -13,7 +13,7 @@ from thothy_ai.embedded.process import Process, Program, last_line
 from thothy_ai.embedded.supervisor import Patience, Supervisor
 from thothy_ai.errors import ServiceStartError
 
-QUICK = Patience(failures=3, first_delay=0.01, longest_delay=0.02, look_every=0.01)
+QUICK = Patience(failures=3, first_delay=0.01, max_delay=0.02, check_every=0.01)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_program_is_ready_when_it_says_so(tmp_path: Path) -> None:
     assert process.exit_code == -15
 
 
-def test_one_that_ends_before_it_is_ready_is_reported_with_its_last_words(tmp_path: Path) -> None:
+def test_one_that_ends_before_it_is_ready_is_reported_with_its_last_log_line(tmp_path: Path) -> None:
     process = Process(program(tmp_path, "echo 'no such model: /m' >&2; exit 3", ready=lambda: False))
     with pytest.raises(ServiceStartError, match=r"part ended with status 3: no such model: /m \(log: .*part\.log\)"):
         process.start()
@@ -128,7 +128,7 @@ def test_a_log_that_cannot_be_had_is_nobodys_end(tmp_path: Path, monkeypatch: py
         quiet.bound_log()
 
 
-def test_one_that_keeps_dying_ends_the_whole_with_its_last_words(tmp_path: Path, supervisor: Supervisor) -> None:
+def test_one_that_keeps_dying_ends_the_whole_with_its_last_log_line(tmp_path: Path, supervisor: Supervisor) -> None:
     process = Process(program(tmp_path, "echo 'out of memory'; exit 1"))
     process.spawn()
     supervisor.add(process)
@@ -138,7 +138,7 @@ def test_one_that_keeps_dying_ends_the_whole_with_its_last_words(tmp_path: Path,
 
 
 def test_delays_grow_up_to_a_limit() -> None:
-    patience = Patience(first_delay=0.5, longest_delay=15)
+    patience = Patience(first_delay=0.5, max_delay=15)
     assert [patience.delay(failures) for failures in (1, 2, 3, 6, 7)] == [0.5, 1.0, 2.0, 15.0, 15.0]
 
 

@@ -1,0 +1,26 @@
+"""Makes the engine that the options ask for. From here on every engine is treated alike."""
+
+from __future__ import annotations
+
+import os
+
+from thothy_ai.engine.backend import RunningEngine
+from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.engine.options import EngineOptions
+
+# torch's OpenMP threads spin while they wait, and take CPU time from the queue's processes on a small machine. Spinning
+# briefly costs nothing on an idle machine. Read when torch is first imported.
+_SPIN_COUNT = "2000"
+
+
+def make_engine(options: EngineOptions) -> RunningEngine:
+    """A started engine; EngineError, in one line, if it cannot be made."""
+    if options.null:
+        return NullEngine(options.null_latency)
+    if options.model is None:
+        raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
+    os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
+    from thothy_ai.engine.process.resident import load_engine  # noqa: PLC0415  imports torch; a null engine has none
+
+    return load_engine(options.model, options)

@@ -1,0 +1,39 @@
+"""`AbandonedUsageStore`: usage of requests whose client disconnected before it can have recorded it.
+
+A client that disconnects leaves unrecorded usage behind: of requests that are then aborted, and of results that were
+on their way. The next client that asks takes it over. Request ids are the clients' own, so they have to be unique
+across clients, as a worker's are ("job.attempt").
+"""
+
+from __future__ import annotations
+
+from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage
+
+MAX_KEPT = 100_000
+MAX_BATCH = 10_000  # per reply: a frame has a size limit, and building one blocks the other clients
+
+
+class AbandonedUsageStore:
+    """One per server, used on its event loop. Above `max_kept` requests the oldest are dropped and counted."""
+
+    def __init__(self, max_kept: int = MAX_KEPT) -> None:
+        self._max_kept = max_kept
+        self._seconds: dict[str, float] = {}
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._seconds)
+
+    def add(self, request_id: str, compute_seconds: float) -> None:
+        """Keep a request's usage, unless it is zero."""
+        if compute_seconds <= 0:
+            return
+        self._seconds[request_id] = self._seconds.pop(request_id, 0.0) + compute_seconds
+        if len(self._seconds) > self._max_kept:
+            del self._seconds[next(iter(self._seconds))]
+            self.dropped += 1
+
+    def take(self, session_id: str) -> AbandonedUsage:
+        """Remove and return the oldest requests, at most `MAX_BATCH`. `session_id` is this engine's."""
+        ids = list(self._seconds)[:MAX_BATCH]
+        return AbandonedUsage(session_id, tuple(AbandonedRequest(id_, self._seconds.pop(id_)) for id_ in ids))

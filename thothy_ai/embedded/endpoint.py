@@ -1,0 +1,98 @@
+"""Where the engine of an embedded stack listens.
+
+A Unix socket's path has at most 107 bytes. A home with a longer path keeps its socket in a private folder elsewhere;
+only without such a folder does the engine listen on a TCP port, which any account of the machine can reach, and where
+it requires a token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from thothy_ai.embedded.process import free_port
+
+log = logging.getLogger(__name__)
+
+MAX_SOCKET_PATH = 107  # bytes; sun_path holds 108, the last of them NUL
+SOCKET = "engine.sock"
+FALLBACK = "/tmp"  # noqa: S108 - only for private folders in it
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Address of the engine, and the token that it requires there; None on a Unix socket."""
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+
+
+def engine_endpoint(home: Path) -> Endpoint:
+    """An endpoint for the engine of the stack in `home`; logs where, and why, if it is not in the home itself."""
+    path = home / SOCKET
+    if _fits(path):
+        return Endpoint(f"unix://{path}")
+    for folder in _folders(home):
+        if _fits(folder / SOCKET) and _make_private(folder):
+            log.info("the path of %s is too long for a socket: the engine listens at %s", path, folder / SOCKET)
+            return Endpoint(f"unix://{folder / SOCKET}")
+    endpoint = Endpoint(f"tcp://127.0.0.1:{free_port()}", secrets.token_urlsafe(32))
+    log.warning(
+        "the path of %s is longer than the %d bytes that a socket's may have, and no private folder with a shorter one "
+        "can be made: the engine listens on a TCP port, %s, and requires a token (THOTHY_ENGINE_TOKEN) of its clients",
+        path,
+        MAX_SOCKET_PATH,
+        endpoint.url,
+    )
+    return endpoint
+
+
+def remove_socket(home: Path) -> None:
+    """Remove the socket file and its folder, wherever `engine_endpoint` placed it."""
+    (home / SOCKET).unlink(missing_ok=True)
+    for folder in _folders(home):
+        if _is_private(folder):
+            (folder / SOCKET).unlink(missing_ok=True)
+            with suppress(OSError):  # files of others in it
+                folder.rmdir()
+
+
+def _folders(home: Path) -> Iterator[Path]:
+    """Folders for the socket, in order of preference; their names are derived from the home, so that they are found."""
+    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    for parent in (runtime, tempfile.gettempdir(), FALLBACK):
+        if parent and Path(parent).is_absolute():
+            yield Path(parent) / f"thothy-{os.geteuid()}-{digest}"
+
+
+def _make_private(folder: Path) -> bool:
+    """Make the folder; False if that is not possible, or if another account owns it or can write to it."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    except OSError:
+        return False
+    return _is_private(folder)
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether it is a folder of ours, and no link to one, that no other account can enter."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+
+
+def _fits(path: Path) -> bool:
+    return len(os.fsencode(path)) <= MAX_SOCKET_PATH

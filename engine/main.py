@@ -106,7 +106,7 @@ async def _watch(engine: Engine, server: EngineServer, ending: _Ending, seconds:
     if engine.core is None:
         return
     ending.watch_core(engine.core)
-    await stalled(lambda: engine.backend.stats().steps, lambda: server.in_flight, seconds)
+    await stalled(lambda: engine.backend.stats().core.steps, lambda: server.in_flight, seconds)
     log.critical("no step has ended for %g s, with %d requests in flight", seconds, server.in_flight)
     ending.hurry()
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from thothy_ai.engine.api import Delta, GenerationResult
+from thothy_ai.engine.api import AbandonedStats, Delta, GenerationResult
 from thothy_ai.engine.backend import Backend, Failure, Output
 from thothy_ai.engine.errors import EngineError, ProtocolError
 from thothy_ai.engine.serving.orphans import OrphanCosts
@@ -29,7 +29,7 @@ from thothy_ai.engine.serving.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.serving.wire import Fields, fields_of, orphans_fields, read_request
+from thothy_ai.engine.serving.wire import Fields, fields_of, orphans_fields, read_request, stats_fields
 
 log = logging.getLogger(__name__)
 
@@ -138,10 +138,8 @@ class Connection:
             case Question.INFO:
                 return fields_of(self._backend.info())
             case Question.STATS:
-                stats = replace(
-                    self._backend.stats(), orphans=len(self._orphans), orphans_dropped=self._orphans.dropped
-                )
-                return fields_of(stats)
+                abandoned = AbandonedStats(len(self._orphans), self._orphans.dropped)
+                return stats_fields(replace(self._backend.stats(), abandoned=abandoned))
             case Question.ORPHANS:
                 return orphans_fields(self._orphans.take(self._backend.info().session_id))
             case Question.DRAIN:
@@ -161,7 +159,7 @@ class Connection:
             if not isinstance(output, Delta):
                 self._open.discard(request_id)
             if isinstance(output, GenerationResult):
-                self._book(request_id, output.compute_seconds)
+                self._book(request_id, output.usage.compute_seconds)
             if not self._left:
                 self._outbox.add(replace(output, id=request_id))
         self._wake.set()

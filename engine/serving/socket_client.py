@@ -28,7 +28,7 @@ from thothy_ai.engine.serving.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.serving.wire import Fields, read_fields, read_orphans, request_fields
+from thothy_ai.engine.serving.wire import Fields, read_info, read_orphans, read_stats, request_fields
 
 log = logging.getLogger(__name__)
 
@@ -75,11 +75,11 @@ class SocketEngineClient:
 
     async def info(self) -> EngineInfo:
         """Ask who the engine is."""
-        return read_fields(EngineInfo, await self._ask(Question.INFO))
+        return read_info(await self._ask(Question.INFO))
 
     async def stats(self) -> EngineStats:
         """Ask for gauges and counters."""
-        return read_fields(EngineStats, await self._ask(Question.STATS))
+        return read_stats(await self._ask(Question.STATS))
 
     async def orphans(self) -> Orphans:
         """Ask for what requests of vanished clients cost."""

@@ -100,7 +100,7 @@ class Residency:
             await self._client.start()
             info = await self._client.info()
             stats = await self._client.stats()
-            if stats.orphans:
+            if stats.abandoned.kept:
                 self._arrears.take(await self._client.orphans())
         if info.session_id == self._refused:
             raise EngineAwayError("it is draining")

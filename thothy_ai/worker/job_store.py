@@ -132,7 +132,7 @@ class Ledger:
 
     async def record_session(self, info: EngineInfo, stats: EngineStats) -> None:
         """Note that this engine lives, and its counters."""
-        row = asdict(info) | {"id": info.session_id} | {name: getattr(stats, name) for name in COUNTERS}
+        row = asdict(info) | {"id": info.session_id} | {name: getattr(stats.core, name) for name in COUNTERS}
         gpus = 1 if info.device.startswith("cuda") else 0
         await self._execute("engine_session", gpus=gpus, **row)
 
@@ -174,10 +174,10 @@ def _row(finish: Finish) -> dict[str, Any]:
         "failures": finish.failures,
         "engine_deaths": finish.engine_deaths,
         "engine_session_id": str(usage.engine_session_id) if usage.engine_session_id else None,
-        "prompt_tokens": usage.prompt_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "output_tokens": usage.output_tokens,
-        "compute_seconds": usage.compute_seconds,
+        "prompt_tokens": usage.engine.prompt_tokens,
+        "cached_tokens": usage.engine.cached_tokens,
+        "output_tokens": usage.engine.output_tokens,
+        "compute_seconds": usage.engine.compute_seconds,
         "verdict": output.verdict if output else None,
         "locale": output.locale if output else None,
         "body": output.body if output else None,

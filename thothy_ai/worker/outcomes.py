@@ -13,13 +13,14 @@ cancelled, deadline passed                cancelled, expired
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 from thothy_ai.db.states import Event, JobState, Outcome
 from thothy_ai.db.states import Verdict as StoredVerdict
 from thothy_ai.engine.api import GenerationResult
+from thothy_ai.engine.api import Usage as EngineUsage
 from thothy_ai.jobs import Verdict
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.follow_ups import FollowUp
@@ -45,17 +46,12 @@ class Usage:
     """What an attempt cost on the engine `engine_session_id`."""
 
     engine_session_id: UUID | None = None
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    compute_seconds: float = 0.0
+    engine: EngineUsage = field(default_factory=EngineUsage)
 
     @classmethod
     def of(cls, result: GenerationResult, engine_session_id: UUID | None) -> Usage:
         """The usage that a result reports."""
-        return cls(
-            engine_session_id, result.prompt_tokens, result.cached_tokens, result.output_tokens, result.compute_seconds
-        )
+        return cls(engine_session_id, result.usage)
 
 
 NOTHING = Usage()

@@ -42,7 +42,7 @@ class Arrears:
 
     def add_fenced(self, finish: Finish) -> None:
         """Keep what an attempt cost whose outcome nobody wants any more."""
-        self.add((finish.id, finish.attempt), finish.usage.engine_session_id, finish.usage.compute_seconds)
+        self.add((finish.id, finish.attempt), finish.usage.engine_session_id, finish.usage.engine.compute_seconds)
 
     def take(self, orphans: Orphans) -> None:
         """Keep what an engine tells; requests that were not a worker's are nobody's debt."""

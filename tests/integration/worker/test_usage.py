@@ -12,7 +12,7 @@ import pytest
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import Queue, crew, eventually
 from tests.support.served_engine import served, vanish
-from thothy_ai.engine.api import EngineInfo, EngineStats, Orphan, Orphans
+from thothy_ai.engine.api import CoreStats, EngineInfo, EngineStats, Orphan, Orphans
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.queue.hints import Hint
@@ -36,7 +36,7 @@ def record(queue: Queue, session_id: UUID, busy: float) -> None:
     async def write() -> None:
         ledger = Ledger(queue.settings, "w")
         info = EngineInfo(str(session_id), "fake", "cpu", "float32", 16, 100, 1024, 0.0)
-        await ledger.record_session(info, EngineStats(busy_seconds=busy))
+        await ledger.record_session(info, EngineStats(core=CoreStats(busy_seconds=busy)))
         await ledger.close()
 
     asyncio.run(write())
@@ -81,7 +81,7 @@ def test_what_a_vanished_worker_cost_is_booked_by_another(queue: Queue, tmp_path
     with served(backend, url):
         vanish(url, ended=[f"{had}.1"], running=[f"{left}.1", "no attempt of ours"])
         with crew(queue, connect(url)) as team:
-            eventually(lambda: backend.stats().requests_aborted == 2)
+            eventually(lambda: backend.stats().core.requests_aborted == 2)
             queue.ask("reap_leases", **RETRY)
             eventually(lambda: all(seconds > 0 for _, _, seconds in attempts(queue).values()))
             assert {key: row[:2] for key, row in attempts(queue).items()} == {
@@ -217,7 +217,7 @@ def test_an_engine_that_is_stopped_costs_its_jobs_nothing(queue: Queue, tmp_path
     url, backend = f"unix://{tmp_path}/e.sock", NullEngine(3600)
     with served(backend, url), crew(queue, connect(url)) as team:
         [job_id] = team.work("ok")
-        eventually(lambda: backend.stats().running == 1)
+        eventually(lambda: backend.stats().scheduler.running == 1)
         backend.stop()
         eventually(lambda: queue.job(job_id).state == "queued")
         job = queue.job(job_id)

@@ -58,17 +58,17 @@ def test_the_next_client_is_told_what_the_last_one_left(tmp_path: Path) -> None:
         await (await leaving.submit(GenerationRequest("had", text="x"))).result()
         await (await staying.submit(GenerationRequest("mine", text="x"))).result()
         await leaving.submit(GenerationRequest("left", text="x"))
-        assert (await leaving.stats()).orphans == 0
+        assert (await leaving.stats()).abandoned.kept == 0
         await leaving.close()
         async with asyncio.timeout(PATIENCE):
-            while (await staying.stats()).orphans < 2:  # noqa: ASYNC110 - the engine tells nobody
+            while (await staying.stats()).abandoned.kept < 2:  # noqa: ASYNC110 - the engine tells nobody
                 await asyncio.sleep(0.01)
         told = await staying.orphans()
         assert told.session_id == backend.info().session_id
         assert [orphan.id for orphan in told.costs] == ["had", "left"]
         busy = sum(orphan.compute_seconds for orphan in told.costs) + 0.1
-        assert backend.stats().busy_seconds == pytest.approx(busy)
-        assert (await staying.stats()).orphans == 0
+        assert backend.stats().core.busy_seconds == pytest.approx(busy)
+        assert (await staying.stats()).abandoned.kept == 0
         assert await staying.orphans() == Orphans(told.session_id)
         assert await LocalEngineClient(backend).orphans() == Orphans(told.session_id)
         await staying.close()

@@ -227,7 +227,8 @@ class EngineCore:
                 before = len(sequence.tokens)
                 take_sample(sequence, end, next(tokens), self._eos)
                 output += self._emit(sequence, before)
-            self._retire_if_done(sequence)
+            if sequence.finish_reason is not None:
+                self._retire_if_done(sequence)
         self._counters.count_output(output)
 
     def _emit(self, sequence: Sequence, before: int) -> int:

@@ -91,16 +91,17 @@ class Scheduler:
         While blocks are lacking, the youngest sequence is preempted, in the end this one. Sequences are planned oldest
         first, so that a victim is never a member of this step already.
         """
-        count = min(sequence.known - sequence.computed, budget)
-        if sequence.ending or count <= 0:
+        known, computed = sequence.known, sequence.computed
+        count = min(known - computed, budget)
+        if count <= 0 or sequence.ending:
             return 0
-        end = sequence.computed + count
+        end = computed + count
         while end > len(sequence.blocks) * self._config.block_size and not self._grow(sequence, end):
             victim = self._running[-1]
             self._preempt(victim)
             if victim is sequence:
                 return 0
-        self._take(sequence, count, builder)
+        self._take(sequence, end, builder, samples=end == known)
         return count
 
     def _admit(self, budget: int, builder: StepBuilder) -> None:
@@ -117,9 +118,10 @@ class Scheduler:
             self._waiting.remove(sequence)
             self._running.append(sequence)
             builder.admit(sequence)
-            count = min(sequence.known - sequence.computed, budget)
-            self._take(sequence, count, builder)
-            budget -= count
+            known, computed = sequence.known, sequence.computed
+            end = min(known, computed + budget)
+            self._take(sequence, end, builder, samples=end == known)
+            budget -= end - computed
 
     def _start(self, sequence: Sequence, budget: int, growth: int) -> bool:
         """Give a waiting sequence its cached prefix, its first blocks and a row; False if blocks are lacking.
@@ -159,11 +161,11 @@ class Scheduler:
         sequence.blocks += self._pool.allocate(missing)
         return True
 
-    def _take(self, sequence: Sequence, count: int, builder: StepBuilder) -> None:
-        """Add the sequence's next tokens to the step, and count them as computed: later steps build on that."""
+    def _take(self, sequence: Sequence, end: int, builder: StepBuilder, *, samples: bool) -> None:
+        """Add the sequence's tokens up to `end` to the step, and count them as computed: later steps build on that."""
         start = sequence.computed
-        end = sequence.computed = start + count
-        samples = end == sequence.known
+        count = end - start
+        sequence.computed = end
         sequence.pending += samples
         sequence.in_flight += 1
         if end >= (sequence.registered + 1) * self._config.block_size:

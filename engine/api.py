@@ -1,4 +1,4 @@
-"""What crosses the engine's line: requests in, deltas and results out, and the counters it keeps.
+"""The engine's interface: requests in, deltas and results out, and its statistics.
 
 Plain dataclasses of plain values, so that they travel as msgpack and import anywhere (no torch, no pydantic).
 """
@@ -116,7 +116,7 @@ class GenerationResult:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """Who the engine is, fixed at start: what a residency record needs."""
+    """Identity of the engine, fixed at start."""
 
     session_id: str  # a UUID, new with every engine process
     model: str

@@ -28,7 +28,7 @@ def test_shares_are_by_weight_and_add_up() -> None:
     assert (shares.decode, shares.prefill) == pytest.approx(tuple(shares.members))
 
 
-def test_what_a_group_reads_once_is_paid_in_equal_parts() -> None:
+def test_what_a_group_reads_once_is_charged_in_equal_parts() -> None:
     members = [(8, 1, True)] * 3
     alone = COST.weigh(step(*members))
     together = COST.weigh(step(*members, groups=((1, 2, 8),)))

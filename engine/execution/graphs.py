@@ -65,7 +65,7 @@ class DecodeGraphs:
         self._captured = {size: self._captured[size] for size in self._sizes}
 
     def _paying(self, sizes: list[int], pad: Callable[[int], None]) -> list[int]:
-        """Sizes that no larger one beats; one that seems slow is timed again, since a single timing may be an outlier."""
+        """Sizes that no larger one beats; one that seems slow is timed again: a single timing may be an outlier."""
         seconds = {size: self._seconds(size, pad, replays=1) for size in sizes}
         for size in set(sizes).difference(worthwhile(seconds)):
             seconds[size] = self._seconds(size, pad, replays=4)
@@ -95,7 +95,7 @@ class DecodeGraphs:
 def _capture(
     forward: Callable[[int], Tensor], size: int, pool: torch.cuda._POOL_HANDLE
 ) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-    """Like the context manager `torch.cuda.graph`, except that it collects garbage each time: seconds over all sizes."""
+    """What `torch.cuda.graph` does, without its garbage collection, which takes seconds over all sizes."""
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # other threads may use the device meanwhile
     hidden = forward(size)

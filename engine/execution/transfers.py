@@ -1,7 +1,7 @@
 """Transfers of small tensors to the device and back, without the host waiting.
 
-On a GPU both directions go through pinned memory, in stream order. torch's caching host allocator reuses a pinned buffer
-only when the copies that used it are done.
+On a GPU both directions go through pinned memory, in stream order. torch's caching host allocator reuses a pinned
+buffer only when the copies that used it are done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A second runner that gets nothing but the bytes of each step chooses the same tokens: what a second GPU will receive."""
+"""A second runner that gets only the bytes of each step chooses the same tokens, as a second GPU would."""
 
 from __future__ import annotations
 

@@ -42,6 +42,6 @@ class EngineConfig:
         return (self.num_blocks - 1) * self.block_size
 
     @property
-    def longest_sequence(self) -> int:
+    def max_sequence_tokens(self) -> int:
         """Maximum tokens of one sequence: bounded by the context and by the whole pool."""
         return min(self.max_context, self.pool_tokens)

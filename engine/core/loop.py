@@ -137,7 +137,7 @@ class EngineCore:
             raise EngineDrainingError("the engine takes no new requests")
         if request.id in self._open:
             raise InvalidRequestError(f"a request with id {request.id!r} is in flight")
-        length, longest = len(request.prompt), self._config.longest_sequence
+        length, longest = len(request.prompt), self._config.max_sequence_tokens
         if not length:
             raise InvalidRequestError("the prompt is empty")
         if length >= longest:

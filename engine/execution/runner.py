@@ -62,7 +62,7 @@ class Runner:
     ) -> None:
         self._model, self._cache, self._attention, self._device = model, cache, attention, device
         use_device(device)
-        longest, rows = config.longest_sequence, config.max_rows
+        longest, rows = config.max_sequence_tokens, config.max_rows
         self._max_rows, self._longest = rows, longest
         self._rows = Rows(rows, longest, config.block_size, model.operations, device)
         self._sampler = Sampler(rows, model.config.vocab_size, device)

@@ -151,7 +151,7 @@ class Scheduler:
     def _expected_blocks(self, sequence: Sequence) -> int:
         """Blocks that a sequence is expected to hold at its end; at least those for one token more than it has."""
         output = self._lengths.expect(sequence.request.profile, sequence.max_tokens)
-        length = max(sequence.prompt_tokens + output, min(sequence.known + 1, self._config.longest_sequence))
+        length = max(sequence.prompt_tokens + output, min(sequence.known + 1, self._config.max_sequence_tokens))
         return max(self._pool.blocks_for(length), len(sequence.blocks))
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:

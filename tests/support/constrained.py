@@ -112,7 +112,7 @@ def check_constrained(cpu: LoadedModel, loaded: LoadedModel, **changes: bool) ->
 def check_broken_row(loaded: LoadedModel, **changes: bool) -> None:
     """A token whose embedding is NaN ends the request that chooses it; the others get what they got before.
 
-    Rows and blocks of the broken request go to others, who must not read what it left. Changes the model.
+    Rows and blocks of the broken request are reused by others, which must not read what it left. Changes the model.
     """
     options = replace(ROOMY, max_rows=3, **changes)
     prompts = random_prompts(VOCAB)

@@ -129,7 +129,7 @@ def test_without_sharing_nothing_is_found():
     assert pool.find([1, 2], "", limit=2).blocks == ()
 
 
-def test_what_was_forgotten_is_not_found_whoever_holds_it_and_its_blocks_come_back():
+def test_what_was_forgotten_is_not_found_while_it_is_held_and_its_blocks_come_back():
     pool = BlockPool(9, SIZE)
     shared, own, below = pool.allocate(3)
     chain = pool.register(shared, "", (1, 2))

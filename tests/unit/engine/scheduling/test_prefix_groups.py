@@ -42,7 +42,7 @@ def saved(size: int, depth: int) -> int:
     return (size - -(-size // ROWS)) * depth
 
 
-def most_saved(tables: list[tuple[int, ...]]) -> int:
+def max_saved(tables: list[tuple[int, ...]]) -> int:
     """Over all ways to divide the tables into groups."""
 
     @cache
@@ -80,7 +80,7 @@ def test_groups_save_nearly_as_much_as_any_division_could(prompts: list[list[int
         tables = {tuple(s.blocks[: shared // PAGE]) for s in ordered[first : first + size]}
         assert len(tables) == 1
         reads[first, size] = (size - 1) * shared // PAGE
-    assert sum(reads.values()) >= 0.75 * most_saved([tuple(s.blocks[:-1]) for s in left])
+    assert sum(reads.values()) >= 0.75 * max_saved([tuple(s.blocks[:-1]) for s in left])
 
 
 def test_members_that_are_not_in_a_step_leave_their_group_whole() -> None:

@@ -6,7 +6,7 @@ from bisect import bisect
 from collections import Counter
 from dataclasses import dataclass
 
-from thothy_ai.engine.scheduling.scheduler import StepPlan
+from thothy_ai.engine.step import Step
 
 MEMORY = 0.9 * 139.8 * 2**30  # of an H200
 WORKSPACE = 5 * 2**30
@@ -79,18 +79,19 @@ class Device:
         weights = self.layers * self.layer_parameters * self.gemms.weight_bytes + 4 * self.vocab * self.hidden
         return int((MEMORY - WORKSPACE - weights) / self.kv_bytes)
 
-    def parts(self, plan: StepPlan) -> Counter[str]:
+    def parts(self, step: Step) -> Counter[str]:
         """Seconds of a step by what they go to."""
-        tokens, samplers = plan.tokens, sum(member.samples for member in plan.members)
-        pairs = sum(m.count * (m.end - (m.count - 1) / 2) for m in plan.members if m.count > 1)
-        read = sum(member.end for member in plan.members if member.count == 1)
-        spared = sum((group.size - 1) * group.shared for group in plan.groups)
+        tokens, sampling = step.num_tokens, step.num_sampling
+        single = step.counts == 1
+        pairs = float((step.counts * (step.ends - (step.counts - 1) / 2))[~single].sum())
+        read = int(step.ends[single].sum())
+        saved = int(((step.groups.sizes - 1) * step.groups.shared).sum())
         head = self.hidden * self.vocab * 2
         elements = self.layers * (8 * self.hidden + 3 * self.inner + 2 * (self.heads + 2 * self.kv_heads) * 128)
         return Counter(
             gemm=self.layers * self.gemms.seconds(tokens, self.layer_parameters),
-            head=max(samplers * head / GEMM, head / COPY) if samplers else 0.0,
-            decode=(read - spared) * self.kv_bytes / DECODE,
+            head=max(sampling * head / GEMM, head / COPY) if sampling else 0.0,
+            decode=(read - saved) * self.kv_bytes / DECODE,
             prefill=4 * self.layers * self.heads * self.head_dim * pairs / PREFILL,
             elementwise=2 * tokens * elements / ELEMENTWISE,
             fixed=STEP_SECONDS,

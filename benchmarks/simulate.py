@@ -22,8 +22,10 @@ from thothy_ai.bench.workload import Job, Order, TokenDraw, read_workload
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.scheduling.scheduler import Scheduler, StepPlan
+from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence as Running
+from thothy_ai.engine.scheduling.step_builder import ScheduledStep
+from thothy_ai.engine.step import Step
 
 WORKLOADS = Path(__file__).with_name("workloads")
 VOCAB = 1000  # the cost model knows the real one
@@ -95,27 +97,26 @@ class Simulation:
         sequences = [_sequence(str(index), job, draw) for index, job in enumerate(jobs)]
         for sequence in sequences:
             self._scheduler.add(sequence)
-        last: StepPlan | None = None
+        last: ScheduledStep | None = None
         while self._left:
             begin = time.perf_counter()
-            plan = self._scheduler.schedule()
+            scheduled = self._scheduler.schedule()
             if last is not None:
                 self._commit(last)
             self._drained.host_seconds += time.perf_counter() - begin
-            if plan is not None:
-                self._count(plan)
-            last = plan
+            if scheduled is not None:
+                self._count(scheduled.step)
+            last = scheduled
         self._scheduler.check()
         prompt = sum(sequence.prompt_tokens for sequence in sequences)
         self._drained.hit_rate = sum(sequence.cached_tokens for sequence in sequences) / prompt
         self._drained.preemptions = self._scheduler.preemptions
         return self._drained
 
-    def _commit(self, plan: StepPlan) -> None:
-        for member in plan.members:
-            sequence = member.sequence
+    def _commit(self, scheduled: ScheduledStep) -> None:
+        for sequence, samples in zip(scheduled.members, scheduled.step.samples.tolist(), strict=True):
             sequence.in_flight -= 1
-            if member.samples:
+            if samples:
                 sequence.pending -= 1
                 sequence.tokens.append(1)
             if sequence.output_tokens >= sequence.max_tokens:
@@ -123,16 +124,16 @@ class Simulation:
                 self._scheduler.retire(sequence)
                 self._left -= 1
 
-    def _count(self, plan: StepPlan) -> None:
+    def _count(self, step: Step) -> None:
         drained, counts = self._drained, self._scheduler.pool.counts
-        parts = self._device.parts(plan)
+        parts = self._device.parts(step)
         drained.device += parts
         drained.tail = 0.0 if self._scheduler.waiting else drained.tail + parts.total()
         drained.prefill_hidden += min(parts["prefill"], parts["decode"])
         drained.gemm_hidden += min(parts["gemm"], parts["decode"])
         drained.steps += 1
-        drained.tokens += plan.tokens
-        drained.members += len(plan.members)
+        drained.tokens += step.num_tokens
+        drained.members += step.num_members
         drained.peak = max(drained.peak, counts.used / self._scheduler.pool.total)
 
 

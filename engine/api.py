@@ -1,11 +1,11 @@
-"""What crosses the engine's line: requests in, deltas and results out, and the counters it keeps.
+"""The engine's interface: requests in, deltas and results out, and its statistics.
 
 Plain dataclasses of plain values, so that they travel as msgpack and import anywhere (no torch, no pydantic).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from thothy_ai.engine.errors import InvalidRequestError
@@ -93,23 +93,30 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What a generation took. `compute_seconds` is its share of the device's busy time (GPU-seconds on a GPU)."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt, found in the prefix cache
+    output_tokens: int = 0
+    compute_seconds: float = 0.0
+    preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """A finished generation. `compute_seconds` is its share of the device's busy time (GPU-seconds on a GPU)."""
+    """A finished generation."""
 
     id: str
     text: str
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    compute_seconds: float
-    preemptions: int = 0
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """Who the engine is, fixed at start: what a residency record needs."""
+    """Identity of the engine, fixed at start."""
 
     session_id: str  # a UUID, new with every engine process
     model: str
@@ -122,24 +129,33 @@ class EngineInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineStats:
-    """Gauges of this moment and counters since the start."""
+class SchedulerStats:
+    """Filled by the scheduler: sequences at this moment, and a counter."""
 
     running: int = 0
     waiting: int = 0
-    batch_size: int = 0  # sequences in the last step
-    blocks_total: int = 0
-    blocks_used: int = 0
-    blocks_cached: int = 0  # free, but still holding a prefix that can be hit
-    memory_used_bytes: int = 0  # of the device; of the process on a CPU
-    memory_total_bytes: int = 0
-    memory_planned_bytes: int = 0  # weights + KV pool + workspace, as planned at start
+    preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BlockStats:
+    """Filled by the block pool: KV blocks at this moment."""
+
+    total: int = 0
+    used: int = 0
+    cached: int = 0  # free, but still holding a prefix that can be hit
+
+
+@dataclass(frozen=True, slots=True)
+class CoreStats:
+    """Filled by the engine core: counters since the start, and the size of the last step."""
+
     steps: int = 0
+    batch_size: int = 0  # sequences in the last step
     requests_finished: int = 0
     requests_aborted: int = 0
     requests_refused: int = 0
-    preemptions: int = 0
-    prompt_tokens: int = 0  # prompt tokens of admitted requests
+    prompt_tokens: int = 0  # of admitted requests
     cached_tokens: int = 0  # of those, found in the prefix cache
     prefill_tokens: int = 0  # computed in chunks that begin inside a prompt, again after a preemption too
     decode_tokens: int = 0
@@ -148,8 +164,51 @@ class EngineStats:
     prefill_seconds: float = 0.0  # parts of busy_seconds
     decode_seconds: float = 0.0
     attributed_seconds: float = 0.0  # handed to requests so far; equals busy_seconds when idle
-    orphans: int = 0  # kept by the server: costs that a client can ask for
-    orphans_dropped: int = 0
+
+    def plus(self, **gained: float) -> CoreStats:
+        """These counters, and what some of them gained."""
+        return replace(self, **{name: getattr(self, name) + amount for name, amount in gained.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """Filled by the memory gauge, in bytes: of the device (every process on it counts), or of this process on a CPU."""
+
+    used_bytes: int = 0
+    total_bytes: int = 0
+    planned_bytes: int = 0  # weights + KV pool + workspace, as planned at start
+
+
+@dataclass(frozen=True, slots=True)
+class TextStats:
+    """Filled by the text edge: requests that never reached the core."""
+
+    requests_refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedStats:
+    """Filled by the server: the costs of requests whose client left."""
+
+    kept: int = 0  # that a client can ask for
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Gauges of this moment and counters since the start, grouped by what fills them."""
+
+    scheduler: SchedulerStats = SchedulerStats()
+    blocks: BlockStats = BlockStats()
+    core: CoreStats = CoreStats()
+    memory: MemoryStats = MemoryStats()
+    text: TextStats = TextStats()
+    abandoned: AbandonedStats = AbandonedStats()
+
+    @property
+    def requests_refused(self) -> int:
+        """By the text edge or by the core."""
+        return self.text.requests_refused + self.core.requests_refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 class EngineConfig:
     """Sizes are in tokens unless they say blocks or rows.
 
-    `token_budget`: most tokens a step computes. `max_rows`: most sequences running at once. `num_blocks` counts the
-    dummy block. `max_context`: most tokens (prompt and output) of one sequence. `overlap`: launch a step before the
-    one before it is read. `group_rows`: most sequences whose attention reads a shared prefix together; 1: none.
-    `graphs`: decode steps are replayed from CUDA graphs.
+    `token_budget`: maximum tokens per step. `max_rows`: maximum running sequences. `num_blocks` counts the dummy block.
+    `max_context`: maximum tokens (prompt and output) of one sequence. `overlap`: launch each step before the previous
+    one is read. `group_rows`: maximum sequences whose attention reads a shared prefix together; 1: none. `graphs`:
+    replay decode steps from CUDA graphs.
     """
 
     block_size: int
@@ -26,14 +26,14 @@ class EngineConfig:
     graphs: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse sizes no sequence could run in (ValueError)."""
+        """Refuse sizes in which no sequence could run (ValueError)."""
         if min(self.block_size, self.max_rows, self.token_budget, self.group_rows) < 1 or self.max_context < 2:
             raise ValueError(f"sizes must be positive: {self}")
         if self.num_blocks < 2:
-            raise ValueError("the KV pool needs at least one block beside the dummy")
+            raise ValueError("the KV pool needs at least one block besides the dummy")
 
     def with_blocks(self, num_blocks: int) -> EngineConfig:
-        """The same sizes over another pool."""
+        """The same sizes with another number of blocks."""
         return replace(self, num_blocks=num_blocks)
 
     @property
@@ -42,6 +42,6 @@ class EngineConfig:
         return (self.num_blocks - 1) * self.block_size
 
     @property
-    def longest_sequence(self) -> int:
-        """Most tokens one sequence can ever hold: bounded by the context and by the whole pool."""
+    def max_sequence_tokens(self) -> int:
+        """Maximum tokens of one sequence: bounded by the context and by the whole pool."""
         return min(self.max_context, self.pool_tokens)

@@ -1,4 +1,4 @@
-"""What crosses the core's line: token ids in, events out. Text is the frontend's business."""
+"""The core's interface: token ids in, events out. Text is handled by the frontend."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, SamplingParams
+from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, SamplingParams, Usage
 from thothy_ai.engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class CoreRequest:
 
 
 class TokenEvent(NamedTuple):
-    """Output tokens a request gained in a step (end-of-text is never among them)."""
+    """Output tokens that a request gained in one step (end-of-text is never among them)."""
 
     id: str
     tokens: tuple[int, ...]
@@ -38,11 +38,7 @@ class FinishedEvent:
 
     id: str
     reason: FinishReason
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    compute_seconds: float
-    preemptions: int
+    usage: Usage
     error: EngineError | None = None
 
 
@@ -54,7 +50,7 @@ class Core(Protocol):
     """A running engine core. All methods may be called from any thread."""
 
     def submit(self, request: CoreRequest) -> None:
-        """Queue it; PromptTooLongError, InvalidRequestError or EngineNotAcceptingError if it can't be served."""
+        """Queue a request; PromptTooLongError, InvalidRequestError or EngineNotAcceptingError if it can't be served."""
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
         """End a request early, for this reason (STOP once its text reached a stop string). Unknown ids are ignored."""
@@ -69,4 +65,4 @@ class Core(Protocol):
         """Refuse new requests; finish those already accepted."""
 
     def stop(self) -> None:
-        """End the core's thread after the step in hand; what is in flight ends with EngineStoppedError."""
+        """End the core's thread after the current step; requests in flight end with EngineStoppedError."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
+from thothy_ai.engine.step import StartedRows
 from thothy_ai.kernels.reference import sampling
 from thothy_ai.kernels.reference.sampling import Step, Work
 from thothy_ai.kernels.triton.sampling.chooser import Tile, TokenChooser
@@ -154,8 +155,7 @@ def _host_microseconds(rows: int, calls: int = 200) -> float:
     """What the host is busy with for one greedy step while the device works on others."""
     vocab, members = 1024, list(range(rows))
     sampler = Sampler(rows, vocab, torch.device("cuda"))
-    for row in members:
-        sampler.set_row(row, SamplingParams(), row)
+    sampler.start_rows(StartedRows.of((row, SamplingParams(), row) for row in members))
     step = _steps(GREEDY, rows, vocab)[0]
     begun = 0.0
     for call in range(calls + 10):

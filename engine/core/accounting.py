@@ -1,8 +1,8 @@
 """Divides each step's measured seconds over its members, so that the shares add up to the device's busy time.
 
-A member's weight is what it costs by count: floating-point operations of its tokens through the GEMMs, of the output
-head where it samples, of attention; and bytes of KV read. Only the ratio of the device's two rates matters.
-A shared prefix is computed by one member and charged to it alone; what reading it costs is divided over its readers.
+A member's weight is its cost by count: floating-point operations of its tokens through the GEMMs, of the output head
+where it samples, of attention; and bytes of KV read. Only the ratio of the device's two rates matters.
+A shared prefix is computed by one member and charged to it alone; the cost of reading it is divided over its readers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.scheduling.scheduler import StepPlan
+from thothy_ai.engine.step import Step
 
 _CPU_RATES = (1.0e11, 1.0e10)  # FLOP/s, byte/s
 _GPU_RATES = (7.0e14, 4.3e12)  # measured on an H200: bf16 GEMMs, device copy
@@ -30,7 +30,7 @@ class StepCost:
 
     @classmethod
     def of(cls, config: ModelConfig, *, kv_bytes: int, on_gpu: bool) -> StepCost:
-        """Costs of a model whose KV takes `kv_bytes` a token over all layers."""
+        """Costs of a model whose KV takes `kv_bytes` per token over all layers."""
         flops, bandwidth = _GPU_RATES if on_gpu else _CPU_RATES
         heads = config.num_heads * config.head_dim
         projections = config.hidden_size * (2 * heads + 2 * config.num_kv_heads * config.head_dim)
@@ -42,29 +42,28 @@ class StepCost:
             read=kv_bytes / bandwidth,
         )
 
-    def weigh(self, plan: StepPlan) -> NDArray[np.float64]:
+    def weigh(self, step: Step) -> NDArray[np.float64]:
         """What each member costs [N], always positive; what a group reads once is divided over its members."""
-        _, starts, counts, samples, _ = plan.facts
-        context = starts + counts
+        counts, context = step.counts, step.ends
         read = context.astype(np.float64)
-        for first, size, shared in plan.groups:
+        for first, size, shared in zip(*(column.tolist() for column in step.groups), strict=True):
             read[first : first + size] -= shared - shared / size
         pairs = counts * (context - (counts - 1) / 2)
-        return counts * self.token + samples * self.sample + pairs * self.attended + read * self.read
+        return counts * self.token + step.samples * self.sample + pairs * self.attended + read * self.read
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """A step's seconds by member (plan order), and by phase."""
+    """A step's seconds by member, in the step's order, and by phase."""
 
     members: list[float]
     prefill: float
     decode: float
 
 
-def divide(seconds: float, plan: StepPlan, cost: StepCost) -> Shares:
-    """Split `seconds` over the plan's members by weight; a member is in prefill until its prompt is computed."""
-    weights = cost.weigh(plan)
+def divide(seconds: float, step: Step, prefill: NDArray[np.bool_], cost: StepCost) -> Shares:
+    """Split `seconds` over the step's members by weight; `prefill` [N] says which are in prefill."""
+    weights = cost.weigh(step)
     shares = weights * (seconds / weights.sum())
-    prefill = float(shares[plan.facts.starts < plan.facts.prompts].sum())
-    return Shares(shares.tolist(), prefill, seconds - prefill)
+    in_prefill = float(shares[prefill].sum())
+    return Shares(shares.tolist(), in_prefill, seconds - in_prefill)

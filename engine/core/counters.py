@@ -1,49 +1,57 @@
-"""The core's running totals. One owner, the core's thread; others read frozen snapshots."""
+"""The core's running totals. Owned by the core's thread; others read the frozen `stats`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import replace
 
+from thothy_ai.engine.api import CoreStats, FinishReason
 from thothy_ai.engine.core.accounting import Shares
-from thothy_ai.engine.scheduling.scheduler import StepPlan
 from thothy_ai.engine.scheduling.sequence import Sequence
+from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 
 
-@dataclass(slots=True)
 class Counters:
-    """Since the start; names as in `EngineStats`."""
+    """`stats` are those since the start."""
 
-    steps: int = 0
-    batch_size: int = 0
-    requests_finished: int = 0
-    requests_aborted: int = 0
-    requests_refused: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    prefill_tokens: int = 0
-    decode_tokens: int = 0
-    output_tokens: int = 0
-    busy_seconds: float = 0.0
-    prefill_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    attributed_seconds: float = 0.0
+    def __init__(self) -> None:
+        self.stats = CoreStats()
 
-    def count_admitted(self, admitted: Seq[Sequence]) -> None:
-        """Add prompts that start to run, and what the prefix cache spared of them; resumed ones were counted before."""
-        for sequence in admitted:
-            if not sequence.preemptions:
-                self.prompt_tokens += sequence.prompt_tokens
-                self.cached_tokens += sequence.cached_tokens
+    def count_refused(self) -> None:
+        """Add a request that was refused."""
+        self.stats = self.stats.plus(requests_refused=1)
 
-    def count_step(self, plan: StepPlan, seconds: float, shares: Shares) -> None:
+    def count_admitted(self, scheduled: ScheduledStep) -> None:
+        """Add prompts that start to run, and how much of them was cached; resumed ones were counted before."""
+        new = [sequence for sequence in scheduled.admitted if not sequence.preemptions]
+        if new:
+            self.stats = self.stats.plus(
+                prompt_tokens=sum(sequence.prompt_tokens for sequence in new),
+                cached_tokens=sum(sequence.cached_tokens for sequence in new),
+            )
+
+    def count_step(self, scheduled: ScheduledStep, seconds: float, shares: Shares) -> None:
         """Add a step that was read."""
-        facts = plan.facts
-        prefill = int(facts.counts[facts.starts < facts.prompts].sum())
-        self.steps += 1
-        self.batch_size = len(plan.members)
-        self.prefill_tokens += prefill
-        self.decode_tokens += plan.tokens - prefill
-        self.busy_seconds += seconds
-        self.prefill_seconds += shares.prefill
-        self.decode_seconds += shares.decode
+        step = scheduled.step
+        prefill = int(step.counts[scheduled.prefill].sum())
+        gained = self.stats.plus(
+            steps=1,
+            prefill_tokens=prefill,
+            decode_tokens=step.num_tokens - prefill,
+            busy_seconds=seconds,
+            prefill_seconds=shares.prefill,
+            decode_seconds=shares.decode,
+        )
+        self.stats = replace(gained, batch_size=step.num_members)
+
+    def count_output(self, tokens: int) -> None:
+        """Add output tokens that were reported."""
+        self.stats = self.stats.plus(output_tokens=tokens)
+
+    def count_ended(self, sequence: Sequence) -> None:
+        """Add a request that finished or was aborted."""
+        aborted = sequence.finish_reason is FinishReason.ABORTED
+        self.stats = self.stats.plus(
+            requests_aborted=aborted,
+            requests_finished=not aborted,
+            attributed_seconds=sequence.compute_seconds,
+        )

@@ -1,10 +1,12 @@
-"""The engine core: one thread that schedules, launches, reads and reports, step after step.
+"""The engine core: one thread that schedules, launches, reads and reports one step after the other.
 
     overlap off      plan N   forward N   sample N   read N   plan N+1   forward N+1 …
     overlap on       plan N+1   forward N+1   read N   masks N+1   sample N+1   plan N+2 …
 
-With overlap the device has step N+1's forward queued while the host reads step N, advances grammars and fills
-N+1's masks. Both orders run the same pieces; requests and aborts come in between steps.
+With overlap the device has the forward of step N+1 queued while the host reads step N, advances grammars and fills the
+masks of step N+1. Both orders run the same pieces; requests and aborts are taken between steps.
+
+The runner gets a `Step`, which is plain data; which sequences its members stand for is known here only.
 
 Owns the scheduler, the runner and the counters. Other threads talk to it through a queue and read frozen snapshots.
 """
@@ -15,9 +17,9 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from typing import NamedTuple
 
-from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason
+from thothy_ai.engine.api import BlockStats, CoreStats, EngineInfo, EngineStats, FinishReason, SchedulerStats
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
@@ -33,8 +35,9 @@ from thothy_ai.engine.errors import (
 )
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner, StepHandle
-from thothy_ai.engine.scheduling.scheduler import Scheduler, StepPlan
+from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
+from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +45,18 @@ Command = Callable[[], None]
 
 
 class StepFailedError(RuntimeError):
-    """A step raised: the device's state can't be trusted any more. `members` are the ids of the requests in it."""
+    """A step raised: the device's state can no longer be trusted. `members` are the ids of the requests in it."""
 
     def __init__(self, members: tuple[str, ...], cause: BaseException) -> None:
         super().__init__(f"step failed with {', '.join(members) or 'no members'}: {cause}")
         self.members = members
+
+
+class _Launched(NamedTuple):
+    """A step on the device, with the sequences in it."""
+
+    scheduled: ScheduledStep
+    handle: StepHandle
 
 
 class EngineCore:
@@ -70,10 +80,10 @@ class EngineCore:
         self._counters = Counters()
         self._sequences: dict[str, Sequence] = {}
         self._open: set[str] = set()  # ids submitted and not finished; shared, behind the gate
-        self._in_hand: list[StepPlan] = []  # being launched, or not read yet
+        self._unread: list[ScheduledStep] = []  # being launched, or not read yet
         self._events: list[Event] = []
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._gate = threading.Lock()  # no request slips in behind the last look at the queue
+        self._gate = threading.Lock()  # no request is queued after the queue was read for the last time
         self._closed = False
         self._stopping = False
         self._stats = self._snapshot()
@@ -85,17 +95,17 @@ class EngineCore:
         self._thread.start()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until the thread ends, by `stop` or by a failure (see `failure`); whether it has."""
+        """Wait until the thread ends, by `stop` or by a failure (see `failure`); returns whether it has ended."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def submit(self, request: CoreRequest) -> None:
-        """Refuse at once what can never be served; queue the rest."""
+        """Refuse at once a request that can never be served; queue any other."""
         with self._gate:
             try:
                 sequence = self._accept(request)
             except EngineError:
-                self._commands.put(self._count_refusal)
+                self._commands.put(self._counters.count_refused)
                 raise
             self._open.add(request.id)
             self._commands.put(lambda: self._add(sequence))
@@ -109,18 +119,12 @@ class EngineCore:
         self._closed = True
 
     def stop(self) -> None:
-        """End the thread after the step in hand."""
+        """End the thread after the current step."""
         self._commands.put(self._stop)
 
     def stats(self) -> EngineStats:
         """Counters as of the last step, memory as of now."""
-        memory = self._memory.read()
-        return replace(
-            self._stats,
-            memory_used_bytes=memory.used,
-            memory_total_bytes=memory.total,
-            memory_planned_bytes=memory.planned,
-        )
+        return EngineStats(*self._stats, memory=self._memory.read())
 
     def info(self) -> EngineInfo:
         """Fixed at start."""
@@ -133,7 +137,7 @@ class EngineCore:
             raise EngineNotAcceptingError("the engine takes no new requests")
         if request.id in self._open:
             raise InvalidRequestError(f"a request with id {request.id!r} is in flight")
-        length, longest = len(request.prompt), self._config.longest_sequence
+        length, longest = len(request.prompt), self._config.max_sequence_tokens
         if not length:
             raise InvalidRequestError("the prompt is empty")
         if length >= longest:
@@ -148,18 +152,18 @@ class EngineCore:
     # ---- the core's thread
 
     def _run(self) -> None:
-        last: StepHandle | None = None
+        last: _Launched | None = None
         try:
             while not self._stopping:
                 last = self._turn(last)
         except Exception as error:
-            self.failure = StepFailedError(_ids(self._in_hand), error)
-            self.failure.__cause__ = error  # with its frames: freeing what a broken device held aborts the process
+            self.failure = StepFailedError(_ids(self._unread), error)
+            self.failure.__cause__ = error  # keeps its frames: freeing a broken device's tensors aborts the process
             log.exception("%s", self.failure)
         finally:
             self._abandon()
 
-    def _turn(self, last: StepHandle | None) -> StepHandle | None:
+    def _turn(self, last: _Launched | None) -> _Launched | None:
         """Launch the next step, read the last, sample the next; returns the step that is still to be read."""
         self._take_commands(wait=last is None and not self._sequences)
         step = self._launch(last)
@@ -168,25 +172,25 @@ class EngineCore:
         elif step is None and self._sequences:
             raise RuntimeError("nothing runs and nothing can be admitted, though every request fits the pool")
         if step is not None:
-            self._runner.sample(step, bitmask(step.samplers, self._vocab_size))
+            self._runner.sample(step.handle, bitmask(step.scheduled.sampling_members, self._vocab_size))
             if not self._config.overlap:
                 self._commit(step)
                 step = None
         self._publish()
         return step
 
-    def _launch(self, last: StepHandle | None) -> StepHandle | None:
-        """Launch the next step, if there is one; while `last` is unread, a failure may be either's."""
-        self._in_hand = [last.plan] if last else []
-        plan = self._scheduler.schedule()
-        if plan is None:
+    def _launch(self, last: _Launched | None) -> _Launched | None:
+        """Launch the next step, if there is one; while `last` is unread, a failure may come from either."""
+        self._unread = [last.scheduled] if last else []
+        scheduled = self._scheduler.schedule()
+        if scheduled is None:
             return None
-        self._in_hand.append(plan)
-        self._counters.count_admitted(plan.admitted)
-        return self._runner.forward(plan)
+        self._unread.append(scheduled)
+        self._counters.count_admitted(scheduled)
+        return _Launched(scheduled, self._runner.forward(scheduled.step))
 
     def _take_commands(self, *, wait: bool) -> None:
-        """Run what other threads asked for; with nothing else to do, wait for it."""
+        """Run the commands of other threads; with nothing else to do, wait for one."""
         if wait:
             self._commands.get()()
         while not self._commands.empty():
@@ -196,7 +200,7 @@ class EngineCore:
         self._sequences[sequence.request.id] = sequence
         self._scheduler.add(sequence)
         take_forced(sequence)
-        self._emit(sequence, sequence.prompt_tokens)
+        self._counters.count_output(self._emit(sequence, sequence.prompt_tokens))
         self._retire_if_done(sequence)
 
     def _abort(self, request_id: str, reason: FinishReason) -> None:
@@ -207,32 +211,35 @@ class EngineCore:
     def _stop(self) -> None:
         self._stopping = True
 
-    def _count_refusal(self) -> None:
-        self._counters.requests_refused += 1
-
-    def _commit(self, step: StepHandle) -> None:
-        """Read a step: hand its tokens and its seconds to its members, and let go of those that are done."""
-        sampled = iter(step.read())
-        seconds = step.timer.seconds()
-        shares = divide(seconds, step.plan, self._cost)
-        self._counters.count_step(step.plan, seconds, shares)
-        for member, share in zip(step.plan.members, shares.members, strict=True):
-            sequence = member.sequence
+    def _commit(self, launched: _Launched) -> None:
+        """Read a step: give its tokens and its seconds to its members, and retire those that are done."""
+        scheduled, result = launched.scheduled, launched.handle.read()
+        step = scheduled.step
+        shares = divide(result.seconds, step, scheduled.prefill, self._cost)
+        self._counters.count_step(scheduled, result.seconds, shares)
+        tokens = iter(result.tokens)
+        output = 0
+        columns = (scheduled.members, step.ends.tolist(), step.samples.tolist(), shares.members)
+        for sequence, end, samples, share in zip(*columns, strict=True):
             sequence.in_flight -= 1
             sequence.compute_seconds += share
-            if member.samples:
+            if samples:
                 before = len(sequence.tokens)
-                take_sample(member, next(sampled), self._eos)
-                self._emit(sequence, before)
-            self._retire_if_done(sequence)
+                take_sample(sequence, end, next(tokens), self._eos)
+                output += self._emit(sequence, before)
+            if sequence.finish_reason is not None:
+                self._retire_if_done(sequence)
+        self._counters.count_output(output)
 
-    def _emit(self, sequence: Sequence, before: int) -> None:
-        if gained := tuple(sequence.tokens[before:]):
-            self._counters.output_tokens += len(gained)
+    def _emit(self, sequence: Sequence, before: int) -> int:
+        """Report the tokens from place `before` on; returns how many."""
+        gained = tuple(sequence.tokens[before:])
+        if gained:
             self._events.append(TokenEvent(sequence.request.id, gained))
+        return len(gained)
 
     def _retire_if_done(self, sequence: Sequence) -> None:
-        """A sequence leaves when it has a reason to and no launched step still refers to it."""
+        """Retire a sequence that has a reason to end and is in no unread step."""
         reason = sequence.finish_reason
         if reason is None or sequence.in_flight:
             return
@@ -240,22 +247,21 @@ class EngineCore:
         with self._gate:
             self._open.discard(sequence.request.id)
         self._scheduler.retire(sequence)
-        aborted = reason is FinishReason.ABORTED
-        self._counters.requests_aborted += aborted
-        self._counters.requests_finished += not aborted
-        self._counters.attributed_seconds += sequence.compute_seconds
-        self._events.append(_finished(sequence, reason, sequence.error))
+        self._counters.count_ended(sequence)
+        self._events.append(FinishedEvent(sequence.request.id, reason, sequence.usage, sequence.error))
         if not self._sequences:
             self._scheduler.check()
 
     def _abandon(self) -> None:
-        """Tell every request that is left that the engine is gone."""
+        """End every request that is left with an error."""
         with self._gate:
             self._closed = True
         self._take_commands(wait=False)
         how = EngineStoppedError if self.failure is None else EngineLostError
         end = how("the engine stopped with the request in flight")
-        self._events += [_finished(left, FinishReason.ABORTED, end) for left in self._sequences.values()]
+        self._events += [
+            FinishedEvent(left.request.id, FinishReason.ABORTED, left.usage, end) for left in self._sequences.values()
+        ]
         self._sequences.clear()
         self._publish()
 
@@ -265,32 +271,10 @@ class EngineCore:
             events, self._events = self._events, []
             self._on_events(events)
 
-    def _snapshot(self) -> EngineStats:
-        blocks, counters = self._scheduler.pool.counts, self._counters
-        return EngineStats(
-            running=self._scheduler.running,
-            waiting=self._scheduler.waiting,
-            preemptions=self._scheduler.preemptions,
-            blocks_total=self._scheduler.pool.total,
-            blocks_used=blocks.used,
-            blocks_cached=blocks.cached,
-            **{name: getattr(counters, name) for name in Counters.__slots__},
-        )
+    def _snapshot(self) -> tuple[SchedulerStats, BlockStats, CoreStats]:
+        return self._scheduler.stats, self._scheduler.pool.stats, self._counters.stats
 
 
-def _ids(plans: list[StepPlan]) -> tuple[str, ...]:
-    """Ids of the plans' members, each once."""
-    return tuple(dict.fromkeys(member.sequence.request.id for plan in plans for member in plan.members))
-
-
-def _finished(sequence: Sequence, reason: FinishReason, error: EngineError | None) -> FinishedEvent:
-    return FinishedEvent(
-        id=sequence.request.id,
-        reason=reason,
-        prompt_tokens=sequence.prompt_tokens,
-        cached_tokens=sequence.cached_tokens,
-        output_tokens=sequence.output_tokens,
-        compute_seconds=sequence.compute_seconds,
-        preemptions=sequence.preemptions,
-        error=error,
-    )
+def _ids(steps: list[ScheduledStep]) -> tuple[str, ...]:
+    """Ids of the steps' members, each once."""
+    return tuple(dict.fromkeys(sequence.request.id for step in steps for sequence in step.members))

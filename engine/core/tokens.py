@@ -1,10 +1,10 @@
-"""How a sequence gains tokens: sampled ones, and those that its grammar leaves no choice about.
+"""How a sequence gains tokens: sampled ones, and those that its grammar forces.
 
 Forced tokens are appended as they are found and computed like a prompt's, without sampling (llguidance calls them
-fast-forward tokens). Where a sample is still unread when they are found, it is the first of them: its mask allows that
-one only, and reading it changes nothing.
+fast-forward tokens). Where a sample is still unread when they are found, it is the first of them: its mask allows only
+that token, and reading it changes nothing.
 
-A sample that is no token ends its sequence: its logits are broken.
+A sample of NO_TOKEN ends its sequence: its logits are broken.
 """
 
 from __future__ import annotations
@@ -17,40 +17,39 @@ from torch import Tensor
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.errors import EngineError, NoFiniteScoreError
 from thothy_ai.engine.grammar import Grammar, fill_masks
-from thothy_ai.engine.scheduling.scheduler import Scheduled
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.reference.sampling import NO_TOKEN
 
 _BITS = torch.tensor([1 << bit for bit in range(32)], dtype=torch.int64).to(torch.int32)
 
 
-def bitmask(samplers: Seq[Scheduled], vocab_size: int) -> Tensor | None:
+def bitmask(members: Seq[tuple[Sequence, int]], vocab_size: int) -> Tensor | None:
     """Allowed tokens of sampling members [R, ceil(vocab/32)] int32, or None where no member has a grammar.
 
-    Where a member's next token is forced and known already, it is that one only.
+    `members` [R] are sequences with the positions of the tokens to be sampled. Where the token at that position is
+    forced, and thus known already, only that one is allowed.
     """
-    if all(member.sequence.request.grammar is None for member in samplers):
+    if all(sequence.request.grammar is None for sequence, _ in members):
         return None
-    shape = (len(samplers), -(-vocab_size // 32))
+    shape = (len(members), -(-vocab_size // 32))
     mask = torch.full(shape, -1, dtype=torch.int32, pin_memory=torch.cuda.is_initialized())  # sent without a copy
     grammars: list[tuple[int, Grammar]] = []
-    for row, member in enumerate(samplers):
-        sequence, grammar = member.sequence, member.sequence.request.grammar
-        if member.end < len(sequence.tokens):
-            _allow_only(mask[row], sequence.tokens[member.end])
+    for row, (sequence, position) in enumerate(members):
+        grammar = sequence.request.grammar
+        if position < len(sequence.tokens):
+            _allow_only(mask[row], sequence.tokens[position])
         elif grammar is not None and sequence.finish_reason is None:
             grammars.append((row, grammar))
     fill_masks(mask, grammars)
     return mask
 
 
-def take_sample(member: Scheduled, token: int, eos: frozenset[int]) -> None:
-    """Append a sampled token and what is forced after it; set why the sequence ends, if it does."""
-    sequence = member.sequence
+def take_sample(sequence: Sequence, position: int, token: int, eos: frozenset[int]) -> None:
+    """Append the token sampled for `position` and what is forced after it; set why the sequence ends, if it does."""
     if token == NO_TOKEN:
         sequence.broken = True
-        sequence.finish(FinishReason.ABORTED, _no_finite_score(member))
-    if member.end < len(sequence.tokens):
+        sequence.finish(FinishReason.ABORTED, _no_finite_score(sequence, position))
+    if position < len(sequence.tokens):
         return
     sequence.pending -= 1
     if sequence.finish_reason is not None:
@@ -64,7 +63,7 @@ def take_sample(member: Scheduled, token: int, eos: frozenset[int]) -> None:
 
 
 def take_forced(sequence: Sequence) -> None:
-    """Append what is forced next; a grammar's failure ends this sequence alone."""
+    """Append the tokens that are forced next; a grammar's failure ends this sequence alone."""
     grammar = sequence.request.grammar
     if grammar is None:
         return
@@ -88,7 +87,7 @@ def _append_forced(sequence: Sequence, grammar: Grammar) -> None:
 
 
 def _advance(sequence: Sequence, token: int) -> None:
-    """Move the grammar past a sampled token and what it forces after it."""
+    """Move the grammar past a sampled token and the tokens that are forced after it."""
     grammar = sequence.request.grammar
     if grammar is None:
         return
@@ -113,8 +112,8 @@ def _allow_only(row: Tensor, token: int) -> None:
     row[token // 32] = _BITS[token % 32]
 
 
-def _no_finite_score(member: Scheduled) -> NoFiniteScoreError:
-    place = member.end - member.sequence.prompt_tokens + 1
+def _no_finite_score(sequence: Sequence, position: int) -> NoFiniteScoreError:
+    place = position - sequence.prompt_tokens + 1
     return NoFiniteScoreError(
         f"output token {place} has no finite score: a weight is broken, a number overflows in the model's type, or "
         "nothing is allowed"

@@ -1,1 +1,1 @@
-"""What runs a planned step on the device."""
+"""Runs steps on the device. Knows no sequences and no requests."""

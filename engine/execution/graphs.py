@@ -1,9 +1,9 @@
-"""CUDA graphs of decode steps: one launch instead of some hundred, so that few rows don't wait for the host.
+"""CUDA graphs of decode steps: one launch instead of some hundred, so that small steps don't wait for the host.
 
-A graph is captured for each of a few sizes; a step is padded to the next one with members that are nobody's. A size is
-kept only if no larger one is faster: cuBLAS takes longer for some numbers of rows than for more of them (llama-8b in
-bfloat16 on an H200: 442 us a layer for 448 rows, 342 for 512). All graphs share one pool of memory: they never run side
-by side.
+A graph is captured for each of a few sizes; a step is padded to the next one with members in the padding row. A size is
+kept only if no larger one is faster: cuBLAS takes longer for some numbers of rows than for larger ones (llama-8b in
+bfloat16 on an H200: 442 us per layer for 448 rows, 342 for 512). All graphs share one pool of memory: they never run
+concurrently.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch import Tensor
 
 log = logging.getLogger(__name__)
 
-_FINE, _FINE_UNTIL = 16, 256  # sizes in steps of 16 members, and of 32 above: padding costs a few percent at most
+_FINE, _FINE_UNTIL = 16, 256  # sizes are multiples of 16, and of 32 above: padding costs a few percent at most
 _COARSE = 32
-_SLOWER = 1.03  # than a larger size, beyond what timings differ by
+_SLOWER = 1.03  # than a larger size: timings of one size differ by less
 
 
 def graph_sizes(max_rows: int) -> list[int]:
@@ -30,7 +30,7 @@ def graph_sizes(max_rows: int) -> list[int]:
 
 
 def worthwhile(seconds: Mapping[int, float]) -> list[int]:
-    """The sizes that no larger one beats, ascending; `seconds` is what a replay of each takes."""
+    """The sizes that no larger one beats, ascending; `seconds` are those of a replay of each."""
     kept: list[int] = []
     fastest = math.inf  # of the larger ones
     for size in sorted(seconds, reverse=True):
@@ -49,15 +49,15 @@ class DecodeGraphs:
         self.replays = 0  # so far
 
     def capture(self, sizes: list[int], forward: Callable[[int], Tensor], pad: Callable[[int], None]) -> None:
-        """Capture what pays of `sizes`. `forward(size)` computes hidden states [size, hidden] from buffers that stay
-        in place; `pad(size)` fills those with something harmless.
+        """Capture those of `sizes` that no larger one beats. `forward(size)` computes hidden states [size, hidden] from
+        buffers that stay in place; `pad(size)` sends a step of padding members to those.
         """
         stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for size in reversed(sizes):  # the largest first: the smaller ones fit into its memory
                 pad(size)
-                forward(size)  # compiles and loads what capture must not
+                forward(size)  # compiles and loads what must not be compiled or loaded during the capture
                 stream.synchronize()
                 self._captured[size] = _capture(forward, size, pool)
             self._sizes = self._paying(sizes, pad)
@@ -65,7 +65,7 @@ class DecodeGraphs:
         self._captured = {size: self._captured[size] for size in self._sizes}
 
     def _paying(self, sizes: list[int], pad: Callable[[int], None]) -> list[int]:
-        """Sizes that no larger one beats; one that seems slow is timed again: a hiccup must not cost it its place."""
+        """Sizes that no larger one beats; one that seems slow is timed again: a single timing may be an outlier."""
         seconds = {size: self._seconds(size, pad, replays=1) for size in sizes}
         for size in set(sizes).difference(worthwhile(seconds)):
             seconds[size] = self._seconds(size, pad, replays=4)
@@ -74,13 +74,13 @@ class DecodeGraphs:
         return kept
 
     def _seconds(self, size: int, pad: Callable[[int], None], replays: int) -> float:
-        """The least that a replay takes, after one that loads the graph."""
+        """The shortest replay, after one that loads the graph."""
         pad(size)
         self._captured[size][0].replay()
         return min(_replay_seconds(self._captured[size][0]) for _ in range(replays))
 
     def size_for(self, members: int) -> int | None:
-        """The smallest captured size that holds so many members, or None."""
+        """The smallest captured size for so many members, or None."""
         place = bisect_left(self._sizes, members)
         return self._sizes[place] if place < len(self._sizes) else None
 
@@ -95,9 +95,9 @@ class DecodeGraphs:
 def _capture(
     forward: Callable[[int], Tensor], size: int, pool: torch.cuda._POOL_HANDLE
 ) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-    """Like the context manager `torch.cuda.graph`, which collects garbage each time: seconds, for some forty sizes."""
+    """What `torch.cuda.graph` does, without its garbage collection, which takes seconds over all sizes."""
     graph = torch.cuda.CUDAGraph()
-    graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # other threads may go on
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # other threads may use the device meanwhile
     hidden = forward(size)
     graph.capture_end()
     return graph, hidden

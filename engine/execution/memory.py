@@ -1,4 +1,4 @@
-"""How much memory the engine uses, of how much, and how much it planned to: read at most once a second."""
+"""How much memory the engine uses, has and planned to use: read at most once per second."""
 
 from __future__ import annotations
 
@@ -6,38 +6,31 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
+
+from thothy_ai.engine.api import MemoryStats
 
 _EVERY_SECONDS = 1.0
 
 
-class Memory(NamedTuple):
-    """Bytes. On a GPU those of the device (every process on it counts), else of this process and of the host."""
-
-    used: int
-    total: int
-    planned: int
-
-
 class MemoryGauge:
-    """Reads the device's memory; the reading is cached, since asking the driver takes a while."""
+    """Reads the device's memory; readings are cached, since asking the driver is slow."""
 
     def __init__(self, device: torch.device, planned: int) -> None:
         self._device, self._planned = device, planned
         self._read_at = float("-inf")
-        self._last = Memory(0, 0, planned)
+        self._last = MemoryStats(planned_bytes=planned)
         self._lock = threading.Lock()
 
-    def read(self) -> Memory:
+    def read(self) -> MemoryStats:
         """The newest reading, at most a second old. May be called from any thread."""
         with self._lock:
             now = time.monotonic()
             if now - self._read_at >= _EVERY_SECONDS:
                 self._read_at = now
                 free, total = device_memory(self._device)
-                self._last = Memory(total - free, total, self._planned)
+                self._last = MemoryStats(total - free, total, self._planned)
             return self._last
 
 

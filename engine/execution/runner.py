@@ -1,6 +1,7 @@
-"""Runs a planned step on the device: builds its inputs there, computes logits, samples.
+"""Runs a step on the device: builds its inputs there, computes logits, samples.
 
-Everything that could make the host wait is left to `StepHandle.read`, which the core calls when it chooses.
+Knows steps, not sequences or requests. Everything that could make the host wait is left to `StepHandle.read`, which the
+caller calls when it chooses.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.execution.device import use_device
 from thothy_ai.engine.execution.graphs import DecodeGraphs, graph_sizes
 from thothy_ai.engine.execution.rows import Rows
@@ -25,8 +25,7 @@ from thothy_ai.engine.execution.timing import CudaTimer, HostTimer, StepTimer
 from thothy_ai.engine.execution.transfers import Readback, send
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.scheduling.scheduler import Scheduled, StepPlan
-from thothy_ai.engine.scheduling.sequence import Sequence
+from thothy_ai.engine.step import StartedRows, Step, StepResult
 from thothy_ai.kernels.paged import Attention
 
 _USUAL = tuple(  # what job kinds ask for
@@ -34,30 +33,25 @@ _USUAL = tuple(  # what job kinds ask for
     for temperature, top_p in ((0.8, 0.9), (0.8, 1.0), (0.0, 1.0))
     for penalty in (1.0, 1.1)
 )
-_FEW = (16, 32, 64, 128)  # tokens: kernels differ by how few a step has
+_FEW = (16, 32, 64, 128)  # tokens: other kernels run for steps this small
 
 
 @dataclass(slots=True)
 class StepHandle:
-    """A launched step. `logits` [R, vocab] are those of its sampling members, in plan order."""
+    """A launched step. `logits` [R, vocab] are those of its sampling members, in the step's order."""
 
-    plan: StepPlan
+    step: Step
     timer: StepTimer
     logits: Tensor
     rows: Tensor  # [R] int64, of the sampling members
     positions: Tensor  # [R] int64, where their sampled tokens go
     sampled: Readback | None = None
 
-    @property
-    def samplers(self) -> list[Scheduled]:
-        """The members that sample, in plan order."""
-        return [member for member in self.plan.members if member.samples]
-
-    def read(self) -> list[int]:
-        """The sampled tokens, in plan order; waits for this step, not for one that was launched after it."""
+    def read(self) -> StepResult:
+        """What came of it; waits for this step, not for one that was launched after it."""
         if self.sampled is None:
             raise RuntimeError("the step was not sampled")
-        return self.sampled.read()
+        return StepResult(self.sampled.read(), self.timer.seconds())
 
 
 class Runner:
@@ -68,7 +62,7 @@ class Runner:
     ) -> None:
         self._model, self._cache, self._attention, self._device = model, cache, attention, device
         use_device(device)
-        longest, rows = config.longest_sequence, config.max_rows
+        longest, rows = config.max_sequence_tokens, config.max_rows
         self._max_rows, self._longest = rows, longest
         self._rows = Rows(rows, longest, config.block_size, model.operations, device)
         self._sampler = Sampler(rows, model.config.vocab_size, device)
@@ -82,41 +76,37 @@ class Runner:
         return self._graphs.replays
 
     @torch.inference_mode()
-    def forward(self, plan: StepPlan) -> StepHandle:
+    def forward(self, step: Step) -> StepHandle:
         """Launch the step's forward pass, up to its logits."""
         use_device(self._device)
-        for sequence in plan.admitted:
-            self._sampler.set_row(sequence.row, sequence.request.sampling, sequence.seed)
+        self._sampler.start_rows(step.started)
         timer = self._timer()
         timer.start()
-        self._rows.update(plan)
-        last, rows, positions = self._sampling_facts(plan)
-        logits = self._model.logits(self._hidden(plan, last))
+        last, rows, positions = self._sampling_columns(step)
+        logits = self._model.logits(self._hidden(step, last))
         timer.stop()
-        return StepHandle(plan, timer, logits, rows, positions)
+        return StepHandle(step, timer, logits, rows, positions)
 
     @torch.inference_mode()
-    def sample(self, step: StepHandle, bitmask: Tensor | None) -> None:
+    def sample(self, handle: StepHandle, bitmask: Tensor | None) -> None:
         """Draw the step's tokens under `bitmask` ([R, ceil(vocab/32)] int32 on the host, or None) into the rows."""
-        if not len(step.rows):
-            step.sampled = Readback(step.rows)
+        if not len(handle.rows):
+            handle.sampled = Readback(handle.rows)
             return
-        step.timer.start()
-        facts = step.plan.facts
-        members = facts.rows[facts.samples > 0].tolist()
-        tokens = self._sampler.sample(
-            step.logits, step.rows, step.positions, self._rows.token_ids, bitmask, members=members
-        )
-        self._rows.sampled(step.plan, step.rows, step.positions, tokens)
-        step.sampled = Readback(tokens)
-        step.timer.stop()
+        handle.timer.start()
+        rows, positions, step = handle.rows, handle.positions, handle.step
+        members = step.rows[step.samples].tolist()
+        tokens = self._sampler.sample(handle.logits, rows, positions, self._rows.token_ids, bitmask, members=members)
+        self._rows.write_sampled(rows, positions, tokens)
+        handle.sampled = Readback(tokens)
+        handle.timer.stop()
 
     def warm_up(self, tokens: int) -> None:
-        """Run small steps and the largest, of `tokens` that are nobody's, sample all rows in the ways that requests ask
-        for, and capture the graphs.
+        """Run small steps and the largest, of `tokens` that belong to no sequence, sample all rows in the ways that job
+        kinds ask for, and capture the graphs.
 
-        What would be compiled, or would not fit, in the midst of service is so before the first request. Triton
-        compiles without the interpreter's lock, so each way of sampling does so on a thread of its own meanwhile.
+        Thus what would be compiled, or run out of memory, in service does so before the first request. Triton compiles
+        without the interpreter's lock, and meanwhile each way of sampling is compiled on a thread of its own.
         """
         rows, vocab = self._max_rows, self._model.config.vocab_size
         logits = torch.zeros(rows, vocab, dtype=self._model.dtype, device=self._device)
@@ -133,7 +123,7 @@ class Runner:
             torch.cuda.synchronize(self._device)
 
     def _steps(self, tokens: int) -> Iterator[list[int]]:
-        """Tokens of each member, of steps that use all kernels between them; the last has `tokens` if they fit."""
+        """Token counts of the members of steps that together use all kernels; the last has `tokens`, if they fit."""
         yield from ([1], [1] * self._max_rows)
         for total in (*_FEW, tokens):
             most = min(total, self._max_rows * self._longest)
@@ -141,46 +131,42 @@ class Runner:
 
     @torch.inference_mode()
     def _run_once(self, counts: list[int]) -> None:
-        """A step of members that are nobody's."""
-        plan = StepPlan(tuple(_nobody(self._rows.padding, count) for count in counts), ())
+        """A step of padding members with so many tokens each."""
         last = torch.zeros(self._max_rows, dtype=torch.int64, device=self._device)
-        self._model.logits(self._hidden(plan, last))
+        self._model.logits(self._hidden(Step.of_padding(self._rows.padding, counts), last))
 
     @torch.inference_mode()
     def _sample_once(self, logits: Tensor, sampling: SamplingParams, bitmask: Tensor | None) -> None:
-        """Draw for all rows, by a sampler of this call's own."""
-        use_device(self._device)  # a thread's own setting
+        """Draw for all rows, with a sampler that only this call uses."""
+        use_device(self._device)  # which is a thread's setting
         members, vocab = logits.shape
         sampler = Sampler(members, vocab, self._device)
-        sampler.set_row(0, sampling, seed=0)
+        sampler.start_rows(StartedRows.of([(0, sampling, 0)]))
         rows = torch.zeros(members, dtype=torch.int64, device=self._device)
         sampler.sample(logits, rows, rows + 1, self._rows.token_ids, bitmask, members=[0] * members)
 
-    def _hidden(self, plan: StepPlan, wanted: Tensor) -> Tensor:
+    def _hidden(self, step: Step, wanted: Tensor) -> Tensor:
         """Final hidden states [R, hidden] of the tokens `wanted` [R] among the step's."""
-        total, members = plan.tokens, len(plan.members)
-        size = self._graphs.size_for(members) if total == members else None
-        self._rows.describe(plan, size or members)
+        members = step.num_members
+        size = self._graphs.size_for(members) if step.num_tokens == members else None
         if size is not None:
+            self._rows.send(step.padded_to(size, self._rows.padding))
             return self._graphs.replay(size).index_select(0, wanted)
-        tokens, batch = self._rows.step(members, total, plan)
+        tokens, batch = self._rows.apply(step)
         return self._model.forward(tokens, batch, self._cache, self._attention, wanted)
 
     @torch.inference_mode()
     def _capture(self) -> None:
         def forward(size: int) -> Tensor:
-            tokens, batch = self._rows.step(size, size, None)
+            tokens, batch = self._rows.decode_inputs(size)
             return self._model.forward(tokens, batch, self._cache, self._attention)
 
-        self._graphs.capture(self._graph_sizes, forward, self._rows.pad)
+        def pad(size: int) -> None:
+            self._rows.send(Step.of_padding(self._rows.padding, [1] * size))
 
-    def _sampling_facts(self, plan: StepPlan) -> Tensor:
+        self._graphs.capture(self._graph_sizes, forward, pad)
+
+    def _sampling_columns(self, step: Step) -> Tensor:
         """[3, R] int64 of the sampling members: their last token among the step's, row, position to be sampled."""
-        rows, starts, counts, samples, _ = plan.facts
-        facts = np.stack((counts.cumsum() - 1, rows, starts + counts))[:, samples > 0]
-        return send(facts.astype(np.int32), self._device).to(torch.int64)
-
-
-def _nobody(row: int, count: int) -> Scheduled:
-    """A member of `count` tokens that no request asked for."""
-    return Scheduled(Sequence(CoreRequest("", (0,), _USUAL[-1]), max_tokens=1), row, 0, count, samples=False)
+        columns = np.stack((step.counts.cumsum() - 1, step.rows, step.ends))[:, step.samples]
+        return send(columns.astype(np.int32), self._device).to(torch.int64)

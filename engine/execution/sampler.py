@@ -1,7 +1,7 @@
 """Chooses each step's tokens. Owns the sampling parameters of all rows, on the device and on the host.
 
-The host's copy decides which work a step needs, so that an all-greedy step costs one argmax and nobody waits for the
-device. A draw depends on the row's seed and the token's position only: never on batch-mates or on the row.
+The host's copy decides which work a step needs, so that an all-greedy step costs one argmax and the host never waits
+for the device. A draw depends on the row's seed and the token's position only: never on batch-mates or on the row.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.transfers import deliver
+from thothy_ai.engine.step import StartedRows
 from thothy_ai.kernels.reference import sampling
 from thothy_ai.kernels.reference.sampling import Column, Step, Work
 
-_COPIED_BYTES = 16  # a logit on the CPU: penalized, its mask spread out, masked, picked
-_DRAWN_BYTES = 100  # a logit of a filtered draw there; measured: 97, mostly Philox's 64-bit words
+_COPIED_BYTES = 16  # per logit on the CPU: penalized, its mask expanded, masked, chosen
+_DRAWN_BYTES = 100  # per logit of a filtered draw there; measured: 97, mostly Philox's 64-bit words
 _DRAWN_AT_ONCE = 32
-_SCRATCH_BYTES = 260  # a row on a GPU
+_SCRATCH_BYTES = 260  # per row on a GPU
 
 
 class Sampler:
@@ -36,21 +36,26 @@ class Sampler:
         self._filtered: set[int] = set()
         self._penalized: set[int] = set()
 
-    def set_row(self, row: int, params: SamplingParams, seed: int) -> None:
-        """Give a row to a sequence; the device learns of it with the next `sample`."""
-        made = sampling.parameters(
-            temperature=params.temperature,
-            top_k=params.top_k,
-            top_p=params.top_p,
-            min_p=params.min_p,
-            repetition_penalty=params.repetition_penalty,
-            seed=seed,
-            vocab_size=self._vocab_size,
-        )
-        self._changed[row] = made
-        _include(self._unfiltered, row, made[Column.KIND] == sampling.UNFILTERED)
-        _include(self._filtered, row, made[Column.KIND] == sampling.FILTERED)
-        _include(self._penalized, row, made[Column.PENALTY] != 1.0)
+    def start_rows(self, started: StartedRows) -> None:
+        """Give rows to sequences; the device gets their parameters with the next `sample`."""
+        if not len(started.rows):
+            return
+        for row, seed, top_k, temperature, top_p, min_p, penalty in zip(
+            *(column.tolist() for column in started), strict=True
+        ):
+            made = sampling.parameters(
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                repetition_penalty=penalty,
+                seed=seed,
+                vocab_size=self._vocab_size,
+            )
+            self._changed[row] = made
+            _include(self._unfiltered, row, made[Column.KIND] == sampling.UNFILTERED)
+            _include(self._filtered, row, made[Column.KIND] == sampling.FILTERED)
+            _include(self._penalized, row, made[Column.PENALTY] != 1.0)
 
     def sample(
         self,
@@ -74,17 +79,17 @@ class Sampler:
 
     @staticmethod
     def workspace_bytes(max_rows: int, vocab_size: int, device_type: str = "cpu") -> int:
-        """Most device bytes that `sample` takes beside its logits.
+        """The most device bytes that `sample` takes on top of its logits.
 
-        On a CPU those are changed copies of the logits and the draws' temporaries; on a GPU a bit for each token that
-        is allowed, one for each that was seen, and scratch.
+        On a CPU these are changed copies of the logits and the draws' temporaries; on a GPU a bit for each allowed
+        token, a bit for each token seen, and scratch.
         """
         if device_type == "cuda":
             return max_rows * (2 * 4 * -(-vocab_size // 32) + _SCRATCH_BYTES)
         return vocab_size * (max_rows * _COPIED_BYTES + min(max_rows, _DRAWN_AT_ONCE) * _DRAWN_BYTES)
 
     def _work(self, members: Sequence[int]) -> Work:
-        """Sets keep rows that nobody has any more; members are what counts."""
+        """The work for these rows; the sets may have others, which no sequence has any more."""
         filtered = _has_any(self._filtered, members)
         return Work(
             unfiltered=_has_any(self._unfiltered, members),

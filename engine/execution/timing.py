@@ -9,20 +9,20 @@ import torch
 
 
 class StepTimer(Protocol):
-    """Started and stopped around each part of a step; the parts add up. `seconds` is read once the step is done."""
+    """Started and stopped around each part of a step; the parts are summed. `seconds` is read once the step is done."""
 
     def start(self) -> None:
-        """A part of the step begins."""
+        """Begin a part of the step."""
 
     def stop(self) -> None:
-        """It ends."""
+        """End it."""
 
     def seconds(self) -> float:
         """Device seconds of all parts so far."""
 
 
 class HostTimer:
-    """On a CPU the call is the work."""
+    """For a CPU, where a call returns when its work is done."""
 
     def __init__(self) -> None:
         self._total = 0.0

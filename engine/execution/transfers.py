@@ -1,7 +1,7 @@
-"""Small tensors on their way to the device and back, without the host waiting for either.
+"""Transfers of small tensors to the device and back, without the host waiting.
 
-On a GPU both ways go through pinned memory, in the order of the stream. torch's caching host allocator hands a pinned
-buffer out again only when the copies that used it are done.
+On a GPU both directions go through pinned memory, in stream order. torch's caching host allocator reuses a pinned
+buffer only when the copies that used it are done.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def deliver(host: Tensor, device: torch.device) -> Tensor:
 
 
 def _as_tensor(values: Sequence[int] | NDArray[np.int32]) -> Tensor:
-    """Row after row, as kernels want it."""
+    """Row-major, as kernels need it."""
     return torch.from_numpy(np.ascontiguousarray(values, np.int32))
 
 
 def _pinned(host: Tensor, device: torch.device) -> Tensor:
-    """As it is if it is pinned already, or if no GPU will take it."""
+    """In pinned memory if it goes to a GPU; unchanged if it is there already."""
     return host.pin_memory() if device.type == "cuda" else host
 
 
 class Readback:
-    """Integers that the device will have computed; made right after they were launched."""
+    """Integers that the device computes; made right after their kernel was launched."""
 
     def __init__(self, values: Tensor) -> None:
         self._done: torch.cuda.Event | None = None
@@ -52,7 +52,7 @@ class Readback:
             self._done.record()
 
     def read(self) -> list[int]:
-        """Wait for them, and for nothing that was launched later."""
+        """Wait for them, not for anything launched later."""
         if self._done is not None:
             self._done.synchronize()
         values: list[int] = self._host.tolist()

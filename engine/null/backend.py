@@ -12,7 +12,17 @@ import time
 import uuid
 from dataclasses import dataclass, replace
 
-from thothy_ai.engine.api import Delta, EngineInfo, EngineStats, FinishReason, GenerationRequest, GenerationResult
+from thothy_ai.engine.api import (
+    CoreStats,
+    Delta,
+    EngineInfo,
+    EngineStats,
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    SchedulerStats,
+    Usage,
+)
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
 from thothy_ai.engine.null.instances import instance_text, prose
@@ -37,7 +47,7 @@ class NullEngine:
         self._latency = latency
         self._lock = threading.Lock()  # guards what follows
         self._open: dict[str, _Pending] = {}
-        self._stats = EngineStats()
+        self._counters = CoreStats()
         self._accepting = True
         self._stopped = threading.Event()
         self._due: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()  # in order: all have the same latency
@@ -82,7 +92,8 @@ class NullEngine:
     def stats(self) -> EngineStats:
         """The counters; requests that are not answered yet count as running."""
         with self._lock:
-            return replace(self._stats, running=len(self._open), batch_size=len(self._open))
+            running = len(self._open)
+            return EngineStats(SchedulerStats(running), core=replace(self._counters, batch_size=running))
 
     def info(self) -> EngineInfo:
         """Fixed at start."""
@@ -140,19 +151,18 @@ class NullEngine:
             self._count(
                 requests_finished=1,
                 steps=1,
-                prompt_tokens=end.prompt_tokens,
-                prefill_tokens=end.prompt_tokens,
-                output_tokens=end.output_tokens,
-                decode_tokens=end.output_tokens,
-                **_seconds(end.compute_seconds),
+                prompt_tokens=end.usage.prompt_tokens,
+                prefill_tokens=end.usage.prompt_tokens,
+                output_tokens=end.usage.output_tokens,
+                decode_tokens=end.usage.output_tokens,
+                **_seconds(end.usage.compute_seconds),
             )
         else:
             self._count(requests_refused=1)
 
     def _count(self, **gained: float) -> None:
         with self._lock:
-            grown = {name: getattr(self._stats, name) + amount for name, amount in gained.items()}
-            self._stats = replace(self._stats, **grown)
+            self._counters = self._counters.plus(**gained)
 
 
 def _seconds(spent: float) -> dict[str, float]:
@@ -169,13 +179,6 @@ def _result(request: GenerationRequest, text: str, reason: FinishReason, seconds
     """A token is a word."""
     words = len(text.split())
     prompt = " ".join((request.text or "", *(message.content for message in request.messages)))
-    return GenerationResult(
-        id=request.id,
-        text=text,
-        token_ids=tuple(range(words)),
-        finish_reason=reason,
-        prompt_tokens=len(request.token_ids) or prompt.count(" ") + 1,
-        cached_tokens=0,
-        output_tokens=words,
-        compute_seconds=seconds,
-    )
+    prompt_tokens = len(request.token_ids) or prompt.count(" ") + 1
+    usage = Usage(prompt_tokens, output_tokens=words, compute_seconds=seconds)
+    return GenerationResult(request.id, text, tuple(range(words)), reason, usage)

@@ -156,6 +156,6 @@ def _info(name: str, config: EngineConfig, device: torch.device, dtype: torch.dt
         dtype=str(dtype).removeprefix("torch."),
         block_size=config.block_size,
         num_blocks=config.num_blocks,
-        max_context=config.longest_sequence,
+        max_context=config.max_sequence_tokens,
         started_at=time.time(),
     )

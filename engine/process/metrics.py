@@ -1,8 +1,8 @@
-"""Prometheus metrics of an engine, read from its own counters at each scrape."""
+"""Prometheus metrics of an engine, read from its own statistics at each scrape."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -11,19 +11,27 @@ from thothy_ai.engine.api import EngineStats
 from thothy_ai.engine.backend import Backend
 
 _PREFIX = "thothy_engine_"
-_GAUGES = {
-    "batch_size": "Sequences in the last step.",
-    "running": "Sequences running.",
-    "waiting": "Requests waiting for a row or for KV blocks.",
-    "memory_used_bytes": "Memory in use: of the device, or of the process on a CPU.",
-    "memory_total_bytes": "Memory of the device, or of the host on a CPU.",
-    "memory_planned_bytes": "Memory planned at start: weights, KV pool and workspace.",
+_GAUGES: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
+    "batch_size": ("Sequences in the last step.", lambda stats: stats.core.batch_size),
+    "running": ("Sequences running.", lambda stats: stats.scheduler.running),
+    "waiting": ("Requests waiting for a row or for KV blocks.", lambda stats: stats.scheduler.waiting),
+    "memory_used_bytes": (
+        "Memory in use: of the device, or of the process on a CPU.",
+        lambda stats: stats.memory.used_bytes,
+    ),
+    "memory_total_bytes": ("Memory of the device, or of the host on a CPU.", lambda stats: stats.memory.total_bytes),
+    "memory_planned_bytes": (
+        "Memory planned at start: weights, KV pool and workspace.",
+        lambda stats: stats.memory.planned_bytes,
+    ),
 }
-_COUNTERS = {
-    "steps": "Forward passes.",
-    "busy_seconds": "Seconds the device computed.",
-    "output_tokens": "Tokens generated.",
-    "preemptions": "Preemptions of running sequences.",
+_COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
+    "steps": ("Forward passes.", lambda stats: stats.core.steps),
+    "busy_seconds": ("Seconds the device computed.", lambda stats: stats.core.busy_seconds),
+    "output_tokens": ("Tokens generated.", lambda stats: stats.core.output_tokens),
+    "preemptions": ("Preemptions of running sequences.", lambda stats: stats.scheduler.preemptions),
+    "prefix_cache_queried_tokens": ("Prompt tokens looked up.", lambda stats: stats.core.prompt_tokens),
+    "prefix_cache_hit_tokens": ("Of those, found.", lambda stats: stats.core.cached_tokens),
 }
 
 
@@ -36,16 +44,10 @@ class EngineCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every metric, with values as of the last step."""
         stats = self._backend.stats()
-        for name, text in _GAUGES.items():
-            yield GaugeMetricFamily(_PREFIX + name, text, value=getattr(stats, name))
-        for name, text in _COUNTERS.items():
-            yield CounterMetricFamily(_PREFIX + name, text, value=getattr(stats, name))
-        yield CounterMetricFamily(
-            f"{_PREFIX}prefix_cache_queried_tokens",
-            "Prompt tokens looked up.",
-            value=stats.prompt_tokens,
-        )
-        yield CounterMetricFamily(f"{_PREFIX}prefix_cache_hit_tokens", "Of those, found.", value=stats.cached_tokens)
+        for name, (text, value) in _GAUGES.items():
+            yield GaugeMetricFamily(_PREFIX + name, text, value=value(stats))
+        for name, (text, value) in _COUNTERS.items():
+            yield CounterMetricFamily(_PREFIX + name, text, value=value(stats))
         yield from _by_label(stats)
         yield self._info()
 
@@ -63,16 +65,16 @@ def registry_of(backend: Backend) -> CollectorRegistry:
 
 
 def _by_label(stats: EngineStats) -> Iterator[Metric]:
-    free = stats.blocks_total - stats.blocks_used - stats.blocks_cached
-    blocks = {"used": stats.blocks_used, "cached": stats.blocks_cached, "free": free}
-    yield _labelled(GaugeMetricFamily(f"{_PREFIX}kv_blocks", "Blocks of the KV pool.", labels=["state"]), blocks)
-    tokens = {"prefill": stats.prefill_tokens, "decode": stats.decode_tokens}
+    blocks, core = stats.blocks, stats.core
+    states = {"used": blocks.used, "cached": blocks.cached, "free": blocks.total - blocks.used - blocks.cached}
+    yield _labelled(GaugeMetricFamily(f"{_PREFIX}kv_blocks", "Blocks of the KV pool.", labels=["state"]), states)
+    tokens = {"prefill": core.prefill_tokens, "decode": core.decode_tokens}
     yield _labelled(CounterMetricFamily(f"{_PREFIX}tokens", "Tokens computed.", labels=["phase"]), tokens)
-    seconds = {"prefill": stats.prefill_seconds, "decode": stats.decode_seconds}
+    seconds = {"prefill": core.prefill_seconds, "decode": core.decode_seconds}
     yield _labelled(CounterMetricFamily(f"{_PREFIX}step_seconds", "Busy seconds by phase.", labels=["phase"]), seconds)
     requests = {
-        "finished": stats.requests_finished,
-        "aborted": stats.requests_aborted,
+        "finished": core.requests_finished,
+        "aborted": core.requests_aborted,
         "refused": stats.requests_refused,
     }
     yield _labelled(CounterMetricFamily(f"{_PREFIX}requests", "Requests by outcome.", labels=["outcome"]), requests)

@@ -36,7 +36,7 @@ class ResidentModel:
 
     def progress(self) -> int:
         """Steps so far."""
-        return self.core.stats().steps
+        return self.core.stats().core.steps
 
     def wait_ended(self) -> None:
         """Block until the core's thread has ended."""

@@ -1,1 +1,1 @@
-"""Which sequences run, on which blocks, and how many of their tokens."""
+"""Plans steps: which sequences run, on which blocks, and how many of their tokens. Holds no tensors."""

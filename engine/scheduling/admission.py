@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-_PRIOR = 0.5  # of max_tokens, until a profile has finished something
+_PRIOR = 0.5  # of max_tokens, until a sequence of the profile has finished
 _GAIN = 0.1
 _MARGIN = 1.0  # standard deviations above the mean
 _MAX_PROFILES = 256  # they are free text from clients
@@ -21,7 +21,7 @@ class _Length(NamedTuple):
 class LengthEstimator:
     """Output length by profile: exponentially weighted mean and variance (Finch, 2009).
 
-    Of more than `_MAX_PROFILES` profiles those that finished something last are known.
+    Of more than `_MAX_PROFILES` profiles, those observed last are known.
     """
 
     def __init__(self) -> None:
@@ -40,12 +40,12 @@ class LengthEstimator:
         self._learnt[profile] = _Length(known.mean + _GAIN * delta, variance)
 
     def mean(self, profile: str | None) -> float:
-        """Output tokens as learnt; what has finished nothing yet may be longer than all that has."""
+        """Output tokens as learnt; infinite for an unknown profile, which may be longer than all known ones."""
         known = None if profile is None else self._learnt.get(profile)
         return math.inf if known is None else known.mean
 
     def longest(self, profiles: Iterable[str]) -> str | None:
-        """The profile with the longest expected output; None if that is one of which nothing is known."""
+        """The profile with the longest expected output; None if that is an unknown one."""
         longest = max(profiles, key=self.mean)
         return longest if longest in self._learnt else None
 

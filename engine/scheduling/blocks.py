@@ -1,10 +1,10 @@
-"""The block pool: who holds which KV block, and which full blocks can be found again by their tokens.
+"""The block pool: which KV blocks are in use, and which full blocks can be found again by their tokens.
 
-Owns reference counts, the free list and the prefix index; holds no tensors. Everything is O(1) a block, but for `walk`.
+Owns reference counts, the free list and the prefix index; holds no tensors. All is O(1) per block, except `walk`.
 
 The prefix cache is a chain: a full block is known by (its parent's entry, its tokens), where the first block's
-parent is the salt. Entries are compared by identity and by token ids, never by hash alone, so two prompts can't
-collide. Finding blocks by a chain, and a free list that doubles as eviction order, are vLLM's ideas.
+parent is the salt. Entries are compared by identity and by token ids, never by hash alone, thus two prompts
+can't collide. Finding blocks by a chain, and a free list that doubles as eviction order, are vLLM's ideas.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from thothy_ai.engine.api import BlockStats
 
 DUMMY_BLOCK = 0  # padding writes go there; it is also the free list's sentinel
 
@@ -39,7 +41,7 @@ class _Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
-    """Blocks by what they are, each kind counted for itself: free + cached + used = total."""
+    """Blocks by state, each counted independently: free + cached + used = total."""
 
     free: int
     cached: int
@@ -59,7 +61,7 @@ class BlockPool:
         self._previous: list[int] = [num_blocks - 1, *range(num_blocks - 1)]
         self._available = self.total  # on the free list
         self._cached = 0  # of those, the ones that can be found
-        self._used = 0  # that somebody refers to
+        self._used = 0  # with references
         self._keys: list[_Key | None] = [None] * num_blocks
         self._chains: list[int] = [0] * num_blocks
         self._index: dict[_Key, int] = {}
@@ -68,8 +70,13 @@ class BlockPool:
 
     @property
     def available(self) -> int:
-        """Blocks that `allocate` can hand out: free ones, and cached ones that nobody holds."""
+        """Blocks that `allocate` can hand out: free ones, and cached ones without references."""
         return self._available
+
+    @property
+    def stats(self) -> BlockStats:
+        """Gauges of this moment."""
+        return BlockStats(self.total, self._used, self._cached)
 
     @property
     def counts(self) -> PoolCounts:
@@ -96,7 +103,7 @@ class BlockPool:
             self._references[block] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Let go of a sequence's blocks, tail first, so that prefixes are evicted last."""
+        """Release a sequence's blocks, tail first, so that prefixes are evicted last."""
         for block in reversed(blocks):
             if self._references[block] == 0:
                 raise RuntimeError(f"block {block} was released twice")
@@ -120,7 +127,7 @@ class BlockPool:
     def register(self, block: int, chain: Chain, tokens: Sequence[int]) -> Chain:
         """Make a held full block findable below `chain`; returns the chain for the block after it.
 
-        Where an equal block is registered already, that one stays and the chain continues through it.
+        Where an equal block is registered already, that one is kept and the chain continues through it.
         """
         if not self._share:
             return chain
@@ -133,18 +140,20 @@ class BlockPool:
         return self._entries
 
     def forget(self, blocks: Iterable[int]) -> None:
-        """Let nobody find these held blocks again; what was registered below them is out of reach, and ages."""
+        """Make these held blocks impossible to find; blocks registered below them are then unreachable, and are evicted
+        in time.
+        """
         for block in blocks:
             self._hide(block)
 
     def check(self, *, held: int | None = None) -> None:
-        """Raise RuntimeError unless the books balance; `held` is how many blocks ought to be in use.
+        """Raise RuntimeError unless the counts agree; `held` is how many blocks should be in use.
 
-        Compares the counts each time, and now and then what they count.
+        Compares the counts each time, and every few seconds the blocks themselves (`walk`).
         """
         counts = self.counts
         if counts.free + counts.cached + counts.used != self.total or min(counts.free, counts.cached) < 0:
-            raise RuntimeError(f"block pool out of balance: {counts} of {self.total}")
+            raise RuntimeError(f"block pool counts do not agree: {counts} of {self.total}")
         if held is not None and counts.used != held:
             raise RuntimeError(f"{counts.used} blocks in use, {held} expected")
         if time.monotonic() >= self._next_walk:
@@ -152,7 +161,7 @@ class BlockPool:
             self._next_walk = time.monotonic() + _WALK_EVERY
 
     def walk(self) -> None:
-        """Raise RuntimeError unless the free list has every block that nobody refers to, and the counts are true."""
+        """Raise RuntimeError unless the free list has every block without references, and the counts are right."""
         references, previous, following, keys = self._references, self._previous, self._next, self._keys
         block, before, listed, cached = following[DUMMY_BLOCK], DUMMY_BLOCK, 0, 0
         while block != DUMMY_BLOCK:
@@ -164,9 +173,9 @@ class BlockPool:
         used = len(references) - references.count(0)
         counts = PoolCounts(listed - cached, cached, used)
         if counts != self.counts or listed + used != self.total:
-            raise RuntimeError(f"block pool out of balance: {counts} found, {self.counts} counted")
+            raise RuntimeError(f"block pool counts do not agree: {counts} found, {self.counts} counted")
         if len(self._index) != len(keys) - keys.count(None):
-            raise RuntimeError(f"{len(self._index)} blocks can be found, which is not what is registered")
+            raise RuntimeError(f"{len(self._index)} blocks can be found, which is not the number registered")
 
     def _take_head(self) -> int:
         block = self._next[DUMMY_BLOCK]
@@ -186,7 +195,7 @@ class BlockPool:
         return True
 
     def _give_back(self, block: int) -> None:
-        """A block that can be found again joins at the tail; one that can't is the next to go."""
+        """A block that can be found again is appended at the tail; one that can't is evicted next."""
         findable = self._keys[block] is not None
         after = self._previous[DUMMY_BLOCK] if findable else DUMMY_BLOCK
         before = self._next[after]

@@ -2,11 +2,11 @@
 
 Sequences are kept in the order of the blocks of their prompts. Neighbours in that order share the most, and every set
 that shares a prefix is a run of neighbours: the runs form a tree (of longest-common-prefix intervals; Abouelhoda and
-others, "Replacing suffix trees with enhanced suffix arrays", 2004). Each sequence may be in one group only, so at each
-node of the tree either all below it make one group, or its children keep theirs and what they left over makes one:
-whichever spares more reads.
+others, "Replacing suffix trees with enhanced suffix arrays", 2004). Each sequence is in one group at most. At each node
+of the tree, therefore, either all sequences below it form one group, or its children keep their groups and the
+sequences in none of them form one: whichever saves more reads.
 
-Owned by the scheduler. Joining costs O(log n) comparisons; choosing groups O(n), once after somebody joined or left.
+Owned by the scheduler. Joining costs O(log n) comparisons; choosing groups O(n), once after sequences joined or left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from thothy_ai.engine.scheduling.sequence import Sequence
 
-_MIN_TOKENS = 128  # what sharing less than this spares is not worth another work item
+_MIN_TOKENS = 128  # sharing fewer saves less than another work item costs
 
 Member = TypeVar("Member")
 Blocks = tuple[int, ...]
@@ -43,48 +43,48 @@ class _Shared(NamedTuple):
 
 @dataclass(slots=True)
 class _Node:
-    """The part of the tree that begins at place `start`: what its groups spare, and the places in none of them."""
+    """The part of the tree that begins at place `start`: what its groups save, and the places in none of them."""
 
     depth: int
     start: int
-    spared: int = 0
+    saved: int = 0
     groups: list[_Shared] = field(default_factory=list)
-    left: list[int] = field(default_factory=list)
+    ungrouped: list[int] = field(default_factory=list)
 
     def close(self, end: int, rows: int) -> None:
-        """Settle the node, which ends before place `end`, once all its children are taken."""
-        together, rest = self._spares(end - self.start, rows), self._spares(len(self.left), rows)
-        if together > self.spared + rest:
-            self.spared, self.groups, self.left = together, [_Shared(range(self.start, end), self.depth)], []
+        """Choose the groups of the node, which ends before place `end`, once it has all its children."""
+        together, rest = self._saves(end - self.start, rows), self._saves(len(self.ungrouped), rows)
+        if together > self.saved + rest:
+            self.saved, self.groups, self.ungrouped = together, [_Shared(range(self.start, end), self.depth)], []
         elif rest:
-            self.spared += rest
-            self.groups.append(_Shared(self.left, self.depth))
-            self.left = []
+            self.saved += rest
+            self.groups.append(_Shared(self.ungrouped, self.depth))
+            self.ungrouped = []
 
-    def take(self, child: _Node) -> None:
-        """Add a settled child."""
-        self.spared += child.spared
+    def add(self, child: _Node) -> None:
+        """Add a child whose groups are chosen."""
+        self.saved += child.saved
         self.groups += child.groups
-        self.left += child.left
+        self.ungrouped += child.ungrouped
 
-    def _spares(self, size: int, rows: int) -> int:
-        """Block reads that so many sequences spare together, in groups of `rows`."""
+    def _saves(self, size: int, rows: int) -> int:
+        """Block reads that so many sequences save together, in groups of `rows`."""
         return (size - -(-size // rows)) * self.depth
 
 
 class PrefixGroups:
-    """Groups of at most `rows` sequences over blocks of `block_size` tokens; with `rows` 1 there are none."""
+    """Groups of at most `rows` sequences over blocks of `block_size` tokens; no groups with `rows` 1."""
 
     def __init__(self, rows: int, block_size: int) -> None:
         self._rows, self._block_size = rows, block_size
-        self._least_blocks = -(-_MIN_TOKENS // block_size)
+        self._min_blocks = -(-_MIN_TOKENS // block_size)
         self._blocks: list[Blocks] = []  # sorted, beside `_sequences`
         self._sequences: list[Sequence] = []
         self._joined: dict[Sequence, Blocks] = {}
         self._shared: list[_Shared] | None = []
 
     def join(self, sequence: Sequence) -> None:
-        """A sequence has begun to decode: the full blocks of its prompt stay as they are until it leaves."""
+        """Add a sequence that begins to decode: the full blocks of its prompt do not change until it leaves."""
         if self._rows == 1 or sequence in self._joined:
             return
         blocks = tuple(sequence.blocks[: sequence.prompt_tokens // self._block_size])
@@ -95,7 +95,7 @@ class PrefixGroups:
         self._shared = None
 
     def leave(self, sequence: Sequence) -> None:
-        """A sequence gives up its blocks; one that never joined is ignored."""
+        """Remove a sequence that loses its blocks; one that never joined is ignored."""
         blocks = self._joined.pop(sequence, None)
         if blocks is None:
             return
@@ -109,11 +109,13 @@ class PrefixGroups:
         """Members of a step with each group's side by side, and the groups, by place in that list."""
         if self._shared is None:
             self._shared = _divide(self._blocks, self._rows)
+        if not self._shared:
+            return list(members.values()), []
         left = dict(members)
         ordered: list[Member] = []
         groups: list[Group] = []
         for places, depth in self._shared:
-            if depth >= self._least_blocks:
+            if depth >= self._min_blocks:
                 sequences = (self._sequences[place] for place in places)
                 present = [left.pop(sequence) for sequence in sequences if sequence in left]
                 groups += self._split(len(ordered), len(present), depth * self._block_size)
@@ -122,27 +124,27 @@ class PrefixGroups:
         return ordered, groups
 
     def _split(self, first: int, size: int, shared: int) -> list[Group]:
-        """Even parts of at most `rows`; nobody is a group on his own."""
+        """Even parts of at most `rows`; a single sequence is no group."""
         parts = -(-size // self._rows)
         bounds = [first + size * part // parts for part in range(parts + 1)] if parts else []
         return [Group(a, b - a, shared) for a, b in pairwise(bounds) if b - a > 1]
 
 
 def _divide(blocks: Seq[Blocks], rows: int) -> list[_Shared]:
-    """Groups over sequences with these blocks, in order; a sweep over neighbours with a stack of unsettled nodes."""
+    """Groups over sequences with these blocks, in order; a sweep over neighbours with a stack of incomplete nodes."""
     stack: list[_Node] = []
     done = _Node(0, 0)
     for end in range(1, len(blocks) + 1):
         depth = _common(blocks[end - 1], blocks[end]) if end < len(blocks) else -1
-        done = _Node(0, end - 1, left=[end - 1])
+        done = _Node(0, end - 1, ungrouped=[end - 1])
         while stack and stack[-1].depth > depth:
             node = stack.pop()
-            node.take(done)
+            node.add(done)
             node.close(end, rows)
             done = node
         if not stack or stack[-1].depth < depth:
             stack.append(_Node(depth, done.start))
-        stack[-1].take(done)
+        stack[-1].add(done)
     return done.groups
 
 

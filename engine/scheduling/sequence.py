@@ -1,11 +1,11 @@
-"""One request on its way through the core: its tokens, its blocks, and how far it has come."""
+"""One request in the core: its tokens, its blocks, and how much of it is computed."""
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
 
-from thothy_ai.engine.api import FinishReason
+from thothy_ai.engine.api import FinishReason, Usage
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.scheduling.blocks import Chain
@@ -15,11 +15,12 @@ NO_ROW = -1
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """Owned by the scheduler; the core appends tokens to it, and nobody else changes it.
+    """Owned by the scheduler; the core appends tokens and sets why it ends, and nothing else changes it.
 
-    `tokens` are those the host knows; `pending` more were sampled and not read yet, so `known` counts both.
+    `tokens` are those the host knows; `pending` more were sampled and not read yet, thus `known` counts both.
     `computed` of the known tokens have their KV written by steps launched so far. `in_flight` steps have been launched
-    with this sequence and not been read.
+    with this sequence and not been read. Of `tokens` and `blocks`, the device has the first `tokens_sent` (tokens that
+    it sampled itself included) and `blocks_sent`.
     """
 
     request: CoreRequest
@@ -32,6 +33,8 @@ class Sequence:
     in_flight: int = 0
     row: int = NO_ROW
     blocks: list[int] = field(default_factory=list)
+    tokens_sent: int = 0
+    blocks_sent: int = 0
     registered: int = 0  # full blocks that are in the prefix cache
     chain: Chain = ""
     cached_tokens: int = 0
@@ -39,10 +42,10 @@ class Sequence:
     compute_seconds: float = 0.0
     finish_reason: FinishReason | None = None
     error: EngineError | None = None
-    broken: bool = False  # a score of it was not finite, so what its blocks hold may not be either
+    broken: bool = False  # one of its scores was not finite, thus its KV may not be either
 
     def __post_init__(self) -> None:
-        """Start from the prompt; a request without a seed draws one, and keeps it through preemption."""
+        """Start from the prompt; a request without a seed gets a random one, and keeps it through preemption."""
         self.prompt_tokens = len(self.request.prompt)
         self.tokens = list(self.request.prompt)
         self.seed = secrets.randbits(63) if self.request.sampling.seed is None else self.request.sampling.seed
@@ -55,15 +58,20 @@ class Sequence:
 
     @property
     def output_tokens(self) -> int:
-        """Output tokens the host knows."""
+        """Output tokens that the host knows."""
         return len(self.tokens) - self.prompt_tokens
 
     @property
     def ending(self) -> bool:
-        """No further step is wanted: it has finished, or the tokens it may have are all sampled."""
+        """It needs no further step: it has finished, or all the tokens that it may have are sampled."""
         return self.finish_reason is not None or self.known - self.prompt_tokens >= self.max_tokens
 
+    @property
+    def usage(self) -> Usage:
+        """What it took so far."""
+        return Usage(self.prompt_tokens, self.cached_tokens, self.output_tokens, self.compute_seconds, self.preemptions)
+
     def finish(self, reason: FinishReason, error: EngineError | None = None) -> None:
-        """Set why it ends; the first reason stays."""
+        """Set why it ends; the first reason is kept."""
         if self.finish_reason is None:
             self.finish_reason, self.error = reason, error

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
-from thothy_ai.engine.api import Delta, GenerationResult
+from thothy_ai.engine.api import AbandonedStats, Delta, GenerationResult
 from thothy_ai.engine.backend import Backend, Failure, Output
 from thothy_ai.engine.errors import EngineAuthenticationError, EngineError, ProtocolError
 from thothy_ai.engine.serving.abandoned import AbandonedUsageStore
@@ -30,7 +30,7 @@ from thothy_ai.engine.serving.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.serving.wire import Fields, abandoned_fields, fields_of, read_request
+from thothy_ai.engine.serving.wire import Fields, abandoned_fields, fields_of, read_request, stats_fields
 
 log = logging.getLogger(__name__)
 
@@ -142,8 +142,8 @@ class Connection:
             case Question.INFO:
                 return fields_of(self._backend.info())
             case Question.STATS:
-                kept, dropped = len(self._abandoned), self._abandoned.dropped
-                return fields_of(replace(self._backend.stats(), orphans=kept, orphans_dropped=dropped))
+                abandoned = AbandonedStats(len(self._abandoned), self._abandoned.dropped)
+                return stats_fields(replace(self._backend.stats(), abandoned=abandoned))
             case Question.ABANDONED_USAGE:
                 return abandoned_fields(self._abandoned.take(self._backend.info().session_id))
             case Question.STOP_ACCEPTING:
@@ -163,7 +163,7 @@ class Connection:
             if not isinstance(output, Delta):
                 self._open.discard(request_id)
             if isinstance(output, GenerationResult):
-                self._record_usage(request_id, output.compute_seconds)
+                self._record_usage(request_id, output.usage.compute_seconds)
             if not self._closed:
                 self._outbox.add(replace(output, id=request_id))
         self._wake.set()

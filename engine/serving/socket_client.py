@@ -34,7 +34,7 @@ from thothy_ai.engine.serving.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.serving.wire import Fields, read_abandoned, read_fields, request_fields
+from thothy_ai.engine.serving.wire import Fields, read_abandoned, read_info, read_stats, request_fields
 
 log = logging.getLogger(__name__)
 
@@ -83,11 +83,11 @@ class SocketEngineClient:
 
     async def info(self) -> EngineInfo:
         """Ask for the engine's fixed properties."""
-        return read_fields(EngineInfo, await self._ask(Question.INFO))
+        return read_info(await self._ask(Question.INFO))
 
     async def stats(self) -> EngineStats:
         """Ask for gauges and counters."""
-        return read_fields(EngineStats, await self._ask(Question.STATS))
+        return read_stats(await self._ask(Question.STATS))
 
     async def take_abandoned_usage(self) -> AbandonedUsage:
         """Ask for the usage of abandoned requests."""

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from thothy_ai.engine.api import (
     AbandonedRequest,
+    AbandonedStats,
     AbandonedUsage,
+    BlockStats,
+    CoreStats,
     Delta,
     EngineInfo,
     EngineStats,
     FinishReason,
     GenerationRequest,
     GenerationResult,
+    MemoryStats,
     Message,
     SamplingParams,
+    SchedulerStats,
+    Usage,
 )
 from thothy_ai.engine.backend import Failure, Output
 from thothy_ai.engine.errors import InvalidRequestError, ProtocolError, from_code
 
 Fields = Mapping[str, Any]
-Plain = GenerationRequest | SamplingParams | GenerationResult | EngineInfo | EngineStats
-T = TypeVar("T", EngineInfo, EngineStats)
+Plain = GenerationRequest | SamplingParams | GenerationResult | EngineInfo | Usage
 
 _NUMBER = (int, float)
 _TEXT_OR_NONE = (str, type(None))
@@ -42,6 +47,19 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "seed": (int, type(None)),
     "ignore_eos": bool,
 }
+_STATS_GROUPS: dict[str, Any] = {
+    "scheduler": SchedulerStats,
+    "blocks": BlockStats,
+    "core": CoreStats,
+    "memory": MemoryStats,
+    "abandoned": AbandonedStats,
+}
+_STATS_NAMES = {"scheduler": "{}", "blocks": "blocks_{}", "core": "{}", "memory": "memory_{}"}
+_STATS = {  # name on the wire: (group, field)
+    pattern.format(field): (group, field)
+    for group, pattern in _STATS_NAMES.items()
+    for field in _STATS_GROUPS[group].__dataclass_fields__
+} | {"orphans": ("abandoned", "kept"), "orphans_dropped": ("abandoned", "dropped")}
 
 
 def fields_of(value: Plain) -> dict[str, Any]:
@@ -63,7 +81,8 @@ def output_parts(output: Output) -> tuple[object, ...]:
         case Delta(id_, text, token_ids):
             return ("delta", id_, text, token_ids)
         case GenerationResult():
-            return ("result", fields_of(output))
+            fields = fields_of(output)
+            return ("result", fields | fields_of(fields.pop("usage")))
         case Failure(id_, error):
             return ("failure", id_, error.code, str(error))
 
@@ -89,19 +108,34 @@ def read_output(parts: Sequence[Any]) -> Output:
             known = _known(GenerationResult, fields)
             known["finish_reason"] = FinishReason(known["finish_reason"])
             known["token_ids"] = _integers(known["token_ids"])
-            return GenerationResult(**known)
+            return GenerationResult(**known, usage=Usage(**_known(Usage, fields)))
         case ["failure", str(id_), str(code), str(message)]:
             return Failure(id_, from_code(code, message))
         case _:
             raise ProtocolError("unknown kind of output")
 
 
-def read_fields(kind: type[T], fields: Fields) -> T:
-    """An EngineInfo or EngineStats; ProtocolError if a field without a default is missing."""
+def read_info(fields: Fields) -> EngineInfo:
+    """An EngineInfo; ProtocolError if a field is missing."""
     try:
-        return kind(**_known(kind, fields))
+        return EngineInfo(**_known(EngineInfo, fields))
     except TypeError as error:
-        raise ProtocolError(f"malformed {kind.__name__}: {error}") from error
+        raise ProtocolError(f"malformed EngineInfo: {error}") from error
+
+
+def stats_fields(stats: EngineStats) -> dict[str, Any]:
+    """Statistics as plain values: one flat map, in which all refusals are counted together."""
+    fields = {name: getattr(getattr(stats, group), field) for name, (group, field) in _STATS.items()}
+    return fields | {"requests_refused": stats.requests_refused}
+
+
+def read_stats(fields: Fields) -> EngineStats:
+    """Statistics from their fields; what is missing is 0. All refusals are the core's then."""
+    groups: dict[str, dict[str, Any]] = {group: {} for group in _STATS_GROUPS}
+    for name, (group, field) in _STATS.items():
+        if name in fields:
+            groups[group][field] = fields[name]
+    return EngineStats(**{group: kind(**groups[group]) for group, kind in _STATS_GROUPS.items()})
 
 
 def abandoned_fields(usage: AbandonedUsage) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, GenerationRequest
+from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, GenerationRequest, TextStats
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.core_api import Core, CoreRequest, Event, FinishedEvent, OnEvents
 from thothy_ai.engine.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
@@ -74,9 +74,8 @@ class Frontend:
         self._inputs.put(partial(self._core.abort, request_id))
 
     def stats(self) -> EngineStats:
-        """The core's, and requests refused before they reached it."""
-        stats = self._core.stats()
-        return replace(stats, requests_refused=stats.requests_refused + self._refused)
+        """The core's, and the text edge's own."""
+        return replace(self._core.stats(), text=TextStats(self._refused))
 
     def info(self) -> EngineInfo:
         """The core's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult
 from thothy_ai.engine.backend import Failure, Output, Sink
@@ -70,9 +71,5 @@ class Stream:
             text="".join(self._texts),
             token_ids=tuple(self._tokens),
             finish_reason=FinishReason.STOP if self.stopped else event.reason,
-            prompt_tokens=event.prompt_tokens,
-            cached_tokens=event.cached_tokens,
-            output_tokens=len(self._tokens),
-            compute_seconds=event.compute_seconds,
-            preemptions=event.preemptions,
+            usage=replace(event.usage, output_tokens=len(self._tokens)),
         )

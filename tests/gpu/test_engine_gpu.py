@@ -76,5 +76,5 @@ def test_the_pool_takes_what_is_planned_and_a_drain_takes_no_more(loaded: Loaded
         prompts = random_prompts(loaded.config.vocab_size)
         driver.run(CoreRequest(str(i), prompt, sampling) for i, prompt in enumerate(prompts))
         stats = driver.core.stats()
-    assert 0 < stats.memory_planned_bytes < 0.2 * stats.memory_total_bytes
-    assert torch.cuda.max_memory_allocated() < 0.25 * stats.memory_total_bytes
+    assert 0 < stats.memory.planned_bytes < 0.2 * stats.memory.total_bytes
+    assert torch.cuda.max_memory_allocated() < 0.25 * stats.memory.total_bytes

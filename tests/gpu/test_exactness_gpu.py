@@ -18,7 +18,7 @@ from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.execution.runner import Runner, StepHandle
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.scheduling.scheduler import StepPlan
+from thothy_ai.engine.step import Step
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 pytestmark = pytest.mark.gpu
@@ -40,9 +40,9 @@ def test_greedy_tokens_equal_transformers(
     stats = oracle.check(
         options(preempted=preempted, chunked=chunked, overlap=overlap, prefix_cache=prefix_cache, graphs=graphs),
     )
-    assert (stats.preemptions > 0) == preempted
-    assert (stats.cached_tokens > 0) == prefix_cache
-    assert stats.busy_seconds > 0
+    assert (stats.scheduler.preemptions > 0) == preempted
+    assert (stats.core.cached_tokens > 0) == prefix_cache
+    assert stats.core.busy_seconds > 0
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -57,14 +57,14 @@ def test_delays_between_host_and_stream_change_nothing(
         torch.cuda._sleep(draw.randrange(MAX_DELAY))
         time.sleep(draw.choice([0, 0, 0.001]))
 
-    def slow_forward(self: Runner, plan: StepPlan) -> StepHandle:
+    def slow_forward(self: Runner, step: Step) -> StepHandle:
         pause()
-        handle = forward(self, plan)
+        handle = forward(self, step)
         pause()
         return handle
 
-    def slow_sample(self: Runner, step: StepHandle, bitmask: torch.Tensor | None) -> None:
-        sample(self, step, bitmask)
+    def slow_sample(self: Runner, handle: StepHandle, bitmask: torch.Tensor | None) -> None:
+        sample(self, handle, bitmask)
         pause()
 
     monkeypatch.setattr(Runner, "forward", slow_forward)
@@ -114,6 +114,6 @@ def test_groups_that_share_a_long_prefix(siblings: Oracle, pressure: str, *, ove
 
     sizes = {"block_size": 16, "kv_tokens": 4096, "max_context": 300, "max_rows": 12} | PRESSED[pressure]
     stats = siblings.check(replace(ROOMY, overlap=overlap, graphs=graphs, **sizes), build=build)
-    assert (stats.preemptions > 0) == (pressure == "preempted")
+    assert (stats.scheduler.preemptions > 0) == (pressure == "preempted")
     assert max(map(sum, grouped)) >= 4
     assert len(set(grouped)) > 2  # members come and go

@@ -34,11 +34,11 @@ def forward(self, tokens, *rest):
     table[tokens.ids + beyond]
     return plain(self, tokens, *rest)
 
-def fourth(self, plan):
+def fourth(self, step):
     replays.append(self.replays)
     if len(replays) == 4:
         beyond.fill_(1000)
-    return launch(self, plan)
+    return launch(self, step)
 
 replays = []
 Model.forward, Runner.forward = forward, fourth

@@ -112,7 +112,7 @@ def check_constrained(cpu: LoadedModel, loaded: LoadedModel, **changes: bool) ->
 def check_broken_row(loaded: LoadedModel, **changes: bool) -> None:
     """A token whose embedding is NaN ends the request that chooses it; the others get what they got before.
 
-    Rows and blocks of the broken request go to others, who must not read what it left. Changes the model.
+    Rows and blocks of the broken request are reused by others, which must not read what it left. Changes the model.
     """
     options = replace(ROOMY, max_rows=3, **changes)
     prompts = random_prompts(VOCAB)
@@ -129,7 +129,7 @@ def check_broken_row(loaded: LoadedModel, **changes: bool) -> None:
 
 
 def check_broken_prefix(loaded: LoadedModel, **changes: bool) -> None:
-    """A prompt whose last token is broken takes nobody with it who shares its prefix later; the cache serves them.
+    """A prompt whose last token is broken breaks no later one that shares its prefix; those are served from the cache.
 
     Changes the model.
     """
@@ -148,7 +148,7 @@ def check_broken_prefix(loaded: LoadedModel, **changes: bool) -> None:
                 driver.gather()
     assert isinstance(ended.error, NoFiniteScoreError)
     assert driver.collected.tokens == whole
-    cached = [driver.collected.finished[each.id].cached_tokens for each in clean]
+    cached = [driver.collected.finished[each.id].usage.cached_tokens for each in clean]
     assert cached == [0, *[len(shared) // options.block_size * options.block_size] * 2]
 
 

@@ -13,7 +13,16 @@ import time
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
-from thothy_ai.engine.api import Delta, EngineInfo, EngineStats, FinishReason, GenerationRequest, GenerationResult
+from thothy_ai.engine.api import (
+    CoreStats,
+    Delta,
+    EngineInfo,
+    EngineStats,
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    Usage,
+)
 from thothy_ai.engine.errors import (
     EngineError,
     EngineLostError,
@@ -55,7 +64,7 @@ class FakeGeneration:
         return self._finished(json.dumps({"echo": self.request.messages[0].content[:100]}), FinishReason.STOP)
 
     def _finished(self, text: str, reason: FinishReason) -> GenerationResult:
-        return GenerationResult(self.id, text, (), reason, 10, 4, 5, 0.25)
+        return GenerationResult(self.id, text, (), reason, Usage(10, 4, 5, 0.25))
 
     async def abort(self) -> None:
         self._aborted.set()
@@ -92,7 +101,8 @@ class FakeClient:
 
     async def stats(self) -> EngineStats:
         self._reach()
-        return EngineStats(busy_seconds=0.25 * len(self.submitted), output_tokens=5 * len(self.submitted))
+        count = len(self.submitted)
+        return EngineStats(core=CoreStats(busy_seconds=0.25 * count, output_tokens=5 * count))
 
     async def submit(self, request: GenerationRequest) -> FakeGeneration:
         self._reach()

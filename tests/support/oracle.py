@@ -42,7 +42,7 @@ class Oracle:
         for request, expected in zip(requests, self.expected, strict=True):
             assert tuple(outcome.tokens[request.id]) == expected, f"prompt {request.id}"
             assert outcome.finished[request.id].reason is FinishReason.LENGTH
-        assert abs(stats.attributed_seconds - stats.busy_seconds) <= 1e-6 * stats.busy_seconds
+        assert abs(stats.core.attributed_seconds - stats.core.busy_seconds) <= 1e-6 * stats.core.busy_seconds
         return stats
 
 

@@ -137,6 +137,21 @@ def test_the_engine_s_folders_import_in_no_circle() -> None:
     assert {"core", "execution", "scheduling", "serving"} <= set(TopologicalSorter(needs).static_order())
 
 
+ENGINE = "thothy_ai.engine"
+BOUNDARY = {  # a step is plain data: neither side of it may know the other
+    "engine/scheduling": [f"{ENGINE}.execution", f"{ENGINE}.core", f"{ENGINE}.models", "thothy_ai.kernels", "torch"],
+    "engine/execution": [f"{ENGINE}.scheduling", f"{ENGINE}.core", f"{ENGINE}.core_api"],
+    "engine/step.py": [*(f"{ENGINE}.{part}" for part in ("scheduling", "execution", "core", "core_api")), "torch"],
+}
+
+
+@pytest.mark.parametrize("side", BOUNDARY)
+def test_scheduling_and_execution_share_only_the_step(side: str) -> None:
+    for path in [ROOT / side] if side.endswith(".py") else files(side):
+        for name in imports(path):
+            assert not any(within(name, other) for other in BOUNDARY[side]), f"{path}: {name}"
+
+
 def test_the_service_uses_the_engine_through_its_doors_only() -> None:
     for path in files("thothy_ai"):
         if MEASURES_THE_ENGINE in path.parents:

@@ -1,4 +1,4 @@
-"""Runs jobs through an engine core, all handed over at once, and keeps what is needed to judge it.
+"""Runs jobs through an engine core, all submitted at once, and keeps what is needed to judge the run.
 
 On the core's thread only references are kept; everything is looked at when the clock has stopped.
 """
@@ -68,8 +68,8 @@ class Drain:
             finished=_outputs(requests, [event for step in steps for event in step.events]),
             before=before,
             after=self.core.stats(),
-            kv_used=tuple(step.stats.blocks_used / step.stats.blocks_total for step in steps),
-            running=tuple(step.stats.running for step in steps),
+            kv_used=tuple(step.stats.blocks.used / step.stats.blocks.total for step in steps),
+            running=tuple(step.stats.scheduler.running for step in steps),
         )
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ def _outputs(
             continue
         request = by_id[event.id]
         output = tuple(tokens[event.id])
-        if event.error is not None or not len(output) == event.output_tokens == request.sampling.max_tokens:
+        if event.error is not None or not len(output) == event.usage.output_tokens == request.sampling.max_tokens:
             why, wanted = event.error or event.reason, request.sampling.max_tokens
             raise DrainFailedError(f"job {event.id} has {len(output)} of {wanted} tokens: {why}")
         finished.append((request, output))

@@ -32,6 +32,7 @@ class PeerResult:
 def drain_figures(drained: Drained) -> list[Figure]:
     """What a drain took and how the engine ran."""
     counted = _Difference(drained)
+    preemptions = drained.after.scheduler.preemptions - drained.before.scheduler.preemptions
     jobs, seconds = len(drained.finished), drained.seconds
     prompt, output, steps = counted("prompt_tokens"), counted("output_tokens"), counted("steps")
     members = fmean(drained.running) if drained.running else 0.0
@@ -44,7 +45,7 @@ def drain_figures(drained: Drained) -> list[Figure]:
         ("output tokens", f"{output:,.0f}"),
         ("prefix cache hit rate", f"{counted('cached_tokens') / prompt:.1%}"),
         ("KV pool in use, peak and mean", f"{max(drained.kv_used):.1%}, {fmean(drained.kv_used):.1%}"),
-        ("preemptions", f"{counted('preemptions'):,.0f}"),
+        ("preemptions", f"{preemptions:,}"),
         ("steps", f"{steps:,.0f}"),
         ("sequences running, mean", f"{members:,.0f}"),
         ("time in steps, launch gaps included", f"{counted('busy_seconds') / seconds:.1%}"),
@@ -91,10 +92,10 @@ def peer_figures(peers: Sequence[PeerResult], drained: Drained) -> list[Figure]:
 
 
 class _Difference:
-    """A counter's growth over a drain."""
+    """How much a counter of the core grew over a drain."""
 
     def __init__(self, drained: Drained) -> None:
         self._drained = drained
 
     def __call__(self, name: str) -> float:
-        return float(getattr(self._drained.after, name) - getattr(self._drained.before, name))
+        return float(getattr(self._drained.after.core, name) - getattr(self._drained.before.core, name))

@@ -100,7 +100,7 @@ class EngineMonitor:
             await self._client.start()
             info = await self._client.info()
             stats = await self._client.stats()
-            if stats.orphans:
+            if stats.abandoned.kept:
                 self._unbilled.add_abandoned(await self._client.take_abandoned_usage())
         if info.session_id == self._refused:
             raise EngineAwayError("it accepts no new requests")

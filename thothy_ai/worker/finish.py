@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from thothy_ai.db.states import Event, JobState, Outcome, Verdict
 from thothy_ai.engine.api import GenerationResult
+from thothy_ai.engine.api import Usage as EngineUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,17 +17,12 @@ class Usage:
     """What an attempt used on the engine `engine_session_id`."""
 
     engine_session_id: UUID | None = None
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    compute_seconds: float = 0.0
+    engine: EngineUsage = field(default_factory=EngineUsage)
 
     @classmethod
     def of(cls, result: GenerationResult, engine_session_id: UUID | None) -> Usage:
         """The usage that a result reports."""
-        return cls(
-            engine_session_id, result.prompt_tokens, result.cached_tokens, result.output_tokens, result.compute_seconds
-        )
+        return cls(engine_session_id, result.usage)
 
 
 NO_USAGE = Usage()
@@ -104,10 +100,10 @@ class Finish:
             "failures": self.failures,
             "engine_deaths": self.engine_deaths,
             "engine_session_id": str(usage.engine_session_id) if usage.engine_session_id else None,
-            "prompt_tokens": usage.prompt_tokens,
-            "cached_tokens": usage.cached_tokens,
-            "output_tokens": usage.output_tokens,
-            "compute_seconds": usage.compute_seconds,
+            "prompt_tokens": usage.engine.prompt_tokens,
+            "cached_tokens": usage.engine.cached_tokens,
+            "output_tokens": usage.engine.output_tokens,
+            "compute_seconds": usage.engine.compute_seconds,
             "verdict": output.verdict if output else None,
             "locale": output.locale if output else None,
             "body": output.body if output else None,

@@ -132,7 +132,7 @@ class JobStore:
 
     async def record_session(self, info: EngineInfo, stats: EngineStats) -> None:
         """Record the engine's session with a heartbeat and its counters."""
-        row = asdict(info) | {"id": info.session_id} | {name: getattr(stats, name) for name in COUNTERS}
+        row = asdict(info) | {"id": info.session_id} | {name: getattr(stats.core, name) for name in COUNTERS}
         gpus = 1 if info.device.startswith("cuda") else 0
         await self._execute("worker/record_session", gpus=gpus, **row)
 

@@ -31,7 +31,7 @@ def count(kind: str, finish: Finish, state: JobState | None) -> None:
     ATTEMPTS.labels(kind, finish.outcome).inc()
     if finish.answered_at is not None:
         COMMIT_SECONDS.observe(time.monotonic() - finish.answered_at)
-    GPU_SECONDS.labels(kind).inc(finish.usage.compute_seconds)
+    GPU_SECONDS.labels(kind).inc(finish.usage.engine.compute_seconds)
     if state.terminal:
         JOBS.labels(kind, state).inc()
     if finish.judged is not None:

@@ -42,7 +42,7 @@ class UnbilledUsage:
 
     def add_fenced(self, finish: Finish) -> None:
         """Keep what an attempt used whose outcome may not be written."""
-        self.add(finish.attempt_ref, finish.usage.engine_session_id, finish.usage.compute_seconds)
+        self.add(finish.attempt_ref, finish.usage.engine_session_id, finish.usage.engine.compute_seconds)
 
     def add_abandoned(self, abandoned: AbandonedUsage) -> None:
         """Keep what an engine reports of vanished clients, except requests that were not a worker's."""

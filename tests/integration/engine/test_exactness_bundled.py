@@ -35,5 +35,5 @@ def test_greedy_tokens_equal_transformers(oracle: Oracle, *, strained: bool, ove
     stats = oracle.check(
         options(preempted=strained, chunked=strained, overlap=overlap, prefix_cache=True),
     )
-    assert (stats.preemptions > 0) == strained
-    assert stats.cached_tokens > 0
+    assert (stats.scheduler.preemptions > 0) == strained
+    assert stats.core.cached_tokens > 0

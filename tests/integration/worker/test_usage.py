@@ -12,7 +12,7 @@ import pytest
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.served_engine import served, vanish
-from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage, EngineInfo, EngineStats
+from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage, CoreStats, EngineInfo, EngineStats
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.queue.hints import Hint
@@ -36,7 +36,7 @@ def record(queue: Queue, session_id: UUID, busy: float) -> None:
     async def write() -> None:
         store = JobStore(queue.settings, "w")
         info = EngineInfo(str(session_id), "fake", "cpu", "float32", 16, 100, 1024, 0.0)
-        await store.record_session(info, EngineStats(busy_seconds=busy))
+        await store.record_session(info, EngineStats(core=CoreStats(busy_seconds=busy)))
         await store.close()
 
     asyncio.run(write())
@@ -81,7 +81,7 @@ def test_the_usage_of_a_vanished_worker_is_recorded_by_another(queue: Queue, tmp
     with served(backend, url):
         vanish(url, ended=[f"{had}.1"], running=[f"{left}.1", "no attempt of ours"])
         with runner_bench(queue, connect(url)) as bench:
-            eventually(lambda: backend.stats().requests_aborted == 2)
+            eventually(lambda: backend.stats().core.requests_aborted == 2)
             queue.ask("queue/reap_leases", **RETRY)
             eventually(lambda: all(seconds > 0 for _, _, seconds in attempts(queue).values()))
             assert {key: row[:2] for key, row in attempts(queue).items()} == {
@@ -219,7 +219,7 @@ def test_an_engine_that_is_stopped_costs_its_jobs_nothing(queue: Queue, tmp_path
     url, backend = f"unix://{tmp_path}/e.sock", NullEngine(3600)
     with served(backend, url), runner_bench(queue, connect(url)) as bench:
         [job_id] = bench.work("ok")
-        eventually(lambda: backend.stats().running == 1)
+        eventually(lambda: backend.stats().scheduler.running == 1)
         backend.stop()
         eventually(lambda: queue.job(job_id).state == "queued")
         job = queue.job(job_id)

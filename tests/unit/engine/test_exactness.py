@@ -30,8 +30,8 @@ def test_greedy_tokens_equal_transformers(
     stats = oracle.check(
         options(preempted=preempted, chunked=chunked, overlap=overlap, prefix_cache=prefix_cache),
     )
-    assert (stats.preemptions > 0) == preempted
-    assert (stats.cached_tokens > 0) == prefix_cache
+    assert (stats.scheduler.preemptions > 0) == preempted
+    assert (stats.core.cached_tokens > 0) == prefix_cache
 
 
 @pytest.mark.parametrize("tokens", [1, 60, 150, 100_000])  # more than rows and contexts can hold

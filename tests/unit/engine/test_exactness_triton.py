@@ -32,4 +32,4 @@ def test_greedy_tokens_equal_transformers(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sampler, "_chooser", TokenChooser)
     oracle = over_triton(tiny_oracle("qwen3", tmp_path, torch.device("cpu"), new_tokens=4))
     stats = oracle.check(options(preempted=False, chunked=chunked, overlap=True, prefix_cache=True))
-    assert stats.cached_tokens
+    assert stats.core.cached_tokens

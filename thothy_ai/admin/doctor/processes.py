@@ -52,11 +52,12 @@ def engine(settings: Settings) -> Iterator[Finding]:
     url = settings.require_engine_url()
     info, stats = asyncio.run(_ask(url, settings.reveal_engine_token()))
     room = (
-        f"{stats.running} running, {stats.waiting} waiting, {stats.blocks_used} of {stats.blocks_total} KV blocks used"
+        f"{stats.scheduler.running} running, {stats.scheduler.waiting} waiting, "
+        f"{stats.blocks.used} of {stats.blocks.total} KV blocks used"
     )
     yield Finding("engine", Level.OK, f"{info.model} on {info.device} at {url}: {room}")
-    if stats.memory_total_bytes and stats.memory_used_bytes > FULL * stats.memory_total_bytes:
-        says = f"{stats.memory_used_bytes / stats.memory_total_bytes:.0%} of the device's memory is used"
+    if stats.memory.total_bytes and stats.memory.used_bytes > FULL * stats.memory.total_bytes:
+        says = f"{stats.memory.used_bytes / stats.memory.total_bytes:.0%} of the device's memory is used"
         yield Finding(
             "engine", Level.WARNING, says, "move other processes off the device, or give it a smaller KV pool"
         )

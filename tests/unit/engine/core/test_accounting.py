@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.scheduling.prefix_groups import Group
-from thothy_ai.engine.scheduling.scheduler import Scheduled, StepPlan
-from thothy_ai.engine.scheduling.sequence import Sequence
+from thothy_ai.engine.scheduling.step_builder import ScheduledStep
+from thothy_ai.engine.step import Groups, Step
 
 COST = StepCost(token=1.0, sample=2.0, attended=0.5, read=0.25)
+DECODE, PREFILL = (11, 1, True), (0, 3, False)  # (start, count, samples)
 
 
-def member(row: int, prompt: int, start: int, count: int, *, samples: bool = True) -> Scheduled:
-    sequence = Sequence(CoreRequest(str(row), (1,) * prompt, SamplingParams()), max_tokens=8)
-    return Scheduled(sequence, row, start, count, samples)
+def step(*members: tuple[int, int, bool], groups: tuple[tuple[int, int, int], ...] = ()) -> Step:
+    starts, counts, samples = zip(*members, strict=True)
+    columns = np.array(groups, np.int32).reshape(-1, 3).T
+    rows = np.arange(len(members), dtype=np.int32)
+    return Step(rows, np.array(starts, np.int32), np.array(counts, np.int32), np.array(samples), Groups(*columns))
 
 
 def test_shares_are_by_weight_and_add_up() -> None:
-    decode, prefill = member(0, 10, 11, 1), member(1, 4, 0, 3, samples=False)
-    shares = divide(60.0, StepPlan((decode, prefill), ()), COST)
+    shares = divide(60.0, step(DECODE, PREFILL), np.array([False, True]), COST)
     weights = [1 + 2 + 12 * 0.5 + 12 * 0.25, 3 + 6 * 0.5 + 3 * 0.25]  # a token, a sample, pairs, KV read
     assert shares.members == pytest.approx([60 * weight / sum(weights) for weight in weights])
     assert (shares.decode, shares.prefill) == pytest.approx(tuple(shares.members))
 
 
-def test_what_a_group_reads_once_is_paid_in_equal_parts() -> None:
-    members = tuple(member(row, 8, 8, 1) for row in range(3))
-    alone = COST.weigh(StepPlan(members, ()))
-    together = COST.weigh(StepPlan(members, (), (Group(first=1, size=2, shared=8),)))
+def test_what_a_group_reads_once_is_charged_in_equal_parts() -> None:
+    members = [(8, 1, True)] * 3
+    alone = COST.weigh(step(*members))
+    together = COST.weigh(step(*members, groups=((1, 2, 8),)))
     assert (alone - together).tolist() == [0.0, 4 * COST.read, 4 * COST.read]
 
 
 def test_tokens_are_counted_by_phase() -> None:
-    plan = StepPlan((member(0, 10, 11, 1), member(1, 4, 0, 3)), ())
+    scheduled = ScheduledStep(step(DECODE, PREFILL), (), np.array([False, True]), ())
     counters = Counters()
-    counters.count_step(plan, 1.0, divide(1.0, plan, COST))
-    assert (counters.prefill_tokens, counters.decode_tokens, counters.batch_size) == (3, 1, 2)
-    assert counters.prefill_seconds + counters.decode_seconds == pytest.approx(counters.busy_seconds)
+    counters.count_step(scheduled, 1.0, divide(1.0, scheduled.step, scheduled.prefill, COST))
+    stats = counters.stats
+    assert (stats.prefill_tokens, stats.decode_tokens, stats.batch_size) == (3, 1, 2)
+    assert stats.prefill_seconds + stats.decode_seconds == pytest.approx(stats.busy_seconds)

@@ -70,14 +70,14 @@ def test_every_request_gets_its_tokens_whatever_the_sizes(
     for asked, (prompt, count, _) in zip(requests, prompts, strict=True):
         assert collected.tokens[asked.id] == continuation(prompt, count)
         assert collected.finished[asked.id].reason is FinishReason.LENGTH
-        assert collected.finished[asked.id].output_tokens == count
-    seconds = sum(event.compute_seconds for event in collected.finished.values())
-    assert seconds == pytest.approx(stats.busy_seconds)
-    assert stats.attributed_seconds == pytest.approx(stats.busy_seconds)
-    assert stats.prefill_seconds + stats.decode_seconds == pytest.approx(stats.busy_seconds)
-    assert stats.blocks_used == stats.running == stats.waiting == 0
+        assert collected.finished[asked.id].usage.output_tokens == count
+    seconds = sum(event.usage.compute_seconds for event in collected.finished.values())
+    assert seconds == pytest.approx(stats.core.busy_seconds)
+    assert stats.core.attributed_seconds == pytest.approx(stats.core.busy_seconds)
+    assert stats.core.prefill_seconds + stats.core.decode_seconds == pytest.approx(stats.core.busy_seconds)
+    assert stats.blocks.used == stats.scheduler.running == stats.scheduler.waiting == 0
     if not prefix_cache:
-        assert stats.cached_tokens == 0
+        assert stats.core.cached_tokens == 0
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -87,8 +87,8 @@ def test_a_tiny_pool_preempts_and_still_finishes_everything(overlap):
     with drive(config) as driver:
         collected = driver.run(request(i, prompt, 20, profile="short") for i, prompt in enumerate(prompts))
         stats = driver.core.stats()
-    assert stats.preemptions > 0
-    assert sum(event.preemptions for event in collected.finished.values()) == stats.preemptions
+    assert stats.scheduler.preemptions > 0
+    assert sum(event.usage.preemptions for event in collected.finished.values()) == stats.scheduler.preemptions
     for i, prompt in enumerate(prompts):
         assert collected.tokens[str(i)] == continuation(prompt, 20)
 
@@ -99,16 +99,16 @@ def test_two_requests_of_one_step_share_a_prefix_that_is_new_to_both(overlap):
     with drive(config) as driver:
         collected = driver.run([request("a", [1, 2, 3, 4, 5]), request("b", [1, 2, 3, 4, 6])])
         stats = driver.core.stats()
-    assert collected.finished["a"].cached_tokens == 0
-    assert collected.finished["b"].cached_tokens == 4
-    assert stats.prefill_tokens == 5 + 1
+    assert collected.finished["a"].usage.cached_tokens == 0
+    assert collected.finished["b"].usage.cached_tokens == 4
+    assert stats.core.prefill_tokens == 5 + 1
     assert collected.tokens["b"] == continuation([1, 2, 3, 4, 6], 5)
 
 
 def test_salts_do_not_share():
     with drive(SMALL) as driver:
         collected = driver.run([request("a", [1, 2, 3]), request("b", [1, 2, 3], salt="other")])
-    assert collected.finished["b"].cached_tokens == 0
+    assert collected.finished["b"].usage.cached_tokens == 0
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -123,7 +123,7 @@ def test_end_of_text_stops_and_is_not_reported_unless_ignored(overlap):
     assert collected.tokens["stops"] == expected[: expected.index(eos)]
     assert collected.finished["stops"].reason is FinishReason.STOP
     assert collected.tokens["goes on"] == expected
-    assert stats.attributed_seconds == pytest.approx(stats.busy_seconds)
+    assert stats.core.attributed_seconds == pytest.approx(stats.core.busy_seconds)
 
 
 class Forcing:
@@ -168,8 +168,8 @@ def test_forced_tokens_are_taken_without_sampling(overlap, place):
         collected = driver.run([request("a", prompt, 12, grammar=Forcing(free[-1], forced))])
         stats = driver.core.stats()
     assert collected.tokens["a"] == expected
-    assert collected.finished["a"].output_tokens == 12
-    assert stats.steps < 12  # one step a token would be 12
+    assert collected.finished["a"].usage.output_tokens == 12
+    assert stats.core.steps < 12  # one step a token would be 12
 
 
 def test_a_broken_grammar_fails_alone():
@@ -214,8 +214,8 @@ def test_broken_logits_end_their_request_alone(overlap, place, monkeypatch):
     for name, event in collected.finished.items():
         assert event.reason is FinishReason.LENGTH
         assert collected.tokens[name] == expected[name]
-    assert stats.blocks_used == 0
-    assert stats.attributed_seconds == pytest.approx(stats.busy_seconds)
+    assert stats.blocks.used == 0
+    assert stats.core.attributed_seconds == pytest.approx(stats.core.busy_seconds)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -226,7 +226,7 @@ def test_broken_logits_where_the_token_is_forced_are_an_error_too(overlap, monke
     config = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=8, max_context=64, overlap=overlap)
     with drive(config) as driver:
         collected = driver.run([request("a", [3, 1, 4], 12, grammar=Forcing(first, [9, 8]))])
-        launched = driver.core.stats().steps
+        launched = driver.core.stats().core.steps
     error = collected.finished["a"].error
     assert isinstance(error, NoFiniteScoreError) if overlap else error is None
     assert launched < 12
@@ -240,7 +240,7 @@ def test_an_abort_frees_everything_and_leaves_the_others(overlap):
             driver.core.submit(request(name, [1, 2, 3], 40))
         driver.core.submit(request("other", [5, 6], 6))
         driver.core.abort("waiting")
-        driver.core.abort("nobody")
+        driver.core.abort("unknown")
         driver.core.start()
         while not driver.collected.tokens["running"]:
             driver.gather()
@@ -251,8 +251,8 @@ def test_an_abort_frees_everything_and_leaves_the_others(overlap):
     finished = driver.collected.finished
     assert finished["waiting"].reason is finished["running"].reason is FinishReason.ABORTED
     assert driver.collected.tokens["other"] == continuation([5, 6], 6)
-    assert stats.requests_aborted == 2
-    assert stats.blocks_used == 0
+    assert stats.core.requests_aborted == 2
+    assert stats.blocks.used == 0
 
 
 def test_what_can_never_be_served_is_refused_at_submit():
@@ -266,7 +266,7 @@ def test_what_can_never_be_served_is_refused_at_submit():
         collected = driver.run([request("longest", [1] * 63, 5)])
         assert driver.core.stats().requests_refused == 3
     assert collected.finished["longest"].reason is FinishReason.LENGTH
-    assert collected.finished["longest"].output_tokens == 1
+    assert collected.finished["longest"].usage.output_tokens == 1
 
 
 def test_a_prompt_larger_than_the_pool_is_refused_too():
@@ -275,7 +275,7 @@ def test_a_prompt_larger_than_the_pool_is_refused_too():
         with pytest.raises(PromptTooLongError, match="the KV pool holds 8"):
             driver.core.submit(request("long", [1] * 8))
         driver.run([request("fits", [1] * 7, 9)])
-    assert driver.collected.finished["fits"].output_tokens == 1
+    assert driver.collected.finished["fits"].usage.output_tokens == 1
 
 
 def test_an_id_is_refused_while_it_is_in_flight():
@@ -332,10 +332,10 @@ def test_with_overlap_a_failing_read_names_its_step_too(monkeypatch):
     """A CUDA error surfaces where a step is read, with the next one launched already."""
     original = StepHandle.read
 
-    def read(step):
-        if "a" in [member.sequence.request.id for member in step.plan.members]:
+    def read(handle):
+        if 0 in handle.step.rows:  # the first request's row
             raise RuntimeError("device-side assert")
-        return original(step)
+        return original(handle)
 
     monkeypatch.setattr(StepHandle, "read", read)
     config = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=3, max_context=64, overlap=True)

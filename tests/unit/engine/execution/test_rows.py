@@ -1,15 +1,12 @@
-"""What the host sends of a step: facts by column, padded with nobody's row, and only what the device lacks."""
+"""What the host sends of a step: its columns, padded with the padding row, and only what the device lacks."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
-from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.execution.rows import Rows
-from thothy_ai.engine.scheduling.prefix_groups import Group
-from thothy_ai.engine.scheduling.scheduler import Scheduled, StepPlan
-from thothy_ai.engine.scheduling.sequence import Sequence
+from thothy_ai.engine.step import NO_UPDATES, Groups, RowUpdates, Step
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 
 MAX_ROWS, MAX_LENGTH, BLOCK = 6, 16, 4
@@ -19,35 +16,69 @@ def rows() -> Rows:
     return Rows(MAX_ROWS, MAX_LENGTH, BLOCK, ReferenceOperations(), torch.device("cpu"))
 
 
-def member(row: int, start: int, count: int = 1) -> Scheduled:
-    sequence = Sequence(CoreRequest(str(row), (7, 8, 9), SamplingParams()), max_tokens=8)
-    sequence.row, sequence.blocks = row, [10 + row]
-    return Scheduled(sequence, row, start, count, samples=True)
+def columns(*values: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    return tuple(np.array(column, np.int32) for column in zip(*values, strict=True))
 
 
-def test_a_step_is_described_and_padded() -> None:
+def updates(*runs: tuple[int, int, list[int]]) -> RowUpdates:
+    """(row, first place, values)."""
+    values = [value for _, _, run in runs for value in run]
+    return RowUpdates(*columns(*((row, first, len(run)) for row, first, run in runs)), np.array(values, np.int32))
+
+
+def step(
+    *members: tuple[int, int, int],
+    groups: tuple[tuple[int, int, int], ...] = (),
+    tokens: RowUpdates = NO_UPDATES,
+    blocks: RowUpdates = NO_UPDATES,
+) -> Step:
+    """Members as (row, start, count)."""
+    every = np.ones(len(members), np.bool_)
+    grouped = Groups(*np.array(groups, np.int32).reshape(-1, 3).T)
+    return Step(*columns(*members), every, grouped, new_tokens=tokens, new_blocks=blocks)
+
+
+def test_metadata_is_sent_and_padded() -> None:
     made = rows()
-    plan = StepPlan((member(4, 5), member(2, 6), member(1, 3)), (), (Group(first=1, size=2, shared=8),))
-    made.describe(plan, 5)
-    _, batch = made.step(5, 5, None)
-    nobody = MAX_ROWS
-    assert batch.rows.tolist() == [4, 2, 1, nobody, nobody]
+    decode = step((4, 5, 1), (2, 6, 1), (1, 3, 1), groups=((1, 2, 8),))
+    made.send(decode.padded_to(5, made.padding))
+    _, batch = made.decode_inputs(5)
+    assert batch.rows.tolist() == [4, 2, 1, MAX_ROWS, MAX_ROWS]
     assert batch.context_lens.tolist() == [6, 7, 4, 1, 1]
     assert batch.query_starts.tolist() == [0, 1, 2, 3, 4, 5]
     assert batch.shared_lens.tolist() == [0, 8, 8, 0, 0]
     assert batch.group_sizes.tolist() == [0, 2, 0, 0, 0]
 
 
-def test_only_what_the_device_lacks_is_sent() -> None:
-    made, first = rows(), member(3, 0, 3)
-    made.update(StepPlan((first,), (first.sequence,)))
+def test_a_step_is_applied_at_once() -> None:
+    made = rows()
+    mixed = step(
+        *((4, 5, 1), (2, 0, 3)),
+        tokens=updates((4, 4, [8, 9]), (2, 0, [5, 6, 7])),
+        blocks=updates((4, 0, [3, 1]), (2, 0, [2])),
+    )
+    tokens, batch = made.apply(mixed)
+    assert tokens.ids.tolist() == [9, 5, 6, 7]
+    assert tokens.positions.tolist() == [5, 0, 1, 2]
+    assert tokens.slots.tolist() == [1 * BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1, 2 * BLOCK + 2]
+    assert (batch.num_decode, batch.query_lens, batch.kv_lens) == (1, (1, 3), (6, 3))
+    assert batch.query_starts.tolist() == [0, 1, 4]
+
+
+def test_only_what_the_device_lacks_is_written() -> None:
+    made = rows()
+    made.send(step((3, 0, 3), tokens=updates((3, 0, [7, 8, 9])), blocks=updates((3, 0, [13]))))
     assert made.token_ids[3, :4].tolist() == [7, 8, 9, 0]
     assert made.block_tables[3, :2].tolist() == [13, 0]
-    made.token_ids[3, 0] = made.block_tables[3, 0] = -1  # would be sent again by mistake
-    first.sequence.tokens += [5, 6]
-    first.sequence.blocks += [20]
-    made.update(StepPlan((member(0, 0), first), ()))
+    made.token_ids[3, 0] = made.block_tables[3, 0] = -1  # would be overwritten by mistake
+    made.send(step((0, 0, 1), (3, 3, 1), tokens=updates((3, 3, [5, 6])), blocks=updates((3, 1, [20]))))
     assert made.token_ids[3, :5].tolist() == [-1, 8, 9, 5, 6]
     assert made.block_tables[3, :2].tolist() == [-1, 20]
-    made.update(StepPlan((first,), (first.sequence,)))  # admitted again: nothing is there any more
-    assert made.token_ids[3, 0].item() == 7
+    made.send(step((3, 5, 1)))
+    assert made.token_ids[3, :6].tolist() == [-1, 8, 9, 5, 6, 0]
+
+
+def test_a_sampled_token_is_written_and_no_token_is_not() -> None:
+    made = rows()
+    made.write_sampled(torch.tensor([1, 2]), torch.tensor([4, 5]), torch.tensor([9, -1]))
+    assert (made.token_ids[1, 4].item(), made.token_ids[2, 5].item()) == (9, 0)

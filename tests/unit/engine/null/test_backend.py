@@ -93,7 +93,7 @@ def test_results_deltas_and_counters() -> None:
     (refused,) = outputs_of(engine, GenerationRequest("c"))
     (odd,) = outputs_of(engine, GenerationRequest("d", text="x", schema="{"))
     assert isinstance(plain, GenerationResult)
-    assert (plain.prompt_tokens, plain.output_tokens, len(plain.text.split())) == (2, 5, 5)
+    assert (plain.usage.prompt_tokens, plain.usage.output_tokens, len(plain.text.split())) == (2, 5, 5)
     assert plain.finish_reason is FinishReason.STOP
     assert delta == Delta("b", "null", streamed.token_ids)
     assert isinstance(refused, Failure)
@@ -101,7 +101,8 @@ def test_results_deltas_and_counters() -> None:
     assert isinstance(odd, Failure)
     assert isinstance(odd.error, GrammarError)
     stats = engine.stats()
-    assert (stats.requests_finished, stats.requests_refused, stats.running, stats.output_tokens) == (2, 2, 0, 6)
+    assert (stats.core.requests_finished, stats.requests_refused) == (2, 2)
+    assert (stats.scheduler.running, stats.core.output_tokens) == (0, 6)
 
 
 def test_latency_abort_stop_accepting_and_stop() -> None:
@@ -112,7 +113,7 @@ def test_latency_abort_stop_accepting_and_stop() -> None:
     engine.submit(GenerationRequest("a", text="x"), heard.put)
     (again,) = heard.get(timeout=PATIENCE)
     assert isinstance(again, Failure)
-    assert engine.stats().running == 2
+    assert engine.stats().scheduler.running == 2
     engine.abort("a")
     engine.abort("unknown")
     (aborted,) = heard.get(timeout=PATIENCE)
@@ -136,7 +137,7 @@ def test_a_latency_is_waited_for() -> None:
         engine.submit(GenerationRequest(id_, text="x"), heard.put)
     results = [heard.get(timeout=PATIENCE)[0] for _ in "abc"]
     assert [result.id for result in results] == ["a", "b", "c"]
-    assert all(result.compute_seconds == 0.01 for result in results)
+    assert all(result.usage.compute_seconds == 0.01 for result in results)
     engine.stop()
 
 

@@ -4,33 +4,39 @@ from __future__ import annotations
 
 from prometheus_client import generate_latest
 
-from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
+from thothy_ai.engine.api import (
+    BlockStats,
+    CoreStats,
+    EngineInfo,
+    EngineStats,
+    GenerationRequest,
+    MemoryStats,
+    SchedulerStats,
+    TextStats,
+)
 from thothy_ai.engine.backend import Sink
 from thothy_ai.engine.process.metrics import registry_of
 
 STATS = EngineStats(
-    running=2,
-    waiting=3,
-    batch_size=4,
-    blocks_total=100,
-    blocks_used=30,
-    blocks_cached=20,
-    memory_used_bytes=5,
-    memory_total_bytes=6,
-    memory_planned_bytes=7,
-    steps=8,
-    requests_finished=9,
-    requests_aborted=10,
-    requests_refused=11,
-    preemptions=12,
-    prompt_tokens=13,
-    cached_tokens=14,
-    prefill_tokens=15,
-    decode_tokens=16,
-    output_tokens=17,
-    busy_seconds=18.5,
-    prefill_seconds=19.5,
-    decode_seconds=20.5,
+    SchedulerStats(running=2, waiting=3, preemptions=12),
+    BlockStats(total=100, used=30, cached=20),
+    CoreStats(
+        steps=8,
+        batch_size=4,
+        requests_finished=9,
+        requests_aborted=10,
+        requests_refused=7,
+        prompt_tokens=13,
+        cached_tokens=14,
+        prefill_tokens=15,
+        decode_tokens=16,
+        output_tokens=17,
+        busy_seconds=18.5,
+        prefill_seconds=19.5,
+        decode_seconds=20.5,
+    ),
+    MemoryStats(used_bytes=5, total_bytes=6, planned_bytes=7),
+    TextStats(requests_refused=4),
 )
 EXPECTED = """
 thothy_engine_batch_size 4.0

@@ -79,7 +79,7 @@ class PoolMachine(RuleBasedStateMachine):
                 self.contents[blocks[index]] = content
 
     @invariant()
-    def balanced(self) -> None:
+    def counts_agree(self) -> None:
         self.pool.check(held=len({block for blocks in self.held for block in blocks}))
         assert self.pool.counts.free + self.pool.counts.cached == self.pool.available
         self.pool.walk()
@@ -129,7 +129,7 @@ def test_without_sharing_nothing_is_found():
     assert pool.find([1, 2], "", limit=2).blocks == ()
 
 
-def test_what_was_forgotten_is_not_found_whoever_holds_it_and_its_blocks_come_back():
+def test_what_was_forgotten_is_not_found_while_it_is_held_and_its_blocks_come_back():
     pool = BlockPool(9, SIZE)
     shared, own, below = pool.allocate(3)
     chain = pool.register(shared, "", (1, 2))
@@ -178,14 +178,14 @@ def worn_pool() -> BlockPool:
 
 
 def lose(pool: BlockPool) -> None:
-    """A block drops off the free list, and nobody has it."""
+    """A block is lost from the free list, and no sequence holds it."""
     block = pool._next[DUMMY_BLOCK]
     pool._next[DUMMY_BLOCK] = pool._next[block]
     pool._previous[pool._next[block]] = DUMMY_BLOCK
 
 
 def share(pool: BlockPool) -> None:
-    """Somebody refers to a block that is on the free list."""
+    """A block on the free list has a reference."""
     pool._references[pool._next[DUMMY_BLOCK]] = 1
 
 
@@ -210,7 +210,7 @@ def leak(pool: BlockPool) -> None:
 def test_a_walk_finds_what_counts_do_not_show(damage: Callable[[BlockPool], None]) -> None:
     pool = worn_pool()
     damage(pool)
-    with pytest.raises(RuntimeError, match=r"free list is broken|out of balance|can be found"):
+    with pytest.raises(RuntimeError, match=r"free list is broken|do not agree|can be found"):
         pool.walk()
 
 
@@ -218,7 +218,7 @@ def test_a_walk_finds_what_counts_do_not_show(damage: Callable[[BlockPool], None
 def test_counts_that_do_not_add_up_are_noticed_at_once(count: str) -> None:
     pool = worn_pool()
     setattr(pool, count, getattr(pool, count) + 9)
-    with pytest.raises(RuntimeError, match=r"out of balance"):
+    with pytest.raises(RuntimeError, match=r"do not agree"):
         pool.check()
 
 

@@ -1,4 +1,4 @@
-"""Groups share what they say they share, and hardly any division of the sequences would spare more reads."""
+"""Groups share what they say they share, and hardly any division of the sequences would save more reads."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def common(rows: list[tuple[int, ...]]) -> int:
     return sum(1 for column in zip(*rows, strict=False) if len(set(column)) == 1)
 
 
-def spared(size: int, depth: int) -> int:
+def saved(size: int, depth: int) -> int:
     return (size - -(-size // ROWS)) * depth
 
 
-def most_spared(tables: list[tuple[int, ...]]) -> int:
+def max_saved(tables: list[tuple[int, ...]]) -> int:
     """Over all ways to divide the tables into groups."""
 
     @cache
@@ -54,7 +54,7 @@ def most_spared(tables: list[tuple[int, ...]]) -> int:
         for bits in range(1 << len(others)):
             group = [first, *(other for bit, other in enumerate(others) if bits >> bit & 1)]
             depth = common([tables[index] for index in group]) if len(group) > 1 else 0
-            totals.append(spared(len(group), depth) + best(left - frozenset(group)))
+            totals.append(saved(len(group), depth) + best(left - frozenset(group)))
         return max(totals)
 
     return best(frozenset(range(len(tables))))
@@ -62,7 +62,7 @@ def most_spared(tables: list[tuple[int, ...]]) -> int:
 
 @settings(max_examples=150, deadline=None)
 @given(paths, st.data())
-def test_groups_spare_nearly_as_much_as_any_division_could(prompts: list[list[int]], data: st.DataObject) -> None:
+def test_groups_save_nearly_as_much_as_any_division_could(prompts: list[list[int]], data: st.DataObject) -> None:
     groups = PrefixGroups(ROWS, PAGE)
     sequences = [decoding(str(own), physical(path, own)) for own, path in enumerate(prompts)]
     for sequence in sequences:
@@ -80,7 +80,7 @@ def test_groups_spare_nearly_as_much_as_any_division_could(prompts: list[list[in
         tables = {tuple(s.blocks[: shared // PAGE]) for s in ordered[first : first + size]}
         assert len(tables) == 1
         reads[first, size] = (size - 1) * shared // PAGE
-    assert sum(reads.values()) >= 0.75 * most_spared([tuple(s.blocks[:-1]) for s in left])
+    assert sum(reads.values()) >= 0.75 * max_saved([tuple(s.blocks[:-1]) for s in left])
 
 
 def test_members_that_are_not_in_a_step_leave_their_group_whole() -> None:

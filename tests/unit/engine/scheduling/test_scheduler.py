@@ -26,9 +26,9 @@ def retired(scheduler: Scheduler, reason: FinishReason) -> None:
 def admitted(scheduler: Scheduler) -> int:
     for name in "abcdefgh":
         scheduler.add(sequence(name))
-    plan = scheduler.schedule()
-    assert plan is not None
-    return len(plan.admitted)
+    scheduled = scheduler.schedule()
+    assert scheduled is not None
+    return len(scheduled.admitted)
 
 
 def test_before_anything_is_learnt_half_of_max_tokens_is_reserved() -> None:
@@ -50,8 +50,8 @@ def test_what_was_aborted_teaches_admission_nothing() -> None:
 
 
 def members(scheduler: Scheduler) -> list[str]:
-    plan = scheduler.schedule()
-    return [member.sequence.request.id for member in plan.members] if plan else []
+    scheduled = scheduler.schedule()
+    return [sequence.request.id for sequence in scheduled.members] if scheduled else []
 
 
 def wait(scheduler: Scheduler, name: str, tokens: int, max_tokens: int, profile: str) -> Sequence:
@@ -78,7 +78,7 @@ def test_an_abort_of_a_sibling_that_was_refused_lets_the_next_in() -> None:
     assert scheduler.waiting == 0
 
 
-def test_nobody_passes_a_preempted_one_whose_sample_is_unread() -> None:
+def test_no_sequence_passes_a_preempted_one_whose_sample_is_unread() -> None:
     scheduler = Scheduler(EngineConfig(block_size=2, num_blocks=6, max_rows=9, token_budget=64, max_context=10))
     scheduler._lengths.observe("short", 0)
     old, young = (

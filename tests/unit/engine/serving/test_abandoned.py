@@ -59,17 +59,17 @@ def test_the_next_client_takes_what_the_last_one_left(tmp_path: Path) -> None:
         await (await leaving.submit(GenerationRequest("had", text="x"))).result()
         await (await staying.submit(GenerationRequest("mine", text="x"))).result()
         await leaving.submit(GenerationRequest("left", text="x"))
-        assert (await leaving.stats()).orphans == 0
+        assert (await leaving.stats()).abandoned.kept == 0
         await leaving.close()
         async with asyncio.timeout(PATIENCE):
-            while (await staying.stats()).orphans < 2:  # noqa: ASYNC110 - the engine sends no notice
+            while (await staying.stats()).abandoned.kept < 2:  # noqa: ASYNC110 - the engine sends no notice
                 await asyncio.sleep(0.01)
         told = await staying.take_abandoned_usage()
         assert told.session_id == backend.info().session_id
         assert [request.id for request in told.requests] == ["had", "left"]
         busy = sum(request.compute_seconds for request in told.requests) + 0.1
-        assert backend.stats().busy_seconds == pytest.approx(busy)
-        assert (await staying.stats()).orphans == 0
+        assert backend.stats().core.busy_seconds == pytest.approx(busy)
+        assert (await staying.stats()).abandoned.kept == 0
         assert await staying.take_abandoned_usage() == AbandonedUsage(told.session_id)
         assert await LocalEngineClient(backend).take_abandoned_usage() == AbandonedUsage(told.session_id)
         await staying.close()

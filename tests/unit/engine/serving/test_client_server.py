@@ -22,6 +22,8 @@ from thothy_ai.engine.api import (
     GenerationResult,
     Message,
     SamplingParams,
+    SchedulerStats,
+    Usage,
 )
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.client import EngineClient, LocalEngineClient, connect
@@ -56,7 +58,7 @@ class Puppet:
         self.aborted.put_nowait(request_id)
 
     def stats(self) -> EngineStats:
-        return EngineStats(running=len(self.sinks))
+        return EngineStats(SchedulerStats(running=len(self.sinks)))
 
     def info(self) -> EngineInfo:
         return EngineInfo("s", "puppet", "cpu", "float32", 16, 10, 100, 0.0)
@@ -72,7 +74,7 @@ class Puppet:
 
 
 def result_of(id_: str, text: str = "", reason: FinishReason = FinishReason.STOP) -> GenerationResult:
-    return GenerationResult(id_, text, (), reason, 1, 0, 0, 0.0)
+    return GenerationResult(id_, text, (), reason, Usage(1))
 
 
 def ask(id_: str, **fields: Any) -> GenerationRequest:
@@ -150,7 +152,7 @@ def test_the_contract(kind: str, url: str) -> None:
         many = [await client.submit(ask(f"m{number}")) for number in range(300)]
         results = await asyncio.gather(*(generation.result() for generation in many))
         assert [result.id for result in results] == [f"m{number}" for number in range(300)]
-        assert (await client.stats()).requests_finished == 302
+        assert (await client.stats()).core.requests_finished == 302
 
         await client.stop_accepting()
         with pytest.raises(EngineNotAcceptingError):
@@ -181,7 +183,7 @@ def test_abort_and_close_reach_the_backend(url: str, *, local: bool) -> None:
         await client.close()
         with pytest.raises(EngineLostError):
             await second.result()
-        await until(lambda: backend.stats().requests_aborted == 2)
+        await until(lambda: backend.stats().core.requests_aborted == 2)
         await server.close()
         backend.stop()
 
@@ -363,7 +365,7 @@ def test_a_client_that_breaks_the_protocol_is_told_and_left(url: str, data: byte
         assert complaint in str(frames[-1].error)
         writer.close()
         assert (await good.info()).model == "null", "the others go on"
-        await until(lambda: backend.stats().running == 0)
+        await until(lambda: backend.stats().scheduler.running == 0)
         await good.close()
         await server.close()
         backend.stop()
@@ -482,10 +484,10 @@ asyncio.run(main())
         child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=subprocess.PIPE)
         assert child.stdout is not None
         assert await child.stdout.readline() == b"sent\n"
-        assert backend.stats().running == 1
+        assert backend.stats().scheduler.running == 1
         child.kill()
         await child.wait()
-        await until(lambda: backend.stats().requests_aborted == 1)
+        await until(lambda: backend.stats().core.requests_aborted == 1)
         await server.wait_settled()
         await server.close()
         backend.stop()

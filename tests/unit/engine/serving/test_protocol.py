@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from thothy_ai.engine.api import (
+    AbandonedStats,
+    BlockStats,
+    CoreStats,
     Delta,
     EngineInfo,
     EngineStats,
     FinishReason,
     GenerationRequest,
     GenerationResult,
+    MemoryStats,
     Message,
     SamplingParams,
+    SchedulerStats,
+    TextStats,
+    Usage,
 )
 from thothy_ai.engine.backend import Failure
 from thothy_ai.engine.errors import (
@@ -41,9 +50,17 @@ from thothy_ai.engine.serving.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.serving.wire import fields_of, read_fields, read_request, request_fields
+from thothy_ai.engine.serving.wire import (
+    fields_of,
+    output_parts,
+    read_info,
+    read_request,
+    read_stats,
+    request_fields,
+    stats_fields,
+)
 
-RESULT = GenerationResult("a", "text 🙂", (1, 2, 3), FinishReason.LENGTH, 4, 2, 3, 0.25, 1)
+RESULT = GenerationResult("a", "text 🙂", (1, 2, 3), FinishReason.LENGTH, Usage(4, 2, 3, 0.25, 1))
 REQUEST = GenerationRequest(
     id="job/1",
     messages=(Message("system", "be brief"), Message("user", "lone \ud800 and NUL \0")),
@@ -54,6 +71,15 @@ REQUEST = GenerationRequest(
     stream=True,
 )
 INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
+
+
+STATS = EngineStats(
+    SchedulerStats(running=3, preemptions=2),
+    BlockStats(total=9, used=4, cached=1),
+    CoreStats(busy_seconds=1.25, requests_refused=5),
+    MemoryStats(used_bytes=7, total_bytes=8, planned_bytes=6),
+    abandoned=AbandonedStats(kept=2, dropped=1),
+)
 
 
 def travelled(frame: Frame) -> Frame:
@@ -80,9 +106,27 @@ def test_requests_infos_and_stats_come_back_as_they_were() -> None:
     submit = travelled(Submit(REQUEST.id, request_fields(REQUEST)))
     assert isinstance(submit, Submit)
     assert read_request(submit.fields) == REQUEST
-    assert read_fields(EngineInfo, fields_of(INFO)) == INFO
-    stats = EngineStats(running=3, busy_seconds=1.25)
-    assert read_fields(EngineStats, fields_of(stats)) == stats
+    assert read_info(fields_of(INFO)) == INFO
+    assert read_stats(stats_fields(STATS)) == STATS
+
+
+def test_usage_and_stats_are_flat_on_the_wire() -> None:
+    """The names are those that peers of this version know."""
+    _, result = output_parts(RESULT)
+    assert isinstance(result, dict)
+    assert list(result) == [
+        *("id", "text", "token_ids", "finish_reason"),
+        *("prompt_tokens", "cached_tokens", "output_tokens", "compute_seconds", "preemptions"),
+    ]
+    fields = stats_fields(replace(STATS, text=TextStats(requests_refused=1)))
+    assert fields["requests_refused"] == 6
+    known = (
+        "running waiting batch_size blocks_total blocks_used blocks_cached memory_used_bytes memory_total_bytes "
+        "memory_planned_bytes steps requests_finished requests_aborted requests_refused preemptions prompt_tokens "
+        "cached_tokens prefill_tokens decode_tokens output_tokens busy_seconds prefill_seconds decode_seconds "
+        "attributed_seconds orphans orphans_dropped"
+    )
+    assert fields.keys() == set(known.split())
 
 
 @pytest.mark.parametrize("error", [PromptTooLongError("long"), GrammarError("odd"), EngineError("plain")])
@@ -100,9 +144,9 @@ def test_a_newer_peer_may_send_more_and_an_older_one_less() -> None:
     newer["sampling"] |= {"novelty": 2}
     assert read_request(newer) == REQUEST
     assert read_request({"id": "a", "text": "t"}) == GenerationRequest("a", text="t")
-    assert read_fields(EngineStats, {"running": 2, "novelty": 3}) == EngineStats(running=2)
+    assert read_stats({"running": 2, "novelty": 3}) == EngineStats(SchedulerStats(running=2))
     with pytest.raises(ProtocolError):
-        read_fields(EngineInfo, {"session_id": "only"})
+        read_info({"session_id": "only"})
 
 
 @pytest.mark.parametrize(
@@ -162,7 +206,7 @@ def test_a_malformed_request_is_an_invalid_one(fields: dict[str, object]) -> Non
         ["ask", 1, "weather"],
         ["outputs", [["delta", "a"]]],
         ["outputs", [["result", {}]]],
-        ["outputs", [["result", fields_of(RESULT) | {"finish_reason": "bored"}]]],
+        ["outputs", [["result", output_parts(RESULT)[1] | {"finish_reason": "bored"}]]],
         {"hello": 1},
     ],
 )

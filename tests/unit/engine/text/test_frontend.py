@@ -11,6 +11,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from thothy_ai.engine.api import (
+    CoreStats,
     Delta,
     EngineInfo,
     EngineStats,
@@ -19,6 +20,8 @@ from thothy_ai.engine.api import (
     GenerationResult,
     Message,
     SamplingParams,
+    SchedulerStats,
+    Usage,
 )
 from thothy_ai.engine.backend import Failure, Output
 from thothy_ai.engine.core_api import CoreRequest, FinishedEvent, OnEvents, TokenEvent
@@ -58,7 +61,7 @@ class ScriptedCore:
         self.aborted.put((request_id, reason))
 
     def stats(self) -> EngineStats:
-        return EngineStats(running=3, requests_refused=1)
+        return EngineStats(SchedulerStats(running=3), core=CoreStats(requests_refused=1))
 
     def info(self) -> EngineInfo:
         return EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 0.0)
@@ -73,7 +76,7 @@ class ScriptedCore:
         self.on_events([TokenEvent(id_, tokens)])
 
     def finish(self, id_: str, reason: FinishReason = FinishReason.STOP, error: EngineError | None = None) -> None:
-        self.on_events([FinishedEvent(id_, reason, 7, 2, 99, 0.5, 1, error)])
+        self.on_events([FinishedEvent(id_, reason, Usage(7, 2, 99, 0.5, 1), error)])
 
 
 class Ears:
@@ -140,7 +143,7 @@ def test_a_request_becomes_tokens_and_tokens_become_a_result(stage: Stage) -> No
         stage.core.tokens("a", token)
     stage.core.finish("a", FinishReason.LENGTH)
     assert ears.next() == GenerationResult(
-        "a", "The garden 🙂 waits", tuple(tokens), FinishReason.LENGTH, 7, 2, len(tokens), 0.5, 1
+        "a", "The garden 🙂 waits", tuple(tokens), FinishReason.LENGTH, Usage(7, 2, len(tokens), 0.5, 1)
     )
 
 
@@ -181,8 +184,8 @@ def test_a_stop_string_ends_the_text_and_cuts_what_came_meanwhile(stage: Stage, 
     *deltas, result = ears.until_end()
     assert result.text == "the garden "
     assert result.finish_reason is FinishReason.STOP
-    assert result.output_tokens == len(result.token_ids) < len(tokens)
-    assert result.compute_seconds == 0.5
+    assert result.usage.output_tokens == len(result.token_ids) < len(tokens)
+    assert result.usage.compute_seconds == 0.5
     assert "".join(delta.text for delta in deltas) == ("the garden " if stream else "")
     assert stage.core.aborted.empty()
 
@@ -268,7 +271,7 @@ def test_a_sink_that_raises_harms_nobody(stage: Stage, caplog: pytest.LogCapture
     ears = stage.submit("fine")
     for _ in range(2):
         stage.accepted()
-    stage.core.on_events([FinishedEvent(id_, FinishReason.STOP, 1, 0, 0, 0.0, 0) for id_ in ("broken", "fine")])
+    stage.core.on_events([FinishedEvent(id_, FinishReason.STOP, Usage(1)) for id_ in ("broken", "fine")])
     assert isinstance(ears.next(), GenerationResult)
     assert "broken" in caplog.text
 
@@ -299,4 +302,4 @@ def test_the_rest_is_the_cores(stage: Stage) -> None:
     stage.frontend.stop_accepting()
     assert stage.core.refusing.wait(PATIENCE)
     assert stage.frontend.info().model == "m"
-    assert stage.frontend.stats().running == 3
+    assert stage.frontend.stats().scheduler.running == 3

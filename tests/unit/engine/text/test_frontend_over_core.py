@@ -76,7 +76,7 @@ def test_tokens_and_text_are_the_models(engine: tuple[Frontend, EngineCore]) -> 
             deltas = [delta.text async for delta in generation]
             result = await generation.result()
             assert result.text == "".join(deltas) == text_after(count)
-            assert (result.finish_reason, result.output_tokens) == (FinishReason.LENGTH, count)
+            assert (result.finish_reason, result.usage.output_tokens) == (FinishReason.LENGTH, count)
         await client.close()
 
     play(engine[0], scene())
@@ -90,8 +90,8 @@ def test_a_stop_string_ends_the_core_s_work_and_counts_as_finished(engine: tuple
         assert result.text == text_after(900)[: text_after(900).index(stop)]
         assert result.finish_reason is FinishReason.STOP
         stats = await client.stats()
-        assert (stats.requests_finished, stats.requests_aborted, stats.running) == (1, 0, 0)
-        assert stats.output_tokens < 900
+        assert (stats.core.requests_finished, stats.core.requests_aborted, stats.scheduler.running) == (1, 0, 0)
+        assert stats.core.output_tokens < 900
         await client.close()
 
     play(engine[0], scene())
@@ -107,7 +107,7 @@ def test_an_abort_keeps_the_text_so_far(engine: tuple[Frontend, EngineCore]) -> 
         assert result.finish_reason is FinishReason.ABORTED
         assert result.text
         assert text_after(900).startswith(result.text)
-        assert (await client.stats()).requests_aborted == 1
+        assert (await client.stats()).core.requests_aborted == 1
         await client.close()
 
     play(engine[0], scene())

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.support.echo_kind import EchoArtifact
 from thothy_ai.db.states import Event, JobState, Outcome
 from thothy_ai.engine.api import FinishReason, GenerationResult
+from thothy_ai.engine.api import Usage as EngineUsage
 from thothy_ai.jobs import RejectionReason, Verdict
 from thothy_ai.jobs.kind import Rejection
 from thothy_ai.worker import outcomes
@@ -35,7 +36,7 @@ CLAIM = Claim(
 )
 LAST = replace(CLAIM, attempt=7, failures=2)
 RETRY = Retry(base_seconds=2, cap_seconds=300)
-USAGE = Usage(UUID(int=5), 10, 4, 5, 0.25)
+USAGE = Usage(UUID(int=5), EngineUsage(10, 4, 5, 0.25))
 ARTIFACT = EchoArtifact(echo="ok then")
 ACCEPTED = Verdict.accept(ARTIFACT)
 
@@ -134,5 +135,5 @@ def test_a_retry_draws_with_another_seed_and_a_repetition_with_the_same() -> Non
 
 
 def test_usage_is_what_the_result_says() -> None:
-    result = GenerationResult("1", "x", (), FinishReason.STOP, 10, 4, 5, 0.25)
+    result = GenerationResult("1", "x", (), FinishReason.STOP, EngineUsage(10, 4, 5, 0.25))
     assert Usage.of(result, UUID(int=5)) == USAGE

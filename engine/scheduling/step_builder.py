@@ -1,0 +1,108 @@
+"""Builds one step, member by member, with the differences between what sequences hold and what the device has.
+
+A sampled token is never sent: the device writes it to its row itself. Everything else that a sequence gains (its
+prompt, forced tokens, blocks) is sent with the next step that has the sequence as a member; a sequence that starts, or
+starts again after a preemption, gets a new row, to which all of it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from itertools import compress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thothy_ai.engine.scheduling.prefix_groups import Group, PrefixGroups
+from thothy_ai.engine.scheduling.sequence import Sequence
+from thothy_ai.engine.step import NO_GROUPS, NO_UPDATES, Groups, RowUpdates, StartedRows, Step
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ScheduledStep:
+    """A step, and the sequences that its members stand for, in the step's order.
+
+    `prefill` [N] bool: the member's tokens begin inside its prompt. `admitted` started, or started again, in this step.
+    """
+
+    step: Step
+    members: tuple[Sequence, ...]
+    prefill: NDArray[np.bool_]
+    admitted: tuple[Sequence, ...]
+
+    @property
+    def sampling_members(self) -> list[tuple[Sequence, int]]:
+        """The members that sample, each with the position of the token to be sampled."""
+        step = self.step
+        return list(compress(zip(self.members, step.ends.tolist(), strict=True), step.samples.tolist()))
+
+
+class StepBuilder:
+    """Owned by the scheduler while it plans one step."""
+
+    def __init__(self) -> None:
+        # (sequence, row, start, count, samples, prefill): tuples, since a step may have a thousand members
+        self._members: list[tuple[Sequence, int, int, int, bool, bool]] = []
+        self._admitted: list[Sequence] = []
+        self._tokens, self._blocks = _Updates(), _Updates()
+
+    def admit(self, sequence: Sequence) -> None:
+        """The sequence has a new row: the device has nothing of it."""
+        sequence.tokens_sent = sequence.blocks_sent = 0
+        self._admitted.append(sequence)
+
+    def add(self, sequence: Sequence, start: int, count: int, *, samples: bool) -> None:
+        """Add a member with the sequence's tokens `start` to `start + count`."""
+        row = sequence.row
+        if len(sequence.tokens) > sequence.tokens_sent:
+            self._tokens.add(row, sequence.tokens_sent, sequence.tokens)
+            sequence.tokens_sent = len(sequence.tokens)
+        if len(sequence.blocks) > sequence.blocks_sent:
+            self._blocks.add(row, sequence.blocks_sent, sequence.blocks)
+            sequence.blocks_sent = len(sequence.blocks)
+        if samples:
+            sequence.tokens_sent = start + count + 1
+        self._members.append((sequence, row, start, count, samples, start < sequence.prompt_tokens))
+
+    def build(self, prefix_groups: PrefixGroups) -> ScheduledStep | None:
+        """The step, with single-token members first and groups side by side; None without any members."""
+        if not self._members:
+            return None
+        singles, groups = prefix_groups.arrange({member[0]: member for member in self._members if member[3] == 1})
+        ordered = [*singles, *(member for member in self._members if member[3] > 1)]
+        sequences, rows, starts, counts, samples, prefill = zip(*ordered, strict=True)
+        step = Step(
+            np.array(rows, np.int32),
+            np.array(starts, np.int32),
+            np.array(counts, np.int32),
+            np.array(samples, np.bool_),
+            _group_columns(groups),
+            StartedRows.of((each.row, each.request.sampling, each.seed) for each in self._admitted),
+            self._tokens.columns(),
+            self._blocks.columns(),
+        )
+        return ScheduledStep(step, sequences, np.array(prefill, np.bool_), tuple(self._admitted))
+
+
+class _Updates:
+    """Gathers `RowUpdates`."""
+
+    def __init__(self) -> None:
+        self._updates: list[tuple[int, int, int]] = []  # (row, first, count)
+        self._values: list[int] = []
+
+    def add(self, row: int, first: int, values: Seq[int]) -> None:
+        """The row lacks `values` from place `first` on."""
+        self._updates.append((row, first, len(values) - first))
+        self._values += values[first:]
+
+    def columns(self) -> RowUpdates:
+        if not self._updates:
+            return NO_UPDATES
+        rows, firsts, counts = np.ascontiguousarray(np.array(self._updates, np.int32).T)
+        return RowUpdates(rows, firsts, counts, np.array(self._values, np.int32))
+
+
+def _group_columns(groups: Seq[Group]) -> Groups:
+    return Groups(*np.ascontiguousarray(np.array(groups, np.int32).T)) if groups else NO_GROUPS

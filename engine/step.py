@@ -1,0 +1,174 @@
+"""A step as data: what crosses from scheduling to execution, and what comes back.
+
+Everything is plain columns (numpy arrays that nothing changes), so that a step can be sent to another process or
+another GPU. Scheduling builds steps from sequences; warm-up and padding build them directly. Execution knows nothing of
+sequences or requests.
+
+Shapes: N members of the step, G groups, A rows that start over, K updates of V values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thothy_ai.engine.api import SamplingParams
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+_MAX_TOP_K = 2**31 - 1  # no vocabulary is larger
+
+
+class StartedRows(NamedTuple):
+    """Rows that start over: what they held is stale. Each [A], with the sampling parameters of the new sequences."""
+
+    rows: Int64
+    seeds: Int64
+    top_ks: Int64
+    temperatures: Float64
+    top_ps: Float64
+    min_ps: Float64
+    repetition_penalties: Float64
+
+    @classmethod
+    def of(cls, started: Iterable[tuple[int, SamplingParams, int]]) -> StartedRows:
+        """Columns of (row, parameters, seed); the request's own seed, which may be None, is ignored."""
+        rows = [
+            (row, seed, min(p.top_k, _MAX_TOP_K), p.temperature, p.top_p, p.min_p, p.repetition_penalty)
+            for row, p, seed in started
+        ]
+        if not rows:
+            return NO_ROWS
+        columns = zip(zip(*rows, strict=True), _STARTED_TYPES, strict=True)
+        return cls(*(_column(values, dtype) for values, dtype in columns))
+
+
+class Groups(NamedTuple):
+    """Runs of single-token members whose first tokens lie in the same KV blocks. Each [G]: the first member, the
+    number of members, the number of shared tokens (whole blocks).
+    """
+
+    firsts: Int32
+    sizes: Int32
+    shared: Int32
+
+
+class RowUpdates(NamedTuple):
+    """Values that rows on the device lack. Update k goes to row `rows[k]` from place `firsts[k]` on.
+
+    `rows`, `firsts` and `counts` are [K]; `values` [V] are those of all updates, one update after the other.
+    """
+
+    rows: Int32
+    firsts: Int32
+    counts: Int32
+    values: Int32
+
+
+def _column(values: Sequence[float], dtype: str) -> NDArray[Any]:
+    return np.array(values, dtype)
+
+
+_STARTED_TYPES = "qqqdddd"
+_COLUMN_TYPES = _STARTED_TYPES + "iii" + 2 * "iiii" + "iii?"  # in a step's bytes; the widest first: all are aligned
+
+NO_ROWS = StartedRows(*(_column((), dtype) for dtype in _STARTED_TYPES))
+NO_GROUPS = Groups(*(np.zeros(0, np.int32) for _ in Groups._fields))
+NO_UPDATES = RowUpdates(*(np.zeros(0, np.int32) for _ in RowUpdates._fields))
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One forward pass over N members, those with a single token first.
+
+    A member computes tokens `starts` to `starts + counts` of its row; one that `samples` then draws the token after
+    them, which the device writes to the row itself. `new_tokens` and `new_blocks` are written to the rows before.
+    """
+
+    rows: Int32  # [N]
+    starts: Int32  # [N], positions
+    counts: Int32  # [N], tokens
+    samples: NDArray[np.bool_]  # [N]
+    groups: Groups = NO_GROUPS
+    started: StartedRows = NO_ROWS
+    new_tokens: RowUpdates = NO_UPDATES
+    new_blocks: RowUpdates = NO_UPDATES
+
+    @classmethod
+    def of_padding(cls, row: int, counts: Sequence[int]) -> Step:
+        """Members that belong to no sequence, with so many tokens each, all in the padding row; none samples."""
+        members = len(counts)
+        rows, starts = np.full(members, row, np.int32), np.zeros(members, np.int32)
+        return cls(rows, starts, np.array(counts, np.int32), np.zeros(members, np.bool_))
+
+    def padded_to(self, members: int, row: int) -> Step:
+        """The same step with single-token members in the padding row added at its end."""
+        added = members - self.num_members
+        if not added:
+            return self
+        padding = Step.of_padding(row, [1] * added)
+        return replace(
+            self,
+            rows=np.concatenate((self.rows, padding.rows)),
+            starts=np.concatenate((self.starts, padding.starts)),
+            counts=np.concatenate((self.counts, padding.counts)),
+            samples=np.concatenate((self.samples, padding.samples)),
+        )
+
+    @property
+    def num_members(self) -> int:
+        """N."""
+        return len(self.rows)
+
+    @cached_property
+    def num_tokens(self) -> int:
+        """Tokens that the step computes."""
+        return int(self.counts.sum())
+
+    @cached_property
+    def ends(self) -> Int32:
+        """Position after each member's last computed token: where a sampled one goes [N]."""
+        return self.starts + self.counts
+
+    @cached_property
+    def num_sampling(self) -> int:
+        """Members that sample: R."""
+        return int(self.samples.sum())
+
+    def to_bytes(self) -> bytes:
+        """The columns' lengths and the columns, in this machine's byte order."""
+        members = (self.rows, self.starts, self.counts, self.samples)
+        columns = (*self.started, *self.groups, *self.new_tokens, *self.new_blocks, *members)
+        lengths = np.array([len(column) for column in columns], np.int64)
+        return b"".join(column.tobytes() for column in (lengths, *columns))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Step:
+        """A step from `to_bytes`; its columns are views of the data. ValueError if the data is too short."""
+        lengths = np.frombuffer(data, np.int64, len(_COLUMN_TYPES))
+        columns: list[NDArray[Any]] = []
+        offset = lengths.nbytes
+        for dtype, length in zip(_COLUMN_TYPES, lengths.tolist(), strict=True):
+            columns.append(np.frombuffer(data, dtype, length, offset))
+            offset += columns[-1].nbytes
+        left = iter(columns)
+        started = StartedRows(*islice(left, len(StartedRows._fields)))
+        groups = Groups(*islice(left, len(Groups._fields)))
+        tokens, blocks = (RowUpdates(*islice(left, len(RowUpdates._fields))) for _ in range(2))
+        rows, starts, counts, samples = left
+        return cls(rows, starts, counts, samples, groups, started, tokens, blocks)
+
+
+class StepResult(NamedTuple):
+    """What came of a step: a token for each member that sampled, in the step's order, and the device's seconds."""
+
+    tokens: list[int]
+    seconds: float

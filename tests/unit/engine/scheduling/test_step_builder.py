@@ -1,0 +1,78 @@
+"""A step has its members in columns, and only what the device lacks of their tokens and blocks."""
+
+from __future__ import annotations
+
+from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
+from thothy_ai.engine.scheduling.sequence import Sequence
+from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder
+from thothy_ai.engine.step import RowUpdates
+
+UNGROUPED = PrefixGroups(1, 4)
+
+
+def sequence(row: int) -> Sequence:
+    made = Sequence(CoreRequest(str(row), (7, 8, 9), SamplingParams(temperature=0.5, seed=row)), max_tokens=8)
+    made.row, made.blocks = row, [10 + row]
+    return made
+
+
+def built(*members: tuple[Sequence, int, int, bool], admitted: tuple[Sequence, ...] = ()) -> ScheduledStep:
+    """Members as (sequence, start, count, samples)."""
+    builder = StepBuilder()
+    for each in admitted:
+        builder.admit(each)
+    for each, start, count, samples in members:
+        builder.add(each, start, count, samples=samples)
+    scheduled = builder.build(UNGROUPED)
+    assert scheduled is not None
+    return scheduled
+
+
+def runs(updates: RowUpdates) -> list[tuple[int, int, list[int]]]:
+    """(row, first place, values) of each update."""
+    values = iter(updates.values.tolist())
+    columns = zip(updates.rows.tolist(), updates.firsts.tolist(), updates.counts.tolist(), strict=True)
+    return [(row, first, [next(values) for _ in range(count)]) for row, first, count in columns]
+
+
+def test_single_token_members_come_first_and_columns_follow_the_members() -> None:
+    prefill, decode = sequence(3), sequence(1)
+    scheduled = built((prefill, 0, 2, False), (decode, 4, 1, True), admitted=(prefill,))
+    step = scheduled.step
+    assert scheduled.members == (decode, prefill)
+    assert scheduled.prefill.tolist() == [False, True]
+    assert scheduled.sampling_members == [(decode, 5)]
+    columns = (step.rows, step.starts, step.counts, step.samples)
+    assert [column.tolist() for column in columns] == [[1, 3], [4, 0], [1, 2], [True, False]]
+    assert (step.started.rows.tolist(), step.started.seeds.tolist()) == ([3], [3])
+    assert all(column.flags.c_contiguous for column in (*columns, *step.new_tokens, *step.new_blocks, *step.started))
+
+
+def test_only_what_the_device_lacks_is_sent() -> None:
+    one = sequence(3)
+    step = built((one, 0, 3, False), admitted=(one,)).step
+    assert (runs(step.new_tokens), runs(step.new_blocks)) == ([(3, 0, [7, 8, 9])], [(3, 0, [13])])
+    one.tokens += [5, 6]
+    one.blocks += [20]
+    step = built((one, 3, 1, False)).step
+    assert (runs(step.new_tokens), runs(step.new_blocks)) == ([(3, 3, [5, 6])], [(3, 1, [20])])
+    step = built((one, 4, 1, False)).step
+    assert (runs(step.new_tokens), runs(step.new_blocks)) == ([], [])
+    one.row = 2
+    step = built((one, 0, 5, False), admitted=(one,)).step  # after a preemption nothing is there any more
+    assert (runs(step.new_tokens), runs(step.new_blocks)) == ([(2, 0, [7, 8, 9, 5, 6])], [(2, 0, [13, 20])])
+
+
+def test_a_sampled_token_is_never_sent_and_forced_ones_after_it_are() -> None:
+    one = sequence(3)
+    built((one, 0, 3, True), admitted=(one,))
+    one.tokens += [4, 5, 6]  # sampled, then forced
+    assert runs(built((one, 3, 3, True)).step.new_tokens) == [(3, 4, [5, 6])]
+    one.tokens += [1]
+    assert runs(built((one, 6, 1, True)).step.new_tokens) == []
+
+
+def test_no_members_make_no_step() -> None:
+    assert StepBuilder().build(UNGROUPED) is None

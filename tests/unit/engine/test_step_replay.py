@@ -1,0 +1,180 @@
+"""A second runner that gets only the bytes of each step chooses the same tokens, as a second GPU would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.constrained import DRAWS, GREEDY, SCRIPTS, VOCAB, Slots
+from tests.support.engine_driver import EngineDriver
+from tests.support.tiny_models import tiny_model
+from thothy_ai.engine.api import EngineInfo, EngineStats, SamplingParams
+from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.core.accounting import StepCost
+from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.execution.memory import MemoryGauge
+from thothy_ai.engine.execution.runner import Runner, StepHandle
+from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.step import NO_GROUPS, NO_ROWS, NO_UPDATES, Groups, RowUpdates, StartedRows, Step
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.kernels.paged import AttentionShape
+
+CPU = torch.device("cpu")
+WORDS = -(-VOCAB // 32)
+# Prompts of 144 tokens in common are chunked, shared and grouped; what all sequences come to exceeds the pool.
+CONFIG = EngineConfig(
+    block_size=16, num_blocks=32, max_rows=8, token_budget=48, max_context=240, overlap=True, group_rows=4
+)
+
+
+@dataclass
+class Recorded:
+    """One step as it travels, and the tokens that came back."""
+
+    step: bytes
+    mask: bytes | None = None
+    tokens: list[int] = field(default_factory=list)
+
+
+class RecordingRunner(Runner):
+    """Keeps the bytes of each step that it runs."""
+
+    steps: list[Recorded]
+
+    def forward(self, step: Step) -> StepHandle:
+        self.steps = [*getattr(self, "steps", []), Recorded(step.to_bytes())]
+        return super().forward(step)
+
+    def sample(self, handle: StepHandle, bitmask: Tensor | None) -> None:
+        super().sample(handle, bitmask)
+        self.steps[-1].mask = None if bitmask is None else bitmask.numpy().tobytes()
+        self.steps[-1].tokens = handle.read().tokens
+
+
+def runner_of(kind: type[Runner], loaded: LoadedModel, config: EngineConfig) -> Runner:
+    """A runner with rows and a KV cache of its own."""
+    model, sizes = loaded.model, loaded.config
+    shape = AttentionShape(
+        config.max_rows, sizes.num_heads, sizes.num_kv_heads, sizes.head_dim, config.block_size, config.max_context,
+        model.dtype, model.dtype, CPU,
+    )  # fmt: skip
+    cache = KVCache.allocate(sizes, config.num_blocks, config.block_size, model.dtype, CPU)
+    return kind(model, cache, model.operations.attention(shape), config, CPU)
+
+
+def requests() -> Iterator[CoreRequest]:
+    """Siblings over one source, drawn in all ways, before and after short ones under grammars."""
+    generator = torch.Generator().manual_seed(5)
+
+    def draw(count: int) -> tuple[int, ...]:
+        return tuple(torch.randint(0, VOCAB, (count,), generator=generator).tolist())
+
+    source = draw(144)
+    for place, sampling in enumerate(DRAWS[:5]):
+        yield CoreRequest(f"draw {place}", source + draw(3 + place), replace(sampling, max_tokens=70, ignore_eos=True))
+    for place, script in enumerate(SCRIPTS):
+        yield CoreRequest(f"script {place}", draw(20 + 5 * place), GREEDY, Slots(script))
+    for place in range(3):
+        yield CoreRequest(f"long {place}", draw(30), SamplingParams(max_tokens=90, ignore_eos=True))
+
+
+def recorded(loaded: LoadedModel, config: EngineConfig) -> tuple[list[Recorded], EngineStats]:
+    """The steps of a run of all requests, and the engine's statistics."""
+    runner = runner_of(RecordingRunner, loaded, config)
+    info = EngineInfo("session", "tiny", "cpu", "float32", config.block_size, config.num_blocks, 0, 0.0)
+    cost, memory = StepCost(1.0, 1.0, 0.1, 0.01), MemoryGauge(CPU, 0)
+
+    def build(on_events):
+        return EngineCore(
+            runner, config, info, cost, memory, vocab_size=VOCAB, eos=frozenset(), on_events=on_events
+        )  # fmt: skip
+
+    with EngineDriver(build) as driver:
+        collected = driver.run(requests())
+        stats = driver.core.stats()
+    assert not [event.error for event in collected.finished.values() if event.error]
+    return runner.steps, stats
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    folder = tiny_model("qwen3", tmp_path_factory.mktemp("replay"))
+    return load_model(folder, device=CPU, dtype=torch.float32)
+
+
+def is_decode(step: Step) -> bool:
+    return step.num_tokens == step.num_members
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_second_runner_chooses_the_same_tokens(loaded: LoadedModel, *, overlap: bool) -> None:
+    config = replace(CONFIG, overlap=overlap)
+    steps, stats = recorded(loaded, config)
+    check_mixed(steps, stats)
+    for padded in (False, True):
+        second = runner_of(Runner, loaded, config)
+        for number, record in enumerate(steps):
+            step = Step.from_bytes(record.step)
+            if padded and is_decode(step):
+                step = step.padded_to(config.max_rows, config.max_rows)
+            handle = second.forward(step)
+            mask = None if record.mask is None else np.frombuffer(record.mask, np.int32).reshape(-1, WORDS).copy()
+            second.sample(handle, None if mask is None else torch.from_numpy(mask))
+            assert handle.read().tokens == record.tokens, f"step {number}, padded: {padded}"
+
+
+def check_mixed(records: list[Recorded], stats: EngineStats) -> None:
+    """Everything that a step can bring occurred."""
+    steps = [Step.from_bytes(record.step) for record in records]
+    assert any((step.counts[~step.samples] > 1).any() for step in steps), "a chunk of a prompt"
+    assert any(is_decode(step) for step in steps), "decode alone"
+    assert any(0 < step.counts.tolist().count(1) < step.num_members for step in steps), "decode beside prefill"
+    assert any(step.starts[np.isin(step.rows, step.started.rows)].any() for step in steps), "a prefix hit"
+    assert stats.core.cached_tokens > 0
+    assert stats.scheduler.preemptions > 0
+    rows_started = sum(len(step.started.rows) for step in steps)
+    assert rows_started == stats.core.requests_finished - all_forced() + stats.scheduler.preemptions
+    assert any((~np.isin(step.new_tokens.rows, step.started.rows)).any() for step in steps), "forced tokens"
+    assert any((~np.isin(step.new_blocks.rows, step.started.rows)).any() for step in steps), "growth"
+    assert any(record.mask is not None for record in records)
+    assert any(record.mask is None and record.tokens for record in records)
+    grouped = {tuple(step.groups.sizes.tolist()) for step in steps}
+    assert len(grouped) > 2, "groups come and go"
+    assert any(is_decode(step) and len(step.groups.sizes) and step.num_members < CONFIG.max_rows for step in steps)
+
+
+def all_forced() -> int:
+    """Requests that end before any step: their grammar leaves no choice."""
+    return sum(all(len(slot) == 1 for slot in script) for script in SCRIPTS)
+
+
+def test_a_step_is_the_same_after_a_journey() -> None:
+    params = SamplingParams(temperature=0.7, top_k=2**40, top_p=0.9, min_p=0.1, repetition_penalty=1.1)
+    columns = [np.array(values, np.int32) for values in ([3, 1], [7, 0], [1, 4])]
+    groups = Groups(*(np.array([value], np.int32) for value in (0, 2, 128)))
+    tokens = RowUpdates(*(np.array(values, np.int32) for values in ([1, 3], [0, 5], [3, 1], [9, 8, 7, 6])))
+    step = Step(*columns, np.array([True, False]), groups, StartedRows.of([(1, params, 2**63 - 1)]), tokens)
+    again = Step.from_bytes(step.to_bytes())
+    assert again.to_bytes() == step.to_bytes()
+    assert (again.rows.tolist(), again.samples.tolist(), again.num_tokens) == ([3, 1], [True, False], 5)
+    assert again.started.seeds.tolist() == [2**63 - 1]
+    assert again.started.temperatures.tolist() == [0.7]
+    assert again.new_tokens.values.tolist() == [9, 8, 7, 6]
+    assert (again.groups.shared.tolist(), len(again.new_blocks.rows)) == ([128], 0)
+    with pytest.raises(ValueError, match="buffer"):
+        Step.from_bytes(step.to_bytes()[:-1])
+
+
+def test_padding_is_a_step_too() -> None:
+    padding = Step.of_padding(9, [1, 5])
+    assert (padding.rows.tolist(), padding.counts.tolist(), padding.num_sampling) == ([9, 9], [1, 5], 0)
+    assert (padding.groups, padding.started, padding.new_tokens) == (NO_GROUPS, NO_ROWS, NO_UPDATES)
+    padded = Step.of_padding(2, [1]).padded_to(3, 9)
+    assert (padded.rows.tolist(), padded.counts.tolist()) == ([2, 9, 9], [1, 1, 1])
+    assert padded.padded_to(3, 9) is padded

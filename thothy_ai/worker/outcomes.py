@@ -13,7 +13,7 @@ cancelled, deadline passed                cancelled, expired
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +27,7 @@ from thothy_ai.worker.follow_ups import FollowUp
 
 ENGINE_DEATHS = 3  # a job in flight at so many engine deaths, alone at the last one, is what kills it
 MAX_DETAIL_LENGTH = 500
+NO_ENGINE_USAGE = EngineUsage(prompt_tokens=0, cached_tokens=0, output_tokens=0, compute_seconds=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Usage:
     """What an attempt cost on the engine `engine_session_id`."""
 
     engine_session_id: UUID | None = None
-    engine: EngineUsage = field(default_factory=EngineUsage)
+    engine: EngineUsage = NO_ENGINE_USAGE
 
     @classmethod
     def of(cls, result: GenerationResult, engine_session_id: UUID | None) -> Usage:

@@ -96,10 +96,10 @@ class Delta:
 class Usage:
     """What a generation took. `compute_seconds` is its share of the device's busy time (GPU-seconds on a GPU)."""
 
-    prompt_tokens: int = 0
-    cached_tokens: int = 0  # of the prompt, found in the prefix cache
-    output_tokens: int = 0
-    compute_seconds: float = 0.0
+    prompt_tokens: int
+    cached_tokens: int  # of the prompt, found in the prefix cache
+    output_tokens: int
+    compute_seconds: float
     preemptions: int = 0
 
 

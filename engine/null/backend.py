@@ -180,5 +180,5 @@ def _result(request: GenerationRequest, text: str, reason: FinishReason, seconds
     words = len(text.split())
     prompt = " ".join((request.text or "", *(message.content for message in request.messages)))
     prompt_tokens = len(request.token_ids) or prompt.count(" ") + 1
-    usage = Usage(prompt_tokens, output_tokens=words, compute_seconds=seconds)
+    usage = Usage(prompt_tokens, cached_tokens=0, output_tokens=words, compute_seconds=seconds)
     return GenerationResult(request.id, text, tuple(range(words)), reason, usage)

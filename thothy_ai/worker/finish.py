@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -11,13 +11,15 @@ from thothy_ai.db.states import Event, JobState, Outcome, Verdict
 from thothy_ai.engine.api import GenerationResult
 from thothy_ai.engine.api import Usage as EngineUsage
 
+NO_ENGINE_USAGE = EngineUsage(prompt_tokens=0, cached_tokens=0, output_tokens=0, compute_seconds=0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What an attempt used on the engine `engine_session_id`."""
 
     engine_session_id: UUID | None = None
-    engine: EngineUsage = field(default_factory=EngineUsage)
+    engine: EngineUsage = NO_ENGINE_USAGE
 
     @classmethod
     def of(cls, result: GenerationResult, engine_session_id: UUID | None) -> Usage:

@@ -74,7 +74,7 @@ class Puppet:
 
 
 def result_of(id_: str, text: str = "", reason: FinishReason = FinishReason.STOP) -> GenerationResult:
-    return GenerationResult(id_, text, (), reason, Usage(1))
+    return GenerationResult(id_, text, (), reason, Usage(1, 0, 0, 0.0))
 
 
 def ask(id_: str, **fields: Any) -> GenerationRequest:

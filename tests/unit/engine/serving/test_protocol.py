@@ -61,6 +61,7 @@ from thothy_ai.engine.serving.wire import (
 )
 
 RESULT = GenerationResult("a", "text 🙂", (1, 2, 3), FinishReason.LENGTH, Usage(4, 2, 3, 0.25, 1))
+RESULT_FIELDS: dict = output_parts(RESULT)[1]
 REQUEST = GenerationRequest(
     id="job/1",
     messages=(Message("system", "be brief"), Message("user", "lone \ud800 and NUL \0")),
@@ -206,7 +207,8 @@ def test_a_malformed_request_is_an_invalid_one(fields: dict[str, object]) -> Non
         ["ask", 1, "weather"],
         ["outputs", [["delta", "a"]]],
         ["outputs", [["result", {}]]],
-        ["outputs", [["result", output_parts(RESULT)[1] | {"finish_reason": "bored"}]]],
+        ["outputs", [["result", RESULT_FIELDS | {"finish_reason": "bored"}]]],
+        ["outputs", [["result", {name: RESULT_FIELDS[name] for name in RESULT_FIELDS if name != "compute_seconds"}]]],
         {"hello": 1},
     ],
 )

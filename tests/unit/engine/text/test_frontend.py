@@ -271,7 +271,7 @@ def test_a_sink_that_raises_harms_nobody(stage: Stage, caplog: pytest.LogCapture
     ears = stage.submit("fine")
     for _ in range(2):
         stage.accepted()
-    stage.core.on_events([FinishedEvent(id_, FinishReason.STOP, Usage(1)) for id_ in ("broken", "fine")])
+    stage.core.on_events([FinishedEvent(id_, FinishReason.STOP, Usage(1, 0, 0, 0.0)) for id_ in ("broken", "fine")])
     assert isinstance(ears.next(), GenerationResult)
     assert "broken" in caplog.text
 

@@ -49,15 +49,15 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
     def explained(name: str, what: str, **parameters: object) -> tuple[str, str, str]:
         return name, what, _explain(connection, name, parameters)
 
-    yield explained("queue/admit_delayed", "No job for later has become due.", limit=5000)
-    yield explained("queue/dispatch", "Twice as many may go out as are running.", min_depth=64, depth=0)
-    connection.execute(text("RESET enable_seqscan; RESET enable_bitmapscan"))  # nobody else sets it
+    yield explained("queue/admit_delayed", "No delayed job has become due.", limit=5000)
+    yield explained("queue/dispatch", "Dispatches up to twice as many jobs as are running.", min_depth=64, depth=0)
+    connection.execute(text("RESET enable_seqscan; RESET enable_bitmapscan"))  # only the dispatcher sets them
     hints = connection.execute(
         text("SELECT id, dispatch_no FROM job WHERE state = 'dispatched' LIMIT :n"), {"n": IN_FLIGHT}
     ).all()
     ids, numbers = [row.id for row in hints], [row.dispatch_no for row in hints]
     yield explained(
-        "worker/claim", f"{IN_FLIGHT} at once.", ids=ids, dispatch_nos=numbers, worker=WORKER, lease_seconds=60,
+        "worker/claim", f"{IN_FLIGHT} jobs at once.", ids=ids, dispatch_nos=numbers, worker=WORKER, lease_seconds=60,
         engine_session_id=None,
     )  # fmt: skip
     claimed = connection.execute(text("SELECT id, attempt FROM job WHERE worker = :worker"), {"worker": WORKER}).all()
@@ -66,15 +66,15 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
         attempts=[row.attempt for row in claimed], worker=WORKER, lease_seconds=60,
     )  # fmt: skip
     rows = json.dumps([finish_row(row.id, row.attempt) for row in claimed[:IN_FLIGHT]])
-    yield explained("worker/finish", f"{IN_FLIGHT} at once.", rows=rows, worker=WORKER)
-    yield explained("queue/reap_leases", "No lease has run out.", **RETRY)
-    yield explained("queue/unclaimed_dispatches", "No dispatch is silent.", timeout_seconds=15)
+    yield explained("worker/finish", f"{IN_FLIGHT} jobs at once.", rows=rows, worker=WORKER)
+    yield explained("queue/reap_leases", "No lease has expired.", **RETRY)
+    yield explained("queue/unclaimed_dispatches", "No dispatched job has stayed unclaimed.", timeout_seconds=15)
     yield explained("queue/reap_expired", "No deadline has passed.", limit=5000)
-    yield explained("queue/status", "What metrics and `thothy queue status` ask: it counts everything open.")
+    yield explained("queue/status", "Used by the metrics and by `thothy queue status`; counts all open jobs.")
 
 
 def _start_some(connection: Connection) -> None:
-    """A worker's jobs in flight, so that the dispatcher sees room for as many again."""
+    """Start `IN_FLIGHT` jobs, so that the dispatcher may dispatch as many again."""
     hints = connection.execute(statement("queue/dispatch"), {"min_depth": IN_FLIGHT, "depth": 0}).all()
     ids, numbers = [row.id for row in hints], [row.dispatch_no for row in hints]
     parameters = {"ids": ids, "dispatch_nos": numbers, "worker": WORKER, "lease_seconds": 60, "engine_session_id": None}

@@ -109,10 +109,10 @@ class AsyncProducer:
 
     async def artifact(self, snapshot: Snapshot) -> Artifact:
         """Read the accepted artifact of a succeeded job. Raises `UnreadableArtifactError`."""
-        wanted = {"id": snapshot.id, "kind": snapshot.kind}
+        key = {"id": snapshot.id, "kind": snapshot.kind}
         with reaching(self.settings):
             async with self._engine.connect() as connection:
-                found = await connection.execute(statement("producer/artifact"), wanted)
+                found = await connection.execute(statement("producer/artifact"), key)
         return read_artifact(snapshot, found.scalar_one_or_none())
 
     async def close(self) -> None:
@@ -124,8 +124,8 @@ class AsyncProducer:
         taken = (await connection.execute(statement("producer/enqueue"), parameters(drafts, tenant))).one().taken
         if not taken:
             return drafts
-        wanted = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
-        rows = await connection.execute(statement("producer/jobs_by_key"), wanted)
+        conflicts = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
+        rows = await connection.execute(statement("producer/jobs_by_key"), conflicts)
         return settle(drafts, {row.idempotency_key: (row.id, row.digest) for row in rows})
 
     async def __aenter__(self) -> Self:

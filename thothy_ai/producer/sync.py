@@ -104,9 +104,9 @@ class Producer:
 
     def artifact(self, snapshot: Snapshot) -> Artifact:
         """Read the accepted artifact of a succeeded job. Raises `UnreadableArtifactError`."""
-        wanted = {"id": snapshot.id, "kind": snapshot.kind}
+        key = {"id": snapshot.id, "kind": snapshot.kind}
         with reaching(self.settings), self._engine.connect() as connection:
-            body = connection.execute(statement("producer/artifact"), wanted).scalar_one_or_none()
+            body = connection.execute(statement("producer/artifact"), key).scalar_one_or_none()
         return read_artifact(snapshot, body)
 
     def close(self) -> None:
@@ -118,8 +118,8 @@ class Producer:
         taken = connection.execute(statement("producer/enqueue"), parameters(drafts, tenant)).one().taken
         if not taken:
             return drafts
-        wanted = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
-        rows = connection.execute(statement("producer/jobs_by_key"), wanted).all()
+        conflicts = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
+        rows = connection.execute(statement("producer/jobs_by_key"), conflicts).all()
         return settle(drafts, {row.idempotency_key: (row.id, row.digest) for row in rows})
 
     def __enter__(self) -> Self:

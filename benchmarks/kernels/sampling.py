@@ -16,9 +16,8 @@ from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.kernels.reference import sampling
-from thothy_ai.kernels.reference.sampling import Step, Work
-from thothy_ai.kernels.triton.sampling.chooser import Tile, TokenChooser
+from thothy_ai.kernels.sampling import Step, Work, parameters
+from thothy_ai.kernels.triton.sampling.token_chooser import Tile, TokenChooser
 
 ROWS = (1, 64, 256, 768)
 VOCABULARIES = (128_256, 151_936)
@@ -125,7 +124,7 @@ def _argmax(rows: int, vocab: int) -> Callable[[], Tensor]:
 
 def _steps(case: Case, rows: int, vocab: int) -> list[Step]:
     table = [
-        sampling.parameters(
+        parameters(
             temperature=case.temperature,
             top_k=case.top_k,
             top_p=case.top_p,

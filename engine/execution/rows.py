@@ -16,7 +16,7 @@ from thothy_ai.engine.execution.transfers import send, send_into
 from thothy_ai.engine.scheduling.scheduler import StepPlan
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionBatch
-from thothy_ai.kernels.reference.rows import StepFacts, StepTokens
+from thothy_ai.kernels.step import StepColumns, StepTokens
 
 _FACTS = 5  # of a member: row, start, count, shared tokens, size of the group it leads
 
@@ -73,7 +73,7 @@ class Rows:
         """What `size` described members compute, `tokens` in all; without a plan, single tokens of a padded step."""
         rows, starts, counts, shared, sizes = self._facts[: _FACTS * size].view(_FACTS, size)
         query_starts = self._facts[_FACTS * size : (_FACTS + 1) * size + 1]
-        facts = StepFacts(rows, starts, counts, query_starts)
+        facts = StepColumns(rows, starts, counts, query_starts)
         members = plan.members if plan else ()
         batch = AttentionBatch(
             block_tables=self.block_tables,

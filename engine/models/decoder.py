@@ -14,8 +14,8 @@ from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.linear import Activations, Linear
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import Attention, AttentionBatch, LayerCache
-from thothy_ai.kernels.reference.rope import QKNorm, Rotary
-from thothy_ai.kernels.reference.rows import StepTokens
+from thothy_ai.kernels.rotary import QKNorm, Rotary
+from thothy_ai.kernels.step import StepTokens
 
 
 @dataclass(frozen=True, slots=True)

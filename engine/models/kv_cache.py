@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import LayerCache
-from thothy_ai.kernels.reference.quantize import FP8
 
 _SCALE_BYTES = 4
 

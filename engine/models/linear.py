@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.reference.matmul import scaled_matmul
-from thothy_ai.kernels.reference.quantize import Quantized, dequantize
-
-if TYPE_CHECKING:
-    from thothy_ai.kernels.triton.matmul import SkinnyMatmul
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.reference.quantize import dequantize
 
 _PACKED_FOR_ROWS = 16  # measured: a layout packed for 8 rows or more serves 1 to 512 rows equally well
 _FP8_MULTIPLE = 16  # cuBLAS multiplies fp8 matrices whose sizes are multiples of it
@@ -70,37 +67,32 @@ class PackedLinear:
 class Fp8Linear:
     """An fp8 weight with a scale for each output, times activations with a scale for each token (W8A8).
 
-    Both sizes of the weight are multiples of 16. Results have the type that the weight had. `quantize` makes fp8 rows
-    of the weight, and of activations that come as they are.
+    Both sizes of the weight are multiples of 16. Results have the type that the weight had. Activations that come as
+    they are get quantized here.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, quantize: Callable[[Tensor], Quantized]) -> None:
-        self._weight, self._bias, self._dtype = quantize(weight), bias, weight.dtype
-        self._quantize = quantize
-        self._few = _skinny_matmul(self._weight, bias, weight.dtype) if weight.is_cuda else None
-        self._multiply = cublas_matmul if weight.is_cuda else scaled_matmul
+    def __init__(self, weight: Tensor, bias: Tensor | None, operations: Operations) -> None:
+        self._weight, self._bias = operations.quantize_fp8(weight), bias
+        self._quantize = operations.quantize_fp8
+        self._multiply = operations.fp8_matmul(self._weight, bias, weight.dtype)
         self.num_bytes = _num_bytes(self._weight.values, bias) + self._weight.scales.nbytes
 
     def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
-        if isinstance(x, Tensor):
-            x = self._quantize(x)
-        if self._few is not None and (tile := self._few.tile(len(x.values))) is not None:
-            return self._few(x, tile)
-        return self._multiply(x, self._weight, self._bias, self._dtype)
+        return self._multiply(self._quantize(x) if isinstance(x, Tensor) else x)
 
 
 @dataclass(frozen=True, slots=True)
 class Fp8Format:
-    """fp8 where the weight's shape allows it, dense elsewhere. `quantize` is that of the model's operations."""
+    """fp8 where the weight's shape allows it, dense elsewhere; quantized and multiplied by the model's operations."""
 
-    quantize: Callable[[Tensor], Quantized]
+    operations: Operations
 
     def __call__(self, weight: Tensor, bias: Tensor | None = None, /) -> Linear:
         """Make the layer; beside the weight only its fp8 copy is needed."""
         if any(size % _FP8_MULTIPLE for size in weight.shape):
             return linear(weight, bias)
-        return Fp8Linear(weight, bias, self.quantize)
+        return Fp8Linear(weight, bias, self.operations)
 
 
 def linear(weight: Tensor, bias: Tensor | None = None, /, *, shared: bool = False) -> Linear:
@@ -111,27 +103,6 @@ def linear(weight: Tensor, bias: Tensor | None = None, /, *, shared: bool = Fals
     if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
         return PackedLinear(weight, bias)
     return DenseLinear(weight, bias, shared=shared)
-
-
-def _skinny_matmul(weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> SkinnyMatmul:
-    from thothy_ai.kernels.triton.matmul import SkinnyMatmul  # noqa: PLC0415  triton is where a GPU is
-
-    return SkinnyMatmul(weight, bias, dtype)
-
-
-def cublas_matmul(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """On the tensor cores; the scales are applied to the sums."""
-    if bias is not None and dtype == torch.float32:  # cuBLAS adds none to float32 results
-        return cublas_matmul(x, weight, None, dtype).add_(bias)
-    return torch._scaled_mm(
-        x.values,
-        weight.values.t(),
-        scale_a=x.scales,
-        scale_b=weight.scales.t(),
-        bias=bias,
-        out_dtype=dtype,
-        use_fast_accum=True,
-    )
 
 
 def _plain(x: Activations, dtype: torch.dtype) -> Tensor:

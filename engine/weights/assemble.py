@@ -13,7 +13,7 @@ from thothy_ai.engine.models.decoder import Layer, Model
 from thothy_ai.engine.models.linear import Linear, linear
 from thothy_ai.engine.weights.formats import WeightFormat, plain
 from thothy_ai.kernels.operations import Operations, operations_for
-from thothy_ai.kernels.reference.rope import QKNorm, rotary_table
+from thothy_ai.kernels.rotary import QKNorm, rotary_table
 
 
 class TensorSource(Protocol):

@@ -29,7 +29,7 @@ def plain(operations: Operations) -> WeightFormat:
 
 def fp8(operations: Operations) -> WeightFormat:
     """Weights and activations in fp8, quantized as each weight is loaded."""
-    return WeightFormat(Fp8Format(operations.quantize_fp8), LinearInputs.fp8(operations))
+    return WeightFormat(Fp8Format(operations), LinearInputs.fp8(operations))
 
 
 _FORMATS: dict[str, Callable[[Operations], WeightFormat]] = {"auto": plain, "fp8": fp8}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.reference.quantize import Quantized, quantize_fp8
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.reference.quantize import quantize_fp8
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:

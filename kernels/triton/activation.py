@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.reference.quantize import Quantized
+from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.triton.quantize import empty_quantized, store_quantized
 from thothy_ai.kernels.triton.tiles import row_tile
 
@@ -36,15 +36,15 @@ def silu_mul_fp8(gate_up: Tensor) -> Quantized:
 def _silu_mul_kernel(out, gate_up, gate_up_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    product = _gated(gate_up + row * gate_up_row, column, SIZE)
-    tl.store(out + row * SIZE + column, product.to(out.dtype.element_ty), mask=column < SIZE)
+    gated = _gated(gate_up + row * gate_up_row, column, SIZE)
+    tl.store(out + row * SIZE + column, gated.to(out.dtype.element_ty), mask=column < SIZE)
 
 
 @triton.jit
 def _silu_mul_fp8_kernel(out, scales, gate_up, gate_up_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
-    product = _gated(gate_up + row * gate_up_row, tl.arange(0, WIDTH), SIZE)
-    store_quantized(out, scales, row, product, SIZE, WIDTH)
+    gated = _gated(gate_up + row * gate_up_row, tl.arange(0, WIDTH), SIZE)
+    store_quantized(out, scales, row, gated, SIZE, WIDTH)
 
 
 @triton.jit

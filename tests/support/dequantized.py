@@ -15,7 +15,7 @@ from thothy_ai.engine.models.linear import DenseLinear, Fp8Linear
 from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 from thothy_ai.kernels.reference.quantize import dequantize
-from thothy_ai.kernels.reference.rope import QKNorm
+from thothy_ai.kernels.rotary import QKNorm
 
 PROJECTIONS = ("qkv", "output", "gate_up", "down")
 TOKENS = torch.randint(3, 131, (80,), generator=torch.Generator().manual_seed(1)).tolist()

@@ -25,7 +25,7 @@ from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 from thothy_ai.kernels.reference.operations import ReferenceOperations
-from thothy_ai.kernels.reference.rows import StepTokens
+from thothy_ai.kernels.step import StepTokens
 
 JOBS = 8
 # Nats: of the worst token, and of all on average. Random layers magnify rounding: 32 of them make 0.06 of bfloat16's,

@@ -19,7 +19,7 @@ from thothy_ai.kernels.triton.attention.online_softmax import attend, attend_fp8
 def decode_kernel(
     out,
     partial_outputs,
-    partial_weights,
+    partial_lse,
     q,
     keys,
     values,
@@ -89,14 +89,14 @@ def decode_kernel(
         used = (row // HEADS_PAD < tl.load(group_sizes + member)) & (row % HEADS_PAD < HEADS)
         token = member + row // HEADS_PAD
         until = tl.minimum(end - start, tl.cdiv(length, TILE))
-        output, weight = _attend(
+        output, lse = _attend(
             q + (token.to(tl.int64) * q_token + row % HEADS_PAD * q_head)[:, None] + dim[None, :], used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + member).to(tl.int64) * table_row,
             (place - start) * TILE, tl.minimum(until * TILE, length),
             kv_block, kv_slot, scale_block, scale_slot, scale, lead_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
         )  # fmt: skip
         number = (group_base + token + GROUP_ROWS * slot) * (KV_HEADS * HEADS) + head * HEADS + row % HEADS_PAD
-        _store_partial(partial_outputs, partial_weights, number, output, weight, used, DIM, DIM_PAD)
+        _store_partial(partial_outputs, partial_lse, number, output, lse, used, DIM, DIM_PAD)
         place = start + until
         unit += 1
 
@@ -110,7 +110,7 @@ def decode_kernel(
         context = tl.load(context_lens + unit)
         tiles = tl.cdiv(context - shared, TILE)
         until = tl.minimum(end - start, tiles)
-        output, weight = _attend(
+        output, lse = _attend(
             q + (unit.to(tl.int64) * q_token + row * q_head)[:, None] + dim[None, :], used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + unit).to(tl.int64) * table_row,
             shared + (place - start) * TILE, tl.minimum(shared + until * TILE, context),
@@ -121,7 +121,7 @@ def decode_kernel(
             tl.store(target, output.to(out.dtype.element_ty), mask=used[:, None] & (dim < DIM)[None, :])
         else:
             number = (unit + slot) * (KV_HEADS * HEADS) + head * HEADS + row
-            _store_partial(partial_outputs, partial_weights, number, output, weight, used, DIM, DIM_PAD)
+            _store_partial(partial_outputs, partial_lse, number, output, lse, used, DIM, DIM_PAD)
         place = start + until
         unit += 1
 
@@ -160,19 +160,19 @@ def _attend(
     dim = tl.arange(0, DIM_PAD)
     query = tl.load(queries, mask=used[:, None] & (dim < DIM)[None, :], other=0.0)
     if key_scales is None:
-        output, weight = attend(
+        output, lse = attend(
             query, keys, values, table, begin, end, kv_block, kv_slot, scale, ROWS, DIM, DIM_PAD, PAGE, TILE, AHEAD,
         )  # fmt: skip
     else:
-        output, weight = attend_fp8(
+        output, lse = attend_fp8(
             query, keys, values, key_scales, value_scales, table, begin, end,
             kv_block, kv_slot, scale_block, scale_slot, scale, ROWS, DIM, DIM_PAD, PAGE, TILE, AHEAD,
         )  # fmt: skip
-    return output, weight
+    return output, lse
 
 
 @triton.jit
-def _store_partial(outputs, weights, number, output, weight, used, DIM: tl.constexpr, DIM_PAD: tl.constexpr):
+def _store_partial(outputs, lses, number, output, lse, used, DIM: tl.constexpr, DIM_PAD: tl.constexpr):
     dim = tl.arange(0, DIM_PAD)
-    tl.store(weights + number, weight, mask=used)
+    tl.store(lses + number, lse, mask=used)
     tl.store(outputs + number[:, None] * DIM + dim[None, :], output, mask=used[:, None] & (dim < DIM)[None, :])

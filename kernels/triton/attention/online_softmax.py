@@ -3,9 +3,9 @@
 Tokens past the end of a run are loaded as its last one: no load waits for a mask, and what nobody wrote is never read.
 
 A tile of fp8 reaches tensor cores' registers byte by byte: they want neighbours in pairs of 16 bits. So fp8 is loaded
-as int16, pairs of neighbouring dimensions, which `ldmatrix` moves as they are. A pair is taken apart in registers, into
+as int16, pairs of neighbouring dimensions, which `ldmatrix` moves as they are. A pair is unpacked in registers, into
 float16 (bfloat16 takes twice the instructions), and even dimensions and odd ones are multiplied on their own. float16
-holds weights times values up to 65,504, and loses digits of values below 1e-4.
+holds probabilities times values up to 65,504, and loses digits of values below 1e-4.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from thothy_ai.kernels.reference.quantize import FP8_MAX, TINY
+from thothy_ai.kernels.fp8 import FP8_MAX, TINY
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _FP8_MAX = tl.constexpr(FP8_MAX)
@@ -43,20 +43,20 @@ def attend(
     if _INTERPRETED:
         query = query.to(tl.float32)
     total = tl.zeros([ROWS, DIM_PAD], tl.float32)
-    peak = tl.full([ROWS], float("-inf"), tl.float32)
-    weight = tl.zeros([ROWS, TILE], tl.float32)
+    m_i = tl.full([ROWS], float("-inf"), tl.float32)
+    l_i = tl.zeros([ROWS, TILE], tl.float32)
     # Tiles wait for their block numbers, which are loaded as far ahead of them as they are of their use.
     for first in tl.range(begin, end, TILE, num_stages=2 * AHEAD + 1):
         block, slot, inside = _places(table, first, end, PAGE, TILE)
         at = block * kv_block + slot * kv_slot
         key = _tile(keys, at, DIM, DIM_PAD).to(query.dtype)
         scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
-        chance, fade, peak = _chances(scores, inside, peak)
-        weight = weight * fade[:, None] + chance
+        p, alpha, m_i = _probabilities(scores, inside, m_i)
+        l_i = l_i * alpha[:, None] + p
         value = _tile(values, at, DIM, DIM_PAD).to(query.dtype)
-        total = tl.dot(chance.to(query.dtype), value, total * fade[:, None], input_precision="ieee")
-    weight = tl.sum(weight, 1)
-    return total / weight[:, None], peak + tl.log2(weight)
+        total = tl.dot(p.to(query.dtype), value, total * alpha[:, None], input_precision="ieee")
+    l_i = tl.sum(l_i, 1)
+    return total / l_i[:, None], m_i + tl.log2(l_i)
 
 
 @triton.jit
@@ -90,24 +90,24 @@ def attend_fp8(
     values = values.to(tl.pointer_type(tl.int16))
     total_even = tl.zeros([ROWS, PAIRS], tl.float32)
     total_odd = tl.zeros([ROWS, PAIRS], tl.float32)
-    peak = tl.full([ROWS], float("-inf"), tl.float32)
-    weight = tl.zeros([ROWS, TILE], tl.float32)
+    m_i = tl.full([ROWS], float("-inf"), tl.float32)
+    l_i = tl.zeros([ROWS, TILE], tl.float32)
     for first in tl.range(begin, end, TILE, num_stages=2 * AHEAD + 1):
         block, slot, inside = _places(table, first, end, PAGE, TILE)
         at = block * (kv_block // 2) + slot * (kv_slot // 2)
         scale_at = block * scale_block + slot * scale_slot
-        low, high = _taken_apart(_tile(keys, at, DIM // 2, PAIRS))
+        low, high = _unpack_fp8(_tile(keys, at, DIM // 2, PAIRS))
         scores = tl.dot(even, tl.trans(low.to(even.dtype)), input_precision="ieee")
         scores = tl.dot(odd, tl.trans(high.to(odd.dtype)), scores, input_precision="ieee")
-        chance, fade, peak = _chances(scores * tl.load(key_scales + scale_at)[None, :] * factor, inside, peak)
-        weight = weight * fade[:, None] + chance
+        p, alpha, m_i = _probabilities(scores * tl.load(key_scales + scale_at)[None, :] * factor, inside, m_i)
+        l_i = l_i * alpha[:, None] + p
         # times the largest stored value, so that float16 holds the product
-        chance = (chance * (tl.load(value_scales + scale_at) * _FP8_MAX)[None, :]).to(even.dtype)
-        low, high = _taken_apart(_tile(values, at, DIM // 2, PAIRS))
-        total_even = tl.dot(chance, low.to(even.dtype), total_even * fade[:, None], input_precision="ieee")
-        total_odd = tl.dot(chance, high.to(odd.dtype), total_odd * fade[:, None], input_precision="ieee")
-    weight = tl.sum(weight, 1)
-    return tl.interleave(total_even, total_odd) / (weight * _FP8_MAX)[:, None], peak + tl.log2(weight)
+        p = (p * (tl.load(value_scales + scale_at) * _FP8_MAX)[None, :]).to(even.dtype)
+        low, high = _unpack_fp8(_tile(values, at, DIM // 2, PAIRS))
+        total_even = tl.dot(p, low.to(even.dtype), total_even * alpha[:, None], input_precision="ieee")
+        total_odd = tl.dot(p, high.to(odd.dtype), total_odd * alpha[:, None], input_precision="ieee")
+    l_i = tl.sum(l_i, 1)
+    return tl.interleave(total_even, total_odd) / (l_i * _FP8_MAX)[:, None], m_i + tl.log2(l_i)
 
 
 @triton.jit
@@ -128,11 +128,11 @@ def _tile(base, at, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr):
 
 
 @triton.jit
-def _chances(scores, inside, peak):
-    """2 to the scores, relative to the new peak; what earlier sums fade by; the new peak."""
+def _probabilities(scores, inside, m_i):
+    """2 to the scores relative to the new maximum m_i; alpha, what earlier sums are multiplied by; m_i."""
     scores = tl.where(inside[None, :], scores, float("-inf"))
-    higher = tl.maximum(peak, tl.max(scores, 1))
-    return tl.exp2(scores - higher[:, None]), tl.exp2(peak - higher), higher
+    m_new = tl.maximum(m_i, tl.max(scores, 1))
+    return tl.exp2(scores - m_new[:, None]), tl.exp2(m_i - m_new), m_new
 
 
 @triton.jit
@@ -145,7 +145,7 @@ def _fitted(query):
 
 
 @triton.jit
-def _taken_apart(pairs):
+def _unpack_fp8(pairs):
     """The low and the high byte of int16 as numbers of e4m3, in float16."""
     if _INTERPRETED:
         low = (pairs & 0xFF).to(tl.uint8).to(tl.float8e4nv, bitcast=True).to(tl.float16)

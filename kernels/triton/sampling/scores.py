@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from thothy_ai.kernels.reference.sampling import COLUMNS, NO_TOKEN
+from thothy_ai.kernels.sampling import COLUMNS, NO_TOKEN
 
 _COLUMNS, _NO_TOKEN = tl.constexpr(COLUMNS), tl.constexpr(NO_TOKEN)
 _INF = tl.constexpr(float("inf"))

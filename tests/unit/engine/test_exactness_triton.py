@@ -15,7 +15,6 @@ from tests.support.oracle import Oracle, options, tiny_oracle
 from thothy_ai.engine.execution import sampler
 from thothy_ai.engine.models.decoder import LinearInputs
 from thothy_ai.kernels.triton.operations import TritonOperations
-from thothy_ai.kernels.triton.sampling.chooser import TokenChooser
 
 SOME = slice(3, 7)  # prompts of 5 tokens, and of 21, 24 and 30 that begin alike
 
@@ -29,7 +28,7 @@ def over_triton(oracle: Oracle) -> Oracle:
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_greedy_tokens_equal_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool) -> None:
-    monkeypatch.setattr(sampler, "_chooser", TokenChooser)
+    monkeypatch.setattr(sampler, "operations_for", lambda _: TritonOperations())
     oracle = over_triton(tiny_oracle("qwen3", tmp_path, torch.device("cpu"), new_tokens=4))
     stats = oracle.check(options(preempted=False, chunked=chunked, overlap=True, prefix_cache=True))
     assert stats.cached_tokens

@@ -18,7 +18,7 @@ def case(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return (normal(4, 2 * size) * torch.tensor([1.0, 1e-2, 8.0, 0.0])[:, None]).to(device, dtype)
 
 
-def product64(gate_up: Tensor) -> Tensor:
+def gated64(gate_up: Tensor) -> Tensor:
     gate, up = gate_up.double().chunk(2, dim=-1)
     return gate / (1 + (-gate).exp()) * up
 
@@ -29,7 +29,7 @@ def test_silu_mul(size: int, dtype: torch.dtype, device: torch.device) -> None:
     gate_up = case(size, dtype, device)
     got = silu_mul(gate_up)
     assert got.dtype == dtype
-    assert_near(got, product64(gate_up))
+    assert_near(got, gated64(gate_up))
     torch.testing.assert_close(got, activation.silu_mul(gate_up), atol=1e-5, rtol=2e-2)
 
 
@@ -37,7 +37,7 @@ def test_silu_mul(size: int, dtype: torch.dtype, device: torch.device) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_silu_mul_fp8(size: int, dtype: torch.dtype, device: torch.device) -> None:
     gate_up = case(size, dtype, device)
-    assert_quantized(silu_mul_fp8(gate_up), product64(gate_up))
+    assert_quantized(silu_mul_fp8(gate_up), gated64(gate_up))
 
 
 def test_large_gates_neither_overflow_nor_vanish(device: torch.device) -> None:
@@ -47,14 +47,14 @@ def test_large_gates_neither_overflow_nor_vanish(device: torch.device) -> None:
 
 def test_rows_of_a_view(device: torch.device) -> None:
     gate_up = normal(6, 100).to(device)[::2, 20:84]
-    assert_near(silu_mul(gate_up), product64(gate_up))
-    assert_quantized(silu_mul_fp8(gate_up), product64(gate_up))
+    assert_near(silu_mul(gate_up), gated64(gate_up))
+    assert_quantized(silu_mul_fp8(gate_up), gated64(gate_up))
 
 
 def test_many_rows(device: torch.device) -> None:
     gate_up = normal(MANY, 2 * 1100).to(device, torch.bfloat16)
-    assert_near(silu_mul(gate_up), product64(gate_up))
-    assert_quantized(silu_mul_fp8(gate_up), product64(gate_up))
+    assert_near(silu_mul(gate_up), gated64(gate_up))
+    assert_quantized(silu_mul_fp8(gate_up), gated64(gate_up))
 
 
 def test_no_rows(device: torch.device) -> None:

@@ -20,8 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from thothy_ai.kernels.fp8 import FP8_MAX
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
-from thothy_ai.kernels.reference.quantize import FP8_MAX
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 from thothy_ai.kernels.triton.sms import SMs
 from thothy_ai.kernels.triton.tiles import power_of_two
@@ -162,26 +162,26 @@ def _prefill_kernel(
     if key_scales is not None:
         key_scales, value_scales = key_scales + head * scale_head, value_scales + head * scale_head
     total = tl.zeros([ROWS, DIM_PAD], tl.float32)
-    highest = tl.full([ROWS], float("-inf"), tl.float32)
-    weight = tl.zeros([ROWS], tl.float32)
+    m_i = tl.full([ROWS], float("-inf"), tl.float32)
+    l_i = tl.zeros([ROWS], tl.float32)
     for masked in tl.static_range(2):
-        total, highest, weight = _attend(
-            total, highest, weight, factor, position, keys, values, key_scales, value_scales, table,
+        total, m_i, l_i = _attend(
+            total, m_i, l_i, factor, position, keys, values, key_scales, value_scales, table,
             seen_by_all if masked else 0, end if masked else seen_by_all, end - 1,
             kv_block, kv_slot, scale_block, scale_slot, scale, masked, DIM, DIM_PAD, PAGE, KEYS,
         )  # fmt: skip
     if key_scales is not None:
-        weight *= _FP8_MAX
+        l_i *= _FP8_MAX
     target = out + (token * out_token + query_head * out_head)[:, None] + dim[None, :]
-    share = 1 / weight
+    share = 1 / l_i
     tl.store(target, (total * share[:, None]).to(out.dtype.element_ty), mask=used)
 
 
 @triton.jit
 def _attend(
-    total,  # [ROWS, DIM_PAD] of probabilities times values, relative to `highest`
-    highest,  # [ROWS] score so far
-    weight,  # [ROWS], the sum of probabilities, relative to `highest`
+    total,  # [ROWS, DIM_PAD] of probabilities times values, relative to `m_i`
+    m_i,  # [ROWS] score so far
+    l_i,  # [ROWS], the sum of probabilities, relative to `m_i`
     factor, position, keys, values, key_scales, value_scales, table,
     begin, end,
     last,  # key that any row sees
@@ -202,17 +202,17 @@ def _attend(
             scores *= tl.load(key_scales + scale_at, mask=inside, other=0.0)[None, :]
         if MASKED:
             scores = tl.where(key[None, :] <= position[:, None], scores, float("-inf"))
-        peak = tl.maximum(highest, tl.max(scores, 1) * scale)
-        chances = tl.exp2(scores * scale - peak[:, None])
-        fade = tl.exp2(highest - peak)
-        weight = weight * fade + tl.sum(chances, 1)
-        total = total * fade[:, None]
+        m_new = tl.maximum(m_i, tl.max(scores, 1) * scale)
+        p = tl.exp2(scores * scale - m_new[:, None])
+        alpha = tl.exp2(m_i - m_new)
+        l_i = l_i * alpha + tl.sum(p, 1)
+        total = total * alpha[:, None]
         v = _load(values, block, first, inside, kv_block, kv_slot, MASKED, DIM, DIM_PAD, PAGE, KEYS).to(factor.dtype)
         if value_scales is not None:  # times the largest stored value, so that float16 holds the product
-            chances *= tl.load(value_scales + scale_at, mask=inside, other=0.0)[None, :] * _FP8_MAX
-        total = tl.dot(chances.to(factor.dtype), v, total, input_precision="ieee")
-        highest = peak
-    return total, highest, weight
+            p *= tl.load(value_scales + scale_at, mask=inside, other=0.0)[None, :] * _FP8_MAX
+        total = tl.dot(p.to(factor.dtype), v, total, input_precision="ieee")
+        m_i = m_new
+    return total, m_i, l_i
 
 
 @triton.jit

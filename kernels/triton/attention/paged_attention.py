@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
-from thothy_ai.kernels.triton.attention.decode import DecodeAttention
-from thothy_ai.kernels.triton.attention.prefill import PrefillAttention
+from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
+from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention
 
 
 class PagedAttention:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.support.attention_case import Case, Group, make_case, textbook
 from thothy_ai.kernels.paged import Attention, AttentionShape
-from thothy_ai.kernels.triton.attention.paged import PagedAttention
+from thothy_ai.kernels.triton.attention.paged_attention import PagedAttention
 
 MIXED = [(1, 17), (1, 40), (1, 3), (1, 33), (7, 7), (1, 20), (16, 31), (2, 2)]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.support.attention_case import Case, Group, make_case, textbook
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
-from thothy_ai.kernels.triton.attention.decode import DecodeAttention
+from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
 from thothy_ai.kernels.triton.attention.decode_plan import DecodePlan
 from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning
 

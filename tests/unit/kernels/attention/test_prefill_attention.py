@@ -13,7 +13,7 @@ from tests.support.attention_case import Case, Group, make_case, textbook
 from tests.support.margins import Margins
 from thothy_ai.kernels.paged import AttentionShape, LayerCache
 from thothy_ai.kernels.reference.attention import paged_attention
-from thothy_ai.kernels.triton.attention.prefill import PrefillAttention, Tiling, query_tiles
+from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention, Tiling, query_tiles
 
 SMALL = Tiling(rows=32, keys=16, warps=4, stages=2)
 TOLERANCES = {torch.float32: (3e-6, 1e-5), torch.float16: (3e-3, 5e-3), torch.bfloat16: (1.5e-2, 1e-2)}

@@ -54,7 +54,7 @@ class DecodeAttention:
         decode_kernel[(plan.num_slots * shape.num_kv_heads,)](
             out,
             partials.outputs,
-            partials.weights,
+            partials.lse,
             q,
             cache.keys,
             cache.values,

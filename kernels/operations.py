@@ -45,6 +45,14 @@ class Operations(Protocol):
         """As `silu_mul`, quantized by token."""
         ...
 
+    def gelu_tanh_mul(self, gate_up: Tensor, /) -> Tensor:
+        """gelu(gate) * up of [T, 2 * N] -> [T, N], GELU by its tanh approximation."""
+        ...
+
+    def gelu_tanh_mul_fp8(self, gate_up: Tensor, /) -> Quantized:
+        """As `gelu_tanh_mul`, quantized by token."""
+        ...
+
     def quantize_fp8(self, x: Tensor, /) -> Quantized:
         """x [T, N], quantized by token."""
         ...

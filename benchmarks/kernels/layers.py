@@ -11,7 +11,7 @@ import torch
 import triton.testing
 from torch import Tensor
 
-from thothy_ai.engine.models.linear import Fp8Linear, linear
+from thothy_ai.engine.models.layers.linear import Fp8Linear, linear
 from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import LayerCache
 from thothy_ai.kernels.rotary import QKNorm, rotary_table
@@ -141,7 +141,7 @@ def matmul_rows(shape: Shape, name: str, outputs: int, inputs: int) -> Iterator[
 
 
 def _fp8(weight: Tensor) -> Fp8Linear:
-    return Fp8Linear(weight, None, OPERATIONS)
+    return Fp8Linear(OPERATIONS.quantize_fp8(weight), None, weight.dtype, OPERATIONS)
 
 
 def _norm(operation: Callable[..., object], shape: Shape, tokens: int) -> Call:

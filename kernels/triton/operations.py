@@ -17,6 +17,8 @@ class TritonOperations:
     add_rms_norm_fp8 = staticmethod(norm.add_rms_norm_fp8)
     silu_mul = staticmethod(activation.silu_mul)
     silu_mul_fp8 = staticmethod(activation.silu_mul_fp8)
+    gelu_tanh_mul = staticmethod(activation.gelu_tanh_mul)
+    gelu_tanh_mul_fp8 = staticmethod(activation.gelu_tanh_mul_fp8)
     quantize_fp8 = staticmethod(quantize.quantize_fp8)
     rotate_and_cache = staticmethod(rope.rotate_and_cache)
     step_tokens = staticmethod(rows.step_tokens)

@@ -37,6 +37,8 @@ def shared_bytes(
         "TILE": tile,
         "AHEAD": ahead,
         "GROUP_ROWS": GROUP_ROWS,
+        "WINDOW": None,
+        "SOFT_CAP": None,
         "scale_head": 1,
     }
     if fp8:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 from thothy_ai.kernels.triton.attention.decode_plan import DecodePlan
+from thothy_ai.kernels.triton.attention.online_softmax import finite_base
 
 _FEW = 1024  # query heads of a step, below which programs rather than their parts are spread out
 
@@ -37,7 +38,7 @@ class Partials:
         return cls(torch.zeros(*lse.shape, shape.head_dim, device=shape.device), lse, group_base, group_rows)
 
 
-def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tensor) -> None:
+def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tensor, window: int | None) -> None:
     """Fill out[:num_decode] of [T, H, D], except sequences that have a single part: those are there already."""
     num_heads, head_dim = out.shape[1:]
     heads, parts, warps = (1, 32, 4) if batch.num_decode * num_heads <= _FEW else (2, 4, 1)
@@ -59,6 +60,7 @@ def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tens
         PARTS=parts,
         TILE=plan.tile,
         GROUP_ROWS=partials.group_rows,
+        WINDOW=window,
         num_warps=warps,
     )
 
@@ -86,6 +88,7 @@ def _merge_kernel(
     PARTS: tl.constexpr,
     TILE: tl.constexpr,
     GROUP_ROWS: tl.constexpr,
+    WINDOW: tl.constexpr,
 ):
     member = tl.program_id(0)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
@@ -108,8 +111,9 @@ def _merge_kernel(
             lse = tl.load(partial_lse + number, mask=present, other=float("-inf"))  # [PARTS, HEADS]
             m_new = tl.maximum(m_i, tl.max(lse, 0))
             m_new = tl.where(head < NUM_HEADS, m_new, 0.0)
-            p = tl.exp2(lse - m_new[None, :])
-            alpha = tl.exp2(m_i - m_new)
+            base = finite_base(m_new, WINDOW)
+            p = tl.exp2(lse - base[None, :])
+            alpha = tl.exp2(m_i - base)
             pointers = partial_outputs + number[:, :, None] * DIM + dim[None, None, :]
             output = tl.load(pointers, mask=present[:, :, None] & (dim < DIM)[None, None, :], other=0.0)
             total = total * alpha[:, None] + tl.sum(output * p[:, :, None], 0)

@@ -10,15 +10,25 @@ holds probabilities times values up to 65,504, and loses digits of values below 
 
 from __future__ import annotations
 
+import math
+
 import triton
 import triton.language as tl
 
 from thothy_ai.kernels.fp8 import FP8_MAX, TINY
+from thothy_ai.kernels.paged import AttentionParams
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _FP8_MAX = tl.constexpr(FP8_MAX)
+_LOG2_E = tl.constexpr(1.4426950408889634)
 _TINY = tl.constexpr(TINY)
 _INTERPRETED = tl.constexpr(INTERPRETED)
+
+
+def exponent_scale(params: AttentionParams, head_dim: int) -> float:
+    """What kernels multiply scores by, to make them exponents of two or, for `soft_capped`, scores over the cap."""
+    scale = params.scale_of(head_dim)
+    return scale * math.log2(math.e) if params.soft_cap is None else scale / params.soft_cap
 
 
 @triton.jit
@@ -29,6 +39,7 @@ def attend(
     table,
     begin,
     end,
+    oldest,  # [ROWS], first token that a row sees
     kv_block,
     kv_slot,
     scale,  # to powers of two
@@ -38,8 +49,14 @@ def attend(
     PAGE: tl.constexpr,
     TILE: tl.constexpr,
     AHEAD: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFT_CAP: tl.constexpr,
 ):
-    """Attention of ROWS queries to tokens [begin, end) of a block table, and its log2-sum-exp2 per row."""
+    """Attention of ROWS queries to tokens [begin, end) of a block table, and its log2-sum-exp2 per row.
+
+    WINDOW is None, or rows see tokens from `oldest` on only; those that see none have a result of 0 and -inf. SOFT_CAP
+    is None, or `scale` leads to scores over the cap.
+    """
     if _INTERPRETED:
         query = query.to(tl.float32)
     total = tl.zeros([ROWS, DIM_PAD], tl.float32)
@@ -51,12 +68,12 @@ def attend(
         at = block * kv_block + slot * kv_slot
         key = _tile(keys, at, DIM, DIM_PAD).to(query.dtype)
         scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
-        p, alpha, m_i = _probabilities(scores, inside, m_i)
+        p, alpha, m_i = _probabilities(scores, first, inside, oldest, m_i, TILE, WINDOW, SOFT_CAP)
         l_i = l_i * alpha[:, None] + p
         value = _tile(values, at, DIM, DIM_PAD).to(query.dtype)
         total = tl.dot(p.to(query.dtype), value, total * alpha[:, None], input_precision="ieee")
     l_i = tl.sum(l_i, 1)
-    return total / l_i[:, None], m_i + tl.log2(l_i)
+    return total / _divisor(l_i, WINDOW)[:, None], m_i + tl.log2(l_i)
 
 
 @triton.jit
@@ -69,6 +86,7 @@ def attend_fp8(
     table,
     begin,
     end,
+    oldest,  # [ROWS], first token that a row sees
     kv_block,
     kv_slot,
     scale_block,
@@ -80,6 +98,8 @@ def attend_fp8(
     PAGE: tl.constexpr,
     TILE: tl.constexpr,
     AHEAD: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFT_CAP: tl.constexpr,
 ):
     """The same over an fp8 cache, whose strides are even."""
     PAIRS: tl.constexpr = DIM_PAD // 2
@@ -99,7 +119,8 @@ def attend_fp8(
         low, high = _unpack_fp8(_tile(keys, at, DIM // 2, PAIRS))
         scores = tl.dot(even, tl.trans(low.to(even.dtype)), input_precision="ieee")
         scores = tl.dot(odd, tl.trans(high.to(odd.dtype)), scores, input_precision="ieee")
-        p, alpha, m_i = _probabilities(scores * tl.load(key_scales + scale_at)[None, :] * factor, inside, m_i)
+        scores = scores * tl.load(key_scales + scale_at)[None, :] * factor
+        p, alpha, m_i = _probabilities(scores, first, inside, oldest, m_i, TILE, WINDOW, SOFT_CAP)
         l_i = l_i * alpha[:, None] + p
         # times the largest stored value, so that float16 holds the product
         p = (p * (tl.load(value_scales + scale_at) * _FP8_MAX)[None, :]).to(even.dtype)
@@ -107,7 +128,7 @@ def attend_fp8(
         total_even = tl.dot(p, low.to(even.dtype), total_even * alpha[:, None], input_precision="ieee")
         total_odd = tl.dot(p, high.to(odd.dtype), total_odd * alpha[:, None], input_precision="ieee")
     l_i = tl.sum(l_i, 1)
-    return tl.interleave(total_even, total_odd) / (l_i * _FP8_MAX)[:, None], m_i + tl.log2(l_i)
+    return tl.interleave(total_even, total_odd) / (_divisor(l_i, WINDOW) * _FP8_MAX)[:, None], m_i + tl.log2(l_i)
 
 
 @triton.jit
@@ -128,11 +149,41 @@ def _tile(base, at, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr):
 
 
 @triton.jit
-def _probabilities(scores, inside, m_i):
-    """2 to the scores relative to the new maximum m_i; alpha, what earlier sums are multiplied by; m_i."""
-    scores = tl.where(inside[None, :], scores, float("-inf"))
+def _probabilities(
+    scores, first, inside, oldest, m_i, TILE: tl.constexpr, WINDOW: tl.constexpr, SOFT_CAP: tl.constexpr
+):
+    """2 to the scores relative to their new maximum; alpha, what earlier sums are multiplied by; the new maximum."""
+    if SOFT_CAP is not None:
+        scores = soft_capped(scores, SOFT_CAP)
+    visible = inside[None, :]
+    if WINDOW is not None:
+        visible = visible & ((first + tl.arange(0, TILE))[None, :] >= oldest[:, None])
+    scores = tl.where(visible, scores, float("-inf"))
     m_new = tl.maximum(m_i, tl.max(scores, 1))
-    return tl.exp2(scores - m_new[:, None]), tl.exp2(m_i - m_new), m_new
+    base = finite_base(m_new, WINDOW)
+    return tl.exp2(scores - base[:, None]), tl.exp2(m_i - base), m_new
+
+
+@triton.jit
+def soft_capped(scores_over_cap, SOFT_CAP: tl.constexpr):
+    """cap * tanh(scores / cap), to powers of two."""
+    return (2.0 * tl.sigmoid(2.0 * scores_over_cap) - 1.0) * (SOFT_CAP * _LOG2_E)
+
+
+@triton.jit
+def finite_base(m_i, WINDOW: tl.constexpr):
+    """What exponents are relative to: the maximum, or 0 in rows that see nothing through a window: theirs is -inf."""
+    if WINDOW is not None:
+        m_i = tl.where(m_i == float("-inf"), 0.0, m_i)
+    return m_i
+
+
+@triton.jit
+def _divisor(l_i, WINDOW: tl.constexpr):
+    """The sum of a row, or 1 where a window lets it see nothing."""
+    if WINDOW is not None:
+        l_i = tl.where(l_i == 0.0, 1.0, l_i)
+    return l_i
 
 
 @triton.jit

@@ -9,7 +9,6 @@ Programs of one tile lie side by side in the grid, and tiles of one sequence too
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, count
@@ -21,7 +20,8 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.fp8 import FP8_MAX
-from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
+from thothy_ai.kernels.triton.attention.online_softmax import exponent_scale, finite_base, soft_capped
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 from thothy_ai.kernels.triton.sms import SMs
 from thothy_ai.kernels.triton.tiles import power_of_two
@@ -87,7 +87,9 @@ class PrefillAttention:
         )
         self._tiles = _to_device(tiles, self._shape.device) if tiles else None
 
-    def __call__(self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor) -> None:
+    def __call__(
+        self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor, params: AttentionParams = PLAIN
+    ) -> None:
         """Fill the rows of `out` [T, H, D] that belong to sequences [num_decode:] of the planned batch; q [T, H, D].
 
         Keys and values have the same strides, and each head's dimensions lie next to each other, in q and out too.
@@ -102,9 +104,10 @@ class PrefillAttention:
             out, q, cache.keys, cache.values, key_scales, value_scales, batch.block_tables, batch.rows, self._tiles,
             *out.stride()[:2], *q.stride()[:2], *cache.keys.stride()[:3],
             *((0, 0, 0) if key_scales is None else key_scales.stride()),
-            batch.block_tables.stride(0), shape.scale * math.log2(math.e),
+            batch.block_tables.stride(0), exponent_scale(params, shape.head_dim),
             KV_HEADS=shape.num_kv_heads, HEADS=shape.heads_per_kv, DIM=shape.head_dim,
             DIM_PAD=power_of_two(shape.head_dim, _MIN_DIM), PAGE=shape.block_size, ROWS=tiling.rows, KEYS=tiling.keys,
+            WINDOW=params.window, SOFT_CAP=params.soft_cap,
             num_warps=tiling.warps, num_stages=tiling.stages,
         )  # fmt: skip
 
@@ -138,6 +141,8 @@ def _prefill_kernel(
     KV_HEADS: tl.constexpr,
     HEADS: tl.constexpr,  # query heads of a KV head
     DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    WINDOW: tl.constexpr,  # tokens that a query sees, or None
+    SOFT_CAP: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(0) % KV_HEADS
     tile = tiles + 4 * (tl.program_id(0) // KV_HEADS)
@@ -156,6 +161,8 @@ def _prefill_kernel(
 
     # The first row of the tile sees the fewest keys; all rows see those of the whole key tiles before.
     seen_by_all = (first_position + 1) // KEYS * KEYS
+    if WINDOW is not None:  # tiles before the window are skipped, all others masked
+        seen_by_all = tl.maximum(first_position + 1 - WINDOW, 0) // KEYS * KEYS
     end = first_position + tl.minimum(left, ROWS // HEADS)
     head = head.to(tl.int64)
     keys, values = keys + head * kv_head, values + head * kv_head
@@ -164,11 +171,11 @@ def _prefill_kernel(
     total = tl.zeros([ROWS, DIM_PAD], tl.float32)
     m_i = tl.full([ROWS], float("-inf"), tl.float32)
     l_i = tl.zeros([ROWS], tl.float32)
-    for masked in tl.static_range(2):
+    for masked in tl.static_range(0 if WINDOW is None else 1, 2):
         total, m_i, l_i = _attend(
             total, m_i, l_i, factor, position, keys, values, key_scales, value_scales, table,
             seen_by_all if masked else 0, end if masked else seen_by_all, end - 1,
-            kv_block, kv_slot, scale_block, scale_slot, scale, masked, DIM, DIM_PAD, PAGE, KEYS,
+            kv_block, kv_slot, scale_block, scale_slot, scale, masked, DIM, DIM_PAD, PAGE, KEYS, WINDOW, SOFT_CAP,
         )  # fmt: skip
     if key_scales is not None:
         l_i *= _FP8_MAX
@@ -187,6 +194,7 @@ def _attend(
     last,  # key that any row sees
     kv_block, kv_slot, scale_block, scale_slot, scale,
     MASKED: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr,
+    WINDOW: tl.constexpr, SOFT_CAP: tl.constexpr,
 ):  # fmt: skip
     """Fold keys [begin, end) into the rows' running sums; begin is a multiple of KEYS, and end too unless MASKED."""
     coming = _blocks(table, begin, last, PAGE, KEYS)
@@ -200,11 +208,22 @@ def _attend(
         scale_at = block * scale_block + key % PAGE * scale_slot
         if key_scales is not None:
             scores *= tl.load(key_scales + scale_at, mask=inside, other=0.0)[None, :]
+        if SOFT_CAP is not None:
+            scores = soft_capped(scores * scale, SOFT_CAP)
         if MASKED:
-            scores = tl.where(key[None, :] <= position[:, None], scores, float("-inf"))
-        m_new = tl.maximum(m_i, tl.max(scores, 1) * scale)
-        p = tl.exp2(scores * scale - m_new[:, None])
-        alpha = tl.exp2(m_i - m_new)
+            visible = key[None, :] <= position[:, None]
+            if WINDOW is not None:
+                visible = visible & (key[None, :] > position[:, None] - WINDOW)
+            scores = tl.where(visible, scores, float("-inf"))
+        if SOFT_CAP is None:
+            m_new = tl.maximum(m_i, tl.max(scores, 1) * scale)
+            base = finite_base(m_new, WINDOW)
+            p = tl.exp2(scores * scale - base[:, None])
+        else:  # exponents already
+            m_new = tl.maximum(m_i, tl.max(scores, 1))
+            base = finite_base(m_new, WINDOW)
+            p = tl.exp2(scores - base[:, None])
+        alpha = tl.exp2(m_i - base)
         l_i = l_i * alpha + tl.sum(p, 1)
         total = total * alpha[:, None]
         v = _load(values, block, first, inside, kv_block, kv_slot, MASKED, DIM, DIM_PAD, PAGE, KEYS).to(factor.dtype)

@@ -13,7 +13,6 @@ import torch
 
 from tests.support.oracle import Oracle, options, tiny_oracle
 from thothy_ai.engine.execution import sampler
-from thothy_ai.engine.models.decoder import LinearInputs
 from thothy_ai.kernels.triton.operations import TritonOperations
 
 SOME = slice(3, 7)  # prompts of 5 tokens, and of 21, 24 and 30 that begin alike
@@ -22,7 +21,7 @@ SOME = slice(3, 7)  # prompts of 5 tokens, and of 21, 24 and 30 that begin alike
 def over_triton(oracle: Oracle) -> Oracle:
     """The same model on the operations of a GPU."""
     operations = TritonOperations()
-    model = replace(oracle.loaded.model, operations=operations, inputs=LinearInputs.plain(operations))
+    model = replace(oracle.loaded.model, operations=operations)
     return Oracle(replace(oracle.loaded, model=model), oracle.prompts[SOME], oracle.expected[SOME])
 
 

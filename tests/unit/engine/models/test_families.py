@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from tests.support.paged_run import PagedRun
-from tests.support.tiny_models import FAMILIES, tiny_model
+from tests.support.tiny_models import FAMILIES, reference_model, tiny_model
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
@@ -48,7 +48,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def reference(folder: Path, tokens: list[int]) -> Tensor:
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = reference_model(folder)
     with torch.no_grad():
         logits: Tensor = model(torch.tensor([tokens])).logits[0]
     return logits

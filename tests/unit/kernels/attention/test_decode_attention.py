@@ -42,7 +42,7 @@ def check(case: Case, device: torch.device, tuning: DecodeTuning | None = TUNING
     out = attend(case.on(device), tuning).cpu()
     decodes = case.batch.num_decode
     atol, rtol = TOLERANCES[case.q.dtype]
-    expected = textbook(case, shape_of(case).scale)
+    expected = textbook(case)
     torch.testing.assert_close(out[:decodes].double(), expected[:decodes], atol=atol, rtol=rtol)
     assert out[decodes:].isnan().all()
 
@@ -114,7 +114,7 @@ def test_a_broken_token_spoils_its_own_sequence_only(programs: int, fp8: bool, d
     broken = case.with_broken_tokens({2: 63, 7: 20})
     out = attend(broken.on(device), replace(TUNING, programs=programs)).cpu().double()
     sound = [0, 1, 3, 4, 5, 6]
-    torch.testing.assert_close(out[sound], textbook(case, shape_of(case).scale)[sound], atol=3e-6, rtol=1e-5)
+    torch.testing.assert_close(out[sound], textbook(case)[sound], atol=3e-6, rtol=1e-5)
     assert out[[2, 7]].isnan().all()
 
 
@@ -127,7 +127,7 @@ def test_large_and_small_values_in_an_fp8_cache(factor: float, device: torch.dev
     scaled = case.cache._replace(value_scales=case.cache.value_scales * factor)
     out = attend(replace(case, cache=scaled).on(device)).cpu().double() / factor
     atol, rtol = TOLERANCES[torch.bfloat16]
-    torch.testing.assert_close(out, textbook(case, shape_of(case).scale), atol=atol, rtol=rtol)
+    torch.testing.assert_close(out, textbook(case), atol=atol, rtol=rtol)
 
 
 def test_prefills_of_a_mixed_step_are_left_alone(device: torch.device) -> None:
@@ -177,7 +177,7 @@ def test_a_buffer_is_planned_again_and_again(device: torch.device) -> None:
         attention.plan(case.batch)
         attention(case.q, case.cache, case.batch, out.fill_(torch.nan))
         there = replace(case, batch=replace(case.batch, kv_lens=tuple(lengths))).on(torch.device("cpu"))
-        torch.testing.assert_close(out.cpu().double(), textbook(there, shape_of(case).scale), atol=3e-6, rtol=1e-5)
+        torch.testing.assert_close(out.cpu().double(), textbook(there), atol=3e-6, rtol=1e-5)
 
 
 def plan_batch(contexts: list[int], groups: list[tuple[int, int]], device: torch.device) -> AttentionBatch:
@@ -270,7 +270,7 @@ def test_blocks_beyond_two_to_the_31_numbers_or_pairs(fp8: bool, device: torch.d
     there = small.on(device)
     moved = replace(there.batch, block_tables=there.batch.block_tables + (blocks - len(small.cache.keys)))
     out = attend(Case(there.q, LayerCache(*map(at_the_end, small.cache)), moved), None).cpu()
-    expected = textbook(small, shape_of(small).scale)
+    expected = textbook(small)
     torch.testing.assert_close(out.double(), expected, atol=1.5e-2, rtol=1e-2)
 
 
@@ -293,4 +293,4 @@ def test_a_graph_stays_valid_as_lengths_change(device: torch.device) -> None:
         out.fill_(torch.nan)
         graph.replay()
         there = replace(case, batch=replace(case.batch, kv_lens=lengths)).on(torch.device("cpu"))
-        torch.testing.assert_close(out.cpu().double(), textbook(there, shape_of(case).scale), atol=3e-6, rtol=1e-5)
+        torch.testing.assert_close(out.cpu().double(), textbook(there), atol=3e-6, rtol=1e-5)

@@ -41,7 +41,7 @@ def check(case: Case, device: torch.device, tiling: Tiling | None = None) -> Non
     out = attend(case.on(device), tiling).cpu()
     first, end = case.batch.num_decode, sum(case.batch.query_lens)
     atol, rtol = TOLERANCES[case.q.dtype]
-    expected = textbook(case, shape_of(case).scale)
+    expected = textbook(case)
     torch.testing.assert_close(out[first:end].double(), expected[first:end], atol=atol, rtol=rtol)
     assert out[:first].isnan().all()
     assert out[end:].isnan().all()
@@ -83,7 +83,7 @@ def test_nothing_is_read_past_a_sequence_in_the_block_table(
     batch = replace(case.batch, block_tables=tables, rows=torch.zeros_like(case.batch.rows))
     case = replace(case, batch=batch).on(device)
     out = attend(case, SMALL).cpu().double()
-    torch.testing.assert_close(out, textbook(case.on(torch.device("cpu")), shape_of(case).scale), atol=3e-6, rtol=1e-5)
+    torch.testing.assert_close(out, textbook(case.on(torch.device("cpu"))), atol=3e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("block_size", [8, 16, 32])
@@ -93,7 +93,7 @@ def test_a_broken_token_spoils_no_row_before_it(fp8: bool, block_size: int, devi
     case = make_case([(20, 20), (37, 60)], heads=2, kv_heads=1, dim=16, block_size=block_size, seed=12)
     case = case.with_fp8_cache() if fp8 else case
     out = attend(case.with_broken_tokens({0: 7, 1: 40}).on(device), SMALL).cpu().double()
-    expected = textbook(case, shape_of(case).scale)
+    expected = textbook(case)
     for before, broken in ((slice(0, 7), slice(7, 20)), (slice(20, 37), slice(37, 57))):
         torch.testing.assert_close(out[before], expected[before], atol=3e-6, rtol=1e-5)
         assert out[broken].isnan().all()
@@ -127,14 +127,14 @@ def test_values_that_only_the_scales_make_small(device: torch.device) -> None:
     tiny = replace(case, cache=case.cache._replace(values=case.cache.values * 1e-3)).with_fp8_cache()
     tiny = replace(tiny, q=tiny.q.half())
     out = attend(tiny.on(device), SMALL).cpu().double()
-    torch.testing.assert_close(out, textbook(tiny, shape_of(tiny).scale), atol=3e-6, rtol=5e-3)
+    torch.testing.assert_close(out, textbook(tiny), atol=3e-6, rtol=5e-3)
 
 
 def test_scores_of_hundreds(device: torch.device) -> None:
     case = make_case([(20, 60)], heads=2, kv_heads=1, dim=32, block_size=16, seed=6)
     steep = replace(case, q=case.q * 300)
     out = attend(steep.on(device), SMALL).cpu().double()  # a score's last bit is worth 1e-4 in the exponent
-    torch.testing.assert_close(out, textbook(steep, shape_of(steep).scale), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(out, textbook(steep), atol=1e-3, rtol=1e-3)
 
 
 def test_another_memory_order_of_the_cache(device: torch.device) -> None:
@@ -240,6 +240,6 @@ def agree(case: Case) -> None:
     """With the reference, in float32 on the same device."""
     out = attend(case)
     wide = LayerCache(case.cache.keys.float(), case.cache.values.float())
-    expected = paged_attention(case.q.float(), wide, case.batch, shape_of(case).scale)
+    expected = paged_attention(case.q.float(), wide, case.batch)
     first, (atol, rtol) = case.batch.num_decode, TOLERANCES[case.q.dtype]
     torch.testing.assert_close(out[first:].float(), expected[first:], atol=atol, rtol=rtol)

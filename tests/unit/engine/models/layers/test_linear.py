@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.engine.models.linear import DenseLinear, Fp8Format, Fp8Linear, Linear, PackedLinear, linear
+from thothy_ai.engine.models.layers.linear import DenseLinear, Fp8Format, Fp8Linear, Linear, PackedLinear, linear
 from thothy_ai.kernels.fp8 import FP8, Quantized
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8

@@ -20,9 +20,17 @@ Activations = Tensor | Quantized
 
 
 class Linear(Protocol):
-    """x [T, in] -> [T, out]. `num_bytes` is what it holds beside weights that it shares."""
+    """x [T, in] -> [T, out]. `num_bytes` is what it holds beside weights that it shares.
+
+    `takes_fp8`: it multiplies fp8, so that whatever makes its input should quantize it in the same pass.
+    """
 
     num_bytes: int
+
+    @property
+    def takes_fp8(self) -> bool:
+        """Whether it quantizes activations that are not quantized yet."""
+        ...
 
     def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
@@ -40,6 +48,8 @@ class LinearFormat(Protocol):
 class DenseLinear:
     """torch's own GEMM: cuBLAS on a GPU."""
 
+    takes_fp8 = False
+
     def __init__(self, weight: Tensor, bias: Tensor | None, *, shared: bool) -> None:
         self._weight, self._bias = weight, bias
         self.num_bytes = 0 if shared else _num_bytes(weight, bias)
@@ -51,6 +61,8 @@ class DenseLinear:
 
 class PackedLinear:
     """oneDNN over a prepacked float32 weight: up to three times as fast as the plain GEMM at few rows on a CPU."""
+
+    takes_fp8 = False
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _PACKED_FOR_ROWS)
@@ -67,15 +79,17 @@ class PackedLinear:
 class Fp8Linear:
     """An fp8 weight with a scale for each output, times activations with a scale for each token (W8A8).
 
-    Both sizes of the weight are multiples of 16. Results have the type that the weight had. Activations that come as
-    they are get quantized here.
+    Both sizes of the weight are multiples of 16. Results are of `dtype`. Activations that are not quantized yet get
+    quantized here.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, operations: Operations) -> None:
-        self._weight, self._bias = operations.quantize_fp8(weight), bias
+    takes_fp8 = True
+
+    def __init__(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, operations: Operations) -> None:
+        self._weight, self._bias = weight, bias
         self._quantize = operations.quantize_fp8
-        self._multiply = operations.fp8_matmul(self._weight, bias, weight.dtype)
-        self.num_bytes = _num_bytes(self._weight.values, bias) + self._weight.scales.nbytes
+        self._multiply = operations.fp8_matmul(weight, bias, dtype)
+        self.num_bytes = _num_bytes(weight.values, bias) + weight.scales.nbytes
 
     def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
@@ -92,7 +106,12 @@ class Fp8Format:
         """Make the layer; beside the weight only its fp8 copy is needed."""
         if any(size % _FP8_MULTIPLE for size in weight.shape):
             return linear(weight, bias)
-        return Fp8Linear(weight, bias, self.operations)
+        return Fp8Linear(self.operations.quantize_fp8(weight), bias, weight.dtype, self.operations)
+
+
+def prepared(x: Tensor, layer: Linear, operations: Operations) -> Activations:
+    """x [T, in] as the layer multiplies it."""
+    return operations.quantize_fp8(x) if layer.takes_fp8 else x
 
 
 def linear(weight: Tensor, bias: Tensor | None = None, /, *, shared: bool = False) -> Linear:

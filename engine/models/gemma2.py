@@ -71,7 +71,7 @@ class Gemma2:
         gate_up = build.gate_up(mlp)
         return Gemma2Layer(
             before_attention=AddRMSNorm(_norm_weight(build, prefix + "input_layernorm"), eps, qkv.takes_fp8),
-            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, params=params),
+            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, eps, params=params),
             after_attention=RMSNorm(_norm_weight(build, prefix + "post_attention_layernorm"), eps),
             before_mlp=AddRMSNorm(_norm_weight(build, prefix + "pre_feedforward_layernorm"), eps, gate_up.takes_fp8),
             mlp=GeGLU(gate_up, build.down(mlp)),

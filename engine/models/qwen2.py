@@ -55,7 +55,7 @@ class Qwen2:
         gate_up = build.gate_up(mlp)
         return Qwen2Layer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
-            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim),
+            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps),
             mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
             mlp=SwiGLU(gate_up, build.down(mlp)),
         )

@@ -64,7 +64,7 @@ class Qwen3:
         return Qwen3Layer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
             attention=Attention(
-                qkv, output, build.rotary, config.num_heads, config.head_dim, build.qk_norm(heads), config.norm_eps
+                qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps, build.qk_norm(heads)
             ),
             mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
             mlp=SwiGLU(gate_up, build.down(mlp)),

@@ -21,8 +21,8 @@ class Attention:
     rotary: Rotary
     num_heads: int
     head_dim: int
+    norm_eps: float
     qk_norm: QKNorm | None = None
-    norm_eps: float = 0.0
     params: AttentionParams = PLAIN
 
     def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:

@@ -94,11 +94,10 @@ def decode_kernel(
         used = (row // HEADS_PAD < tl.load(group_sizes + member)) & (row % HEADS_PAD < HEADS)
         token = member + row // HEADS_PAD
         until = tl.minimum(end - start, tl.cdiv(length, TILE))
-        begin, oldest = _in_window((place - start) * TILE, context_lens + token, used, TILE, WINDOW)
         output, lse = _attend(
             q + (token.to(tl.int64) * q_token + row % HEADS_PAD * q_head)[:, None] + dim[None, :], used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + member).to(tl.int64) * table_row,
-            begin, tl.minimum(until * TILE, length), oldest,
+            (place - start) * TILE, tl.minimum(until * TILE, length), context_lens + token,
             kv_block, kv_slot, scale_block, scale_slot, scale, lead_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
             WINDOW, SOFT_CAP,
         )  # fmt: skip
@@ -117,11 +116,10 @@ def decode_kernel(
         context = tl.load(context_lens + unit)
         tiles = tl.cdiv(context - shared, TILE)
         until = tl.minimum(end - start, tiles)
-        begin, oldest = _in_window(shared + (place - start) * TILE, context_lens + unit + row * 0, used, TILE, WINDOW)
         output, lse = _attend(
             q + (unit.to(tl.int64) * q_token + row * q_head)[:, None] + dim[None, :], used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + unit).to(tl.int64) * table_row,
-            begin, tl.minimum(shared + until * TILE, context), oldest,
+            shared + (place - start) * TILE, tl.minimum(shared + until * TILE, context), context_lens + unit + row * 0,
             kv_block, kv_slot, scale_block, scale_slot, scale, own_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
             WINDOW, SOFT_CAP,
         )  # fmt: skip
@@ -146,7 +144,7 @@ def _share(totals, slot):
 def _in_window(begin, contexts, used, TILE: tl.constexpr, WINDOW: tl.constexpr):
     """Where the first tile from `begin` on starts that some row sees, and the first token that each row sees [ROWS].
 
-    `contexts` [ROWS] point to the rows' context lengths. Without a window all is seen, and the second is not used.
+    `contexts` [ROWS] point to the rows' context lengths. Without a window all is seen, and nothing uses the second.
     """
     oldest = begin
     if WINDOW is not None:
@@ -166,7 +164,7 @@ def _attend(
     table,
     begin,
     end,
-    oldest,
+    contexts,  # [ROWS] pointers
     kv_block,
     kv_slot,
     scale_block,
@@ -181,9 +179,10 @@ def _attend(
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
 ):
-    """`attend` or `attend_fp8`."""
+    """`attend` or `attend_fp8`, from the window on."""
     dim = tl.arange(0, DIM_PAD)
     query = tl.load(queries, mask=used[:, None] & (dim < DIM)[None, :], other=0.0)
+    begin, oldest = _in_window(begin, contexts, used, TILE, WINDOW)
     if key_scales is None:
         output, lse = attend(
             query, keys, values, table, begin, end, oldest,

@@ -25,9 +25,12 @@ def over_triton(oracle: Oracle) -> Oracle:
     return Oracle(replace(oracle.loaded, model=model), oracle.prompts[SOME], oracle.expected[SOME])
 
 
+@pytest.mark.parametrize("family", ["qwen3", "gemma2"])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_greedy_tokens_equal_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool) -> None:
+def test_greedy_tokens_equal_transformers(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool
+) -> None:
     monkeypatch.setattr(sampler, "operations_for", lambda _: TritonOperations())
-    oracle = over_triton(tiny_oracle("qwen3", tmp_path, torch.device("cpu"), new_tokens=4))
+    oracle = over_triton(tiny_oracle(family, tmp_path, torch.device("cpu"), new_tokens=4))
     stats = oracle.check(options(preempted=False, chunked=chunked, overlap=True, prefix_cache=True))
     assert stats.cached_tokens

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.support.attention_case import Case, Group, make_case, textbook
 from tests.support.margins import Margins
-from thothy_ai.kernels.paged import AttentionShape, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionParams, AttentionShape, LayerCache
 from thothy_ai.kernels.reference.attention import paged_attention
 from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention, Tiling, query_tiles
 
@@ -27,21 +27,21 @@ def shape_of(case: Case) -> AttentionShape:
     return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
 
 
-def attend(case: Case, tiling: Tiling | None = None) -> Tensor:
+def attend(case: Case, tiling: Tiling | None = None, params: AttentionParams = PLAIN) -> Tensor:
     """What the kernel makes of the case, over a poisoned result."""
     attention = PrefillAttention(shape_of(case), tiling)
     attention.plan(case.batch)
     out = torch.full_like(case.q, torch.nan)
-    attention(case.q, case.cache, case.batch, out)
+    attention(case.q, case.cache, case.batch, out, params)
     return out
 
 
-def check(case: Case, device: torch.device, tiling: Tiling | None = None) -> None:
-    """The prefills are right, and the rows of decode sequences and of nobody untouched."""
-    out = attend(case.on(device), tiling).cpu()
+def check(case: Case, device: torch.device, tiling: Tiling | None = None, params: AttentionParams = PLAIN) -> None:
+    """The prefills are right; the rows of decode sequences and those beyond all sequences are untouched."""
+    out = attend(case.on(device), tiling, params).cpu()
     first, end = case.batch.num_decode, sum(case.batch.query_lens)
     atol, rtol = TOLERANCES[case.q.dtype]
-    expected = textbook(case)
+    expected = textbook(case, params)
     torch.testing.assert_close(out[first:end].double(), expected[first:end], atol=atol, rtol=rtol)
     assert out[:first].isnan().all()
     assert out[end:].isnan().all()
@@ -71,6 +71,29 @@ def test_lengths_straddle_every_tile_edge(queries: int, block_size: int, device:
     lengths = [(queries, queries + cached) for cached in (0, 1, 14, 15, 16, 17, 31, 32, 33)]
     case = make_case(lengths, heads=2, kv_heads=1, dim=16, block_size=block_size, seed=queries)
     check(replace(case, batch=replace(case.batch, num_decode=0)), device, SMALL)
+
+
+@pytest.mark.parametrize("window", [1, 7, 16, 17, 40, 500])
+@pytest.mark.parametrize("block_size", [3, 16, 32])
+def test_windows_begin_anywhere(block_size: int, window: int, device: torch.device) -> None:
+    case = make_case(MIXED, heads=6, kv_heads=2, dim=16, block_size=block_size, seed=window)
+    check(case, device, SMALL, AttentionParams(window=window))
+
+
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("fp8", [False, True], ids=["plain", "fp8"])
+def test_soft_caps_and_scales(fp8: bool, window: int | None, device: torch.device) -> None:
+    case = make_case(MIXED, heads=4, kv_heads=2, dim=32, block_size=16, seed=5)
+    case = case.with_fp8_cache() if fp8 else case
+    check(case, device, SMALL, AttentionParams(scale=0.4, window=window, soft_cap=1.5))
+
+
+def test_a_broken_token_before_the_window_spoils_nothing(device: torch.device) -> None:
+    """Though it lies in a tile that is read."""
+    case = make_case([(20, 60)], heads=2, kv_heads=1, dim=16, block_size=16, seed=12)
+    params = AttentionParams(window=6)
+    out = attend(case.with_broken_tokens({0: 34}).on(device), SMALL, params).cpu().double()
+    torch.testing.assert_close(out, textbook(case, params), atol=3e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("block_size", [3, 8, 16, 32, 64])

@@ -52,6 +52,16 @@ def test_fp8_cache() -> None:
     check(case)
 
 
+@pytest.mark.parametrize("block_size", [1, 4, 16])
+@pytest.mark.parametrize("window", [1, 5, 16, 40])
+@pytest.mark.parametrize("soft_cap", [None, 0.7])
+def test_windows_and_soft_caps(soft_cap: float | None, window: int, block_size: int) -> None:
+    lengths = [(1, 17), (1, 1), (1, 5), (1, 33), (1, 34), (7, 7), (3, 20), (16, 31), (2, 2)]
+    case = make_case(lengths, heads=4, kv_heads=2, dim=8, block_size=block_size, seed=window)
+    for params in (AttentionParams(0.21, window, soft_cap), AttentionParams(soft_cap=soft_cap)):
+        check(case, params)
+
+
 def test_padded_rows_come_back_as_zeros() -> None:
     case = make_case([(1, 12), (4, 12)], heads=4, kv_heads=2, dim=8, block_size=4, seed=6, spare=3)
     out = paged_attention(case.q, case.cache, case.batch)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What attention is built for. At most `max_rows` sequences a step, each of at most `max_context` tokens.
+    """What attention is built for. At most `max_rows` sequences per step, each of at most `max_context` tokens.
 
     `dtype` is that of queries and results; the cache has the same or is fp8: `kv_dtype`.
     """
@@ -72,9 +72,9 @@ class LayerCache(NamedTuple):
 class AttentionBatch:
     """The S sequences of one step, those with exactly one query token first. Compared by identity.
 
-    `block_tables` [rows, B] int32 are those of all rows, stale past a sequence's end; `rows` [S] int32 says whose row
-    is whose. `context_lens` [S] int32: the tokens that a sequence's last query of this step sees. `query_starts`
-    [S + 1] int32 into the step's T tokens.
+    `block_tables` [rows, B] int32 are those of all rows, stale past a sequence's end; `rows` [S] int32 are those of
+    the step's sequences. `context_lens` [S] int32: the tokens that a sequence's last query of this step sees.
+    `query_starts` [S + 1] int32 into the step's T tokens.
 
     A group is a run of decode sequences whose first `shared_lens` [S] int32 tokens lie in the same physical blocks
     (whole blocks, fewer than any member's context; 0 for a sequence on its own). `group_sizes` [S] int32 is the group's

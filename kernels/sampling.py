@@ -59,7 +59,7 @@ def parameters(
 
 
 class Step(NamedTuple):
-    """What the R members of a step choose their tokens from, all on one device.
+    """What the tokens of a step's R members are chosen from, all on one device.
 
     `logits` [R, V] of any floating-point type, never changed; `rows` [R] int64 into `token_ids` [rows, L] int32 and
     `table` [rows, COLUMNS] float64; `positions` [R] int64 of the tokens to be chosen, so that a row's first so many are
@@ -75,7 +75,7 @@ class Step(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Which kinds of rows a step has at all, so that nothing is launched for none; the table says which is which."""
+    """Which kinds of rows a step has at all, so that nothing is launched for others; the table has each row's kind."""
 
     unfiltered: bool
     filtered: bool

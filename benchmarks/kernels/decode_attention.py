@@ -80,7 +80,7 @@ class Problem:
         return AttentionShape(*sizes, torch.bfloat16, self.cache_dtype, device)
 
     def caches(self, blocks: int) -> list[LayerCache]:
-        """Enough of them that the L2 holds none until its turn comes again."""
+        """Enough of them that the L2 holds none when it is used again."""
         return [self._cache(blocks) for _ in range(2 + LARGER_THAN_L2 // (blocks * self.block_size * self.token_bytes))]
 
     @property

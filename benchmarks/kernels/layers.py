@@ -71,7 +71,7 @@ class Operation:
     make: Callable[[], Call]
 
     def row(self, shape: Shape, tokens: int) -> Row:
-        """Measured over so many inputs that the L2 cache holds none until its turn comes again."""
+        """Measured over so many inputs that the L2 cache holds none when it is used again."""
         milliseconds = timed([self.make() for _ in range(min(1000, copies(self.bytes)))])
         bandwidth = self.bytes / milliseconds / 1e6
         return (self.name, shape.name, str(tokens), f"{milliseconds * 1e3:.1f}", f"{bandwidth:.0f}", "-")
@@ -86,7 +86,7 @@ def measure() -> list[Row]:
 
 
 def timed(calls: Iterable[Call]) -> float:
-    """Milliseconds of a call in a CUDA graph, where they take turns."""
+    """Milliseconds of a call in a CUDA graph, which cycles through them."""
     turns = cycle(calls)
 
     def call() -> None:
@@ -96,7 +96,7 @@ def timed(calls: Iterable[Call]) -> float:
 
 
 def copies(num_bytes: int) -> int:
-    """Of so many bytes each, that the L2 cache holds none until its turn comes again."""
+    """Of so many bytes each, that the L2 cache holds none when it is used again."""
     return 1 + LARGER_THAN_L2 // num_bytes
 
 

@@ -20,7 +20,7 @@ from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttentio
 
 SHAPES = {"llama-8b": (32, 8, 128), "qwen3-0.6b": (16, 8, 128)}  # query heads, KV heads, dimensions of a head
 TILINGS = [
-    Tiling(rows=128, keys=32, warps=4, stages=3),  # two programs a processor
+    Tiling(rows=128, keys=32, warps=4, stages=3),  # two programs per SM
     Tiling(rows=128, keys=64, warps=8, stages=3),
     Tiling(rows=128, keys=128, warps=8, stages=2),
     Tiling(rows=64, keys=32, warps=4, stages=3),

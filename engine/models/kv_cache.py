@@ -1,4 +1,4 @@
-"""The paged KV cache: keys and values of each layer. Who owns which block is the block pool's affair."""
+"""The paged KV cache: keys and values of each layer. The block pool knows which sequence owns which block."""
 
 from __future__ import annotations
 

@@ -27,5 +27,5 @@ class ReferenceOperations:
     token_chooser = TokenChooser
 
     def attention(self, shape: AttentionShape) -> Attention:
-        """Attention that computes with what sequences wrote, and nothing else."""
+        """Attention that never computes with a slot that no sequence wrote."""
         return PagedAttention(shape)

@@ -1,7 +1,6 @@
 """Choosing tokens from logits: the plain-torch reference that faster kernels are held against.
 
-A draw is a Gumbel-max over what survives the filters, with noise that depends on (seed, position, token) and on nothing
-else.
+A draw is a Gumbel-max over what survives the filters, with noise that depends on (seed, position, token) only.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from thothy_ai.kernels.reference.philox import token_words, vocabulary_words
 from thothy_ai.kernels.sampling import FILTERED, NO_TOKEN, UNFILTERED, Column, Step, Work
 
 _BELOW_ONE = 1.0 - 2.0**-24
-_LIKELIEST = (256, 4096)  # widths tried first: what the filters leave is mostly among that many tokens
+_FIRST_WIDTHS = (256, 4096)  # what the filters leave is mostly among that many tokens
 _ROWS_AT_ONCE = 32  # draws keep many temporaries of a whole vocabulary, so not all rows at once
 
 
@@ -68,7 +67,7 @@ def _draw_filtered(logits: Tensor, columns: Tensor, positions: Tensor) -> Tensor
     tokens = torch.empty_like(positions)
     open_ = torch.arange(len(tokens), device=tokens.device)
     vocab_size = logits.shape[1]
-    for width in (*(few for few in _LIKELIEST if few < vocab_size), vocab_size):
+    for width in (*(few for few in _FIRST_WIDTHS if few < vocab_size), vocab_size):
         tokens[open_], complete = sample_filtered(
             logits[open_],
             temperature[open_],

@@ -41,7 +41,7 @@ def suited(rows: int, outputs: int, sms: SMs) -> MatmulTile | None:
 
 @cache
 def _suited(tokens: int, outputs: int, sms: SMs) -> MatmulTile | None:
-    """One program for each processor reads fastest; a weight that gives each of them several tiles anyway fills the GPU
+    """One program for each SM reads fastest; a weight that gives each of them several tiles anyway fills the GPU
     without our help, unless the rows are few.
     """
     tiles = -(-outputs // OUTPUTS)

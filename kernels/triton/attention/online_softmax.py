@@ -1,6 +1,7 @@
 """Attention of query rows to a run of tokens, by online softmax: what programs of decode attention do again and again.
 
-Tokens past the end of a run are loaded as its last one: no load waits for a mask, and what nobody wrote is never read.
+Tokens past the end of a run are loaded as its last one: no load waits for a mask, and no slot is read that was never
+written.
 
 A tile of fp8 reaches tensor cores' registers byte by byte: they want neighbours in pairs of 16 bits. So fp8 is loaded
 as int16, pairs of neighbouring dimensions, which `ldmatrix` moves as they are. A pair is unpacked in registers, into
@@ -72,8 +73,8 @@ def attend(
         l_i = l_i * alpha[:, None] + p
         value = _tile(values, at, DIM, DIM_PAD).to(query.dtype)
         total = tl.dot(p.to(query.dtype), value, total * alpha[:, None], input_precision="ieee")
-    l_i = tl.sum(l_i, 1)
-    return total / _divisor(l_i, WINDOW)[:, None], m_i + tl.log2(l_i)
+    l_i = nonzero(tl.sum(l_i, 1), WINDOW)
+    return total / l_i[:, None], m_i + tl.log2(l_i)
 
 
 @triton.jit
@@ -127,8 +128,8 @@ def attend_fp8(
         low, high = _unpack_fp8(_tile(values, at, DIM // 2, PAIRS))
         total_even = tl.dot(p, low.to(even.dtype), total_even * alpha[:, None], input_precision="ieee")
         total_odd = tl.dot(p, high.to(odd.dtype), total_odd * alpha[:, None], input_precision="ieee")
-    l_i = tl.sum(l_i, 1)
-    return tl.interleave(total_even, total_odd) / (_divisor(l_i, WINDOW) * _FP8_MAX)[:, None], m_i + tl.log2(l_i)
+    l_i = nonzero(tl.sum(l_i, 1), WINDOW)
+    return tl.interleave(total_even, total_odd) / (l_i * _FP8_MAX)[:, None], m_i + tl.log2(l_i)
 
 
 @triton.jit
@@ -179,8 +180,8 @@ def finite_base(m_i, WINDOW: tl.constexpr):
 
 
 @triton.jit
-def _divisor(l_i, WINDOW: tl.constexpr):
-    """The sum of a row, or 1 where a window lets it see nothing."""
+def nonzero(l_i, WINDOW: tl.constexpr):
+    """The sums of rows, or 1 in those that see nothing through a window."""
     if WINDOW is not None:
         l_i = tl.where(l_i == 0.0, 1.0, l_i)
     return l_i

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from thothy_ai.kernels.fp8 import FP8_MAX
 from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
-from thothy_ai.kernels.triton.attention.online_softmax import exponent_scale, finite_base, soft_capped
+from thothy_ai.kernels.triton.attention.online_softmax import exponent_scale, finite_base, nonzero, soft_capped
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 from thothy_ai.kernels.triton.sms import SMs
 from thothy_ai.kernels.triton.tiles import power_of_two
@@ -180,7 +180,7 @@ def _prefill_kernel(
     if key_scales is not None:
         l_i *= _FP8_MAX
     target = out + (token * out_token + query_head * out_head)[:, None] + dim[None, :]
-    share = 1 / l_i
+    share = 1 / nonzero(l_i, WINDOW)
     tl.store(target, (total * share[:, None]).to(out.dtype.element_ty), mask=used)
 
 
@@ -249,7 +249,7 @@ def _load(
     part, block, first, inside, kv_block, kv_slot,
     MASKED: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """[KEYS, DIM_PAD]; zeros outside, so that what nobody wrote (NaN perhaps) takes no part."""
+    """[KEYS, DIM_PAD]; zeros outside, so that slots that were never written (NaN perhaps) take no part."""
     within, dim = tl.arange(0, KEYS), tl.arange(0, DIM_PAD)
     if PAGE % KEYS == 0:  # every tile has the same 32-bit offsets, from another place
         pointers = part + (block * kv_block + first % PAGE * kv_slot) + ((within * kv_slot)[:, None] + dim[None, :])

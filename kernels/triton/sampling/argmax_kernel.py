@@ -41,7 +41,7 @@ def argmax_kernel(
     LINES: tl.constexpr,
     LINE: tl.constexpr,
 ):
-    """Program (member, part): the best of `tiles_each` tiles of a row, and the best of all parts for who comes last."""
+    """Program (member, part): the best of `tiles_each` tiles of a row, and the last to arrive: of all parts."""
     member = tl.program_id(0).to(tl.int64)
     part, parts = tl.program_id(1), tl.num_programs(1)
     row = tl.load(rows + member)

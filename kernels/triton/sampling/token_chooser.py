@@ -1,7 +1,7 @@
 """Choosing tokens from logits in Triton: one launch for greedy and unfiltered rows, one for filtered ones.
 
-Logits are read as they are and computed with in float32; penalties need no copy of them, but a bit for each token that
-a row has. The draws are those of kernels/sampling.py, up to the rounding of float32.
+Logits are read as they are and computed with in float32; penalties need no copy of them, only a bit for each token that
+a row has. The draws are those of the reference, up to the rounding of float32.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from thothy_ai.engine.execution.device import resolve_device
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.weights.loader import load_model
+from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
-from thothy_ai.kernels.reference.quantize import FP8
-from thothy_ai.kernels.reference.rows import StepFacts
+from thothy_ai.kernels.step import StepColumns
 
 BLOCK = 16
 HEADER = ("weights", "KV cache", "perplexity", "mean difference", "99th percentile", "maximum", "same top token")
@@ -78,11 +78,11 @@ def _read_text(model: Model, kv_dtype: torch.dtype, text: list[int]) -> tuple[Te
     blocks = -(-length // BLOCK)
     cache = KVCache.allocate(config, blocks + 1, BLOCK, kv_dtype, device)
     tables = torch.arange(1, blocks + 1, dtype=torch.int32, device=device)[None]
-    facts = StepFacts(
+    columns = StepColumns(
         *(torch.tensor(each, dtype=torch.int32, device=device) for each in ([0], [0], [length], [0, length]))
     )
     ids = torch.tensor([text], dtype=torch.int32, device=device)
-    tokens = model.operations.step_tokens(ids, tables, facts, length, BLOCK)
+    tokens = model.operations.step_tokens(ids, tables, columns, length, BLOCK)
     attention = model.operations.attention(
         AttentionShape(
             max_rows=1,
@@ -96,9 +96,9 @@ def _read_text(model: Model, kv_dtype: torch.dtype, text: list[int]) -> tuple[Te
             device=device,
         )
     )
-    nothing = torch.zeros_like(facts.rows)
+    nothing = torch.zeros_like(columns.rows)
     batch = AttentionBatch(
-        tables, facts.rows, facts.counts, facts.query_starts, nothing, nothing, 0, (length,), (length,)
+        tables, columns.rows, columns.counts, columns.query_starts, nothing, nothing, 0, (length,), (length,)
     )
     logits = model.logits(model.forward(tokens, batch, cache, attention))[:-1].float()
     log_probabilities = logits.log_softmax(-1).gather(1, tokens.ids[1:, None]).squeeze(1)

@@ -7,14 +7,27 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.paged import Attention, AttentionShape, LayerCache
-from thothy_ai.kernels.reference.quantize import Quantized
-from thothy_ai.kernels.reference.rope import QKNorm, Rotary
-from thothy_ai.kernels.reference.rows import StepFacts, StepTokens
+from thothy_ai.kernels.rotary import QKNorm, Rotary
+from thothy_ai.kernels.sampling import TokenChooser
+from thothy_ai.kernels.step import StepColumns, StepTokens
+
+
+class Fp8Matmul(Protocol):
+    """A matmul with one fp8 weight [N, in]."""
+
+    def __call__(self, x: Quantized) -> Tensor:
+        """x [T, in] -> [T, N]."""
+        ...
 
 
 class Operations(Protocol):
-    """All stateless; shapes and meaning are those of the functions that `reference.operations` names."""
+    """Functions that keep no state, and makers of objects that do; plain torch says what each computes."""
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, /) -> Tensor:
+        """x [T, N] normalized by the root mean square of each row, times weight [N], in the type of x."""
+        ...
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, /) -> Tensor:
         """The normalized sum [T, N] of x and residual, which is overwritten with the sum."""
@@ -30,6 +43,14 @@ class Operations(Protocol):
 
     def silu_mul_fp8(self, gate_up: Tensor, /) -> Quantized:
         """As `silu_mul`, quantized by token."""
+        ...
+
+    def gelu_tanh_mul(self, gate_up: Tensor, /) -> Tensor:
+        """gelu(gate) * up of [T, 2 * N] -> [T, N], GELU by its tanh approximation."""
+        ...
+
+    def gelu_tanh_mul_fp8(self, gate_up: Tensor, /) -> Quantized:
+        """As `gelu_tanh_mul`, quantized by token."""
         ...
 
     def quantize_fp8(self, x: Tensor, /) -> Quantized:
@@ -56,9 +77,17 @@ class Operations(Protocol):
         ...
 
     def step_tokens(
-        self, token_ids: Tensor, block_tables: Tensor, facts: StepFacts, total: int, block_size: int, /
+        self, token_ids: Tensor, block_tables: Tensor, columns: StepColumns, total: int, block_size: int, /
     ) -> StepTokens:
         """A step's tokens, read from device-resident rows."""
+        ...
+
+    def fp8_matmul(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, /) -> Fp8Matmul:
+        """The matmul with one fp8 weight [N, in] and bias [N] or none, with results of `dtype`."""
+        ...
+
+    def token_chooser(self, max_rows: int, device: torch.device, /) -> TokenChooser:
+        """What chooses tokens for steps of at most `max_rows` members, whose logits are on `device`."""
         ...
 
     def scatter(self, target: Tensor, index: Tensor, values: Tensor, /) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What attention is built for. At most `max_rows` sequences a step, each of at most `max_context` tokens.
+    """What attention is built for. At most `max_rows` sequences per step, each of at most `max_context` tokens.
 
     `dtype` is that of queries and results; the cache has the same or is fp8: `kv_dtype`.
     """
@@ -32,14 +32,29 @@ class AttentionShape:
     device: torch.device
 
     @property
-    def scale(self) -> float:
-        """What scores are multiplied by."""
-        return 1 / math.sqrt(self.head_dim)
-
-    @property
     def heads_per_kv(self) -> int:
         """Query heads of one KV head."""
         return self.num_heads // self.num_kv_heads
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionParams:
+    """What attention computes in one layer. Compiled into kernels, so there should be few in a model.
+
+    `scale`: what scores are multiplied by; None: 1 / sqrt(head_dim). `window`: how many tokens a query sees, itself
+    included; None: all before it. `soft_cap`: scores become cap * tanh(score / cap) after that; None: they stay.
+    """
+
+    scale: float | None = None
+    window: int | None = None
+    soft_cap: float | None = None
+
+    def scale_of(self, head_dim: int) -> float:
+        """The scale for heads of this size."""
+        return 1 / math.sqrt(head_dim) if self.scale is None else self.scale
+
+
+PLAIN = AttentionParams()  # of most families: all of the context, no cap
 
 
 class LayerCache(NamedTuple):
@@ -57,9 +72,9 @@ class LayerCache(NamedTuple):
 class AttentionBatch:
     """The S sequences of one step, those with exactly one query token first. Compared by identity.
 
-    `block_tables` [rows, B] int32 are those of all rows, stale past a sequence's end; `rows` [S] int32 says whose row
-    is whose. `context_lens` [S] int32: the tokens that a sequence's last query of this step sees. `query_starts`
-    [S + 1] int32 into the step's T tokens.
+    `block_tables` [rows, B] int32 are those of all rows, stale past a sequence's end; `rows` [S] int32 are those of
+    the step's sequences. `context_lens` [S] int32: the tokens that a sequence's last query of this step sees.
+    `query_starts` [S + 1] int32 into the step's T tokens.
 
     A group is a run of decode sequences whose first `shared_lens` [S] int32 tokens lie in the same physical blocks
     (whole blocks, fewer than any member's context; 0 for a sequence on its own). `group_sizes` [S] int32 is the group's
@@ -86,8 +101,8 @@ class Attention(Protocol):
     group_rows: int
 
     def plan(self, batch: AttentionBatch) -> None:
-        """Prepare for the layers of a step; once a step, before the first layer."""
+        """Prepare for the layers of a step; once per step, before the first layer."""
 
-    def __call__(self, q: Tensor, cache: LayerCache) -> Tensor:
+    def __call__(self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN) -> Tensor:
         """q [T, H, D] -> [T, H, D] over one layer's cache, which has this step's keys and values already."""
         ...

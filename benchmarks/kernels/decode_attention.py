@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.kernels.bandwidth import copy_bandwidth
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
-from thothy_ai.kernels.triton.attention.decode import DecodeAttention
+from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
 from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning
 
 Row = tuple[str, ...]
@@ -80,7 +80,7 @@ class Problem:
         return AttentionShape(*sizes, torch.bfloat16, self.cache_dtype, device)
 
     def caches(self, blocks: int) -> list[LayerCache]:
-        """Enough of them that the L2 holds none until its turn comes again."""
+        """Enough of them that the L2 holds none when it is used again."""
         return [self._cache(blocks) for _ in range(2 + LARGER_THAN_L2 // (blocks * self.block_size * self.token_bytes))]
 
     @property
@@ -124,35 +124,35 @@ def measure() -> list[Row]:
     return [*rows, *(timed_plan(load) for load in (LOADS[-1], GROUPED[0]))]
 
 
-def tunings(processors: int) -> list[DecodeTuning]:
-    """What to try; the number of programs also says how many are hoped to run on a processor at once."""
-    base = DecodeTuning(tile=64, ahead=2, warps=4, programs=2 * processors, group_rows=8)
-    narrow = replace(base, tile=32, programs=3 * processors)
+def tunings(sms: int) -> list[DecodeTuning]:
+    """What to try; the number of programs also says how many are hoped to run on an SM at once."""
+    base = DecodeTuning(tile=64, ahead=2, warps=4, programs=2 * sms, group_rows=8)
+    narrow = replace(base, tile=32, programs=3 * sms)
     return [
         base,
-        *(replace(base, programs=count * processors) for count in (4, 6, 8, 16)),
-        replace(base, programs=3 * processors, group_rows=4),
+        *(replace(base, programs=count * sms) for count in (4, 6, 8, 16)),
+        replace(base, programs=3 * sms, group_rows=4),
         *(replace(base, group_rows=rows) for rows in (1, 2, 16)),
-        replace(base, ahead=1, programs=3 * processors),
+        replace(base, ahead=1, programs=3 * sms),
         replace(base, ahead=3),
         *(replace(base, warps=warps) for warps in (2, 8)),
-        *(replace(base, warps=2, programs=count * processors) for count in (4, 6)),
+        *(replace(base, warps=2, programs=count * sms) for count in (4, 6)),
         narrow,
         *(replace(narrow, ahead=ahead) for ahead in (3, 4)),
-        replace(narrow, programs=9 * processors),
-        *(replace(narrow, programs=count * processors, registers=128) for count in (4, 8)),
-        replace(narrow, ahead=3, programs=4 * processors, registers=128, group_rows=4),
-        replace(base, ahead=1, programs=4 * processors, registers=128),
+        replace(narrow, programs=9 * sms),
+        *(replace(narrow, programs=count * sms, registers=128) for count in (4, 8)),
+        replace(narrow, ahead=3, programs=4 * sms, registers=128, group_rows=4),
+        replace(base, ahead=1, programs=4 * sms, registers=128),
         replace(base, tile=128, ahead=1),
-        replace(base, tile=128, ahead=2, warps=8, programs=processors),
+        replace(base, tile=128, ahead=2, warps=8, programs=sms),
     ]
 
 
 def sweep() -> Iterator[Row]:
     """Every tuning over a few steps."""
-    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
     for problem in (LLAMA, QWEN, LLAMA_FP8):
-        for tuning in tunings(processors):
+        for tuning in tunings(sms):
             for load in SHORT:
                 yield (*timed(problem, load, tuning), str(tuning).removeprefix("DecodeTuning"))
 

@@ -1,4 +1,4 @@
-"""The layer operations: time and bandwidth; and the matrix products between them, in bf16 and fp8."""
+"""The layer operations: time and bandwidth; and the matmuls between them, in bf16 and fp8."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import torch
 import triton.testing
 from torch import Tensor
 
-from thothy_ai.engine.models.linear import Fp8Linear, cublas_matmul, linear
+from thothy_ai.engine.models.layers.linear import Fp8Linear, linear
+from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import LayerCache
-from thothy_ai.kernels.reference.quantize import FP8
-from thothy_ai.kernels.reference.rope import QKNorm, rotary_table
-from thothy_ai.kernels.reference.rows import StepFacts
-from thothy_ai.kernels.triton.matmul_tiles import suited
+from thothy_ai.kernels.rotary import QKNorm, rotary_table
+from thothy_ai.kernels.step import StepColumns
+from thothy_ai.kernels.triton.matmul import cublas_matmul
 from thothy_ai.kernels.triton.operations import TritonOperations
+from thothy_ai.kernels.triton.skinny_matmul_tiles import suited
 from thothy_ai.kernels.triton.sms import SMs
 
 Row = tuple[str, ...]
 HEADER: Row = ("operation", "model", "tokens", "us", "GB/s", "TFLOP/s")
 TOKENS = (64, 512, 2048, 8192)
-PRODUCT_ROWS = (1, 16, 32, 64, 96, 128, 160, 512, 2048, 8192)
+MATMUL_ROWS = (1, 16, 32, 64, 96, 128, 160, 512, 2048, 8192)
 SAMPLE = 5  # milliseconds; the median of ten counts
 CONTEXT, BLOCK = 4096, 16
 LARGER_THAN_L2 = 128 << 20
@@ -43,8 +44,8 @@ class Shape:
     dim: int = 128
 
     @property
-    def products(self) -> dict[str, tuple[int, int]]:
-        """(outputs, inputs) of the matrix products."""
+    def matmuls(self) -> dict[str, tuple[int, int]]:
+        """(outputs, inputs) of the matmuls."""
         queries = self.heads * self.dim
         return {
             "qkv": (queries + 2 * self.kv_heads * self.dim, self.hidden),
@@ -70,22 +71,22 @@ class Operation:
     make: Callable[[], Call]
 
     def row(self, shape: Shape, tokens: int) -> Row:
-        """Measured over so many inputs that the L2 cache holds none until its turn comes again."""
+        """Measured over so many inputs that the L2 cache holds none when it is used again."""
         milliseconds = timed([self.make() for _ in range(min(1000, copies(self.bytes)))])
         bandwidth = self.bytes / milliseconds / 1e6
         return (self.name, shape.name, str(tokens), f"{milliseconds * 1e3:.1f}", f"{bandwidth:.0f}", "-")
 
 
 def measure() -> list[Row]:
-    """All operations, then the matrix products."""
+    """All operations, then the matmuls."""
     rows = [
         each.row(shape, tokens) for shape in (LLAMA, QWEN) for tokens in TOKENS for each in operations(shape, tokens)
     ]
-    return rows + [row for name, sizes in LLAMA.products.items() for row in product_rows(LLAMA, name, *sizes)]
+    return rows + [row for name, sizes in LLAMA.matmuls.items() for row in matmul_rows(LLAMA, name, *sizes)]
 
 
 def timed(calls: Iterable[Call]) -> float:
-    """Milliseconds of a call in a CUDA graph, where they take turns."""
+    """Milliseconds of a call in a CUDA graph, which cycles through them."""
     turns = cycle(calls)
 
     def call() -> None:
@@ -95,7 +96,7 @@ def timed(calls: Iterable[Call]) -> float:
 
 
 def copies(num_bytes: int) -> int:
-    """Of so many bytes each, that the L2 cache holds none until its turn comes again."""
+    """Of so many bytes each, that the L2 cache holds none when it is used again."""
     return 1 + LARGER_THAN_L2 // num_bytes
 
 
@@ -116,20 +117,20 @@ def operations(shape: Shape, tokens: int) -> list[Operation]:
     ]
 
 
-def product_rows(shape: Shape, name: str, outputs: int, inputs: int) -> Iterator[Row]:
+def matmul_rows(shape: Shape, name: str, outputs: int, inputs: int) -> Iterator[Row]:
     """In both formats; and cuBLAS' fp8 where another kernel takes its place. GB/s are those of the weight."""
     weights = [_normal(outputs, inputs) for _ in range(copies(outputs * inputs))]
     plain, mixed = [linear(weight) for weight in weights], [_fp8(weight) for weight in weights]
     quantized = [OPERATIONS.quantize_fp8(weight) for weight in weights]
-    processors = SMs.of(weights[0].device)
-    for tokens in PRODUCT_ROWS:
+    sms = SMs.of(weights[0].device)
+    for tokens in MATMUL_ROWS:
         x = _normal(tokens, inputs)
         rows = OPERATIONS.quantize_fp8(x)
         kinds = {
             "bf16": (2, [partial(layer, x) for layer in plain]),
             "fp8": (1, [partial(layer, rows) for layer in mixed]),
         }
-        if suited(tokens, outputs, processors) is not None:
+        if suited(tokens, outputs, sms) is not None:
             kinds["cuBLAS fp8"] = (1, [partial(cublas_matmul, rows, weight, None, x.dtype) for weight in quantized])
         for kind, (size, calls) in kinds.items():
             milliseconds = timed(calls)
@@ -140,7 +141,7 @@ def product_rows(shape: Shape, name: str, outputs: int, inputs: int) -> Iterator
 
 
 def _fp8(weight: Tensor) -> Fp8Linear:
-    return Fp8Linear(weight, None, OPERATIONS.quantize_fp8)
+    return Fp8Linear(OPERATIONS.quantize_fp8(weight), None, weight.dtype, OPERATIONS)
 
 
 def _norm(operation: Callable[..., object], shape: Shape, tokens: int) -> Call:
@@ -171,11 +172,11 @@ def _step_tokens(tokens: int) -> Call:
     counts = torch.tensor([1] * (tokens - count) + [count], dtype=torch.int32)
     begins = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(torch.int32)
     rows = torch.arange(len(counts), dtype=torch.int32)
-    facts = StepFacts(*(each.cuda() for each in (rows, torch.zeros_like(rows), counts, begins)))
+    columns = StepColumns(*(each.cuda() for each in (rows, torch.zeros_like(rows), counts, begins)))
     token_ids, tables = (
         torch.zeros(len(counts), width, dtype=torch.int32, device="cuda") for width in (count, count // BLOCK + 1)
     )
-    return lambda: OPERATIONS.step_tokens(token_ids, tables, facts, tokens, BLOCK)
+    return lambda: OPERATIONS.step_tokens(token_ids, tables, columns, tokens, BLOCK)
 
 
 def _normal(*shape: int) -> Tensor:

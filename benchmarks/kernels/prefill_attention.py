@@ -16,11 +16,11 @@ from torch import Tensor
 
 from thothy_ai.bench.workload import Part, read_workload
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
-from thothy_ai.kernels.triton.attention.prefill import PrefillAttention, Tiling
+from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention, Tiling
 
 SHAPES = {"llama-8b": (32, 8, 128), "qwen3-0.6b": (16, 8, 128)}  # query heads, KV heads, dimensions of a head
 TILINGS = [
-    Tiling(rows=128, keys=32, warps=4, stages=3),  # two programs a processor
+    Tiling(rows=128, keys=32, warps=4, stages=3),  # two programs per SM
     Tiling(rows=128, keys=64, warps=8, stages=3),
     Tiling(rows=128, keys=128, warps=8, stages=2),
     Tiling(rows=64, keys=32, warps=4, stages=3),
@@ -127,7 +127,7 @@ class Problem:
         return LayerCache(keys.to(torch.float8_e4m3fn), values.to(torch.float8_e4m3fn), scales, scales)
 
     def flops(self, lengths: Lengths) -> int:
-        """Two products of every query with the keys that it sees."""
+        """Two matmuls of every query with the keys that it sees."""
         seen = sum(queries * (2 * context - queries + 1) // 2 for queries, context in lengths)
         return 4 * self.heads * self.dim * seen
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.step import StartedRows
-from thothy_ai.kernels.reference import sampling
-from thothy_ai.kernels.reference.sampling import Step, Work
-from thothy_ai.kernels.triton.sampling.chooser import Tile, TokenChooser
+from thothy_ai.kernels import sampling
+from thothy_ai.kernels.sampling import Step, Work
+from thothy_ai.kernels.triton.sampling.token_chooser import Tile, TokenChooser
 
 ROWS = (1, 64, 256, 768)
 VOCABULARIES = (128_256, 151_936)

@@ -18,7 +18,7 @@ from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.errors import EngineError, NoFiniteScoreError
 from thothy_ai.engine.grammar import Grammar, fill_masks
 from thothy_ai.engine.scheduling.sequence import Sequence
-from thothy_ai.kernels.reference.sampling import NO_TOKEN
+from thothy_ai.kernels.sampling import NO_TOKEN
 
 _BITS = torch.tensor([1 << bit for bit in range(32)], dtype=torch.int64).to(torch.int32)
 

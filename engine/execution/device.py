@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from thothy_ai.engine.errors import InvalidRequestError
-from thothy_ai.kernels.reference.quantize import FP8
+from thothy_ai.kernels.fp8 import FP8
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _KV_DTYPES = {"auto": None, "fp8": FP8}

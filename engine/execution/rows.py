@@ -16,7 +16,7 @@ from thothy_ai.engine.execution.transfers import send, send_into
 from thothy_ai.engine.step import RowUpdates, Step
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionBatch
-from thothy_ai.kernels.reference.rows import StepFacts, StepTokens
+from thothy_ai.kernels.step import StepColumns, StepTokens
 
 _COLUMNS = 5  # of a member: row, start, count, shared tokens, size of the group that begins with it
 
@@ -103,7 +103,7 @@ class Rows:
             query_lens=query_lens,
             kv_lens=kv_lens,
         )
-        columns = StepFacts(rows, starts, counts, query_starts)
+        columns = StepColumns(rows, starts, counts, query_starts)
         tokens = self._operations.step_tokens(self.token_ids, self.block_tables, columns, total, self._block_size)
         return StepInputs(tokens, batch)
 

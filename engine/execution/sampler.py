@@ -6,15 +6,16 @@ for the device. A draw depends on the row's seed and the token's position only: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from thothy_ai.engine.execution.transfers import deliver
 from thothy_ai.engine.step import StartedRows
-from thothy_ai.kernels.reference import sampling
-from thothy_ai.kernels.reference.sampling import Column, Step, Work
+from thothy_ai.kernels import sampling
+from thothy_ai.kernels.operations import operations_for
+from thothy_ai.kernels.sampling import Column, Step, Work
 
 _COPIED_BYTES = 16  # per logit on the CPU: penalized, its mask expanded, masked, chosen
 _DRAWN_BYTES = 100  # per logit of a filtered draw there; measured: 97, mostly Philox's 64-bit words
@@ -28,7 +29,7 @@ class Sampler:
     def __init__(self, max_rows: int, vocab_size: int, device: torch.device) -> None:
         self._vocab_size = vocab_size
         self._device = device
-        self._choose = _chooser(max_rows, device)
+        self._choose = operations_for(device).token_chooser(max_rows, device)
         self._table = torch.zeros(max_rows, sampling.COLUMNS, dtype=torch.float64, device=device)
         self._table[:, Column.PENALTY] = 1.0
         self._changed: dict[int, list[float]] = {}
@@ -106,15 +107,6 @@ class Sampler:
         sent = deliver(table, self._device)
         self._table[sent[:, 0].to(torch.int64)] = sent[:, 1:]
         self._changed.clear()
-
-
-def _chooser(max_rows: int, device: torch.device) -> Callable[[Step, Work], Tensor]:
-    """Triton's kernels on a GPU, plain torch elsewhere."""
-    if device.type != "cuda":
-        return sampling.choose
-    from thothy_ai.kernels.triton.sampling.chooser import TokenChooser  # noqa: PLC0415  triton is where a GPU is
-
-    return TokenChooser(max_rows, device)
 
 
 def _include(rows: set[int], row: int, wanted: bool) -> None:

@@ -1,8 +1,13 @@
-"""Decoder families: one module each for what differs, `decoder` for what they share."""
+"""Decoder families: one module each, composed of the parts in `layers`."""
 
 from __future__ import annotations
 
-from thothy_ai.engine.models import llama, mistral, qwen2, qwen3
 from thothy_ai.engine.models.family import Family
+from thothy_ai.engine.models.gemma2 import Gemma2
+from thothy_ai.engine.models.llama import Llama
+from thothy_ai.engine.models.mistral import Mistral
+from thothy_ai.engine.models.qwen2 import Qwen2
+from thothy_ai.engine.models.qwen3 import Qwen3
 
-FAMILIES: dict[str, Family] = {module.FAMILY.model_type: module.FAMILY for module in (llama, mistral, qwen2, qwen3)}
+_FAMILIES: tuple[type[Family], ...] = (Llama, Mistral, Qwen2, Qwen3, Gemma2)
+FAMILIES: dict[str, type[Family]] = {family.model_type: family for family in _FAMILIES}

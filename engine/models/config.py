@@ -14,7 +14,7 @@ import torch
 
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
-from thothy_ai.engine.models.family import Traits
+from thothy_ai.engine.models.family import Family
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -32,7 +32,7 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A decoder's shape. `max_context` is never past the attention window, within which a window changes nothing."""
+    """A decoder's shape, and what its family reads beyond that. `max_context` ends where the family's does."""
 
     family: str
     vocab_size: int
@@ -44,7 +44,7 @@ class ModelConfig:
     head_dim: int
     norm_eps: float
     rope: Rope
-    traits: Traits
+    architecture: Family
     tied_embeddings: bool
     max_context: int
     eos_token_ids: tuple[int, ...]
@@ -62,8 +62,11 @@ class ModelConfig:
 
     @classmethod
     def _from_config(cls, folder: Path, config: PreTrainedConfig, eos_token_ids: tuple[int, ...]) -> ModelConfig:
-        _refuse_unimplemented(folder, config)
-        traits = FAMILIES[config.model_type].traits(config)
+        _refuse_quantized(folder, config)
+        try:
+            architecture = FAMILIES[config.model_type].read(config)
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(f"{folder}: {error}") from None
         heads = config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
         kv_heads = config.num_key_value_heads or heads
@@ -80,9 +83,9 @@ class ModelConfig:
             head_dim=head_dim,
             norm_eps=config.rms_norm_eps,
             rope=_rope(folder, config, head_dim),
-            traits=traits,
+            architecture=architecture,
             tied_embeddings=config.tie_word_embeddings,
-            max_context=min(config.max_position_embeddings, traits.window or config.max_position_embeddings),
+            max_context=min(config.max_position_embeddings, architecture.max_context or config.max_position_embeddings),
             eos_token_ids=eos_token_ids,
         )
 
@@ -114,12 +117,10 @@ def _read(folder: Path) -> tuple[PreTrainedConfig, tuple[int, ...]]:
     return config, tuple(dict.fromkeys(ends))
 
 
-def _refuse_unimplemented(folder: Path, config: PreTrainedConfig) -> None:
+def _refuse_quantized(folder: Path, config: PreTrainedConfig) -> None:
     quantization = getattr(config, "quantization_config", None)
     if quantization is not None:
         raise UnsupportedModelError(f"{folder}: quantized safetensors are not implemented ({quantization})")
-    if config.hidden_act != "silu":
-        raise UnsupportedModelError(f"{folder}: activation {config.hidden_act!r} is not implemented")
 
 
 def _rope(folder: Path, config: PreTrainedConfig, head_dim: int) -> Rope:

@@ -1,32 +1,66 @@
-"""What one decoder family differs in from another. All of them are pre-norm transformers with RoPE and SwiGLU."""
+"""What a model family is: how it reads its configuration, names its tensors and builds its decoder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+
+from thothy_ai.engine.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """Where biases and norms stand, and the attention window in tokens (None: the whole context)."""
-
-    qkv_bias: bool = False
-    output_bias: bool = False
-    mlp_bias: bool = False
-    qk_norm: bool = False
-    window: int | None = None
+    from thothy_ai.engine.models.builder import ModelBuilder
+    from thothy_ai.engine.models.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """A family by its `model_type` of transformers; `traits` reads what its configuration leaves open."""
+class GGUFNames:
+    """Where a GGUF file keeps a layer's tensors: `layer` maps "blk.N." names to transformers' "model.layers.N." names.
 
-    model_type: str
-    traits: Callable[[PreTrainedConfig], Traits]
+    `interleaved`: query and key rows are stored with their rotary pairs side by side.
+    """
+
+    architecture: str
+    layer: Mapping[str, str]
+    interleaved: bool = False
+
+
+GGUF_ATTENTION = {
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+}
+GGUF_GATED_MLP = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+
+
+class Family(Protocol):
+    """A family as one model configures it; each is a frozen dataclass of what its configuration leaves open."""
+
+    model_type: ClassVar[str]  # of transformers
+    gguf: ClassVar[GGUFNames | None]  # None: GGUF files of it are refused
+
+    @classmethod
+    def read(cls, config: PreTrainedConfig) -> Self:
+        """From transformers' configuration; UnsupportedModelError for what would be computed wrongly."""
+        ...
+
+    @property
+    def max_context(self) -> int | None:
+        """Tokens beyond which the family computes something that this engine does not; None: no such limit."""
+        ...
+
+    def build(self, build: ModelBuilder) -> Decoder:
+        """The decoder, its weights read in the order of the layers."""
+        ...
+
+
+def require_activation(activation: str, implemented: str) -> None:
+    """UnsupportedModelError unless both are the same."""
+    if activation != implemented:
+        raise UnsupportedModelError(f"activation {activation!r} is not implemented")
 
 
 def layer_window(config: PreTrainedConfig) -> int | None:

@@ -1,4 +1,4 @@
-"""The paged KV cache: keys and values of each layer. Who owns which block is the block pool's affair."""
+"""The paged KV cache: keys and values of each layer. The block pool knows which sequence owns which block."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import LayerCache
-from thothy_ai.kernels.reference.quantize import FP8
 
 _SCALE_BYTES = 4
 

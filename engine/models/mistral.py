@@ -1,17 +1,81 @@
-"""Mistral: Llama without biases; early models attend to a sliding window."""
+"""Mistral: no biases. Early models attend to a sliding window in every layer, and serve no context beyond it here."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from thothy_ai.engine.models.family import Family, Traits
+from torch import Tensor
+
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.family import GGUF_ATTENTION, GGUF_GATED_MLP, GGUFNames, require_activation
+from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.layers.context import LayerContext
+from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
+from thothy_ai.engine.models.layers.mlp import SwiGLU
+from thothy_ai.engine.models.layers.norm import AddRMSNorm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-
-def _traits(config: PreTrainedConfig) -> Traits:
-    return Traits(window=config.sliding_window)
+    from thothy_ai.engine.models.builder import ModelBuilder
 
 
-FAMILY = Family("mistral", _traits)
+@dataclass(frozen=True, slots=True)
+class Mistral:
+    """How far a token sees."""
+
+    model_type: ClassVar[str] = "mistral"
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "llama",
+        {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", **GGUF_ATTENTION, **GGUF_GATED_MLP},
+        interleaved=True,
+    )
+
+    max_context: int | None
+
+    @classmethod
+    def read(cls, config: PreTrainedConfig) -> Self:
+        """From transformers' configuration."""
+        require_activation(config.hidden_act, "silu")
+        return cls(max_context=config.sliding_window)
+
+    def build(self, build: ModelBuilder) -> Decoder:
+        """The decoder."""
+        return Decoder(
+            embedding=TokenEmbedding(build.embedding),
+            layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers)),
+            norm=build.final_norm(),
+            head=LinearHead(build.head()),
+        )
+
+    def _layer(self, build: ModelBuilder, prefix: str) -> MistralLayer:
+        config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
+        qkv = build.qkv(heads)
+        output = build.attention_output(heads)
+        gate_up = build.gate_up(mlp)
+        return MistralLayer(
+            attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
+            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps),
+            mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
+            mlp=SwiGLU(gate_up, build.down(mlp)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MistralLayer:
+    """x += attention(norm(x)); x += mlp(norm(x)). Each sum is left to the norm that follows it."""
+
+    attention_norm: AddRMSNorm
+    attention: Attention
+    mlp_norm: AddRMSNorm
+    mlp: SwiGLU
+
+    def __call__(self, update: Tensor, residual: Tensor, context: LayerContext) -> tuple[Tensor, Tensor]:
+        """`update` is not added to the residual stream yet; returns both again [R, hidden]."""
+        hidden = self.attention_norm(update, residual, context.operations)
+        attended = context.keep_wanted(self.attention(hidden, context))
+        residual = context.keep_wanted(residual)
+        update = self.attention.project(attended, context)
+        hidden = self.mlp_norm(update, residual, context.operations)
+        return self.mlp(hidden, context), residual

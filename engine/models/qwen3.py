@@ -2,21 +2,89 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from thothy_ai.engine.models.family import Family, Traits, layer_window
+from torch import Tensor
+
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.family import GGUF_ATTENTION, GGUF_GATED_MLP, GGUFNames, layer_window, require_activation
+from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.layers.context import LayerContext
+from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
+from thothy_ai.engine.models.layers.mlp import SwiGLU
+from thothy_ai.engine.models.layers.norm import AddRMSNorm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
+    from thothy_ai.engine.models.builder import ModelBuilder
 
-def _traits(config: PreTrainedConfig) -> Traits:
-    return Traits(
-        qkv_bias=config.attention_bias,
-        output_bias=config.attention_bias,
-        qk_norm=True,
-        window=layer_window(config),
+
+@dataclass(frozen=True, slots=True)
+class Qwen3:
+    """Whether attention has biases, and how far a token sees in the layers that see the least."""
+
+    model_type: ClassVar[str] = "qwen3"
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "qwen3",
+        {
+            "attn_norm": "input_layernorm",
+            "attn_q_norm": "self_attn.q_norm",
+            "attn_k_norm": "self_attn.k_norm",
+            "ffn_norm": "post_attention_layernorm",
+            **GGUF_ATTENTION,
+            **GGUF_GATED_MLP,
+        },
     )
 
+    attention_bias: bool
+    max_context: int | None
 
-FAMILY = Family("qwen3", _traits)
+    @classmethod
+    def read(cls, config: PreTrainedConfig) -> Self:
+        """From transformers' configuration."""
+        require_activation(config.hidden_act, "silu")
+        return cls(attention_bias=config.attention_bias, max_context=layer_window(config))
+
+    def build(self, build: ModelBuilder) -> Decoder:
+        """The decoder."""
+        return Decoder(
+            embedding=TokenEmbedding(build.embedding),
+            layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers)),
+            norm=build.final_norm(),
+            head=LinearHead(build.head()),
+        )
+
+    def _layer(self, build: ModelBuilder, prefix: str) -> Qwen3Layer:
+        config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
+        qkv = build.qkv(heads, bias=self.attention_bias)
+        output = build.attention_output(heads, bias=self.attention_bias)
+        gate_up = build.gate_up(mlp)
+        return Qwen3Layer(
+            attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
+            attention=Attention(
+                qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps, build.qk_norm(heads)
+            ),
+            mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
+            mlp=SwiGLU(gate_up, build.down(mlp)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Qwen3Layer:
+    """x += attention(norm(x)); x += mlp(norm(x)). Each sum is left to the norm that follows it."""
+
+    attention_norm: AddRMSNorm
+    attention: Attention
+    mlp_norm: AddRMSNorm
+    mlp: SwiGLU
+
+    def __call__(self, update: Tensor, residual: Tensor, context: LayerContext) -> tuple[Tensor, Tensor]:
+        """`update` is not added to the residual stream yet; returns both again [R, hidden]."""
+        hidden = self.attention_norm(update, residual, context.operations)
+        attended = context.keep_wanted(self.attention(hidden, context))
+        residual = context.keep_wanted(residual)
+        update = self.attention.project(attended, context)
+        hidden = self.mlp_norm(update, residual, context.operations)
+        return self.mlp(hidden, context), residual

@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
-from thothy_ai.engine.models.decoder import LinearInputs
-from thothy_ai.engine.models.linear import Fp8Format, LinearFormat, linear
+from thothy_ai.engine.models.layers.linear import Fp8Format, LinearFormat, linear
 from thothy_ai.kernels.operations import Operations
 
 
-@dataclass(frozen=True, slots=True)
-class WeightFormat:
-    """What makes the layers' projections, and what makes that which these multiply. The head stays plain."""
-
-    projection: LinearFormat
-    inputs: LinearInputs
-
-
-def plain(operations: Operations) -> WeightFormat:
+def plain(_operations: Operations) -> LinearFormat:
     """Weights in the model's type."""
-    return WeightFormat(linear, LinearInputs.plain(operations))
+    return linear
 
 
-def fp8(operations: Operations) -> WeightFormat:
-    """Weights and activations in fp8, quantized as each weight is loaded."""
-    return WeightFormat(Fp8Format(operations.quantize_fp8), LinearInputs.fp8(operations))
+def fp8(operations: Operations) -> LinearFormat:
+    """Weights and activations in fp8, quantized as each weight is loaded. The head stays plain."""
+    return Fp8Format(operations)
 
 
-_FORMATS: dict[str, Callable[[Operations], WeightFormat]] = {"auto": plain, "fp8": fp8}
+_FORMATS: dict[str, Callable[[Operations], LinearFormat]] = {"auto": plain, "fp8": fp8}
 
 
-def weight_format(name: str, device: torch.device) -> Callable[[Operations], WeightFormat]:
+def weight_format(name: str, device: torch.device) -> Callable[[Operations], LinearFormat]:
     """The form of this name; InvalidRequestError for one that is unknown, or that the device can't multiply."""
     if name not in _FORMATS:
         raise InvalidRequestError(f"weights {name!r} are not supported: {', '.join(_FORMATS)}")

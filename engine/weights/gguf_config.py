@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.weights.gguf import GGUFFile
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")  # llama holds Mistral's weights too
+_NAMES = {names.architecture: names for family in FAMILIES.values() if (names := family.gguf) is not None}
+ARCHITECTURES = tuple(_NAMES)
 
 _ROPE_FACTORS = "rope_freqs.weight"
 _UNIMPLEMENTED = (".expert_count", ".attention.scale", ".rope.scale_linear", ".logit_scale", ".embedding_scale")
@@ -24,19 +26,6 @@ _TOP = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
     "output": "lm_head",
-}
-_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
 }
 
 
@@ -83,21 +72,21 @@ def tensors(file: GGUFFile) -> Iterator[tuple[str, Tensor]]:
         renamed = _transformers_name(file, name)
         tensor = file.tensor(name)
         part = name.split(".")[-2]
-        if file.architecture == "llama" and part in rows:
+        if _NAMES[file.architecture].interleaved and part in rows:
             tensor = _half_split(tensor, rows[part])
         yield renamed, tensor
 
 
 def _half_split(tensor: Tensor, heads: int) -> Tensor:
-    """Undo the interleaving of rotary pairs that a llama GGUF stores its query and key rows in."""
+    """Undo the interleaving of rotary pairs in query and key rows."""
     rotated = tensor.view(heads, tensor.shape[0] // heads // 2, 2, *tensor.shape[1:])
     return rotated.transpose(1, 2).reshape(tensor.shape)
 
 
 def _transformers_name(file: GGUFFile, name: str) -> str:
     layer = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
-    if layer and layer[2] in _LAYER:
-        return f"model.layers.{layer[1]}.{_LAYER[layer[2]]}.{layer[3]}"
+    if layer and layer[2] in (names := _NAMES[file.architecture].layer):
+        return f"model.layers.{layer[1]}.{names[layer[2]]}.{layer[3]}"
     stem, _, kind = name.rpartition(".")
     if stem in _TOP and kind == "weight":
         return f"{_TOP[stem]}.weight"

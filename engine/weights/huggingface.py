@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
+from thothy_ai.engine.models.tensors import Weight
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -25,7 +26,7 @@ class SafetensorsFolder:
     """
 
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype) -> None:
-        self._folder, self._device, self._dtype = folder, device, dtype
+        self._folder, self.device, self._dtype = folder, device, dtype
         self._files = _files_by_tensor(folder)
         self._open: dict[str, safe_open] = {}
         self._stack = ExitStack()
@@ -50,14 +51,18 @@ class SafetensorsFolder:
                 raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {stored.dtype}: quantized weights")
             return stored.to(self._dtype, copy=True)  # the file's pages may not outlive the file
         except torch.OutOfMemoryError as error:
-            raise OutOfMemoryError(f"{self._folder}: the weights do not fit {self._device}") from error
+            raise OutOfMemoryError(f"{self._folder}: the weights do not fit {self.device}") from error
+
+    def weight(self, name: str, *shape: int) -> Weight:
+        """As `tensor`: nothing packed is read from safetensors yet."""
+        return self.tensor(name, *shape)
 
     def _handle(self, name: str) -> safe_open:
         file = self._files.get(name)
         if file is None:
             raise ModelLoadError(f"{self._folder}: tensor {name!r} is missing")
         if file not in self._open:
-            self._open[file] = self._stack.enter_context(_opened(self._folder / file, str(self._device)))
+            self._open[file] = self._stack.enter_context(_opened(self._folder / file, str(self.device)))
         if name not in self._open[file].keys():  # noqa: SIM118  the handle is no mapping
             raise ModelLoadError(f"{self._folder}: tensor {name!r} is missing from {file}")
         return self._open[file]

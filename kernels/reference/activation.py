@@ -1,11 +1,12 @@
-"""The gated activation of SwiGLU feed-forward layers (Shazeer, 2020)."""
+"""The gated activations of SwiGLU and GeGLU feed-forward layers (Shazeer, 2020)."""
 
 from __future__ import annotations
 
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.reference.quantize import Quantized, quantize_fp8
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.reference.quantize import quantize_fp8
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
@@ -17,3 +18,14 @@ def silu_mul(gate_up: Tensor) -> Tensor:
 def silu_mul_fp8(gate_up: Tensor) -> Quantized:
     """As `silu_mul`, quantized by row from float32."""
     return quantize_fp8(silu_mul(gate_up.float()))
+
+
+def gelu_tanh_mul(gate_up: Tensor) -> Tensor:
+    """gelu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]; GELU by its tanh approximation."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return functional.gelu(gate, approximate="tanh").mul_(up)
+
+
+def gelu_tanh_mul_fp8(gate_up: Tensor) -> Quantized:
+    """As `gelu_tanh_mul`, quantized by row from float32."""
+    return quantize_fp8(gelu_tanh_mul(gate_up.float()))

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
 
 # Decode rows of similar length share one call: more rows save calls, padding to the longest costs reads.
 _GROUP_ROWS = 8
@@ -23,38 +22,37 @@ _GROUP_PADDING = 0.1
 
 
 class PagedAttention:
-    """Plain torch; groups spare it nothing, so it wants none."""
+    """Plain torch; shared prefixes save it nothing, so its groups have one row."""
 
     group_rows = 1
 
     def __init__(self, shape: AttentionShape) -> None:
-        self._scale = shape.scale
+        del shape  # for which Triton's allocates scratch memory
         self._batch: AttentionBatch | None = None
+        self._division: dict[int | None, _Division] = {}  # of the planned batch, by window
 
     def plan(self, batch: AttentionBatch) -> None:
         """Take the step's batch."""
         self._batch = batch
+        self._division.clear()
 
-    def __call__(self, q: Tensor, cache: LayerCache) -> Tensor:
-        """q [T, H, D] -> [T, H, D]."""
+    def __call__(self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN) -> Tensor:
+        """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are zeros."""
         if self._batch is None:
             raise RuntimeError("attention was not planned")
-        return paged_attention(q, cache, self._batch, self._scale)
+        if params.window not in self._division:
+            self._division[params.window] = _divide(self._batch, cache.keys.shape[1], params.window)
+        return _attend(q, cache, self._division[params.window], params)
 
 
-def paged_attention(q: Tensor, cache: LayerCache, batch: AttentionBatch, scale: float) -> Tensor:
+def paged_attention(q: Tensor, cache: LayerCache, batch: AttentionBatch, params: AttentionParams = PLAIN) -> Tensor:
     """Causal attention of q [T, H, D] -> [T, H, D].
 
-    The query at offset i of a sequence with n queries and context L sees keys [0, L - n + i]. This step's keys and
-    values are in the cache already. T may exceed the batch's tokens: padded rows come back as zeros.
+    The query at offset i of a sequence with n queries and context L sees keys [0, L - n + i], or under a window the
+    last ones of these. This step's keys and values are in the cache already. T may exceed the batch's tokens: padded
+    rows come back as zeros.
     """
-    out = torch.zeros_like(q)
-    block_size = cache.keys.shape[1]
-    for group in _decode_groups(batch, block_size):
-        _decode(q, cache, group, scale, out)
-    for span in _prefills(batch, block_size):
-        _prefill(q, cache, span, scale, out)
-    return out
+    return _attend(q, cache, _divide(batch, cache.keys.shape[1], params.window), params)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,48 +62,83 @@ class _DecodeGroup:
     rows: Tensor  # [R] into q
     blocks: Tensor  # [R * L / block_size]
     mask: Tensor  # [R, 1, 1, L] bool, True where a row sees a slot
-    unseen: Tensor  # indices into the flat [R * L] slots that no row sees
+    unwritten: Tensor  # indices into the flat [R * L] slots that lie past a row's context
 
 
 @dataclass(frozen=True, eq=False)
 class _PrefillSpan:
-    """One sequence's queries [start, start + count) and its context of `length` tokens."""
+    """One sequence's queries [start, start + count), and its context of `length` tokens in `blocks`."""
 
     start: int
     count: int
     length: int
     blocks: Tensor
-    mask: Tensor | None  # [count, length] bool; None when the whole context is queried
+    mask: Tensor | None  # [count, length] bool; None when the whole context is queried, without a window
 
 
-def _decode(q: Tensor, cache: LayerCache, group: _DecodeGroup, scale: float, out: Tensor) -> None:
+@dataclass(frozen=True, eq=False)
+class _Division:
+    """How a batch is computed, under one window."""
+
+    decodes: tuple[_DecodeGroup, ...]
+    prefills: tuple[_PrefillSpan, ...]
+
+
+def _divide(batch: AttentionBatch, block_size: int, window: int | None) -> _Division:
+    lengths, starts = batch.kv_lens[: batch.num_decode], tuple(accumulate(batch.query_lens, initial=0))
+    prefills = range(batch.num_decode, len(batch.query_lens))
+    return _Division(
+        tuple(_decode_group(batch, rows, block_size, window) for rows in _similar(lengths)),
+        tuple(_prefill_span(batch, index, starts[index], block_size, window) for index in prefills),
+    )
+
+
+def _attend(q: Tensor, cache: LayerCache, division: _Division, params: AttentionParams) -> Tensor:
+    out = torch.zeros_like(q)
+    for group in division.decodes:
+        _decode(q, cache, group, params, out)
+    for span in division.prefills:
+        _prefill(q, cache, span, params, out)
+    return out
+
+
+def _decode(q: Tensor, cache: LayerCache, group: _DecodeGroup, params: AttentionParams, out: Tensor) -> None:
     """One call for the group; the query heads of a KV head are its query axis, so K and V are read once for them."""
     rows, (heads, dim), kv_heads = len(group.rows), q.shape[1:], cache.keys.shape[2]
     keys, values = (
-        blocks.view(-1, kv_heads * dim).index_fill_(0, group.unseen, 0).view(rows, -1, kv_heads, dim).transpose(1, 2)
+        blocks.view(-1, kv_heads * dim).index_fill_(0, group.unwritten, 0).view(rows, -1, kv_heads, dim).transpose(1, 2)
         for blocks in gather_blocks(cache, group.blocks, q.dtype)
     )
     query = q.index_select(0, group.rows).view(rows, kv_heads, heads // kv_heads, dim)
-    attended = functional.scaled_dot_product_attention(query, keys, values, attn_mask=group.mask, scale=scale)
+    attended = _softmax_attention(query, keys, values, group.mask, params)
     out.index_copy_(0, group.rows, attended.reshape(rows, heads, dim))
 
 
-def _prefill(q: Tensor, cache: LayerCache, span: _PrefillSpan, scale: float, out: Tensor) -> None:
+def _prefill(q: Tensor, cache: LayerCache, span: _PrefillSpan, params: AttentionParams, out: Tensor) -> None:
     queries = slice(span.start, span.start + span.count)
     group = q.shape[1] // cache.keys.shape[2]
     keys, values = (
         blocks.flatten(0, 1)[: span.length].transpose(0, 1).repeat_interleave(group, dim=0).unsqueeze(0)
         for blocks in gather_blocks(cache, span.blocks, q.dtype)
     )
-    attended = functional.scaled_dot_product_attention(
-        q[queries].transpose(0, 1).unsqueeze(0),
-        keys,
-        values,
-        attn_mask=span.mask,
-        is_causal=span.mask is None,
-        scale=scale,
-    )
-    out[queries] = attended.squeeze(0).transpose(0, 1)
+    query = q[queries].transpose(0, 1).unsqueeze(0)
+    out[queries] = _softmax_attention(query, keys, values, span.mask, params).squeeze(0).transpose(0, 1)
+
+
+def _softmax_attention(
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, params: AttentionParams
+) -> Tensor:
+    """query [..., Q, D], keys and values [..., L, D], mask [..., Q, L] bool; None is causal, and Q is L."""
+    scale = params.scale_of(query.shape[-1])
+    if params.soft_cap is None:
+        return functional.scaled_dot_product_attention(
+            query, keys, values, attn_mask=mask, is_causal=mask is None, scale=scale
+        )
+    scores = query.float() @ keys.float().transpose(-1, -2) * scale
+    scores = torch.tanh(scores / params.soft_cap) * params.soft_cap
+    if mask is None:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    return (scores.masked_fill(~mask, -torch.inf).softmax(-1) @ values.float()).to(query.dtype)
 
 
 def gather_blocks(cache: LayerCache, blocks: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -115,12 +148,6 @@ def gather_blocks(cache: LayerCache, blocks: Tensor, dtype: torch.dtype) -> tupl
         return keys, values
     key_scales, value_scales = (scales.index_select(0, blocks) for scales in (cache.key_scales, cache.value_scales))
     return (keys.float() * key_scales[..., None]).to(dtype), (values.float() * value_scales[..., None]).to(dtype)
-
-
-@lru_cache(maxsize=1)  # every layer of a step asks for the same batch; older ones would keep their tensors
-def _decode_groups(batch: AttentionBatch, block_size: int) -> tuple[_DecodeGroup, ...]:
-    lengths = batch.kv_lens[: batch.num_decode]
-    return tuple(_decode_group(batch, rows, block_size) for rows in _similar(lengths))
 
 
 def _similar(lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -137,33 +164,32 @@ def _similar(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield group
 
 
-def _decode_group(batch: AttentionBatch, rows: list[int], block_size: int) -> _DecodeGroup:
+def _decode_group(batch: AttentionBatch, rows: list[int], block_size: int, window: int | None) -> _DecodeGroup:
+    """Blocks that lie before every row's window are left out."""
     device = batch.block_tables.device
     index = torch.tensor(rows, dtype=torch.int64).to(device, non_blocking=True)
-    width = -(-batch.kv_lens[rows[0]] // block_size)
-    lengths = torch.tensor([batch.kv_lens[row] for row in rows])
-    seen = torch.arange(width * block_size) < lengths[:, None]
+    shortest, longest = batch.kv_lens[rows[-1]], batch.kv_lens[rows[0]]
+    first, end = max(0, shortest - (window or shortest)) // block_size, -(-longest // block_size)
+    lengths = torch.tensor([batch.kv_lens[row] for row in rows])[:, None]
+    token = torch.arange(first * block_size, end * block_size)
+    written = token < lengths
+    seen = written if window is None else written & (token >= lengths - window)
     return _DecodeGroup(
         rows=index,
-        blocks=batch.block_tables.index_select(0, batch.rows.index_select(0, index))[:, :width].flatten(),
+        blocks=batch.block_tables.index_select(0, batch.rows.index_select(0, index))[:, first:end].flatten(),
         mask=seen[:, None, None].to(device, non_blocking=True),
-        unseen=(~seen).flatten().nonzero().flatten().to(device, non_blocking=True),
+        unwritten=(~written).flatten().nonzero().flatten().to(device, non_blocking=True),
     )
 
 
-@lru_cache(maxsize=1)
-def _prefills(batch: AttentionBatch, block_size: int) -> tuple[_PrefillSpan, ...]:
-    starts = tuple(accumulate(batch.query_lens, initial=0))
-    return tuple(
-        _prefill_span(batch, index, starts[index], block_size)
-        for index in range(batch.num_decode, len(batch.query_lens))
-    )
-
-
-def _prefill_span(batch: AttentionBatch, index: int, start: int, block_size: int) -> _PrefillSpan:
+def _prefill_span(batch: AttentionBatch, index: int, start: int, block_size: int, window: int | None) -> _PrefillSpan:
+    """Blocks that lie before the first query's window are left out."""
     count, length = batch.query_lens[index], batch.kv_lens[index]
-    blocks = batch.block_tables.index_select(0, batch.rows[index : index + 1])[0, : -(-length // block_size)]
+    skipped = max(0, length - count + 1 - (window or length)) // block_size
+    table = batch.block_tables.index_select(0, batch.rows[index : index + 1])[0]
+    blocks, length = table[skipped : -(-length // block_size)], length - skipped * block_size
     mask = None
-    if count < length:
+    if count < length or (window is not None and window < length):
         mask = torch.ones(count, length, dtype=torch.bool, device=blocks.device).tril(length - count)
+        mask = mask if window is None else mask.triu(length - count - window + 1)
     return _PrefillSpan(start, count, length, blocks, mask)

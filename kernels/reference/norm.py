@@ -5,11 +5,17 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.reference.quantize import Quantized, quantize_fp8
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.reference.quantize import quantize_fp8
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Normalize the last axis of x [..., N] by its root mean square (in float32), times weight [N]."""
+    """x [..., N] normalized by the root mean square of its last axis (in float32), times weight [N].
+
+    The weight may be float32 beside an x of 16 bits; the result has the type of x.
+    """
+    if weight.dtype != x.dtype:
+        return functional.rms_norm(x.float(), weight.shape, weight.float(), eps).to(x.dtype)
     return functional.rms_norm(x, weight.shape, weight, eps)
 
 

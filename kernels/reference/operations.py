@@ -5,20 +5,27 @@ from __future__ import annotations
 from thothy_ai.kernels.paged import Attention, AttentionShape
 from thothy_ai.kernels.reference import activation, norm, quantize, rope, rows
 from thothy_ai.kernels.reference.attention import PagedAttention
+from thothy_ai.kernels.reference.matmul import Fp8Matmul
+from thothy_ai.kernels.reference.sampling import TokenChooser
 
 
 class ReferenceOperations:
     """Plain torch, on any device."""
 
+    rms_norm = staticmethod(norm.rms_norm)
     add_rms_norm = staticmethod(norm.add_rms_norm)
     add_rms_norm_fp8 = staticmethod(norm.add_rms_norm_fp8)
     silu_mul = staticmethod(activation.silu_mul)
     silu_mul_fp8 = staticmethod(activation.silu_mul_fp8)
+    gelu_tanh_mul = staticmethod(activation.gelu_tanh_mul)
+    gelu_tanh_mul_fp8 = staticmethod(activation.gelu_tanh_mul_fp8)
     quantize_fp8 = staticmethod(quantize.quantize_fp8)
     rotate_and_cache = staticmethod(rope.rotate_and_cache)
     step_tokens = staticmethod(rows.step_tokens)
     scatter = staticmethod(rows.scatter)
+    fp8_matmul = Fp8Matmul
+    token_chooser = TokenChooser
 
     def attention(self, shape: AttentionShape) -> Attention:
-        """Attention that computes with what sequences wrote, and nothing else."""
+        """Attention that never computes with a slot that no sequence wrote."""
         return PagedAttention(shape)

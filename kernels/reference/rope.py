@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from thothy_ai.kernels.paged import LayerCache
 from thothy_ai.kernels.reference.norm import rms_norm
 from thothy_ai.kernels.reference.quantize import quantize_fp8
-
-
-class QKNorm(NamedTuple):
-    """Weights [head_dim] of the norm over each head's queries and keys."""
-
-    query: Tensor
-    key: Tensor
-
-
-class Rotary(NamedTuple):
-    """Cosines and sines, each [N, head_dim / 2] float32: of all positions, or of a step's tokens."""
-
-    cos: Tensor
-    sin: Tensor
-
-    def at(self, positions: Tensor) -> Rotary:
-        """Those of positions [T]."""
-        return Rotary(self.cos.index_select(0, positions), self.sin.index_select(0, positions))
-
-
-def rotary_table(inverse_frequencies: Sequence[float], scaling: float, length: int, device: torch.device) -> Rotary:
-    """The table of positions [0, length). `scaling` multiplies both (YaRN's attention factor; 1 otherwise)."""
-    frequencies = torch.tensor(inverse_frequencies, dtype=torch.float32, device=device)
-    angles = torch.arange(length, dtype=torch.float32, device=device)[:, None] * frequencies
-    return Rotary(angles.cos() * scaling, angles.sin() * scaling)
+from thothy_ai.kernels.rotary import QKNorm, Rotary
 
 
 def apply_rope(x: Tensor, rotary: Rotary) -> Tensor:

@@ -1,101 +1,37 @@
 """Choosing tokens from logits: the plain-torch reference that faster kernels are held against.
 
-Order and meaning are those of transformers: repetition penalty, mask, temperature, then top-k, top-p and min-p. A draw
-is a Gumbel-max over what survives, with noise that depends on (seed, position, token) and on nothing else.
+A draw is a Gumbel-max over what survives the filters, with noise that depends on (seed, position, token) only.
 """
 
 from __future__ import annotations
-
-from enum import IntEnum
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from thothy_ai.kernels.reference.philox import token_words, vocabulary_words
+from thothy_ai.kernels.sampling import FILTERED, NO_TOKEN, UNFILTERED, Column, Step, Work
 
-NO_TOKEN = -1  # of a row whose highest score is no finite number: a NaN, an overflow, nothing that is allowed
-GREEDY, UNFILTERED, FILTERED = range(3)  # kinds of rows: the highest score, a draw from all tokens, or from some
-COLUMNS = 8
-
-_COLDEST = 1e-5  # below it a softmax is an argmax in float32, and dividing by it may overflow
-_NEVER = float("-inf")
 _BELOW_ONE = 1.0 - 2.0**-24
-_LIKELIEST = (256, 4096)  # what top-k, top-p and min-p leave is mostly among so many; only if not, more are looked at
+_FIRST_WIDTHS = (256, 4096)  # what the filters leave is mostly among that many tokens
 _ROWS_AT_ONCE = 32  # draws keep many temporaries of a whole vocabulary, so not all rows at once
 
 
-class Column(IntEnum):
-    """Columns of the table of the rows' parameters [max_rows, COLUMNS] float64, which holds each of them exactly.
+class TokenChooser:
+    """Chooses tokens for steps of any size, on any device."""
 
-    `TOP_K` is the vocabulary's size for none; a seed in [0, 2**63) is cut in two 32-bit halves.
-    """
+    def __init__(self, max_rows: int, device: torch.device) -> None:
+        del max_rows, device  # for which Triton's allocates scratch memory
 
-    TEMPERATURE = 0
-    TOP_P = 1
-    MIN_P = 2
-    PENALTY = 3
-    SEED_LOW = 4
-    SEED_HIGH = 5
-    TOP_K = 6
-    KIND = 7
+    def __call__(self, step: Step, work: Work) -> Tensor:
+        """One token for each member [R] int64: the first of equal scores. It depends on the member alone.
 
-
-def parameters(
-    *,
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    repetition_penalty: float = 1.0,
-    seed: int = 0,
-    vocab_size: int,
-) -> list[float]:
-    """A row of the table. Filters that are off are 0, 1 and 0; a temperature near 0 is greedy."""
-    filtered = bool(top_k or top_p < 1.0 or min_p)
-    values = {
-        Column.TEMPERATURE: temperature,
-        Column.TOP_P: top_p,
-        Column.MIN_P: min_p,
-        Column.PENALTY: repetition_penalty,
-        Column.SEED_LOW: seed & 0xFFFF_FFFF,
-        Column.SEED_HIGH: seed >> 32,
-        Column.TOP_K: min(top_k or vocab_size, vocab_size),
-        Column.KIND: GREEDY if temperature < _COLDEST else FILTERED if filtered else UNFILTERED,
-    }
-    return [values[column] for column in Column]
-
-
-class Step(NamedTuple):
-    """What the R members of a step choose their tokens from, all on one device.
-
-    `logits` [R, V] of any floating-point type, never changed; `rows` [R] int64 into `token_ids` [rows, L] int32 and
-    `table` [rows, COLUMNS] float64; `positions` [R] int64 of the tokens to be chosen, so that a row's first so many are
-    real; `bitmask` [R, ceil(V / 32)] int32 with a bit set for each allowed token, lowest first, or None.
-    """
-
-    logits: Tensor
-    rows: Tensor
-    positions: Tensor
-    token_ids: Tensor
-    bitmask: Tensor | None
-    table: Tensor
-
-
-class Work(NamedTuple):
-    """Which kinds of rows a step has at all, so that nothing is launched for none; the table says which is which."""
-
-    unfiltered: bool
-    filtered: bool
-    others: bool  # rows that are not filtered: greedy or unfiltered
-    penalized: bool
+        NO_TOKEN where a score that is allowed is NaN or infinite, or none is allowed.
+        """
+        return choose(step, work)
 
 
 def choose(step: Step, work: Work) -> Tensor:
-    """One token for each member [R] int64: of the same scores the first. It depends on the member alone.
-
-    NO_TOKEN where a score that is allowed is NaN or infinite, or none is allowed.
-    """
+    """What a `TokenChooser` does; it keeps nothing between steps."""
     columns = step.table[step.rows]
     logits = step.logits.to(torch.float32)
     if work.penalized:
@@ -131,7 +67,7 @@ def _draw_filtered(logits: Tensor, columns: Tensor, positions: Tensor) -> Tensor
     tokens = torch.empty_like(positions)
     open_ = torch.arange(len(tokens), device=tokens.device)
     vocab_size = logits.shape[1]
-    for width in (*(few for few in _LIKELIEST if few < vocab_size), vocab_size):
+    for width in (*(few for few in _FIRST_WIDTHS if few < vocab_size), vocab_size):
         tokens[open_], complete = sample_filtered(
             logits[open_],
             temperature[open_],
@@ -168,7 +104,7 @@ def apply_bitmask(logits: Tensor, bitmask: Tensor) -> Tensor:
     """-inf where the token's bit is 0. logits [R, V]; bitmask [R, ceil(V / 32)] int32, lowest bit first."""
     shifts = torch.arange(32, dtype=torch.int32, device=logits.device)
     allowed = (bitmask[:, :, None] >> shifts & 1).flatten(1)[:, : logits.shape[1]]
-    return logits.masked_fill(allowed == 0, _NEVER)
+    return logits.masked_fill(allowed == 0, -torch.inf)
 
 
 def gumbel(words: Tensor) -> Tensor:
@@ -206,7 +142,7 @@ def sample_filtered(
     scores, tokens = scaled.topk(width, dim=-1)  # [R, width], likeliest first
     kept = survivors(scores, scaled.logsumexp(dim=-1), top_k, top_p, min_p)
     noise = gumbel(token_words(seeds, positions, tokens))
-    choice = torch.where(kept, scores + noise, _NEVER).argmax(dim=-1, keepdim=True)
+    choice = torch.where(kept, scores + noise, -torch.inf).argmax(dim=-1, keepdim=True)
     complete = ~kept[:, -1] if width < logits.shape[1] else torch.ones_like(kept[:, -1])
     return tokens.gather(1, choice).squeeze(1), complete
 
@@ -220,13 +156,13 @@ def survivors(scores: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor, min_p
     width = scores.shape[1]
     last = scores.gather(1, (top_k.clamp(max=width) - 1)[:, None])
     in_top_k = (scores >= last) | (top_k[:, None] > width)
-    candidates = scores.masked_fill(~in_top_k, _NEVER)
+    candidates = scores.masked_fill(~in_top_k, -torch.inf)
     limited = torch.where(top_k < width, candidates.logsumexp(dim=-1), total)
     probabilities = (candidates - limited[:, None]).exp()
     above = probabilities.cumsum(dim=-1) - probabilities  # mass of the likelier ones
     in_top_p = candidates >= _lowest(candidates, above < top_p[:, None])
     in_min_p = probabilities >= min_p[:, None] * probabilities[:, :1]
-    kept = in_top_k & (in_top_p | (top_p[:, None] >= 1)) & in_min_p & (scores > _NEVER)
+    kept = in_top_k & (in_top_p | (top_p[:, None] >= 1)) & in_min_p & (scores > -torch.inf)
     kept[:, 0] = True
     return kept
 

@@ -1,4 +1,4 @@
-"""The gated activation of SwiGLU in Triton."""
+"""The gated activations of SwiGLU and GeGLU in Triton."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.reference.quantize import Quantized
+from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.triton.quantize import empty_quantized, store_quantized
 from thothy_ai.kernels.triton.tiles import row_tile
 
@@ -32,24 +32,69 @@ def silu_mul_fp8(gate_up: Tensor) -> Quantized:
     return out
 
 
+def gelu_tanh_mul(gate_up: Tensor) -> Tensor:
+    """gelu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]; GELU by its tanh approximation."""
+    rows, size = gate_up.shape[0], gate_up.shape[1] // 2
+    out = gate_up.new_empty(rows, size)
+    tile = row_tile(min(size, _WIDTH))
+    grid = (rows, triton.cdiv(size, tile.width))
+    _gelu_mul_kernel[grid](out, gate_up, gate_up.stride(0), size, tile.width, num_warps=tile.warps)
+    return out
+
+
+def gelu_tanh_mul_fp8(gate_up: Tensor) -> Quantized:
+    """As `gelu_tanh_mul`, quantized by row."""
+    rows, size = gate_up.shape[0], gate_up.shape[1] // 2
+    out = empty_quantized(gate_up, rows, size)
+    tile = row_tile(size)
+    _gelu_mul_fp8_kernel[(rows,)](*out, gate_up, gate_up.stride(0), size, tile.width, num_warps=tile.warps)
+    return out
+
+
 @triton.jit
 def _silu_mul_kernel(out, gate_up, gate_up_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    product = _gated(gate_up + row * gate_up_row, column, SIZE)
-    tl.store(out + row * SIZE + column, product.to(out.dtype.element_ty), mask=column < SIZE)
+    gate, up = _load(gate_up + row * gate_up_row, column, SIZE)
+    tl.store(out + row * SIZE + column, _silu(gate, up).to(out.dtype.element_ty), mask=column < SIZE)
 
 
 @triton.jit
 def _silu_mul_fp8_kernel(out, scales, gate_up, gate_up_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
-    product = _gated(gate_up + row * gate_up_row, tl.arange(0, WIDTH), SIZE)
-    store_quantized(out, scales, row, product, SIZE, WIDTH)
+    gate, up = _load(gate_up + row * gate_up_row, tl.arange(0, WIDTH), SIZE)
+    store_quantized(out, scales, row, _silu(gate, up), SIZE, WIDTH)
 
 
 @triton.jit
-def _gated(source, column, SIZE: tl.constexpr):
-    """silu(gate) * up in float32; zero past SIZE."""
+def _gelu_mul_kernel(out, gate_up, gate_up_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    gate, up = _load(gate_up + row * gate_up_row, column, SIZE)
+    tl.store(out + row * SIZE + column, _gelu(gate, up).to(out.dtype.element_ty), mask=column < SIZE)
+
+
+@triton.jit
+def _gelu_mul_fp8_kernel(out, scales, gate_up, gate_up_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    gate, up = _load(gate_up + row * gate_up_row, tl.arange(0, WIDTH), SIZE)
+    store_quantized(out, scales, row, _gelu(gate, up), SIZE, WIDTH)
+
+
+@triton.jit
+def _load(source, column, SIZE: tl.constexpr):
+    """gate and up in float32; zero past SIZE."""
     gate = tl.load(source + column, mask=column < SIZE, other=0.0).to(tl.float32)
     up = tl.load(source + SIZE + column, mask=column < SIZE, other=0.0).to(tl.float32)
+    return gate, up
+
+
+@triton.jit
+def _silu(gate, up):
     return gate * tl.sigmoid(gate) * up
+
+
+@triton.jit
+def _gelu(gate, up):
+    """gelu(gate) = gate * (1 + tanh(x)) / 2 with x of the tanh approximation; that factor is sigmoid(2 * x)."""
+    return gate * tl.sigmoid(1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)) * up

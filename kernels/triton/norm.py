@@ -1,4 +1,4 @@
-"""Residual addition and RMS normalization in one pass over a row, in Triton."""
+"""RMS normalization in Triton, alone and in one pass with the residual addition before it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.reference.quantize import Quantized
+from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.triton.quantize import empty_quantized, store_quantized
 from thothy_ai.kernels.triton.tiles import row_tile
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [T, N] normalized by the root mean square of each row (in float32), times weight [N]."""
+    rows, size = x.shape
+    out = x.new_empty(rows, size)
+    tile = row_tile(size)
+    _rms_norm_kernel[(rows,)](out, x, weight, x.stride(0), eps, size, tile.width, num_warps=tile.warps)
+    return out
 
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -31,6 +40,17 @@ def _launch(out: Tensor, scales: Tensor | None, x: Tensor, residual: Tensor, wei
     _add_rms_norm_kernel[(rows,)](
         out, scales, x, residual, weight, x.stride(0), residual.stride(0), eps, size, tile.width, num_warps=tile.warps
     )
+
+
+@triton.jit
+def _rms_norm_kernel(out, x, weight, x_row, eps, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, WIDTH)
+    inside = column < SIZE
+    wide = tl.load(x + row * x_row + column, mask=inside, other=0.0).to(tl.float32)
+    factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    normed = wide * tl.rsqrt(tl.sum(wide * wide, 0) / SIZE + eps) * factor
+    tl.store(out + row * SIZE + column, normed.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit

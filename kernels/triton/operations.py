@@ -1,25 +1,31 @@
-"""The operations between a model's matrix products, in Triton."""
+"""The operations between a model's matrix multiplications, in Triton."""
 
 from __future__ import annotations
 
 from thothy_ai.kernels.paged import Attention, AttentionShape
 from thothy_ai.kernels.triton import activation, norm, quantize, rope, rows
+from thothy_ai.kernels.triton.attention import PagedAttention
+from thothy_ai.kernels.triton.matmul import Fp8Matmul
+from thothy_ai.kernels.triton.sampling import TokenChooser
 
 
 class TritonOperations:
     """Triton's kernels, on a GPU."""
 
+    rms_norm = staticmethod(norm.rms_norm)
     add_rms_norm = staticmethod(norm.add_rms_norm)
     add_rms_norm_fp8 = staticmethod(norm.add_rms_norm_fp8)
     silu_mul = staticmethod(activation.silu_mul)
     silu_mul_fp8 = staticmethod(activation.silu_mul_fp8)
+    gelu_tanh_mul = staticmethod(activation.gelu_tanh_mul)
+    gelu_tanh_mul_fp8 = staticmethod(activation.gelu_tanh_mul_fp8)
     quantize_fp8 = staticmethod(quantize.quantize_fp8)
     rotate_and_cache = staticmethod(rope.rotate_and_cache)
     step_tokens = staticmethod(rows.step_tokens)
     scatter = staticmethod(rows.scatter)
+    fp8_matmul = Fp8Matmul
+    token_chooser = TokenChooser
 
     def attention(self, shape: AttentionShape) -> Attention:
         """Attention that prefills and decodes in kernels of their own."""
-        from thothy_ai.kernels.triton.attention import PagedAttention  # noqa: PLC0415  the largest of all, and alone
-
         return PagedAttention(shape)

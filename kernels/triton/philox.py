@@ -1,4 +1,4 @@
-"""Philox 4x32-10 and Gumbel noise in Triton, on native 32-bit words: the words of kernels/philox.py, bit for bit."""
+"""Philox 4x32-10 and Gumbel noise in Triton, on native 32-bit words: the words of the reference, bit for bit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINES, _LINE = 128, 8  # of a program's tile
 def vocabulary_words(seeds: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
     """The random words of tokens 0 to `vocab_size` - 1; seeds, positions [R] int64; returns [R, vocab_size] int64.
 
-    Draws make their words where they need them; this is for whoever wants to see them.
+    Draws make their words where they need them; this is for tests.
     """
     words = torch.empty(len(seeds), vocab_size, dtype=torch.int64, device=seeds.device)
     grid = (len(seeds), triton.cdiv(vocab_size, _LINES * _LINE))

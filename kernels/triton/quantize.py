@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.reference.quantize import FP8, FP8_MAX, TINY, Quantized
+from thothy_ai.kernels.fp8 import FP8, FP8_MAX, TINY, Quantized
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 from thothy_ai.kernels.triton.tiles import row_tile
 

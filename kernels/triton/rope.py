@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.paged import LayerCache
-from thothy_ai.kernels.reference.rope import QKNorm, Rotary
+from thothy_ai.kernels.rotary import QKNorm, Rotary
 from thothy_ai.kernels.triton.quantize import fp8_scale, reciprocal, to_fp8
 
 _ELEMENTS = 1024  # of a program
@@ -109,8 +109,8 @@ def _rotate_and_cache_kernel(
         first, second = _load(source + QUERY_HEADS * DIM, head, KV_HEADS, DIM, HALF)
         first, second = _normed(first, second, key_norm, eps, DIM, HALF)
         first, second = _rotated(first, second, cos, sin, tl.load(positions + token), DIM, HALF)
-        first, value = _told_apart(first, value)
-        second, value_second = _told_apart(second, value_second)
+        first, value = _separate_finite(first, value)
+        second, value_second = _separate_finite(second, value_second)
         _cache(values + at, value_scales, scale_at, head, value, value_second, kv_head, scale_head, KV_HEADS, DIM, HALF)
         _cache(keys + at, key_scales, scale_at, head, first, second, kv_head, scale_head, KV_HEADS, DIM, HALF)
 
@@ -148,8 +148,8 @@ def _rotated(first, second, cos, sin, position, DIM: tl.constexpr, HALF: tl.cons
 
 
 @triton.jit
-def _told_apart(key, value):
-    """Both; where either is not finite, the key is NaN and such a value 0: the reference says why."""
+def _separate_finite(key, value):
+    """Keys and values; where either is not finite, the key is NaN and such a value 0: the reference says why."""
     finite = tl.abs(value) < float("inf")
     return tl.where(finite & (tl.abs(key) < float("inf")), key, float("nan")), tl.where(finite, value, 0.0)
 

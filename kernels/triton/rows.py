@@ -7,22 +7,24 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.reference.rows import StepFacts, StepTokens
+from thothy_ai.kernels.step import StepColumns, StepTokens
 
 _SHORT, _LONG = 32, 1024  # tokens of a program: two sizes, whatever the step
 
 
-def step_tokens(token_ids: Tensor, block_tables: Tensor, facts: StepFacts, total: int, block_size: int) -> StepTokens:
+def step_tokens(
+    token_ids: Tensor, block_tables: Tensor, columns: StepColumns, total: int, block_size: int
+) -> StepTokens:
     """The step's tokens, read from rows: token_ids [rows, L] int32, block_tables [rows, B] int32; `total` is T.
 
     Every sequence has at least one token.
     """
-    members = len(facts.rows)
+    members = len(columns.rows)
     longest = total - members + 1
     width = _SHORT if longest <= _SHORT else _LONG
     out = StepTokens(*torch.empty(3, total, dtype=torch.int64, device=token_ids.device))
     _step_tokens_kernel[(members, triton.cdiv(longest, width))](
-        *out, token_ids, block_tables, *facts, token_ids.stride(0), block_tables.stride(0), block_size, width,
+        *out, token_ids, block_tables, *columns, token_ids.stride(0), block_tables.stride(0), block_size, width,
         num_warps=width // 256 or 1,
     )  # fmt: skip
     return out

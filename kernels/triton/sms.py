@@ -1,4 +1,4 @@
-"""What a GPU's processors hold: kernels are cut by it."""
+"""What a GPU's streaming multiprocessors (SMs) hold: kernels are cut by it."""
 
 from __future__ import annotations
 

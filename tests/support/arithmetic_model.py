@@ -21,7 +21,7 @@ from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 from thothy_ai.kernels.reference.attention import PagedAttention
 from thothy_ai.kernels.reference.operations import ReferenceOperations
-from thothy_ai.kernels.reference.rows import StepTokens
+from thothy_ai.kernels.step import StepTokens
 
 VOCAB = 50
 SHAPE = AttentionShape(1, 1, 1, 1, 1, 1, torch.float32, torch.float32, torch.device("cpu"))  # of no consequence

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.paged import AttentionBatch, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, LayerCache
 from thothy_ai.kernels.reference.rope import write_kv
 
 FP8 = torch.float8_e4m3fn
@@ -113,8 +113,9 @@ def make_case(
     return Case(q, LayerCache(keys, values), batch)
 
 
-def textbook(case: Case, scale: float) -> Tensor:
+def textbook(case: Case, params: AttentionParams = PLAIN) -> Tensor:
     """One query at a time, in float64; rows that are no token's stay zero."""
+    scale = params.scale_of(case.q.shape[-1])
     keys, values = _dense(case.cache.keys, case.cache.key_scales), _dense(case.cache.values, case.cache.value_scales)
     size, kv_heads = keys.shape[1:3]
     group = case.q.shape[1] // kv_heads
@@ -126,8 +127,11 @@ def textbook(case: Case, scale: float) -> Tensor:
         for offset in range(queries):
             seen = context - queries + offset + 1
             query = case.q[token].double().view(kv_heads, group, -1)
-            weights = (torch.einsum("kgd,lkd->kgl", query, near[:seen]) * scale).softmax(-1)
-            out[token] = torch.einsum("kgl,lkd->kgd", weights, far[:seen]).flatten(0, 1)
+            first = 0 if params.window is None else max(0, seen - params.window)
+            scores = torch.einsum("kgd,lkd->kgl", query, near[first:seen]) * scale
+            if params.soft_cap is not None:
+                scores = (scores / params.soft_cap).tanh() * params.soft_cap
+            out[token] = torch.einsum("kgl,lkd->kgd", scores.softmax(-1), far[first:seen]).flatten(0, 1)
             token += 1
     return out
 

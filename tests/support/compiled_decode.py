@@ -16,7 +16,7 @@ from thothy_ai.kernels.triton.attention.decode_kernel import decode_kernel
 
 HEADS, KV_HEADS, PAGE, GROUP_ROWS = 4, 8, 32, 8
 FLOATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-ALIGNED = {"out", "q", "keys", "values", "key_scales", "value_scales", "partial_outputs", "partial_weights"}
+ALIGNED = {"out", "q", "keys", "values", "key_scales", "value_scales", "partial_outputs", "partial_lse"}
 ALIGNED |= {"out_token", "out_head", "q_token", "q_head", "kv_block", "kv_slot", "kv_head", "scale_block"}
 
 
@@ -26,7 +26,7 @@ def shared_bytes(
     """Of one program of the kernel."""
     number, stored = "*" + FLOATS[dtype], "*fp8e4nv" if fp8 else "*" + FLOATS[dtype]
     pointers = {"out": number, "q": number, "keys": stored, "values": stored}
-    pointers |= dict.fromkeys(("partial_outputs", "partial_weights"), "*fp32")
+    pointers |= dict.fromkeys(("partial_outputs", "partial_lse"), "*fp32")
     constants = {
         "KV_HEADS": KV_HEADS,
         "HEADS": HEADS,
@@ -37,6 +37,8 @@ def shared_bytes(
         "TILE": tile,
         "AHEAD": ahead,
         "GROUP_ROWS": GROUP_ROWS,
+        "WINDOW": None,
+        "SOFT_CAP": None,
         "scale_head": 1,
     }
     if fp8:

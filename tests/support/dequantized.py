@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tests.support.paged_run import PagedRun
-from thothy_ai.engine.models.decoder import Layer, LinearInputs, Model
-from thothy_ai.engine.models.linear import DenseLinear, Fp8Linear
+from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.layers.linear import DenseLinear, Fp8Linear, PackedLinear
+from thothy_ai.engine.models.layers.norm import AddRMSNorm
 from thothy_ai.engine.weights.loader import load_model
+from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 from thothy_ai.kernels.reference.quantize import dequantize
-from thothy_ai.kernels.reference.rope import QKNorm
 
-PROJECTIONS = ("qkv", "output", "gate_up", "down")
 TOKENS = torch.randint(3, 131, (80,), generator=torch.Generator().manual_seed(1)).tolist()
 # Of log-probabilities, as a share of their deviation; on a CPU quantized activations make 0.03 to 0.07 of it.
 APART = 0.12
@@ -26,17 +27,7 @@ APART = 0.12
 @torch.inference_mode()
 def dequantized(model: Model) -> Model:
     """What the weights stand for."""
-    operations = ReferenceOperations()
-    return replace(
-        model,
-        embedding=_wide(model.embedding),
-        layers=tuple(_layer(layer) for layer in model.layers),
-        norm=_wide(model.norm),
-        head=_dense(model.head),
-        rotary=type(model.rotary)(*map(_wide, model.rotary)),
-        operations=operations,
-        inputs=LinearInputs.plain(operations),
-    )
+    return replace(model, decoder=_wide(model.decoder), operations=ReferenceOperations())
 
 
 @torch.inference_mode()
@@ -57,26 +48,22 @@ def check_fp8_weights(folder: Path, device: torch.device, dtype: torch.dtype) ->
     return apart
 
 
-def _layer(layer: Layer) -> Layer:
-    norms = None if layer.qk_norm is None else QKNorm(*map(_wide, layer.qk_norm))
-    projections = {name: _projection(getattr(layer, name)) for name in PROJECTIONS}
-    return replace(
-        layer,
-        attention_norm=_wide(layer.attention_norm),
-        mlp_norm=_wide(layer.mlp_norm),
-        qk_norm=norms,
-        **projections,
-    )
+def _wide(part: Any) -> Any:
+    """A part of a decoder with all that it holds as float32 on the CPU, and nothing that quantizes."""
+    match part:
+        case Tensor():
+            return part.float().cpu()
+        case Quantized():
+            return dequantize(part).cpu()
+        case Fp8Linear() | DenseLinear() | PackedLinear():
+            return DenseLinear(_wide(part._weight), _wide(part._bias), shared=False)
+        case AddRMSNorm():
+            return replace(part, weight=_wide(part.weight), to_fp8=False)
+        case tuple():
+            wide = map(_wide, part)
+            return type(part)(*wide) if hasattr(part, "_fields") else tuple(wide)
+    return _with_wide_fields(part) if is_dataclass(part) else part
 
 
-def _projection(quantized: Fp8Linear) -> DenseLinear:
-    bias = quantized._bias
-    return DenseLinear(dequantize(quantized._weight).cpu(), None if bias is None else _wide(bias), shared=False)
-
-
-def _dense(head: DenseLinear) -> DenseLinear:
-    return DenseLinear(_wide(head._weight), None, shared=False)
-
-
-def _wide(values: Tensor) -> Tensor:
-    return values.float().cpu()
+def _with_wide_fields(part: Any) -> Any:
+    return replace(part, **{field.name: _wide(getattr(part, field.name)) for field in fields(part)})

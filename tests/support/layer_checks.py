@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.reference.quantize import FP8, Quantized, dequantize
+from thothy_ai.kernels.fp8 import FP8, Quantized
+from thothy_ai.kernels.reference.quantize import dequantize
 
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
 TOLERANCES = {

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import GenerationConfig
 
 from tests.support.engine_driver import EngineDriver
-from tests.support.tiny_models import tiny_model
+from tests.support.tiny_models import reference_model, tiny_model
 from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest
@@ -62,7 +62,7 @@ def options(
 
 def generate(folder: Path, prompts: tuple[Tokens, ...], new_tokens: int, device: torch.device) -> tuple[Tokens, ...]:
     """Greedy fp32 continuations by transformers, one prompt at a time, end-of-text ignored."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval().to(device)
+    model = reference_model(folder).to(device)
     settings = GenerationConfig(max_new_tokens=new_tokens, do_sample=False, eos_token_id=None, pad_token_id=0)
     outputs = []
     for prompt in prompts:

@@ -11,7 +11,7 @@ from torch import Tensor
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
-from thothy_ai.kernels.reference.rows import StepFacts
+from thothy_ai.kernels.step import StepColumns
 
 
 class PagedRun:
@@ -59,13 +59,15 @@ class PagedRun:
         begins = list(accumulate(counts, initial=0))
         ends = [start + count for start, count in zip(starts, counts, strict=True)]
         device = self._model.device
-        facts = StepFacts(*(torch.tensor(v, dtype=torch.int32, device=device) for v in (order, starts, counts, begins)))
+        columns = StepColumns(
+            *(torch.tensor(v, dtype=torch.int32, device=device) for v in (order, starts, counts, begins))
+        )
         nothing = torch.zeros(len(order), dtype=torch.int32, device=device)
         batch = AttentionBatch(
             block_tables=self._tables,
-            rows=facts.rows,
-            context_lens=facts.starts + facts.counts,
-            query_starts=facts.query_starts,
+            rows=columns.rows,
+            context_lens=columns.starts + columns.counts,
+            query_starts=columns.query_starts,
             shared_lens=nothing,
             group_sizes=nothing,
             num_decode=sum(count == 1 for count in counts),
@@ -76,7 +78,7 @@ class PagedRun:
             new = torch.tensor(tokens[sequence], dtype=torch.int32, device=device)
             self._token_ids[sequence, start : start + len(new)] = new
         operations = self._model.operations
-        fed = operations.step_tokens(self._token_ids, self._tables, facts, sum(counts), self._block_size)
+        fed = operations.step_tokens(self._token_ids, self._tables, columns, sum(counts), self._block_size)
         hidden = self._model.forward(fed, batch, self._cache, self._attention, wanted)
         for sequence, end in zip(order, ends, strict=True):
             self._computed[sequence] = end

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2")
 
 _SHAPE: dict[str, Any] = {
     "vocab_size": 131,
@@ -24,6 +24,14 @@ _SHAPE: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
+_OF_FAMILY: dict[str, dict[str, Any]] = {
+    "gemma2": {  # caps and a window that are felt
+        "sliding_window": 12,
+        "query_pre_attn_scalar": 8,
+        "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 5.0,
+    },
+}
 
 
 def tiny_model(family: str, tmp_path: Path, **overrides: Any) -> Path:
@@ -33,13 +41,22 @@ def tiny_model(family: str, tmp_path: Path, **overrides: Any) -> Path:
     """
     shard_size = overrides.pop("max_shard_size", "1GB")
     seed = overrides.pop("seed", 0)
-    config = AutoConfig.for_model(family, **(_SHAPE | overrides))
+    config = AutoConfig.for_model(family, **(_SHAPE | _OF_FAMILY.get(family, {}) | overrides))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         for name, parameter in model.named_parameters():  # transformers starts these at constants, which hides mistakes
             if "norm" in name or name.endswith("bias"):
-                torch.nn.init.normal_(parameter, mean=float("norm" in name), std=0.3)
+                mean = float("norm" in name and family != "gemma2")  # whose norms multiply by 1 + w
+                torch.nn.init.normal_(parameter, mean=mean, std=0.3)
     folder = tmp_path / family
     model.eval().save_pretrained(folder, max_shard_size=shard_size)
     return folder
+
+
+def reference_model(folder: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """What transformers makes of the folder, in evaluation mode.
+
+    Attention is transformers' own: in torch's, which it would prefer, there is no soft cap.
+    """
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()

@@ -22,10 +22,9 @@ from thothy_ai.engine.execution.device import resolve_kv_dtype
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 from thothy_ai.kernels.reference.operations import ReferenceOperations
-from thothy_ai.kernels.reference.rows import StepTokens
+from thothy_ai.kernels.step import StepTokens
 
 JOBS = 8
 # Nats: of the worst token, and of all on average. Random layers magnify rounding: 32 of them make 0.06 of bfloat16's,
@@ -109,9 +108,7 @@ class _Oracle:
     """The model on the reference operations, one sequence at a time."""
 
     def __init__(self, model: Model, options: EngineOptions) -> None:
-        operations = ReferenceOperations()
-        inputs = weight_format(options.weights, model.device)(operations).inputs
-        self._model = replace(model, operations=operations, inputs=inputs)
+        self._model = replace(model, operations=ReferenceOperations())
         self._kv_dtype = resolve_kv_dtype(options.kv_dtype, model.dtype, model.device)
 
     @torch.inference_mode()

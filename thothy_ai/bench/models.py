@@ -22,13 +22,17 @@ class RandomWeights:
     """A tensor source that has every tensor: norms of ones, everything else normal with deviation 0.02."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
-        self._device, self._dtype = device, dtype
+        self.device, self._dtype = device, dtype
         self._generator = torch.Generator(device).manual_seed(0)
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A new tensor of this shape."""
-        fresh = torch.empty(shape, dtype=self._dtype, device=self._device)
+        fresh = torch.empty(shape, dtype=self._dtype, device=self.device)
         return fresh.fill_(1.0) if "norm" in name else fresh.normal_(0.0, 0.02, generator=self._generator)
+
+    def weight(self, name: str, *shape: int) -> Tensor:
+        """The same."""
+        return self.tensor(name, *shape)
 
 
 def bench_model(shape: str, options: EngineOptions) -> LoadedModel:

@@ -1,5 +1,5 @@
 """Attention over a paged KV cache in Triton."""
 
-from thothy_ai.kernels.triton.attention.paged import PagedAttention
+from thothy_ai.kernels.triton.attention.paged_attention import PagedAttention
 
 __all__ = ["PagedAttention"]

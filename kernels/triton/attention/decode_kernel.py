@@ -1,7 +1,8 @@
 """The kernel of decode attention: one KV head of one slot of the plan, sequence after sequence.
 
 The query heads of that KV head, of one sequence or of all members of a group, are the rows of one tile, so that keys
-and values are read once for all of them.
+and values are read once for all of them. Under a window, tiles before it are skipped: the plan has them, but no program
+reads them. Where it begins follows from `context_lens`, so that a CUDA graph stays valid.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import triton.language as tl
 
 from thothy_ai.kernels.triton.attention.online_softmax import attend, attend_fp8
 
+_MAX_INT32 = tl.constexpr(2**31 - 1)
+
 
 @triton.jit(
     do_not_specialize=["table_row", "group_base"],
@@ -19,7 +22,7 @@ from thothy_ai.kernels.triton.attention.online_softmax import attend, attend_fp8
 def decode_kernel(
     out,
     partial_outputs,
-    partial_weights,
+    partial_lse,
     q,
     keys,
     values,
@@ -58,6 +61,8 @@ def decode_kernel(
     TILE: tl.constexpr,
     AHEAD: tl.constexpr,
     GROUP_ROWS: tl.constexpr,
+    WINDOW: tl.constexpr,  # tokens that a query sees, or None
+    SOFT_CAP: tl.constexpr,
 ):
     """Program (slot, KV head), KV heads fastest: first the slot's tiles of shared prefixes, then those of sequences.
 
@@ -89,14 +94,15 @@ def decode_kernel(
         used = (row // HEADS_PAD < tl.load(group_sizes + member)) & (row % HEADS_PAD < HEADS)
         token = member + row // HEADS_PAD
         until = tl.minimum(end - start, tl.cdiv(length, TILE))
-        output, weight = _attend(
+        output, lse = _attend(
             q + (token.to(tl.int64) * q_token + row % HEADS_PAD * q_head)[:, None] + dim[None, :], used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + member).to(tl.int64) * table_row,
-            (place - start) * TILE, tl.minimum(until * TILE, length),
+            (place - start) * TILE, tl.minimum(until * TILE, length), context_lens + token,
             kv_block, kv_slot, scale_block, scale_slot, scale, lead_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
+            WINDOW, SOFT_CAP,
         )  # fmt: skip
         number = (group_base + token + GROUP_ROWS * slot) * (KV_HEADS * HEADS) + head * HEADS + row % HEADS_PAD
-        _store_partial(partial_outputs, partial_weights, number, output, weight, used, DIM, DIM_PAD)
+        _store_partial(partial_outputs, partial_lse, number, output, lse, used, DIM, DIM_PAD)
         place = start + until
         unit += 1
 
@@ -110,18 +116,19 @@ def decode_kernel(
         context = tl.load(context_lens + unit)
         tiles = tl.cdiv(context - shared, TILE)
         until = tl.minimum(end - start, tiles)
-        output, weight = _attend(
+        output, lse = _attend(
             q + (unit.to(tl.int64) * q_token + row * q_head)[:, None] + dim[None, :], used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + unit).to(tl.int64) * table_row,
-            shared + (place - start) * TILE, tl.minimum(shared + until * TILE, context),
+            shared + (place - start) * TILE, tl.minimum(shared + until * TILE, context), context_lens + unit + row * 0,
             kv_block, kv_slot, scale_block, scale_slot, scale, own_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
+            WINDOW, SOFT_CAP,
         )  # fmt: skip
         if (shared == 0) & (place == start) & (until == tiles):
             target = out + (unit.to(tl.int64) * out_token + row * out_head)[:, None] + dim[None, :]
             tl.store(target, output.to(out.dtype.element_ty), mask=used[:, None] & (dim < DIM)[None, :])
         else:
             number = (unit + slot) * (KV_HEADS * HEADS) + head * HEADS + row
-            _store_partial(partial_outputs, partial_weights, number, output, weight, used, DIM, DIM_PAD)
+            _store_partial(partial_outputs, partial_lse, number, output, lse, used, DIM, DIM_PAD)
         place = start + until
         unit += 1
 
@@ -131,6 +138,19 @@ def _share(totals, slot):
     """Places of the slot's share of a line: from, to."""
     share = tl.load(totals)
     return slot * share, tl.minimum((slot + 1) * share, tl.load(totals + 1))
+
+
+@triton.jit
+def _in_window(begin, contexts, used, TILE: tl.constexpr, WINDOW: tl.constexpr):
+    """Where the first tile from `begin` on starts that some row sees, and the first token that each row sees [ROWS].
+
+    `contexts` [ROWS] point to the rows' context lengths. Without a window all is seen, and nothing uses the second.
+    """
+    oldest = begin
+    if WINDOW is not None:
+        oldest = tl.load(contexts, mask=used, other=_MAX_INT32) - WINDOW
+        begin += tl.maximum(tl.min(oldest, 0) - begin, 0) // TILE * TILE
+    return begin, oldest
 
 
 @triton.jit
@@ -144,6 +164,7 @@ def _attend(
     table,
     begin,
     end,
+    contexts,  # [ROWS] pointers
     kv_block,
     kv_slot,
     scale_block,
@@ -155,24 +176,29 @@ def _attend(
     PAGE: tl.constexpr,
     TILE: tl.constexpr,
     AHEAD: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFT_CAP: tl.constexpr,
 ):
-    """`attend` or `attend_fp8`."""
+    """`attend` or `attend_fp8`, from the window on."""
     dim = tl.arange(0, DIM_PAD)
     query = tl.load(queries, mask=used[:, None] & (dim < DIM)[None, :], other=0.0)
+    begin, oldest = _in_window(begin, contexts, used, TILE, WINDOW)
     if key_scales is None:
-        output, weight = attend(
-            query, keys, values, table, begin, end, kv_block, kv_slot, scale, ROWS, DIM, DIM_PAD, PAGE, TILE, AHEAD,
+        output, lse = attend(
+            query, keys, values, table, begin, end, oldest,
+            kv_block, kv_slot, scale, ROWS, DIM, DIM_PAD, PAGE, TILE, AHEAD, WINDOW, SOFT_CAP,
         )  # fmt: skip
     else:
-        output, weight = attend_fp8(
-            query, keys, values, key_scales, value_scales, table, begin, end,
+        output, lse = attend_fp8(
+            query, keys, values, key_scales, value_scales, table, begin, end, oldest,
             kv_block, kv_slot, scale_block, scale_slot, scale, ROWS, DIM, DIM_PAD, PAGE, TILE, AHEAD,
+            WINDOW, SOFT_CAP,
         )  # fmt: skip
-    return output, weight
+    return output, lse
 
 
 @triton.jit
-def _store_partial(outputs, weights, number, output, weight, used, DIM: tl.constexpr, DIM_PAD: tl.constexpr):
+def _store_partial(outputs, lses, number, output, lse, used, DIM: tl.constexpr, DIM_PAD: tl.constexpr):
     dim = tl.arange(0, DIM_PAD)
-    tl.store(weights + number, weight, mask=used)
+    tl.store(lses + number, lse, mask=used)
     tl.store(outputs + number[:, None] * DIM + dim[None, :], output, mask=used[:, None] & (dim < DIM)[None, :])

@@ -1,4 +1,4 @@
-"""Partial results of decode attention, and their merge by log-sum-exp into one result a sequence."""
+"""Partial results of decode attention, and their merge by log-sum-exp into one result per sequence."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from torch import Tensor
 
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 from thothy_ai.kernels.triton.attention.decode_plan import DecodePlan
+from thothy_ai.kernels.triton.attention.online_softmax import finite_base
 
 _FEW = 1024  # query heads of a step, below which programs rather than their parts are spread out
 
 
 @dataclass(frozen=True, eq=False)
 class Partials:
-    """`outputs` [P, H, D] float32, each divided by its sum of exponentials; `weights` [P, H], log2 of that sum.
+    """`outputs` [P, H, D] float32, each divided by its sum of exponentials; `lse` [P, H], log2 of that sum.
 
     Partials over a sequence's own tokens have number sequence + slot; those over its group's prefix have number
     `group_base` + sequence + group_rows * slot, since a slot may hold as many members of the group that it ends in.
     """
 
     outputs: Tensor
-    weights: Tensor
+    lse: Tensor
     group_base: int
     group_rows: int
 
@@ -33,18 +34,18 @@ class Partials:
         """As many as any step may need."""
         group_base = shape.max_rows + num_slots
         count = group_base + shape.max_rows + group_rows * num_slots
-        weights = torch.zeros(count, shape.num_heads, device=shape.device)
-        return cls(torch.zeros(*weights.shape, shape.head_dim, device=shape.device), weights, group_base, group_rows)
+        lse = torch.zeros(count, shape.num_heads, device=shape.device)
+        return cls(torch.zeros(*lse.shape, shape.head_dim, device=shape.device), lse, group_base, group_rows)
 
 
-def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tensor) -> None:
-    """Fill out[:num_decode] of [T, H, D], but for sequences that have a single part: they are there already."""
+def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tensor, window: int | None) -> None:
+    """Fill out[:num_decode] of [T, H, D], except sequences that have a single part: those are there already."""
     num_heads, head_dim = out.shape[1:]
     heads, parts, warps = (1, 32, 4) if batch.num_decode * num_heads <= _FEW else (2, 4, 1)
     _merge_kernel[(batch.num_decode, triton.cdiv(num_heads, heads))](
         out,
         partials.outputs,
-        partials.weights,
+        partials.lse,
         batch.context_lens,
         batch.shared_lens,
         plan.totals,
@@ -59,6 +60,7 @@ def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tens
         PARTS=parts,
         TILE=plan.tile,
         GROUP_ROWS=partials.group_rows,
+        WINDOW=window,
         num_warps=warps,
     )
 
@@ -69,8 +71,8 @@ def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tens
 )
 def _merge_kernel(
     out,
-    outputs,
-    weights,
+    partial_outputs,
+    partial_lse,
     context_lens,
     shared_lens,
     totals,
@@ -86,6 +88,7 @@ def _merge_kernel(
     PARTS: tl.constexpr,
     TILE: tl.constexpr,
     GROUP_ROWS: tl.constexpr,
+    WINDOW: tl.constexpr,
 ):
     member = tl.program_id(0)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
@@ -97,27 +100,28 @@ def _merge_kernel(
     parts = own_parts + group_parts
     if parts > 1:
         total = tl.zeros([HEADS, DIM_PAD], tl.float32)
-        peak = tl.full([HEADS], float("-inf"), tl.float32)
-        weight = tl.zeros([HEADS], tl.float32)
+        m_i = tl.full([HEADS], float("-inf"), tl.float32)
+        l_i = tl.zeros([HEADS], tl.float32)
         for first in range(0, parts, PARTS):
             part = first + tl.arange(0, PARTS)
             alone = member + own_first + part
             group = group_base + member + GROUP_ROWS * (group_first + part - own_parts)
             number = tl.where(part < own_parts, alone, group)[:, None] * NUM_HEADS + head[None, :]
             present = (part < parts)[:, None] & (head < NUM_HEADS)[None, :]
-            lse = tl.load(weights + number, mask=present, other=float("-inf"))  # [PARTS, HEADS]
-            higher = tl.maximum(peak, tl.max(lse, 0))
-            higher = tl.where(head < NUM_HEADS, higher, 0.0)
-            chance = tl.exp2(lse - higher[None, :])
-            fade = tl.exp2(peak - higher)
-            pointers = outputs + number[:, :, None] * DIM + dim[None, None, :]
+            lse = tl.load(partial_lse + number, mask=present, other=float("-inf"))  # [PARTS, HEADS]
+            m_new = tl.maximum(m_i, tl.max(lse, 0))
+            m_new = tl.where(head < NUM_HEADS, m_new, 0.0)
+            base = finite_base(m_new, WINDOW)
+            p = tl.exp2(lse - base[None, :])
+            alpha = tl.exp2(m_i - base)
+            pointers = partial_outputs + number[:, :, None] * DIM + dim[None, None, :]
             output = tl.load(pointers, mask=present[:, :, None] & (dim < DIM)[None, None, :], other=0.0)
-            total = total * fade[:, None] + tl.sum(output * chance[:, :, None], 0)
-            weight = weight * fade + tl.sum(chance, 0)
-            peak = higher
+            total = total * alpha[:, None] + tl.sum(output * p[:, :, None], 0)
+            l_i = l_i * alpha + tl.sum(p, 0)
+            m_i = m_new
         target = out + member.to(tl.int64) * out_token + (head * out_head)[:, None] + dim[None, :]
         inside = (head < NUM_HEADS)[:, None] & (dim < DIM)[None, :]
-        tl.store(target, (total / weight[:, None]).to(out.dtype.element_ty), mask=inside)
+        tl.store(target, (total / l_i[:, None]).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit

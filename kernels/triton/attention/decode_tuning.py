@@ -1,4 +1,4 @@
-"""How decode attention is cut and compiled, by what it is built for and by what the device's processors hold."""
+"""How decode attention is cut and compiled, by what it is built for and by what the device's SMs hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from thothy_ai.kernels.paged import AttentionShape
 from thothy_ai.kernels.triton.sms import RESERVED, SMs
 from thothy_ai.kernels.triton.tiles import power_of_two
 
-_MIN_TILE = 16  # of a product on tensor cores
+_MIN_TILE = 16  # of a matmul on tensor cores
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,20 @@ class DecodeTuning:
         return DecodeTuning.on(SMs.of(shape.device), shape)
 
     @staticmethod
-    def on(processors: SMs, shape: AttentionShape) -> DecodeTuning:
-        """What an H200 runs fastest (benchmarks/kernels/decode_attention.py), as far as these processors hold it."""
+    def on(sms: SMs, shape: AttentionShape) -> DecodeTuning:
+        """What an H200 runs fastest (benchmarks/kernels/decode_attention.py), as far as these SMs hold it."""
         row_bytes = power_of_two(shape.head_dim) * shape.dtype.itemsize
         group_rows = _group_rows(shape)
-        if row_bytes > 256 or _taken_apart_in_shared(shape):
+        if row_bytes > 256 or _unpacked_in_shared(shape):
             tile = min(32, max(_MIN_TILE, 16384 // row_bytes))
-            tuning = DecodeTuning(tile, ahead=2, warps=4, programs=2 * processors.count, group_rows=group_rows)
+            tuning = DecodeTuning(tile, ahead=2, warps=4, programs=2 * sms.count, group_rows=group_rows)
         elif _over_fp8(shape):
-            tuning = DecodeTuning(64, ahead=2, warps=2, programs=4 * processors.count, group_rows=group_rows)
+            tuning = DecodeTuning(64, ahead=2, warps=2, programs=4 * sms.count, group_rows=group_rows)
         else:
-            tuning = DecodeTuning(64, 1, 4, 4 * processors.count, group_rows, registers=128)
-        tuning = tuning.within(processors.shared_of_program, shape)
-        at_once = max(1, processors.shared // (tuning.shared_bytes(shape) + RESERVED))
-        return replace(tuning, programs=min(tuning.programs, at_once * processors.count))
+            tuning = DecodeTuning(64, 1, 4, 4 * sms.count, group_rows, registers=128)
+        tuning = tuning.within(sms.shared_of_program, shape)
+        at_once = max(1, sms.shared // (tuning.shared_bytes(shape) + RESERVED))
+        return replace(tuning, programs=min(tuning.programs, at_once * sms.count))
 
     def within(self, shared: int, shape: AttentionShape) -> DecodeTuning:
         """With as much less ahead, then in a tile, that a program needs no more than `shared` bytes, if it can."""
@@ -64,7 +64,7 @@ class DecodeTuning:
         """Shared memory of a program, at most: keys and values, queries, a tile's weights, places and scales."""
         rows = max(16, self.group_rows * power_of_two(shape.heads_per_kv))
         dim = padded_dim(shape)
-        tiles = 2 * (self.ahead + _taken_apart_in_shared(shape)) * self.tile * dim * shape.kv_dtype.itemsize
+        tiles = 2 * (self.ahead + _unpacked_in_shared(shape)) * self.tile * dim * shape.kv_dtype.itemsize
         return tiles + rows * (dim + self.tile) * shape.dtype.itemsize + 16 * (self.ahead + 1) * self.tile
 
 
@@ -77,7 +77,7 @@ def _over_fp8(shape: AttentionShape) -> bool:
     return shape.kv_dtype.itemsize == 1
 
 
-def _taken_apart_in_shared(shape: AttentionShape) -> bool:
+def _unpacked_in_shared(shape: AttentionShape) -> bool:
     """Whether fp8 becomes float32: no operand of tensor cores, so a tile goes through shared memory a second time."""
     return _over_fp8(shape) and shape.dtype.itemsize == 4
 

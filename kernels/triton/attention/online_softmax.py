@@ -1,24 +1,35 @@
 """Attention of query rows to a run of tokens, by online softmax: what programs of decode attention do again and again.
 
-Tokens past the end of a run are loaded as its last one: no load waits for a mask, and what nobody wrote is never read.
+Tokens past the end of a run are loaded as its last one: no load waits for a mask, and no slot is read that was never
+written.
 
 A tile of fp8 reaches tensor cores' registers byte by byte: they want neighbours in pairs of 16 bits. So fp8 is loaded
-as int16, pairs of neighbouring dimensions, which `ldmatrix` moves as they are. A pair is taken apart in registers, into
+as int16, pairs of neighbouring dimensions, which `ldmatrix` moves as they are. A pair is unpacked in registers, into
 float16 (bfloat16 takes twice the instructions), and even dimensions and odd ones are multiplied on their own. float16
-holds weights times values up to 65,504, and loses digits of values below 1e-4.
+holds probabilities times values up to 65,504, and loses digits of values below 1e-4.
 """
 
 from __future__ import annotations
 
+import math
+
 import triton
 import triton.language as tl
 
-from thothy_ai.kernels.reference.quantize import FP8_MAX, TINY
+from thothy_ai.kernels.fp8 import FP8_MAX, TINY
+from thothy_ai.kernels.paged import AttentionParams
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _FP8_MAX = tl.constexpr(FP8_MAX)
+_LOG2_E = tl.constexpr(1.4426950408889634)
 _TINY = tl.constexpr(TINY)
 _INTERPRETED = tl.constexpr(INTERPRETED)
+
+
+def exponent_scale(params: AttentionParams, head_dim: int) -> float:
+    """What kernels multiply scores by, to make them exponents of two or, for `soft_capped`, scores over the cap."""
+    scale = params.scale_of(head_dim)
+    return scale * math.log2(math.e) if params.soft_cap is None else scale / params.soft_cap
 
 
 @triton.jit
@@ -29,6 +40,7 @@ def attend(
     table,
     begin,
     end,
+    oldest,  # [ROWS], first token that a row sees
     kv_block,
     kv_slot,
     scale,  # to powers of two
@@ -38,25 +50,31 @@ def attend(
     PAGE: tl.constexpr,
     TILE: tl.constexpr,
     AHEAD: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFT_CAP: tl.constexpr,
 ):
-    """Attention of ROWS queries to tokens [begin, end) of a block table, and its log2-sum-exp2 per row."""
+    """Attention of ROWS queries to tokens [begin, end) of a block table, and its log2-sum-exp2 per row.
+
+    WINDOW is None, or rows see tokens from `oldest` on only; those that see none have a result of 0 and -inf. SOFT_CAP
+    is None, or `scale` leads to scores over the cap.
+    """
     if _INTERPRETED:
         query = query.to(tl.float32)
     total = tl.zeros([ROWS, DIM_PAD], tl.float32)
-    peak = tl.full([ROWS], float("-inf"), tl.float32)
-    weight = tl.zeros([ROWS, TILE], tl.float32)
+    m_i = tl.full([ROWS], float("-inf"), tl.float32)
+    l_i = tl.zeros([ROWS, TILE], tl.float32)
     # Tiles wait for their block numbers, which are loaded as far ahead of them as they are of their use.
     for first in tl.range(begin, end, TILE, num_stages=2 * AHEAD + 1):
         block, slot, inside = _places(table, first, end, PAGE, TILE)
         at = block * kv_block + slot * kv_slot
         key = _tile(keys, at, DIM, DIM_PAD).to(query.dtype)
         scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
-        chance, fade, peak = _chances(scores, inside, peak)
-        weight = weight * fade[:, None] + chance
+        p, alpha, m_i = _probabilities(scores, first, inside, oldest, m_i, TILE, WINDOW, SOFT_CAP)
+        l_i = l_i * alpha[:, None] + p
         value = _tile(values, at, DIM, DIM_PAD).to(query.dtype)
-        total = tl.dot(chance.to(query.dtype), value, total * fade[:, None], input_precision="ieee")
-    weight = tl.sum(weight, 1)
-    return total / weight[:, None], peak + tl.log2(weight)
+        total = tl.dot(p.to(query.dtype), value, total * alpha[:, None], input_precision="ieee")
+    l_i = nonzero(tl.sum(l_i, 1), WINDOW)
+    return total / l_i[:, None], m_i + tl.log2(l_i)
 
 
 @triton.jit
@@ -69,6 +87,7 @@ def attend_fp8(
     table,
     begin,
     end,
+    oldest,  # [ROWS], first token that a row sees
     kv_block,
     kv_slot,
     scale_block,
@@ -80,6 +99,8 @@ def attend_fp8(
     PAGE: tl.constexpr,
     TILE: tl.constexpr,
     AHEAD: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFT_CAP: tl.constexpr,
 ):
     """The same over an fp8 cache, whose strides are even."""
     PAIRS: tl.constexpr = DIM_PAD // 2
@@ -90,24 +111,25 @@ def attend_fp8(
     values = values.to(tl.pointer_type(tl.int16))
     total_even = tl.zeros([ROWS, PAIRS], tl.float32)
     total_odd = tl.zeros([ROWS, PAIRS], tl.float32)
-    peak = tl.full([ROWS], float("-inf"), tl.float32)
-    weight = tl.zeros([ROWS, TILE], tl.float32)
+    m_i = tl.full([ROWS], float("-inf"), tl.float32)
+    l_i = tl.zeros([ROWS, TILE], tl.float32)
     for first in tl.range(begin, end, TILE, num_stages=2 * AHEAD + 1):
         block, slot, inside = _places(table, first, end, PAGE, TILE)
         at = block * (kv_block // 2) + slot * (kv_slot // 2)
         scale_at = block * scale_block + slot * scale_slot
-        low, high = _taken_apart(_tile(keys, at, DIM // 2, PAIRS))
+        low, high = _unpack_fp8(_tile(keys, at, DIM // 2, PAIRS))
         scores = tl.dot(even, tl.trans(low.to(even.dtype)), input_precision="ieee")
         scores = tl.dot(odd, tl.trans(high.to(odd.dtype)), scores, input_precision="ieee")
-        chance, fade, peak = _chances(scores * tl.load(key_scales + scale_at)[None, :] * factor, inside, peak)
-        weight = weight * fade[:, None] + chance
+        scores = scores * tl.load(key_scales + scale_at)[None, :] * factor
+        p, alpha, m_i = _probabilities(scores, first, inside, oldest, m_i, TILE, WINDOW, SOFT_CAP)
+        l_i = l_i * alpha[:, None] + p
         # times the largest stored value, so that float16 holds the product
-        chance = (chance * (tl.load(value_scales + scale_at) * _FP8_MAX)[None, :]).to(even.dtype)
-        low, high = _taken_apart(_tile(values, at, DIM // 2, PAIRS))
-        total_even = tl.dot(chance, low.to(even.dtype), total_even * fade[:, None], input_precision="ieee")
-        total_odd = tl.dot(chance, high.to(odd.dtype), total_odd * fade[:, None], input_precision="ieee")
-    weight = tl.sum(weight, 1)
-    return tl.interleave(total_even, total_odd) / (weight * _FP8_MAX)[:, None], peak + tl.log2(weight)
+        p = (p * (tl.load(value_scales + scale_at) * _FP8_MAX)[None, :]).to(even.dtype)
+        low, high = _unpack_fp8(_tile(values, at, DIM // 2, PAIRS))
+        total_even = tl.dot(p, low.to(even.dtype), total_even * alpha[:, None], input_precision="ieee")
+        total_odd = tl.dot(p, high.to(odd.dtype), total_odd * alpha[:, None], input_precision="ieee")
+    l_i = nonzero(tl.sum(l_i, 1), WINDOW)
+    return tl.interleave(total_even, total_odd) / (l_i * _FP8_MAX)[:, None], m_i + tl.log2(l_i)
 
 
 @triton.jit
@@ -128,11 +150,41 @@ def _tile(base, at, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr):
 
 
 @triton.jit
-def _chances(scores, inside, peak):
-    """2 to the scores, relative to the new peak; what earlier sums fade by; the new peak."""
-    scores = tl.where(inside[None, :], scores, float("-inf"))
-    higher = tl.maximum(peak, tl.max(scores, 1))
-    return tl.exp2(scores - higher[:, None]), tl.exp2(peak - higher), higher
+def _probabilities(
+    scores, first, inside, oldest, m_i, TILE: tl.constexpr, WINDOW: tl.constexpr, SOFT_CAP: tl.constexpr
+):
+    """2 to the scores relative to their new maximum; alpha, what earlier sums are multiplied by; the new maximum."""
+    if SOFT_CAP is not None:
+        scores = soft_capped(scores, SOFT_CAP)
+    visible = inside[None, :]
+    if WINDOW is not None:
+        visible = visible & ((first + tl.arange(0, TILE))[None, :] >= oldest[:, None])
+    scores = tl.where(visible, scores, float("-inf"))
+    m_new = tl.maximum(m_i, tl.max(scores, 1))
+    base = finite_base(m_new, WINDOW)
+    return tl.exp2(scores - base[:, None]), tl.exp2(m_i - base), m_new
+
+
+@triton.jit
+def soft_capped(scores_over_cap, SOFT_CAP: tl.constexpr):
+    """cap * tanh(scores / cap), to powers of two."""
+    return (2.0 * tl.sigmoid(2.0 * scores_over_cap) - 1.0) * (SOFT_CAP * _LOG2_E)
+
+
+@triton.jit
+def finite_base(m_i, WINDOW: tl.constexpr):
+    """What exponents are relative to: the maximum, or 0 in rows that see nothing through a window: theirs is -inf."""
+    if WINDOW is not None:
+        m_i = tl.where(m_i == float("-inf"), 0.0, m_i)
+    return m_i
+
+
+@triton.jit
+def nonzero(l_i, WINDOW: tl.constexpr):
+    """The sums of rows, or 1 in those that see nothing through a window."""
+    if WINDOW is not None:
+        l_i = tl.where(l_i == 0.0, 1.0, l_i)
+    return l_i
 
 
 @triton.jit
@@ -145,7 +197,7 @@ def _fitted(query):
 
 
 @triton.jit
-def _taken_apart(pairs):
+def _unpack_fp8(pairs):
     """The low and the high byte of int16 as numbers of e4m3, in float16."""
     if _INTERPRETED:
         low = (pairs & 0xFF).to(tl.uint8).to(tl.float8e4nv, bitcast=True).to(tl.float16)

@@ -1,5 +1,5 @@
 """Choosing tokens from logits in Triton."""
 
-from thothy_ai.kernels.triton.sampling.chooser import TokenChooser
+from thothy_ai.kernels.triton.sampling.token_chooser import TokenChooser
 
 __all__ = ["TokenChooser"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from thothy_ai.kernels.reference.sampling import COLUMNS, NO_TOKEN
+from thothy_ai.kernels.sampling import COLUMNS, NO_TOKEN
 
 _COLUMNS, _NO_TOKEN = tl.constexpr(COLUMNS), tl.constexpr(NO_TOKEN)
 _INF = tl.constexpr(float("inf"))
@@ -17,7 +17,7 @@ _MAX_INT32 = tl.constexpr(2**31 - 1)
 
 @triton.jit
 def parameter(table, row, column: tl.constexpr):
-    """One parameter of a row (see kernels/sampling.py for the columns), float64."""
+    """One parameter of a row (kernels/sampling.py has the columns), float64."""
     return tl.load(table + row * _COLUMNS + column)
 
 

@@ -1,6 +1,8 @@
-"""silu(gate) * up in Triton, plain and quantized, against the formula in float64."""
+"""Gated activations in Triton, plain and quantized, against the formulas in float64."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from torch import Tensor
 
 from tests.support.layer_checks import TYPES, assert_near, assert_quantized, normal
 from thothy_ai.kernels.reference import activation
-from thothy_ai.kernels.triton.activation import silu_mul, silu_mul_fp8
+from thothy_ai.kernels.triton.activation import gelu_tanh_mul, gelu_tanh_mul_fp8, silu_mul, silu_mul_fp8
 
 SIZES = [1, 33, 1024, 1536, 3072, 14336] if torch.cuda.is_available() else [1, 33, 1024, 1536]
 MANY = 4099 if torch.cuda.is_available() else 9
@@ -18,7 +20,7 @@ def case(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return (normal(4, 2 * size) * torch.tensor([1.0, 1e-2, 8.0, 0.0])[:, None]).to(device, dtype)
 
 
-def product64(gate_up: Tensor) -> Tensor:
+def gated64(gate_up: Tensor) -> Tensor:
     gate, up = gate_up.double().chunk(2, dim=-1)
     return gate / (1 + (-gate).exp()) * up
 
@@ -29,7 +31,7 @@ def test_silu_mul(size: int, dtype: torch.dtype, device: torch.device) -> None:
     gate_up = case(size, dtype, device)
     got = silu_mul(gate_up)
     assert got.dtype == dtype
-    assert_near(got, product64(gate_up))
+    assert_near(got, gated64(gate_up))
     torch.testing.assert_close(got, activation.silu_mul(gate_up), atol=1e-5, rtol=2e-2)
 
 
@@ -37,7 +39,7 @@ def test_silu_mul(size: int, dtype: torch.dtype, device: torch.device) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_silu_mul_fp8(size: int, dtype: torch.dtype, device: torch.device) -> None:
     gate_up = case(size, dtype, device)
-    assert_quantized(silu_mul_fp8(gate_up), product64(gate_up))
+    assert_quantized(silu_mul_fp8(gate_up), gated64(gate_up))
 
 
 def test_large_gates_neither_overflow_nor_vanish(device: torch.device) -> None:
@@ -47,15 +49,38 @@ def test_large_gates_neither_overflow_nor_vanish(device: torch.device) -> None:
 
 def test_rows_of_a_view(device: torch.device) -> None:
     gate_up = normal(6, 100).to(device)[::2, 20:84]
-    assert_near(silu_mul(gate_up), product64(gate_up))
-    assert_quantized(silu_mul_fp8(gate_up), product64(gate_up))
+    assert_near(silu_mul(gate_up), gated64(gate_up))
+    assert_quantized(silu_mul_fp8(gate_up), gated64(gate_up))
 
 
 def test_many_rows(device: torch.device) -> None:
     gate_up = normal(MANY, 2 * 1100).to(device, torch.bfloat16)
-    assert_near(silu_mul(gate_up), product64(gate_up))
-    assert_quantized(silu_mul_fp8(gate_up), product64(gate_up))
+    assert_near(silu_mul(gate_up), gated64(gate_up))
+    assert_quantized(silu_mul_fp8(gate_up), gated64(gate_up))
 
 
 def test_no_rows(device: torch.device) -> None:
     assert silu_mul(torch.empty(0, 32, device=device)).shape == (0, 16)
+
+
+def gelu64(gate_up: Tensor) -> Tensor:
+    gate, up = gate_up.double().chunk(2, dim=-1)
+    return gate / 2 * (1 + (math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)).tanh()) * up
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("size", SIZES)
+def test_gelu_tanh_mul(size: int, dtype: torch.dtype, device: torch.device) -> None:
+    gate_up = case(size, dtype, device)
+    got = gelu_tanh_mul(gate_up)
+    assert got.dtype == dtype
+    assert_near(got, gelu64(gate_up))
+    torch.testing.assert_close(got, activation.gelu_tanh_mul(gate_up), atol=1e-5, rtol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("size", SIZES)
+def test_gelu_tanh_mul_fp8(size: int, dtype: torch.dtype, device: torch.device) -> None:
+    gate_up = case(size, dtype, device)
+    assert_quantized(gelu_tanh_mul_fp8(gate_up), gelu64(gate_up))
+    assert_quantized(activation.gelu_tanh_mul_fp8(gate_up), gelu64(gate_up))

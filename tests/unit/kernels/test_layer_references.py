@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from thothy_ai.kernels.fp8 import FP8, Quantized
 from thothy_ai.kernels.paged import LayerCache
 from thothy_ai.kernels.reference.activation import silu_mul, silu_mul_fp8
 from thothy_ai.kernels.reference.norm import add_rms_norm, add_rms_norm_fp8, rms_norm
-from thothy_ai.kernels.reference.quantize import FP8, Quantized, dequantize, quantize_fp8
-from thothy_ai.kernels.reference.rope import QKNorm, apply_rope, rotary_table, rotate_and_cache, write_kv
+from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8
+from thothy_ai.kernels.reference.rope import apply_rope, rotate_and_cache, write_kv
+from thothy_ai.kernels.rotary import QKNorm, rotary_table
 
 CPU = torch.device("cpu")
 

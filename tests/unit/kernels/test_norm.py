@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tests.support.layer_checks import TYPES, assert_near, assert_quantized, normal
 from thothy_ai.kernels.reference import norm
-from thothy_ai.kernels.triton.norm import add_rms_norm, add_rms_norm_fp8
+from thothy_ai.kernels.triton.norm import add_rms_norm, add_rms_norm_fp8, rms_norm
 
 SIZES = [1, 16, 33, 576, 1024, 5120, 14336] if torch.cuda.is_available() else [1, 16, 33, 576, 5120]
 MANY = 4099 if torch.cuda.is_available() else 9
@@ -29,6 +29,33 @@ def assert_added(residual: Tensor, wanted: Tensor) -> None:
 def normed64(total: Tensor, weight: Tensor, eps: float) -> Tensor:
     total = total.double()
     return total / (total.square().mean(-1, keepdim=True) + eps).sqrt() * weight.double()
+
+
+@pytest.mark.parametrize("weights", ["as x", "float32"])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("size", SIZES)
+def test_rms_norm(size: int, dtype: torch.dtype, weights: str, device: torch.device) -> None:
+    x, _, weight = case(size, dtype, device)
+    weight = weight.float() if weights == "float32" else weight
+    before = x.clone()
+    got, same = rms_norm(x, weight, 1e-5), norm.rms_norm(x, weight, 1e-5)
+    assert got.dtype == same.dtype == dtype
+    assert torch.equal(x, before)
+    assert_near(got, normed64(x, weight, 1e-5))
+    torch.testing.assert_close(got, same, atol=1e-5, rtol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("size", SIZES)
+def test_a_float32_weight_beside_16_bits(size: int, dtype: torch.dtype, device: torch.device) -> None:
+    """In the fused kernel."""
+    x, residual, weight = case(size, dtype, device)
+    weight = weight.float() + 1e-4  # which bfloat16 would lose
+    kept = residual.clone()
+    got = add_rms_norm(x, residual, weight, 1e-5)
+    assert got.dtype == dtype
+    assert_near(got, normed64(residual, weight, 1e-5))
+    torch.testing.assert_close(got, norm.add_rms_norm(x, kept, weight, 1e-5), atol=1e-5, rtol=2e-2)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -58,6 +85,7 @@ def test_rows_of_a_view_and_no_others(device: torch.device) -> None:
     wide, weight = normal(4, 96).to(device), normal(32, seed=2).to(device)
     x, residual = wide[:, 64:], wide[:, 16:48]
     before = wide.clone()
+    assert_near(rms_norm(x, weight, 1e-5), normed64(x, weight, 1e-5))
     assert_near(add_rms_norm(x, residual, weight, 1e-5), normed64(before[:, 16:48] + before[:, 64:], weight, 1e-5))
     assert torch.equal(wide[:, :16], before[:, :16])
     assert torch.equal(wide[:, 48:], before[:, 48:])

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.support.layer_checks import TYPES, assert_quantized, normal
+from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.reference import quantize
-from thothy_ai.kernels.reference.quantize import FP8
 from thothy_ai.kernels.triton.quantize import quantize_fp8
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from tests.support.layer_checks import TYPES, assert_near, normal
+from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import LayerCache
 from thothy_ai.kernels.reference import rope
-from thothy_ai.kernels.reference.quantize import FP8
-from thothy_ai.kernels.reference.rope import QKNorm, Rotary, rotary_table
+from thothy_ai.kernels.rotary import QKNorm, Rotary, rotary_table
 from thothy_ai.kernels.triton.rope import rotate_and_cache
 
 EPS = 1e-3

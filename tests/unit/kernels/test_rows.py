@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.kernels.reference import rows
-from thothy_ai.kernels.reference.rows import StepFacts
+from thothy_ai.kernels.step import StepColumns
 from thothy_ai.kernels.triton.rows import scatter, step_tokens
 
 LENGTH = 4096
@@ -23,12 +23,12 @@ STEPS = {
 }
 
 
-def facts(members: list[tuple[int, int, int]], device: torch.device) -> StepFacts:
+def columns(members: list[tuple[int, int, int]], device: torch.device) -> StepColumns:
     """As the engine sends them: side by side in one buffer, so that few of them are aligned."""
     flat = torch.tensor([*zip(*members, strict=True)], dtype=torch.int32).flatten()
     starts = torch.tensor([*accumulate((count for *_, count in members), initial=0)], dtype=torch.int32)
     buffer = torch.cat((flat, starts)).to(device)
-    return StepFacts(*buffer[: len(flat)].view(3, -1), buffer[len(flat) :])
+    return StepColumns(*buffer[: len(flat)].view(3, -1), buffer[len(flat) :])
 
 
 @pytest.mark.parametrize("members", STEPS.values(), ids=STEPS)
@@ -37,7 +37,7 @@ def test_step_tokens(members: list[tuple[int, int, int]], block_size: int, devic
     generator = torch.Generator().manual_seed(4)
     token_ids = torch.randint(0, 1000, (5, LENGTH + 1), generator=generator, dtype=torch.int32).to(device)
     tables = torch.randint(1, 2**31 - 1, (5, LENGTH // block_size), generator=generator, dtype=torch.int32).to(device)
-    step, total = facts(members, device), sum(count for *_, count in members)
+    step, total = columns(members, device), sum(count for *_, count in members)
     got = step_tokens(token_ids, tables, step, total, block_size)
     wanted = rows.step_tokens(token_ids, tables, step, total, block_size)
     for mine, theirs in zip(got, wanted, strict=True):

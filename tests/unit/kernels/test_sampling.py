@@ -14,10 +14,10 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.step import StartedRows
 from thothy_ai.kernels.reference import philox, sampling
-from thothy_ai.kernels.reference.sampling import FILTERED, NO_TOKEN, UNFILTERED, Column, Step, Work
+from thothy_ai.kernels.sampling import FILTERED, NO_TOKEN, UNFILTERED, Column, Step, Work, parameters
 from thothy_ai.kernels.triton import philox as philox_triton
-from thothy_ai.kernels.triton.sampling.chooser import CHOOSING, FILTERING, Tile, TokenChooser, seen_tokens
-from thothy_ai.kernels.triton.sampling.filter import survival_threshold
+from thothy_ai.kernels.triton.sampling.filtered_kernel import survival_threshold
+from thothy_ai.kernels.triton.sampling.token_chooser import CHOOSING, FILTERING, Tile, TokenChooser, seen_tokens
 
 ON_GPU = torch.cuda.is_available()
 SMALL = Tile(lines=32, line=8, warps=4)  # so that a small vocabulary takes several tiles, and several parts
@@ -50,7 +50,7 @@ def step_of(
 ) -> Step:
     """A step on the CPU; its members own the table's rows from the last to the first."""
     count, vocab = logits.shape
-    made = [sampling.parameters(**each, seed=3 + 2**33 * i, vocab_size=vocab) for i, each in enumerate(options)]
+    made = [parameters(**each, seed=3 + 2**33 * i, vocab_size=vocab) for i, each in enumerate(options)]
     rows = torch.arange(count).flip(0)
     tokens = torch.zeros(count, 64, dtype=torch.int32) if token_ids is None else token_ids
     table = torch.tensor(made, dtype=torch.float64).flip(0)
@@ -96,7 +96,7 @@ def threshold_kernel(
 
 def survivors(row: Tensor, options: Options, device: torch.device) -> set[int]:
     threshold = torch.full((1,), math.nan, device=device)
-    made = sampling.parameters(**options, vocab_size=len(row))
+    made = parameters(**options, vocab_size=len(row))
     arguments = [made[c] for c in (Column.TEMPERATURE, Column.TOP_K, Column.TOP_P, Column.MIN_P)]
     tile = TILES["filtering"]
     threshold_kernel[(1,)](
@@ -107,7 +107,7 @@ def survivors(row: Tensor, options: Options, device: torch.device) -> set[int]:
 
 
 def expected_survivors(row: Tensor, options: Options) -> set[int]:
-    made = torch.tensor(sampling.parameters(**options, vocab_size=len(row)))
+    made = torch.tensor(parameters(**options, vocab_size=len(row)))
     scaled = (row.to(torch.float32) / made[Column.TEMPERATURE])[None]
     scores, tokens = scaled.sort(dim=-1, descending=True, stable=True)
     top_k, top_p, min_p = (made[c : c + 1] for c in (Column.TOP_K, Column.TOP_P, Column.MIN_P))

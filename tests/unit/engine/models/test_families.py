@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from tests.support.paged_run import PagedRun
-from tests.support.tiny_models import FAMILIES, tiny_model
+from tests.support.tiny_models import FAMILIES, reference_model, tiny_model
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
@@ -27,6 +27,7 @@ LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
 }  # fmt: skip
+LATER_WINDOWS = ["full_attention", "sliding_attention", "sliding_attention"]
 HEADS_5_1 = {"num_attention_heads": 5, "num_key_value_heads": 1, "hidden_size": 70, "head_dim": 14}
 HEADS_3_1 = {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 66, "head_dim": 22}
 
@@ -44,11 +45,15 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2 yarn": ("qwen2", {"rope_parameters": YARN}),
     "qwen3 biases": ("qwen3", {"attention_bias": True}),
     "qwen3 wide heads": ("qwen3", {"head_dim": 34}),
+    "gemma2 no caps": ("gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None}),
+    "gemma2 a window of one": ("gemma2", {"sliding_window": 1}),
+    "gemma2 windows elsewhere": ("gemma2", {"layer_types": LATER_WINDOWS}),
+    "gemma2 biases": ("gemma2", {"attention_bias": True}),
 }  # fmt: skip
 
 
 def reference(folder: Path, tokens: list[int]) -> Tensor:
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = reference_model(folder)
     with torch.no_grad():
         logits: Tensor = model(torch.tensor([tokens])).logits[0]
     return logits
@@ -126,6 +131,7 @@ def test_kv_cache_sizes(tmp_path: Path) -> None:
         ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}, 64),
         ("qwen3", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 3}, 256),
         ("qwen2", {"use_sliding_window": False, "sliding_window": 64}, 256),
+        ("gemma2", {"sliding_window": 64}, 256),  # which this one attends through
     ],
 )
 def test_context_ends_at_the_attention_window(
@@ -154,6 +160,27 @@ def test_what_would_be_computed_wrongly_is_refused(overrides: dict[str, Any], na
     config.write_text(json.dumps(json.loads(config.read_text()) | overrides))
     with pytest.raises(UnsupportedModelError, match=named):
         ModelConfig.from_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [({"hidden_activation": "gelu"}, "gelu"), ({"use_bidirectional_attention": True}, "bidirectional")],
+)
+def test_what_gemma2_would_compute_wrongly_is_refused(overrides: dict[str, Any], named: str, tmp_path: Path) -> None:
+    folder = tiny_model("gemma2", tmp_path)
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | overrides))
+    with pytest.raises(UnsupportedModelError, match=f"{folder}.*{named}"):
+        ModelConfig.from_folder(folder)
+
+
+def test_gemma2_in_bfloat16_is_as_near_as_transformers(tmp_path: Path) -> None:
+    folder = tiny_model("gemma2", tmp_path)
+    tokens, exact = text(40, 4), reference(folder, text(40, 4))
+    with torch.no_grad():
+        theirs = reference_model(folder, torch.bfloat16)(torch.tensor([tokens])).logits[0].float()
+    ours = PagedRun(load_model(folder, device=CPU, dtype=torch.bfloat16).model, 1, 48).step({0: tokens})[0].float()
+    assert (ours - exact).norm() < 1.1 * (theirs - exact).norm()
 
 
 def test_heads_that_do_not_divide(tmp_path: Path) -> None:

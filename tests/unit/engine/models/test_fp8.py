@@ -13,7 +13,7 @@ from tests.support.tiny_models import FAMILIES, tiny_model
 from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
-from thothy_ai.kernels.reference.quantize import FP8
+from thothy_ai.kernels.fp8 import FP8
 
 CPU = torch.device("cpu")
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from tests.support import compiled_decode
+from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import AttentionShape
-from thothy_ai.kernels.reference.quantize import FP8
 from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning
 from thothy_ai.kernels.triton.sms import SMs
 
@@ -60,20 +60,20 @@ def test_and_over_an_fp8_cache(dim: int, dtype: torch.dtype, wanted: DecodeTunin
     assert DecodeTuning.on(GPUS[90], shape_of(dim, dtype, kv_dtype=FP8)) == wanted
 
 
-@pytest.mark.parametrize("processors", [*GPUS.values(), SMALL], ids=lambda each: f"{each.shared // KIB} KiB")
+@pytest.mark.parametrize("sms", [*GPUS.values(), SMALL], ids=lambda each: f"{each.shared // KIB} KiB")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("dim", [64, 80, 96, 128, 256])
 @pytest.mark.parametrize("kv_dtype", [None, FP8], ids=["cache", "fp8-cache"])
 def test_programs_fit_their_processor_at_once(
-    dim: int, dtype: torch.dtype, kv_dtype: torch.dtype | None, processors: SMs
+    dim: int, dtype: torch.dtype, kv_dtype: torch.dtype | None, sms: SMs
 ) -> None:
     shape = shape_of(dim, dtype, kv_dtype=kv_dtype)
-    tuning = DecodeTuning.on(processors, shape)
+    tuning = DecodeTuning.on(sms, shape)
     assert tuning.tile >= 16
-    assert tuning.programs % processors.count == 0
-    if (dim, dtype, processors) != (256, torch.float32, SMALL):  # queries alone fill half of it
-        assert tuning.shared_bytes(shape) <= processors.shared_of_program
-        assert tuning.programs // processors.count * (tuning.shared_bytes(shape) + KIB) <= processors.shared
+    assert tuning.programs % sms.count == 0
+    if (dim, dtype, sms) != (256, torch.float32, SMALL):  # queries alone fill half of it
+        assert tuning.shared_bytes(shape) <= sms.shared_of_program
+        assert tuning.programs // sms.count * (tuning.shared_bytes(shape) + KIB) <= sms.shared
 
 
 def test_less_is_loaded_ahead_before_tiles_are_cut() -> None:

@@ -8,13 +8,16 @@ import pytest
 import torch
 
 from tests.support.attention_case import Case, Group, make_case, textbook
+from thothy_ai.kernels.paged import AttentionParams
 from thothy_ai.kernels.reference.attention import paged_attention
 
+SCALED = AttentionParams(scale=0.21)
 
-def check(case: Case, scale: float = 0.21) -> None:
-    out = paged_attention(case.q, case.cache, case.batch, scale)
+
+def check(case: Case, params: AttentionParams = SCALED) -> None:
+    out = paged_attention(case.q, case.cache, case.batch, params)
     assert out.dtype == case.q.dtype
-    torch.testing.assert_close(out.double(), textbook(case, scale), atol=2e-6, rtol=1e-5)
+    torch.testing.assert_close(out.double(), textbook(case, params), atol=2e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 4, 8), (9, 3, 16), (5, 1, 6), (8, 2, 33)])
@@ -49,9 +52,19 @@ def test_fp8_cache() -> None:
     check(case)
 
 
+@pytest.mark.parametrize("block_size", [1, 4, 16])
+@pytest.mark.parametrize("window", [1, 5, 16, 40])
+@pytest.mark.parametrize("soft_cap", [None, 0.7])
+def test_windows_and_soft_caps(soft_cap: float | None, window: int, block_size: int) -> None:
+    lengths = [(1, 17), (1, 1), (1, 5), (1, 33), (1, 34), (7, 7), (3, 20), (16, 31), (2, 2)]
+    case = make_case(lengths, heads=4, kv_heads=2, dim=8, block_size=block_size, seed=window)
+    for params in (AttentionParams(0.21, window, soft_cap), AttentionParams(soft_cap=soft_cap)):
+        check(case, params)
+
+
 def test_padded_rows_come_back_as_zeros() -> None:
     case = make_case([(1, 12), (4, 12)], heads=4, kv_heads=2, dim=8, block_size=4, seed=6, spare=3)
-    out = paged_attention(case.q, case.cache, case.batch, 0.3)
+    out = paged_attention(case.q, case.cache, case.batch)
     assert torch.equal(out[5:], torch.zeros(3, 4, 8))
     check(case)
 
@@ -59,11 +72,11 @@ def test_padded_rows_come_back_as_zeros() -> None:
 def test_bfloat16() -> None:
     case = make_case([(1, 40), (1, 3), (9, 30)], heads=6, kv_heads=2, dim=16, block_size=16, seed=7)
     half = case.of(torch.bfloat16)
-    out = paged_attention(half.q, half.cache, half.batch, 0.25)
+    out = paged_attention(half.q, half.cache, half.batch)
     assert out.dtype == torch.bfloat16
-    torch.testing.assert_close(out.double(), textbook(half, 0.25), atol=1.5e-2, rtol=1e-2)
+    torch.testing.assert_close(out.double(), textbook(half), atol=1.5e-2, rtol=1e-2)
 
 
 def test_a_batch_of_no_sequences() -> None:
     case = make_case([], heads=4, kv_heads=2, dim=8, block_size=4, seed=1)
-    assert paged_attention(case.q, case.cache, case.batch, 1.0).shape == (0, 4, 8)
+    assert paged_attention(case.q, case.cache, case.batch).shape == (0, 4, 8)

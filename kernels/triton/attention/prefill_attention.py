@@ -9,7 +9,6 @@ Programs of one tile lie side by side in the grid, and tiles of one sequence too
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, count
@@ -20,8 +19,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
-from thothy_ai.kernels.reference.quantize import FP8_MAX
+from thothy_ai.kernels.fp8 import FP8_MAX
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
+from thothy_ai.kernels.triton.attention.online_softmax import exponent_scale, finite_base, nonzero, soft_capped
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 from thothy_ai.kernels.triton.sms import SMs
 from thothy_ai.kernels.triton.tiles import power_of_two
@@ -87,7 +87,9 @@ class PrefillAttention:
         )
         self._tiles = _to_device(tiles, self._shape.device) if tiles else None
 
-    def __call__(self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor) -> None:
+    def __call__(
+        self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor, params: AttentionParams = PLAIN
+    ) -> None:
         """Fill the rows of `out` [T, H, D] that belong to sequences [num_decode:] of the planned batch; q [T, H, D].
 
         Keys and values have the same strides, and each head's dimensions lie next to each other, in q and out too.
@@ -102,9 +104,10 @@ class PrefillAttention:
             out, q, cache.keys, cache.values, key_scales, value_scales, batch.block_tables, batch.rows, self._tiles,
             *out.stride()[:2], *q.stride()[:2], *cache.keys.stride()[:3],
             *((0, 0, 0) if key_scales is None else key_scales.stride()),
-            batch.block_tables.stride(0), shape.scale * math.log2(math.e),
+            batch.block_tables.stride(0), exponent_scale(params, shape.head_dim),
             KV_HEADS=shape.num_kv_heads, HEADS=shape.heads_per_kv, DIM=shape.head_dim,
             DIM_PAD=power_of_two(shape.head_dim, _MIN_DIM), PAGE=shape.block_size, ROWS=tiling.rows, KEYS=tiling.keys,
+            WINDOW=params.window, SOFT_CAP=params.soft_cap,
             num_warps=tiling.warps, num_stages=tiling.stages,
         )  # fmt: skip
 
@@ -138,6 +141,8 @@ def _prefill_kernel(
     KV_HEADS: tl.constexpr,
     HEADS: tl.constexpr,  # query heads of a KV head
     DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    WINDOW: tl.constexpr,  # tokens that a query sees, or None
+    SOFT_CAP: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(0) % KV_HEADS
     tile = tiles + 4 * (tl.program_id(0) // KV_HEADS)
@@ -156,37 +161,40 @@ def _prefill_kernel(
 
     # The first row of the tile sees the fewest keys; all rows see those of the whole key tiles before.
     seen_by_all = (first_position + 1) // KEYS * KEYS
+    if WINDOW is not None:  # tiles before the window are skipped, all others masked
+        seen_by_all = tl.maximum(first_position + 1 - WINDOW, 0) // KEYS * KEYS
     end = first_position + tl.minimum(left, ROWS // HEADS)
     head = head.to(tl.int64)
     keys, values = keys + head * kv_head, values + head * kv_head
     if key_scales is not None:
         key_scales, value_scales = key_scales + head * scale_head, value_scales + head * scale_head
     total = tl.zeros([ROWS, DIM_PAD], tl.float32)
-    highest = tl.full([ROWS], float("-inf"), tl.float32)
-    weight = tl.zeros([ROWS], tl.float32)
-    for masked in tl.static_range(2):
-        total, highest, weight = _attend(
-            total, highest, weight, factor, position, keys, values, key_scales, value_scales, table,
+    m_i = tl.full([ROWS], float("-inf"), tl.float32)
+    l_i = tl.zeros([ROWS], tl.float32)
+    for masked in tl.static_range(0 if WINDOW is None else 1, 2):
+        total, m_i, l_i = _attend(
+            total, m_i, l_i, factor, position, keys, values, key_scales, value_scales, table,
             seen_by_all if masked else 0, end if masked else seen_by_all, end - 1,
-            kv_block, kv_slot, scale_block, scale_slot, scale, masked, DIM, DIM_PAD, PAGE, KEYS,
+            kv_block, kv_slot, scale_block, scale_slot, scale, masked, DIM, DIM_PAD, PAGE, KEYS, WINDOW, SOFT_CAP,
         )  # fmt: skip
     if key_scales is not None:
-        weight *= _FP8_MAX
+        l_i *= _FP8_MAX
     target = out + (token * out_token + query_head * out_head)[:, None] + dim[None, :]
-    share = 1 / weight
+    share = 1 / nonzero(l_i, WINDOW)
     tl.store(target, (total * share[:, None]).to(out.dtype.element_ty), mask=used)
 
 
 @triton.jit
 def _attend(
-    total,  # [ROWS, DIM_PAD] of probabilities times values, relative to `highest`
-    highest,  # [ROWS] score so far
-    weight,  # [ROWS], the sum of probabilities, relative to `highest`
+    total,  # [ROWS, DIM_PAD] of probabilities times values, relative to `m_i`
+    m_i,  # [ROWS] score so far
+    l_i,  # [ROWS], the sum of probabilities, relative to `m_i`
     factor, position, keys, values, key_scales, value_scales, table,
     begin, end,
     last,  # key that any row sees
     kv_block, kv_slot, scale_block, scale_slot, scale,
     MASKED: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr,
+    WINDOW: tl.constexpr, SOFT_CAP: tl.constexpr,
 ):  # fmt: skip
     """Fold keys [begin, end) into the rows' running sums; begin is a multiple of KEYS, and end too unless MASKED."""
     coming = _blocks(table, begin, last, PAGE, KEYS)
@@ -200,19 +208,30 @@ def _attend(
         scale_at = block * scale_block + key % PAGE * scale_slot
         if key_scales is not None:
             scores *= tl.load(key_scales + scale_at, mask=inside, other=0.0)[None, :]
+        if SOFT_CAP is not None:
+            scores = soft_capped(scores * scale, SOFT_CAP)
         if MASKED:
-            scores = tl.where(key[None, :] <= position[:, None], scores, float("-inf"))
-        peak = tl.maximum(highest, tl.max(scores, 1) * scale)
-        chances = tl.exp2(scores * scale - peak[:, None])
-        fade = tl.exp2(highest - peak)
-        weight = weight * fade + tl.sum(chances, 1)
-        total = total * fade[:, None]
+            visible = key[None, :] <= position[:, None]
+            if WINDOW is not None:
+                visible = visible & (key[None, :] > position[:, None] - WINDOW)
+            scores = tl.where(visible, scores, float("-inf"))
+        if SOFT_CAP is None:
+            m_new = tl.maximum(m_i, tl.max(scores, 1) * scale)
+            base = finite_base(m_new, WINDOW)
+            p = tl.exp2(scores * scale - base[:, None])
+        else:  # exponents already
+            m_new = tl.maximum(m_i, tl.max(scores, 1))
+            base = finite_base(m_new, WINDOW)
+            p = tl.exp2(scores - base[:, None])
+        alpha = tl.exp2(m_i - base)
+        l_i = l_i * alpha + tl.sum(p, 1)
+        total = total * alpha[:, None]
         v = _load(values, block, first, inside, kv_block, kv_slot, MASKED, DIM, DIM_PAD, PAGE, KEYS).to(factor.dtype)
         if value_scales is not None:  # times the largest stored value, so that float16 holds the product
-            chances *= tl.load(value_scales + scale_at, mask=inside, other=0.0)[None, :] * _FP8_MAX
-        total = tl.dot(chances.to(factor.dtype), v, total, input_precision="ieee")
-        highest = peak
-    return total, highest, weight
+            p *= tl.load(value_scales + scale_at, mask=inside, other=0.0)[None, :] * _FP8_MAX
+        total = tl.dot(p.to(factor.dtype), v, total, input_precision="ieee")
+        m_i = m_new
+    return total, m_i, l_i
 
 
 @triton.jit
@@ -230,7 +249,7 @@ def _load(
     part, block, first, inside, kv_block, kv_slot,
     MASKED: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """[KEYS, DIM_PAD]; zeros outside, so that what nobody wrote (NaN perhaps) takes no part."""
+    """[KEYS, DIM_PAD]; zeros outside, so that slots that were never written (NaN perhaps) take no part."""
     within, dim = tl.arange(0, KEYS), tl.arange(0, DIM_PAD)
     if PAGE % KEYS == 0:  # every tile has the same 32-bit offsets, from another place
         pointers = part + (block * kv_block + first % PAGE * kv_slot) + ((within * kv_slot)[:, None] + dim[None, :])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from thothy_ai.kernels.reference.sampling import FILTERED, GREEDY, Column
+from thothy_ai.kernels.sampling import FILTERED, GREEDY, Column
 from thothy_ai.kernels.triton.arrival import last_to_arrive
 from thothy_ai.kernels.triton.philox import gumbel, line_words
 from thothy_ai.kernels.triton.sampling.scores import choice, first_best, load_scores, parameter
@@ -21,7 +21,7 @@ _INF = tl.constexpr(float("inf"))
 
 
 @triton.jit(do_not_specialize=["tiles_each"], do_not_specialize_on_alignment=["rows", "positions"])
-def choose_kernel(
+def argmax_kernel(
     chosen,  # [R] int64, written where the row is not filtered
     values,  # [max_rows, PARTS] float32, scratch
     tokens,  # [max_rows, PARTS] int32, scratch
@@ -41,7 +41,7 @@ def choose_kernel(
     LINES: tl.constexpr,
     LINE: tl.constexpr,
 ):
-    """Program (member, part): the best of `tiles_each` tiles of a row, and the best of all parts for who comes last."""
+    """Program (member, part): the best of `tiles_each` tiles of a row, and the last to arrive: of all parts."""
     member = tl.program_id(0).to(tl.int64)
     part, parts = tl.program_id(1), tl.num_programs(1)
     row = tl.load(rows + member)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from tests.support.attention_case import Case, Group, make_case, textbook
-from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
-from thothy_ai.kernels.triton.attention.decode import DecodeAttention
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
+from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
 from thothy_ai.kernels.triton.attention.decode_plan import DecodePlan
 from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning
 
@@ -28,21 +28,23 @@ def shape_of(case: Case) -> AttentionShape:
     return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
 
 
-def attend(case: Case, tuning: DecodeTuning | None = TUNING) -> Tensor:
+def attend(case: Case, tuning: DecodeTuning | None = TUNING, params: AttentionParams = PLAIN) -> Tensor:
     """What the kernels make of the case, over a poisoned result."""
     attention = DecodeAttention(shape_of(case), tuning)
     attention.plan(case.batch)
     out = torch.full_like(case.q, torch.nan)
-    attention(case.q, case.cache, case.batch, out)
+    attention(case.q, case.cache, case.batch, out, params)
     return out
 
 
-def check(case: Case, device: torch.device, tuning: DecodeTuning | None = TUNING) -> None:
+def check(
+    case: Case, device: torch.device, tuning: DecodeTuning | None = TUNING, params: AttentionParams = PLAIN
+) -> None:
     """The decode sequences are right, and the rows of prefills untouched."""
-    out = attend(case.on(device), tuning).cpu()
+    out = attend(case.on(device), tuning, params).cpu()
     decodes = case.batch.num_decode
     atol, rtol = TOLERANCES[case.q.dtype]
-    expected = textbook(case, shape_of(case).scale)
+    expected = textbook(case, params)
     torch.testing.assert_close(out[:decodes].double(), expected[:decodes], atol=atol, rtol=rtol)
     assert out[decodes:].isnan().all()
 
@@ -85,6 +87,38 @@ def test_random_steps(seed: int, device: torch.device) -> None:
     check(case, device, replace(TUNING, tile=rng.choice([16, 32]), programs=rng.randint(1, 20)))
 
 
+@pytest.mark.parametrize("window", [1, 7, 16, 33, 64, 500])
+@pytest.mark.parametrize("programs", [2, 6, 40])
+def test_windows_begin_anywhere(programs: int, window: int, device: torch.device) -> None:
+    """In a prefix that members of a group see different parts of, or none; in tiles of a sequence alone."""
+    case = make_case(IN_GROUPS, heads=6, kv_heads=2, dim=16, block_size=16, seed=window, groups=GROUPS)
+    params = AttentionParams(window=window)
+    check(case, device, replace(TUNING, programs=programs), params)
+    check(case.with_fp8_cache(), device, replace(TUNING, programs=programs), params)
+
+
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_soft_caps_and_scales(dtype: torch.dtype, window: int | None, device: torch.device) -> None:
+    case = make_case(IN_GROUPS, heads=4, kv_heads=2, dim=32, block_size=16, seed=5, groups=GROUPS)
+    params = AttentionParams(scale=0.4, window=window, soft_cap=1.5)
+    check(case.of(dtype), device, TUNING, params)
+    check(replace(case.with_fp8_cache(), q=case.q.to(dtype)), device, TUNING, params)
+
+
+def test_a_broken_token_before_the_window_spoils_nothing(device: torch.device) -> None:
+    case = make_case(IN_GROUPS, heads=4, kv_heads=2, dim=16, block_size=16, seed=14, groups=GROUPS)
+    params = AttentionParams(window=20)
+    out = attend(case.with_broken_tokens({2: 43, 4: 59}).on(device), TUNING, params).cpu().double()
+    torch.testing.assert_close(out, textbook(case, params), atol=3e-6, rtol=1e-5)
+
+
+def test_a_long_window_is_merged_of_many_parts(device: torch.device) -> None:
+    """Of which most lie before it."""
+    case = make_case([(1, 700)], heads=4, kv_heads=1, dim=16, block_size=16, seed=4)
+    check(case, device, replace(TUNING, programs=41), AttentionParams(window=150))
+
+
 def test_a_long_sequence_is_merged_of_many_parts(device: torch.device) -> None:
     check(
         make_case([(1, 700)], heads=4, kv_heads=1, dim=16, block_size=16, seed=4), device, replace(TUNING, programs=41)
@@ -114,7 +148,7 @@ def test_a_broken_token_spoils_its_own_sequence_only(programs: int, fp8: bool, d
     broken = case.with_broken_tokens({2: 63, 7: 20})
     out = attend(broken.on(device), replace(TUNING, programs=programs)).cpu().double()
     sound = [0, 1, 3, 4, 5, 6]
-    torch.testing.assert_close(out[sound], textbook(case, shape_of(case).scale)[sound], atol=3e-6, rtol=1e-5)
+    torch.testing.assert_close(out[sound], textbook(case)[sound], atol=3e-6, rtol=1e-5)
     assert out[[2, 7]].isnan().all()
 
 
@@ -127,7 +161,7 @@ def test_large_and_small_values_in_an_fp8_cache(factor: float, device: torch.dev
     scaled = case.cache._replace(value_scales=case.cache.value_scales * factor)
     out = attend(replace(case, cache=scaled).on(device)).cpu().double() / factor
     atol, rtol = TOLERANCES[torch.bfloat16]
-    torch.testing.assert_close(out, textbook(case, shape_of(case).scale), atol=atol, rtol=rtol)
+    torch.testing.assert_close(out, textbook(case), atol=atol, rtol=rtol)
 
 
 def test_prefills_of_a_mixed_step_are_left_alone(device: torch.device) -> None:
@@ -177,7 +211,7 @@ def test_a_buffer_is_planned_again_and_again(device: torch.device) -> None:
         attention.plan(case.batch)
         attention(case.q, case.cache, case.batch, out.fill_(torch.nan))
         there = replace(case, batch=replace(case.batch, kv_lens=tuple(lengths))).on(torch.device("cpu"))
-        torch.testing.assert_close(out.cpu().double(), textbook(there, shape_of(case).scale), atol=3e-6, rtol=1e-5)
+        torch.testing.assert_close(out.cpu().double(), textbook(there), atol=3e-6, rtol=1e-5)
 
 
 def plan_batch(contexts: list[int], groups: list[tuple[int, int]], device: torch.device) -> AttentionBatch:
@@ -270,7 +304,7 @@ def test_blocks_beyond_two_to_the_31_numbers_or_pairs(fp8: bool, device: torch.d
     there = small.on(device)
     moved = replace(there.batch, block_tables=there.batch.block_tables + (blocks - len(small.cache.keys)))
     out = attend(Case(there.q, LayerCache(*map(at_the_end, small.cache)), moved), None).cpu()
-    expected = textbook(small, shape_of(small).scale)
+    expected = textbook(small)
     torch.testing.assert_close(out.double(), expected, atol=1.5e-2, rtol=1e-2)
 
 
@@ -293,4 +327,4 @@ def test_a_graph_stays_valid_as_lengths_change(device: torch.device) -> None:
         out.fill_(torch.nan)
         graph.replay()
         there = replace(case, batch=replace(case.batch, kv_lens=lengths)).on(torch.device("cpu"))
-        torch.testing.assert_close(out.cpu().double(), textbook(there, shape_of(case).scale), atol=3e-6, rtol=1e-5)
+        torch.testing.assert_close(out.cpu().double(), textbook(there), atol=3e-6, rtol=1e-5)

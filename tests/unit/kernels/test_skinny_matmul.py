@@ -1,4 +1,4 @@
-"""Products of a few fp8 rows in Triton, against the reference in float64."""
+"""Matmuls of a few fp8 rows in Triton, against the reference in float64."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from torch import Tensor
 
 from tests.support.layer_checks import TYPES, assert_near, normal
 from tests.support.margins import Margins
-from thothy_ai.kernels.reference import matmul
-from thothy_ai.kernels.reference.quantize import Quantized, dequantize, quantize_fp8
-from thothy_ai.kernels.triton.matmul import SkinnyMatmul, counters, multiply
-from thothy_ai.kernels.triton.matmul_tiles import MAX_ROWS, MatmulTile, suited
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.reference.matmul import Fp8Matmul
+from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8
+from thothy_ai.kernels.triton.skinny_matmul import SkinnyMatmul, counters, multiply
+from thothy_ai.kernels.triton.skinny_matmul_tiles import MAX_ROWS, MatmulTile, suited
 from thothy_ai.kernels.triton.sms import SMs
 
 WHOLE = MatmulTile(outputs=64, tokens=64, step=64, split=1, stages=3)
@@ -43,8 +44,8 @@ def factors(rows: int, outputs: int, inner: int, device: torch.device) -> tuple[
     return quantize_fp8(x.to(device)), quantize_fp8(weight.to(device))
 
 
-def assert_product(got: Tensor, x: Quantized, weight: Quantized, bias: Tensor | None = None) -> None:
-    """Tensor cores sum fp8 products with fewer bits than float32 has."""
+def assert_matmul(got: Tensor, x: Quantized, weight: Quantized, bias: Tensor | None = None) -> None:
+    """Tensor cores sum products of fp8 with fewer bits than float32 has."""
     left, right = dequantize(x).double(), dequantize(weight).double()
     wanted = left @ right.T + (0 if bias is None else bias.double())
     lost = left.abs() @ right.abs().T * (2e-3 if got.is_cuda else 0)
@@ -58,7 +59,7 @@ def test_any_number_of_rows(rows: int, tile: MatmulTile, device: torch.device, p
     x, weight = factors(rows, 192, 320, device)
     out = poisoned(rows, 192, dtype=torch.float32)
     multiply(x, weight, None, out, tile, counters(weight))
-    assert_product(out, x, weight)
+    assert_matmul(out, x, weight)
 
 
 @TILES
@@ -72,7 +73,7 @@ def test_sizes_need_not_fill_tiles(
     bias = margins.around(normal(outputs, seed=2).to(device))
     out = poisoned(5, outputs, dtype=torch.float32)
     multiply(x, weight, bias, out, tile, counters(weight))
-    assert_product(out, x, weight, bias)
+    assert_matmul(out, x, weight, bias)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -85,16 +86,16 @@ def test_types_and_bias(
     bias = normal(128, seed=2).to(device, dtype) if biased else None
     out = poisoned(9, 128, dtype=dtype)
     assert multiply(x, weight, bias, out, tile, counters(weight)) is out
-    assert_product(out, x, weight, bias)
-    torch.testing.assert_close(out, matmul.scaled_matmul(x, weight, bias, dtype), atol=1e-3, rtol=2e-2)
+    assert_matmul(out, x, weight, bias)
+    torch.testing.assert_close(out, Fp8Matmul(weight, bias, dtype)(x), atol=1e-3, rtol=2e-2)
 
 
-def test_counters_serve_one_product_after_another(device: torch.device, poisoned: Poisoned) -> None:
+def test_counters_serve_one_matmul_after_another(device: torch.device, poisoned: Poisoned) -> None:
     done = counters(factors(1, 192, 320, device)[1])
     for rows in (16, 3, 32, 16):
         x, weight = factors(rows, 192, 320, device)
         outs = [multiply(x, weight, None, poisoned(rows, 192, dtype=torch.float32), SPLIT, done) for _ in range(2)]
-        assert_product(outs[0], x, weight)
+        assert_matmul(outs[0], x, weight)
         assert torch.equal(*outs)
         assert not done.any()
 
@@ -134,12 +135,12 @@ def test_suited_tiles_multiply_the_same_each_time(rows: int, shape: tuple[int, i
     x, weight = factors(rows, *shape, device)
     multiply_few = SkinnyMatmul(weight, None, torch.float32)
     first = run(multiply_few, x)
-    assert_product(first, x, weight)
+    assert_matmul(first, x, weight)
     assert all(torch.equal(run(multiply_few, x), first) for _ in range(50))
 
 
 @needs_gpu
-def test_graphs_of_one_pool_and_eager_products_alternate(device: torch.device) -> None:
+def test_graphs_of_one_pool_and_eager_matmuls_alternate(device: torch.device) -> None:
     """Layers of one step, whose partial sums share memory as their counters do not."""
     made = [factors(24, outputs, 4096, device) for outputs in (4096, 1024)]
     layers = [SkinnyMatmul(weight, None, torch.float32) for _, weight in made]
@@ -156,14 +157,14 @@ def test_graphs_of_one_pool_and_eager_products_alternate(device: torch.device) -
         if rows is not None:
             for layer, (_, weight) in zip(layers, made, strict=True):
                 x = factors(rows, 16, 4096, device)[0]
-                assert_product(run(layer, x), x, weight)
+                assert_matmul(run(layer, x), x, weight)
         for out, graph, want in zip(outs, graphs, wanted, strict=True):
             graph.replay()
             assert torch.equal(out, want)
         assert not any(layer._done.any() for layer in layers)
 
 
-def run(product: SkinnyMatmul, x: Quantized) -> Tensor:
-    tile = product.tile(len(x.values))
+def run(matmul: SkinnyMatmul, x: Quantized) -> Tensor:
+    tile = matmul.tile(len(x.values))
     assert tile is not None
-    return product(x, tile)
+    return matmul(x, tile)

@@ -7,11 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.engine.models.linear import DenseLinear, Fp8Format, Fp8Linear, Linear, PackedLinear, linear
-from thothy_ai.kernels.reference.quantize import FP8, Quantized, dequantize, quantize_fp8
+from thothy_ai.engine.models.layers.linear import DenseLinear, Fp8Format, Fp8Linear, Linear, PackedLinear, linear
+from thothy_ai.kernels.fp8 import FP8, Quantized
+from thothy_ai.kernels.reference.operations import ReferenceOperations
+from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8
 
 TYPES = [torch.float32, torch.bfloat16]
-fp8 = Fp8Format(quantize_fp8)
+fp8 = Fp8Format(ReferenceOperations())
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -42,9 +44,9 @@ def test_fp8_error_is_that_of_its_mantissa(dtype: torch.dtype, biased: bool) -> 
     bias = weight[:, 0].clone() if biased else None
     got = fp8(weight, bias)(x)
     assert got.dtype == dtype
-    product = got.double() - (bias.double() if bias is not None else 0)
+    matmul = got.double() - (bias.double() if bias is not None else 0)
     sizes = x.double().norm(dim=-1)[:, None] * weight.double().norm(dim=-1)
-    errors = (product - x.double() @ weight.double().T) / sizes
+    errors = (matmul - x.double() @ weight.double().T) / sizes
     assert 1e-3 < float(errors.square().mean().sqrt()) < 3e-3  # two roundings of 3 bits, averaged over 256 products
     assert float(errors.square().mean(0).sqrt().max()) < 6e-3
     assert float(errors.square().mean(1).sqrt().max()) < 6e-3
@@ -70,12 +72,14 @@ def test_fp8_holds_a_byte_a_weight_and_a_scale_an_output() -> None:
 def test_a_weight_is_quantized_once_and_by_rows() -> None:
     asked: list[Tensor] = []
 
-    def watched(x: Tensor) -> Quantized:
-        asked.append(x)
-        return quantize_fp8(x)
+    class Watched(ReferenceOperations):
+        @staticmethod
+        def quantize_fp8(x: Tensor) -> Quantized:
+            asked.append(x)
+            return quantize_fp8(x)
 
     weight = normal(32, 64)
-    layer = Fp8Format(watched)(weight)
+    layer = Fp8Format(Watched())(weight)
     layer(quantize_fp8(normal(2, 64)))
     layer(quantize_fp8(normal(3, 64)))
     assert [x is weight for x in asked] == [True]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.reference.matmul import scaled_matmul
-from thothy_ai.kernels.reference.quantize import Quantized, dequantize
-
-if TYPE_CHECKING:
-    from thothy_ai.kernels.triton.matmul import SkinnyMatmul
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.reference.quantize import dequantize
 
 _PACKED_FOR_ROWS = 16  # measured: a layout packed for 8 rows or more serves 1 to 512 rows equally well
 _FP8_MULTIPLE = 16  # cuBLAS multiplies fp8 matrices whose sizes are multiples of it
@@ -23,9 +20,17 @@ Activations = Tensor | Quantized
 
 
 class Linear(Protocol):
-    """x [T, in] -> [T, out]. `num_bytes` is what it holds beside weights that it shares."""
+    """x [T, in] -> [T, out]. `num_bytes` is what it holds beside weights that it shares.
+
+    `takes_fp8`: it multiplies fp8, so that whatever makes its input should quantize it in the same pass.
+    """
 
     num_bytes: int
+
+    @property
+    def takes_fp8(self) -> bool:
+        """Whether it quantizes activations that are not quantized yet."""
+        ...
 
     def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
@@ -43,6 +48,8 @@ class LinearFormat(Protocol):
 class DenseLinear:
     """torch's own GEMM: cuBLAS on a GPU."""
 
+    takes_fp8 = False
+
     def __init__(self, weight: Tensor, bias: Tensor | None, *, shared: bool) -> None:
         self._weight, self._bias = weight, bias
         self.num_bytes = 0 if shared else _num_bytes(weight, bias)
@@ -54,6 +61,8 @@ class DenseLinear:
 
 class PackedLinear:
     """oneDNN over a prepacked float32 weight: up to three times as fast as the plain GEMM at few rows on a CPU."""
+
+    takes_fp8 = False
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _PACKED_FOR_ROWS)
@@ -70,37 +79,39 @@ class PackedLinear:
 class Fp8Linear:
     """An fp8 weight with a scale for each output, times activations with a scale for each token (W8A8).
 
-    Both sizes of the weight are multiples of 16. Results have the type that the weight had. `quantize` makes fp8 rows
-    of the weight, and of activations that come as they are.
+    Both sizes of the weight are multiples of 16. Results are of `dtype`. Activations that are not quantized yet get
+    quantized here.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, quantize: Callable[[Tensor], Quantized]) -> None:
-        self._weight, self._bias, self._dtype = quantize(weight), bias, weight.dtype
-        self._quantize = quantize
-        self._few = _skinny_matmul(self._weight, bias, weight.dtype) if weight.is_cuda else None
-        self._multiply = cublas_matmul if weight.is_cuda else scaled_matmul
-        self.num_bytes = _num_bytes(self._weight.values, bias) + self._weight.scales.nbytes
+    takes_fp8 = True
+
+    def __init__(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, operations: Operations) -> None:
+        self._weight, self._bias = weight, bias
+        self._quantize = operations.quantize_fp8
+        self._multiply = operations.fp8_matmul(weight, bias, dtype)
+        self.num_bytes = _num_bytes(weight.values, bias) + weight.scales.nbytes
 
     def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
-        if isinstance(x, Tensor):
-            x = self._quantize(x)
-        if self._few is not None and (tile := self._few.tile(len(x.values))) is not None:
-            return self._few(x, tile)
-        return self._multiply(x, self._weight, self._bias, self._dtype)
+        return self._multiply(self._quantize(x) if isinstance(x, Tensor) else x)
 
 
 @dataclass(frozen=True, slots=True)
 class Fp8Format:
-    """fp8 where the weight's shape allows it, dense elsewhere. `quantize` is that of the model's operations."""
+    """fp8 where the weight's shape allows it, dense elsewhere; quantized and multiplied by the model's operations."""
 
-    quantize: Callable[[Tensor], Quantized]
+    operations: Operations
 
     def __call__(self, weight: Tensor, bias: Tensor | None = None, /) -> Linear:
         """Make the layer; beside the weight only its fp8 copy is needed."""
         if any(size % _FP8_MULTIPLE for size in weight.shape):
             return linear(weight, bias)
-        return Fp8Linear(weight, bias, self.quantize)
+        return Fp8Linear(self.operations.quantize_fp8(weight), bias, weight.dtype, self.operations)
+
+
+def prepared(x: Tensor, layer: Linear, operations: Operations) -> Activations:
+    """x [T, in] as the layer multiplies it."""
+    return operations.quantize_fp8(x) if layer.takes_fp8 else x
 
 
 def linear(weight: Tensor, bias: Tensor | None = None, /, *, shared: bool = False) -> Linear:
@@ -111,27 +122,6 @@ def linear(weight: Tensor, bias: Tensor | None = None, /, *, shared: bool = Fals
     if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
         return PackedLinear(weight, bias)
     return DenseLinear(weight, bias, shared=shared)
-
-
-def _skinny_matmul(weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> SkinnyMatmul:
-    from thothy_ai.kernels.triton.matmul import SkinnyMatmul  # noqa: PLC0415  triton is where a GPU is
-
-    return SkinnyMatmul(weight, bias, dtype)
-
-
-def cublas_matmul(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """On the tensor cores; the scales are applied to the sums."""
-    if bias is not None and dtype == torch.float32:  # cuBLAS adds none to float32 results
-        return cublas_matmul(x, weight, None, dtype).add_(bias)
-    return torch._scaled_mm(
-        x.values,
-        weight.values.t(),
-        scale_a=x.scales,
-        scale_b=weight.scales.t(),
-        bias=bias,
-        out_dtype=dtype,
-        use_fast_accum=True,
-    )
 
 
 def _plain(x: Activations, dtype: torch.dtype) -> Tensor:

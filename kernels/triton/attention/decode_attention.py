@@ -7,16 +7,15 @@ group's prefix and a sequence's own part.
 
 from __future__ import annotations
 
-import math
-
 import triton
 from torch import Tensor
 
-from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
 from thothy_ai.kernels.triton.attention.decode_kernel import decode_kernel
 from thothy_ai.kernels.triton.attention.decode_merge import Partials, merge
 from thothy_ai.kernels.triton.attention.decode_plan import DecodePlan
 from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning, padded_dim
+from thothy_ai.kernels.triton.attention.online_softmax import exponent_scale
 
 
 class DecodeAttention:
@@ -36,7 +35,9 @@ class DecodeAttention:
         if batch.num_decode:
             self._plan.fill(batch)
 
-    def __call__(self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor) -> None:
+    def __call__(
+        self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor, params: AttentionParams = PLAIN
+    ) -> None:
         """Fill out[:num_decode] of [T, H, D] for q [T, H, D] over the planned batch.
 
         Keys and values have the same strides, and each head's dimensions lie next to each other, in q and out too.
@@ -45,16 +46,18 @@ class DecodeAttention:
             return
         if cache.keys.stride() != cache.values.stride():
             raise ValueError(f"keys {cache.keys.stride()} and values {cache.values.stride()} differ in strides")
-        self._attend(q, cache, batch, out)
-        merge(self._partials, self._plan, batch, out)
+        self._attend(q, cache, batch, out, params)
+        merge(self._partials, self._plan, batch, out, params.window)
 
-    def _attend(self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor) -> None:
+    def _attend(
+        self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor, params: AttentionParams
+    ) -> None:
         shape, tuning, plan, partials = self._shape, self._tuning, self._plan, self._partials
         key_scales, value_scales = cache.key_scales, cache.value_scales
         decode_kernel[(plan.num_slots * shape.num_kv_heads,)](
             out,
             partials.outputs,
-            partials.weights,
+            partials.lse,
             q,
             cache.keys,
             cache.values,
@@ -77,7 +80,7 @@ class DecodeAttention:
             *((0, 0, 0) if key_scales is None else key_scales.stride()),
             batch.block_tables.stride(0),
             partials.group_base,
-            shape.scale * math.log2(math.e),
+            exponent_scale(params, shape.head_dim),
             KV_HEADS=shape.num_kv_heads,
             HEADS=shape.heads_per_kv,
             HEADS_PAD=triton.next_power_of_2(shape.heads_per_kv),
@@ -87,6 +90,8 @@ class DecodeAttention:
             TILE=tuning.tile,
             AHEAD=tuning.ahead,
             GROUP_ROWS=tuning.group_rows,
+            WINDOW=params.window,
+            SOFT_CAP=params.soft_cap,
             num_warps=tuning.warps,
             maxnreg=tuning.registers,
         )

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from tests.support.attention_case import Case, Group, make_case, textbook
-from thothy_ai.kernels.paged import Attention, AttentionShape
-from thothy_ai.kernels.triton.attention.paged import PagedAttention
+from thothy_ai.kernels.paged import Attention, AttentionParams, AttentionShape
+from thothy_ai.kernels.reference import attention as reference
+from thothy_ai.kernels.triton.attention.paged_attention import PagedAttention
 
 MIXED = [(1, 17), (1, 40), (1, 3), (1, 33), (7, 7), (1, 20), (16, 31), (2, 2)]
 
@@ -31,9 +32,7 @@ def check(case: Case, device: torch.device, atol: float = 3e-6, rtol: float = 1e
     out = attend(case.on(device)).cpu()
     tokens = sum(case.batch.query_lens)
     assert (out.shape, out.dtype) == (case.q.shape, case.q.dtype)
-    torch.testing.assert_close(
-        out[:tokens].double(), textbook(case, shape_of(case).scale)[:tokens], atol=atol, rtol=rtol
-    )
+    torch.testing.assert_close(out[:tokens].double(), textbook(case)[:tokens], atol=atol, rtol=rtol)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 4, 16), (9, 3, 64), (8, 1, 33)])
@@ -71,7 +70,20 @@ def test_a_plan_holds_for_its_step_only(device: torch.device) -> None:
         there = case.on(device)
         attention.plan(there.batch)
         out = attention(there.q, there.cache).cpu().double()
-        torch.testing.assert_close(out, textbook(case, shape_of(case).scale), atol=3e-6, rtol=1e-5)
+        torch.testing.assert_close(out, textbook(case), atol=3e-6, rtol=1e-5)
+
+
+def test_layers_of_one_step_differ(device: torch.device) -> None:
+    """Under one plan."""
+    case = make_case(MIXED, heads=4, kv_heads=2, dim=16, block_size=16, seed=6)
+    there = case.on(device)
+    attentions = PagedAttention(shape_of(there)), reference.PagedAttention(shape_of(there))
+    for attention in attentions:
+        attention.plan(there.batch)
+    for params in (AttentionParams(window=9, soft_cap=2.0), AttentionParams(), AttentionParams(window=9)):
+        for attention in attentions:
+            out = attention(there.q, there.cache, params).cpu().double()
+            torch.testing.assert_close(out, textbook(case, params), atol=3e-6, rtol=1e-5)
 
 
 def test_attention_must_be_planned(device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""How the product of a few fp8 rows is cut for the GPU: the one place that says so, set by measurement."""
+"""How the matmul of a few fp8 rows is cut for the GPU: the one place that says so, set by measurement."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ OUTPUTS = 64  # rows of the weight that a program has: what the tensor cores tak
 _MIN_TOKENS = 16  # that the tensor cores take
 _STEP = 128
 _MAX_DEPTH = 8
-_SHARED = {MAX_ROWS: 192 << 10}  # bytes: one program on a processor
+_SHARED = {MAX_ROWS: 192 << 10}  # bytes: one program on an SM
 _SHARED_BY_TWO = 96 << 10
 
 
 class MatmulTile(NamedTuple):
-    """How a product is cut and compiled.
+    """How a matmul is cut and compiled.
 
     A program has `outputs` rows of the weight and `tokens`, a power of two. It takes `step` numbers of each at a time,
     loads `stages` steps ahead, and takes one of about `split` parts of the inner dimension.
@@ -32,21 +32,21 @@ class MatmulTile(NamedTuple):
     warps: int = 4
 
 
-def suited(rows: int, outputs: int, processors: SMs) -> MatmulTile | None:
+def suited(rows: int, outputs: int, sms: SMs) -> MatmulTile | None:
     """The tile for so many rows, or None where cuBLAS is as fast (H200, benchmarks/kernels/layers.py)."""
     if rows > MAX_ROWS:
         return None
-    return _suited(power_of_two(rows, _MIN_TOKENS), outputs, processors)
+    return _suited(power_of_two(rows, _MIN_TOKENS), outputs, sms)
 
 
 @cache
-def _suited(tokens: int, outputs: int, processors: SMs) -> MatmulTile | None:
-    """One program for each processor reads fastest; a weight that gives each of them several tiles anyway fills the GPU
+def _suited(tokens: int, outputs: int, sms: SMs) -> MatmulTile | None:
+    """One program for each SM reads fastest; a weight that gives each of them several tiles anyway fills the GPU
     without our help, unless the rows are few.
     """
     tiles = -(-outputs // OUTPUTS)
-    if tokens == MAX_ROWS and tiles > processors.count:
+    if tokens == MAX_ROWS and tiles > sms.count:
         return None
-    memory = min(_SHARED.get(tokens, _SHARED_BY_TWO), processors.shared_of_program - RESERVED)
+    memory = min(_SHARED.get(tokens, _SHARED_BY_TWO), sms.shared_of_program - RESERVED)
     stages = min(_MAX_DEPTH, memory // ((OUTPUTS + tokens) * _STEP))
-    return MatmulTile(OUTPUTS, tokens, _STEP, max(1, processors.count // tiles), stages)
+    return MatmulTile(OUTPUTS, tokens, _STEP, max(1, sms.count // tiles), stages)

@@ -1,7 +1,7 @@
 """Choosing tokens from logits in Triton: one launch for greedy and unfiltered rows, one for filtered ones.
 
-Logits are read as they are and computed with in float32; penalties need no copy of them, but a bit for each token that
-a row has. The draws are those of kernels/sampling.py, up to the rounding of float32.
+Logits are read as they are and computed with in float32; penalties need no copy of them, only a bit for each token that
+a row has. The draws are those of the reference, up to the rounding of float32.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.reference.sampling import COLUMNS, Column, Step, Work
-from thothy_ai.kernels.triton.sampling.choose import choose_kernel
-from thothy_ai.kernels.triton.sampling.filter import filtered_kernel
+from thothy_ai.kernels.sampling import COLUMNS, Column, Step, Work
+from thothy_ai.kernels.triton.sampling.argmax_kernel import argmax_kernel
+from thothy_ai.kernels.triton.sampling.filtered_kernel import filtered_kernel
 
 _COLUMNS, _PENALTY = tl.constexpr(COLUMNS), tl.constexpr(int(Column.PENALTY))
 _PROGRAMS = 2640  # enough for 132 SMs, which hold four or five at once, to finish together
@@ -70,7 +70,7 @@ class TokenChooser:
         tile = self._choosing
         tiles = triton.cdiv(vocab_size, tile.tokens)
         tiles_each = triton.cdiv(tiles, min(_PARTS, triton.cdiv(_PROGRAMS, members)))
-        choose_kernel[(members, triton.cdiv(tiles, tiles_each))](
+        argmax_kernel[(members, triton.cdiv(tiles, tiles_each))](
             chosen,
             self._values,
             self._tokens,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from thothy_ai.kernels.reference.sampling import FILTERED, Column
+from thothy_ai.kernels.sampling import FILTERED, Column
 from thothy_ai.kernels.triton.philox import gumbel, line_words
 from thothy_ai.kernels.triton.sampling.scores import choice, first_best, load_scores, parameter
 
@@ -77,17 +77,17 @@ def survival_threshold(
 
     inf if all are masked, or if the highest is no finite number.
     """
-    threshold, peak = _bounds(logits, allowed, seen, penalty, vocab, LINES, LINE)
-    if peak == _INF:
-        threshold = peak
-    if threshold < peak:  # else those that are not masked are all equal
+    threshold, top = _bounds(logits, allowed, seen, penalty, vocab, LINES, LINE)
+    if top == _INF:
+        threshold = top
+    if threshold < top:  # otherwise all that are not masked are equal
         if top_k < vocab:
-            threshold = _search(logits, allowed, seen, penalty, vocab, threshold, peak, 0.0, top_k, True, LINES, LINE)
+            threshold = _search(logits, allowed, seen, penalty, vocab, threshold, top, 0.0, top_k, True, LINES, LINE)
         if top_p < 1.0:
             rate = _LOG2_E / temperature
-            threshold = _search(logits, allowed, seen, penalty, vocab, threshold, peak, rate, top_p, False, LINES, LINE)
+            threshold = _search(logits, allowed, seen, penalty, vocab, threshold, top, rate, top_p, False, LINES, LINE)
         if min_p > 0.0:
-            threshold = tl.maximum(threshold, peak + tl.log(min_p) * temperature)
+            threshold = tl.maximum(threshold, top + tl.log(min_p) * temperature)
     return threshold
 
 
@@ -95,33 +95,34 @@ def survival_threshold(
 def _bounds(logits, allowed, seen, penalty, vocab, LINES: tl.constexpr, LINE: tl.constexpr):
     """The lowest and the highest score; inf and -inf if all are masked. A NaN counts as inf."""
     lowest = tl.full([LINES], _INF, tl.float32)
-    highest = tl.full([LINES], -_INF, tl.float32)
+    top = tl.full([LINES], -_INF, tl.float32)
     for begin in range(0, vocab, LINES * LINE):
         first = begin + tl.arange(0, LINES) * LINE
         scores = load_scores(logits, allowed, seen, penalty, first, vocab, LINE)
-        highest = tl.maximum(highest, tl.max(tl.where(scores <= _INF, scores, _INF), 1))
+        top = tl.maximum(top, tl.max(tl.where(scores <= _INF, scores, _INF), 1))
         lowest = tl.minimum(lowest, tl.min(tl.where(scores > -_INF, scores, _INF), 1))
-    return tl.min(lowest), tl.max(highest)
+    return tl.min(lowest), tl.max(top)
 
 
 @triton.jit
 def _search(
-    logits, allowed, seen, penalty, vocab, low, peak, rate, target,
+    logits, allowed, seen, penalty, vocab, low, top, rate, target,
     COUNTING: tl.constexpr, LINES: tl.constexpr, LINE: tl.constexpr,
 ):  # fmt: skip
     """The highest score at or above which the weight is `target` or more; the lowest, `low`, if there is none.
 
-    COUNTING, each token weighs 1; else 2 ** ((score - peak) * rate), and the target is a share of all from `low` on.
+    COUNTING, each token weighs 1; otherwise 2 ** ((score - top) * rate), and the target is a share of all
+    from `low` on.
     """
-    end = peak + tl.abs(peak) * 1e-6 + 1e-30  # what is sought lies in [low, end)
-    smallest, largest = low, peak  # of the scores there
+    end = top + tl.abs(top) * 1e-6 + 1e-30  # what is sought lies in [low, end)
+    smallest, largest = low, top  # of the scores there
     total = target
     readings = 0
     while (smallest < largest) & (readings < _MAX_READINGS):
         step = (end - low) * 0.2
         p1, p2, p3, p4 = low + step, low + step * 2, low + step * 3, low + step * 4
         w0, w1, w2, w3, w4, smallest, largest = _weigh(
-            logits, allowed, seen, penalty, vocab, low, p1, p2, p3, p4, end, peak, rate, COUNTING, LINES, LINE
+            logits, allowed, seen, penalty, vocab, low, p1, p2, p3, p4, end, top, rate, COUNTING, LINES, LINE
         )
         if not COUNTING:
             total = tl.where(readings == 0, target * w0, total)
@@ -137,7 +138,7 @@ def _search(
 
 @triton.jit
 def _weigh(
-    logits, allowed, seen, penalty, vocab, low, p1, p2, p3, p4, end, peak, rate,
+    logits, allowed, seen, penalty, vocab, low, p1, p2, p3, p4, end, top, rate,
     COUNTING: tl.constexpr, LINES: tl.constexpr, LINE: tl.constexpr,
 ):  # fmt: skip
     """The weights at or above `low` and four pivots, and the smallest and the largest score in [low, end)."""
@@ -148,7 +149,7 @@ def _weigh(
     for begin in range(0, vocab, LINES * LINE):
         first = begin + tl.arange(0, LINES) * LINE
         scores = load_scores(logits, allowed, seen, penalty, first, vocab, LINE)
-        weight = tl.full([LINES, LINE], 1.0, tl.float32) if COUNTING else tl.exp2((scores - peak) * rate)
+        weight = tl.full([LINES, LINE], 1.0, tl.float32) if COUNTING else tl.exp2((scores - top) * rate)
         w0 += tl.sum(tl.where(scores >= low, weight, 0.0), 1)
         w1 += tl.sum(tl.where(scores >= p1, weight, 0.0), 1)
         w2 += tl.sum(tl.where(scores >= p2, weight, 0.0), 1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
-from thothy_ai.kernels.triton.attention.decode import DecodeAttention
-from thothy_ai.kernels.triton.attention.prefill import PrefillAttention
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
+from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
+from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention
 
 
 class PagedAttention:
@@ -20,16 +20,16 @@ class PagedAttention:
         self.group_rows = self._decode.group_rows
 
     def plan(self, batch: AttentionBatch) -> None:
-        """Divide the step's work; once a step, before the first layer."""
+        """Divide the step's work; once per step, before the first layer."""
         self._batch = batch
         self._decode.plan(batch)
         self._prefill.plan(batch)
 
-    def __call__(self, q: Tensor, cache: LayerCache) -> Tensor:
+    def __call__(self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN) -> Tensor:
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are left as they are in a new tensor."""
         if self._batch is None:
             raise RuntimeError("attention was not planned")
         out = torch.empty_like(q)
-        self._decode(q, cache, self._batch, out)
-        self._prefill(q, cache, self._batch, out)
+        self._decode(q, cache, self._batch, out, params)
+        self._prefill(q, cache, self._batch, out, params)
         return out

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from tests.support.attention_case import Case, Group, make_case, textbook
 from tests.support.margins import Margins
-from thothy_ai.kernels.paged import AttentionShape, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionParams, AttentionShape, LayerCache
 from thothy_ai.kernels.reference.attention import paged_attention
-from thothy_ai.kernels.triton.attention.prefill import PrefillAttention, Tiling, query_tiles
+from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention, Tiling, query_tiles
 
 SMALL = Tiling(rows=32, keys=16, warps=4, stages=2)
 TOLERANCES = {torch.float32: (3e-6, 1e-5), torch.float16: (3e-3, 5e-3), torch.bfloat16: (1.5e-2, 1e-2)}
@@ -27,21 +27,21 @@ def shape_of(case: Case) -> AttentionShape:
     return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
 
 
-def attend(case: Case, tiling: Tiling | None = None) -> Tensor:
+def attend(case: Case, tiling: Tiling | None = None, params: AttentionParams = PLAIN) -> Tensor:
     """What the kernel makes of the case, over a poisoned result."""
     attention = PrefillAttention(shape_of(case), tiling)
     attention.plan(case.batch)
     out = torch.full_like(case.q, torch.nan)
-    attention(case.q, case.cache, case.batch, out)
+    attention(case.q, case.cache, case.batch, out, params)
     return out
 
 
-def check(case: Case, device: torch.device, tiling: Tiling | None = None) -> None:
-    """The prefills are right, and the rows of decode sequences and of nobody untouched."""
-    out = attend(case.on(device), tiling).cpu()
+def check(case: Case, device: torch.device, tiling: Tiling | None = None, params: AttentionParams = PLAIN) -> None:
+    """The prefills are right; the rows of decode sequences and those beyond all sequences are untouched."""
+    out = attend(case.on(device), tiling, params).cpu()
     first, end = case.batch.num_decode, sum(case.batch.query_lens)
     atol, rtol = TOLERANCES[case.q.dtype]
-    expected = textbook(case, shape_of(case).scale)
+    expected = textbook(case, params)
     torch.testing.assert_close(out[first:end].double(), expected[first:end], atol=atol, rtol=rtol)
     assert out[:first].isnan().all()
     assert out[end:].isnan().all()
@@ -73,6 +73,29 @@ def test_lengths_straddle_every_tile_edge(queries: int, block_size: int, device:
     check(replace(case, batch=replace(case.batch, num_decode=0)), device, SMALL)
 
 
+@pytest.mark.parametrize("window", [1, 7, 16, 17, 40, 500])
+@pytest.mark.parametrize("block_size", [3, 16, 32])
+def test_windows_begin_anywhere(block_size: int, window: int, device: torch.device) -> None:
+    case = make_case(MIXED, heads=6, kv_heads=2, dim=16, block_size=block_size, seed=window)
+    check(case, device, SMALL, AttentionParams(window=window))
+
+
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("fp8", [False, True], ids=["plain", "fp8"])
+def test_soft_caps_and_scales(fp8: bool, window: int | None, device: torch.device) -> None:
+    case = make_case(MIXED, heads=4, kv_heads=2, dim=32, block_size=16, seed=5)
+    case = case.with_fp8_cache() if fp8 else case
+    check(case, device, SMALL, AttentionParams(scale=0.4, window=window, soft_cap=1.5))
+
+
+def test_a_broken_token_before_the_window_spoils_nothing(device: torch.device) -> None:
+    """Though it lies in a tile that is read."""
+    case = make_case([(20, 60)], heads=2, kv_heads=1, dim=16, block_size=16, seed=12)
+    params = AttentionParams(window=6)
+    out = attend(case.with_broken_tokens({0: 34}).on(device), SMALL, params).cpu().double()
+    torch.testing.assert_close(out, textbook(case, params), atol=3e-6, rtol=1e-5)
+
+
 @pytest.mark.parametrize("block_size", [3, 8, 16, 32, 64])
 @pytest.mark.parametrize("queries", [7, 40])
 def test_nothing_is_read_past_a_sequence_in_the_block_table(
@@ -83,7 +106,7 @@ def test_nothing_is_read_past_a_sequence_in_the_block_table(
     batch = replace(case.batch, block_tables=tables, rows=torch.zeros_like(case.batch.rows))
     case = replace(case, batch=batch).on(device)
     out = attend(case, SMALL).cpu().double()
-    torch.testing.assert_close(out, textbook(case.on(torch.device("cpu")), shape_of(case).scale), atol=3e-6, rtol=1e-5)
+    torch.testing.assert_close(out, textbook(case.on(torch.device("cpu"))), atol=3e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("block_size", [8, 16, 32])
@@ -93,7 +116,7 @@ def test_a_broken_token_spoils_no_row_before_it(fp8: bool, block_size: int, devi
     case = make_case([(20, 20), (37, 60)], heads=2, kv_heads=1, dim=16, block_size=block_size, seed=12)
     case = case.with_fp8_cache() if fp8 else case
     out = attend(case.with_broken_tokens({0: 7, 1: 40}).on(device), SMALL).cpu().double()
-    expected = textbook(case, shape_of(case).scale)
+    expected = textbook(case)
     for before, broken in ((slice(0, 7), slice(7, 20)), (slice(20, 37), slice(37, 57))):
         torch.testing.assert_close(out[before], expected[before], atol=3e-6, rtol=1e-5)
         assert out[broken].isnan().all()
@@ -127,14 +150,14 @@ def test_values_that_only_the_scales_make_small(device: torch.device) -> None:
     tiny = replace(case, cache=case.cache._replace(values=case.cache.values * 1e-3)).with_fp8_cache()
     tiny = replace(tiny, q=tiny.q.half())
     out = attend(tiny.on(device), SMALL).cpu().double()
-    torch.testing.assert_close(out, textbook(tiny, shape_of(tiny).scale), atol=3e-6, rtol=5e-3)
+    torch.testing.assert_close(out, textbook(tiny), atol=3e-6, rtol=5e-3)
 
 
 def test_scores_of_hundreds(device: torch.device) -> None:
     case = make_case([(20, 60)], heads=2, kv_heads=1, dim=32, block_size=16, seed=6)
     steep = replace(case, q=case.q * 300)
     out = attend(steep.on(device), SMALL).cpu().double()  # a score's last bit is worth 1e-4 in the exponent
-    torch.testing.assert_close(out, textbook(steep, shape_of(steep).scale), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(out, textbook(steep), atol=1e-3, rtol=1e-3)
 
 
 def test_another_memory_order_of_the_cache(device: torch.device) -> None:
@@ -240,6 +263,6 @@ def agree(case: Case) -> None:
     """With the reference, in float32 on the same device."""
     out = attend(case)
     wide = LayerCache(case.cache.keys.float(), case.cache.values.float())
-    expected = paged_attention(case.q.float(), wide, case.batch, shape_of(case).scale)
+    expected = paged_attention(case.q.float(), wide, case.batch)
     first, (atol, rtol) = case.batch.num_decode, TOLERANCES[case.q.dtype]
     torch.testing.assert_close(out[first:].float(), expected[first:], atol=atol, rtol=rtol)

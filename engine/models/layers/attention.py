@@ -1,0 +1,45 @@
+"""Attention over the paged KV cache, between a merged projection and the output projection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from thothy_ai.engine.models.layers.context import LayerContext
+from thothy_ai.engine.models.layers.linear import Activations, Linear, prepared
+from thothy_ai.kernels.paged import PLAIN, AttentionParams
+from thothy_ai.kernels.rotary import QKNorm, Rotary
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """`qkv` is merged: one GEMM. `rotary` has every position of the context; `norm_eps` is that of `qk_norm`."""
+
+    qkv: Linear
+    output: Linear
+    rotary: Rotary
+    num_heads: int
+    head_dim: int
+    norm_eps: float
+    qk_norm: QKNorm | None = None
+    params: AttentionParams = PLAIN
+
+    def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
+        """hidden [T, hidden] -> [T, heads * head_dim], before the output projection; keys and values are cached."""
+        tokens = context.tokens
+        q = context.operations.rotate_and_cache(
+            self.qkv(hidden).view(len(tokens.ids), -1, self.head_dim),
+            self.qk_norm,
+            self.norm_eps,
+            self.rotary,
+            tokens.positions,
+            tokens.slots,
+            context.cache,
+            self.num_heads,
+        )
+        return context.attention(q, context.cache, self.params).flatten(1)
+
+    def project(self, attended: Tensor, context: LayerContext) -> Tensor:
+        """The output projection of attended [R, heads * head_dim] -> [R, hidden]."""
+        return self.output(prepared(attended, self.output, context.operations))

@@ -1,0 +1,38 @@
+"""Gated feed-forward layers (Shazeer, 2020). `gate_up` is merged: one GEMM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from thothy_ai.engine.models.layers.context import LayerContext
+from thothy_ai.engine.models.layers.linear import Activations, Linear
+
+
+@dataclass(frozen=True, slots=True)
+class SwiGLU:
+    """down(silu(gate) * up)."""
+
+    gate_up: Linear
+    down: Linear
+
+    def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
+        """[R, hidden] -> [R, hidden]."""
+        operations = context.operations
+        gated = operations.silu_mul_fp8 if self.down.takes_fp8 else operations.silu_mul
+        return self.down(gated(self.gate_up(hidden)))
+
+
+@dataclass(frozen=True, slots=True)
+class GeGLU:
+    """down(gelu(gate) * up), GELU by its tanh approximation."""
+
+    gate_up: Linear
+    down: Linear
+
+    def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
+        """[R, hidden] -> [R, hidden]."""
+        operations = context.operations
+        gated = operations.gelu_tanh_mul_fp8 if self.down.takes_fp8 else operations.gelu_tanh_mul
+        return self.down(gated(self.gate_up(hidden)))

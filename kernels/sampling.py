@@ -1,0 +1,94 @@
+"""What tokens are chosen by: each row's sampling parameters as a table on the device, and a step's logits.
+
+Order and meaning are those of transformers: repetition penalty, mask, temperature, then top-k, top-p and min-p.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+NO_TOKEN = -1  # of a row whose highest score is no finite number: a NaN, an overflow, nothing that is allowed
+GREEDY, UNFILTERED, FILTERED = range(3)  # kinds of rows: the highest score, a draw from all tokens, or from some
+COLUMNS = 8
+
+_MIN_TEMPERATURE = 1e-5  # below it a softmax is an argmax in float32, and dividing by it may overflow
+
+
+class Column(IntEnum):
+    """Columns of the table of the rows' parameters [max_rows, COLUMNS] float64, which holds each of them exactly.
+
+    `TOP_K` is the vocabulary's size for none; a seed in [0, 2**63) is split into two 32-bit halves.
+    """
+
+    TEMPERATURE = 0
+    TOP_P = 1
+    MIN_P = 2
+    PENALTY = 3
+    SEED_LOW = 4
+    SEED_HIGH = 5
+    TOP_K = 6
+    KIND = 7
+
+
+def parameters(
+    *,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    vocab_size: int,
+) -> list[float]:
+    """A row of the table. Filters that are off are 0, 1 and 0; a temperature near 0 is greedy."""
+    filtered = bool(top_k or top_p < 1.0 or min_p)
+    values = {
+        Column.TEMPERATURE: temperature,
+        Column.TOP_P: top_p,
+        Column.MIN_P: min_p,
+        Column.PENALTY: repetition_penalty,
+        Column.SEED_LOW: seed & 0xFFFF_FFFF,
+        Column.SEED_HIGH: seed >> 32,
+        Column.TOP_K: min(top_k or vocab_size, vocab_size),
+        Column.KIND: GREEDY if temperature < _MIN_TEMPERATURE else FILTERED if filtered else UNFILTERED,
+    }
+    return [values[column] for column in Column]
+
+
+class Step(NamedTuple):
+    """What the tokens of a step's R members are chosen from, all on one device.
+
+    `logits` [R, V] of any floating-point type, never changed; `rows` [R] int64 into `token_ids` [rows, L] int32 and
+    `table` [rows, COLUMNS] float64; `positions` [R] int64 of the tokens to be chosen, so that a row's first so many are
+    real; `bitmask` [R, ceil(V / 32)] int32 with a bit set for each allowed token, lowest first, or None.
+    """
+
+    logits: Tensor
+    rows: Tensor
+    positions: Tensor
+    token_ids: Tensor
+    bitmask: Tensor | None
+    table: Tensor
+
+
+class Work(NamedTuple):
+    """Which kinds of rows a step has at all, so that nothing is launched for others; the table has each row's kind."""
+
+    unfiltered: bool
+    filtered: bool
+    others: bool  # rows that are not filtered: greedy or unfiltered
+    penalized: bool
+
+
+class TokenChooser(Protocol):
+    """Chooses tokens for the members of a step."""
+
+    def __call__(self, step: Step, work: Work) -> Tensor:
+        """One token for each member [R] int64: the first of equal scores. It depends on the member alone.
+
+        NO_TOKEN where a score that is allowed is NaN or infinite, or none is allowed.
+        """
+        ...

@@ -1,0 +1,24 @@
+"""A step as the device sees it: a few columns from the host, and the tokens that they stand for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class StepColumns(NamedTuple):
+    """S sequences of a step, each [S] int32: row, first position, and token count; `query_starts` [S + 1] int32."""
+
+    rows: Tensor
+    starts: Tensor
+    counts: Tensor
+    query_starts: Tensor
+
+
+class StepTokens(NamedTuple):
+    """What the T tokens of a step are: ids, positions and KV slots (block * block_size + offset), each [T] int64."""
+
+    ids: Tensor
+    positions: Tensor
+    slots: Tensor

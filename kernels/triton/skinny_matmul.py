@@ -1,0 +1,172 @@
+"""The matmul of a few fp8 rows and an fp8 weight in Triton: bound by how fast the weight is read.
+
+cuBLAS cuts such a matmul into too few tiles for all SMs to load at once. Here the weight's rows are the long
+side of the tensor cores' tiles, so that few tokens cost little, and the inner dimension is split over programs until
+the grid fills the GPU. The parts of a tile add up in a fixed order, whichever of them ends last:
+
+    outputs   |      tile 0       |      tile 1       |
+    inner     | part 0  | part 1  | part 0  | part 1  |
+    sums      | partial | partial | partial | partial |   each tile's last program merges
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.triton.arrival import last_to_arrive
+from thothy_ai.kernels.triton.interpreter import INTERPRETED
+from thothy_ai.kernels.triton.skinny_matmul_tiles import OUTPUTS, MatmulTile, suited
+from thothy_ai.kernels.triton.sms import SMs
+
+_INTERPRETED = tl.constexpr(INTERPRETED)
+_MERGED_BY_A_WARP = 1024  # numbers at a time, of each part: few enough for its registers
+
+
+class SkinnyMatmul:
+    """The matmul with one weight: x [T, in] -> [T, N] of `dtype`. Its calls follow each other on a stream."""
+
+    def __init__(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> None:
+        self._weight, self._bias, self._dtype = weight, bias, dtype
+        self._sms = SMs.of(weight.values.device)
+        self._done = counters(weight)
+
+    def tile(self, rows: int) -> MatmulTile | None:
+        """The tile for this number of rows; None where cuBLAS is as fast."""
+        return suited(rows, len(self._weight.values), self._sms)
+
+    def __call__(self, x: Quantized, tile: MatmulTile) -> Tensor:
+        """Multiply rows with their tile."""
+        out = x.scales.new_empty(len(x.values), len(self._weight.values), dtype=self._dtype)
+        return multiply(x, self._weight, self._bias, out, tile, self._done)
+
+
+def counters(weight: Quantized) -> Tensor:
+    """For each tile of outputs, how many of its parts are done: enough for any tile."""
+    tiles = triton.cdiv(len(weight.values), OUTPUTS)
+    return torch.zeros(tiles, dtype=torch.int32, device=weight.values.device)
+
+
+def multiply(
+    x: Quantized, weight: Quantized, bias: Tensor | None, out: Tensor, tile: MatmulTile, done: Tensor
+) -> Tensor:
+    """Fill out [T, N] for x [T, in], 0 < T <= tile.tokens, and weight [N, in], in and N multiples of 16.
+
+    `done` are counters that are zero, and are so again.
+    """
+    (rows, inner), outputs = x.values.shape, len(weight.values)
+    steps = triton.cdiv(inner, tile.step)
+    share = triton.cdiv(steps, tile.split)
+    parts = triton.cdiv(steps, share)
+    partials = out.new_empty(parts, rows, outputs, dtype=torch.float32) if parts > 1 else None
+    _matmul_kernel[(triton.cdiv(outputs, tile.outputs), parts)](
+        out,
+        partials,
+        done,
+        *x,
+        *weight,
+        bias,
+        rows,
+        outputs,
+        inner,
+        share,
+        OUTPUTS=tile.outputs,
+        TOKENS=tile.tokens,
+        STEP=tile.step,
+        PARTS=parts,
+        WHOLE=inner % tile.step == 0,
+        STAGES=tile.stages,
+        CHUNK=min(tile.tokens, _MERGED_BY_A_WARP * tile.warps // tile.outputs),
+        num_warps=tile.warps,
+    )
+    return out
+
+
+@triton.jit(do_not_specialize=["rows", "share"])
+def _matmul_kernel(
+    out,
+    partials,
+    done,
+    x,
+    x_scales,
+    weight,
+    weight_scales,
+    bias,
+    rows,
+    outputs,
+    inner,
+    share,  # steps of a part
+    OUTPUTS: tl.constexpr,
+    TOKENS: tl.constexpr,
+    STEP: tl.constexpr,
+    PARTS: tl.constexpr,
+    WHOLE: tl.constexpr,
+    STAGES: tl.constexpr,
+    CHUNK: tl.constexpr,  # rows that are merged at a time
+):
+    tile = tl.program_id(0)
+    part = tl.program_id(1)
+    row = tl.arange(0, TOKENS)
+    output = tile * OUTPUTS + tl.arange(0, OUTPUTS)
+    column = tl.arange(0, STEP)
+    weights = weight + tl.minimum(output, outputs - 1).to(tl.int64)[:, None] * inner + column[None, :]
+    tokens = x + row.to(tl.int64)[:, None] * inner + column[None, :]
+    present = (row < rows)[:, None]
+    sums = tl.zeros([OUTPUTS, TOKENS], tl.float32)
+
+    begin = part * share * STEP
+    for place in tl.range(begin, tl.minimum(begin + share * STEP, inner), STEP, num_stages=STAGES):
+        if WHOLE:
+            a = tl.load(weights + place)
+            b = tl.load(tokens + place, mask=present, other=0.0)
+        else:
+            inside = (column < inner - place)[None, :]
+            a = tl.load(weights + place, mask=inside, other=0.0)
+            b = tl.load(tokens + place, mask=present & inside, other=0.0)
+        if _INTERPRETED:
+            a, b = a.to(tl.float32), b.to(tl.float32)
+        sums = tl.dot(a, tl.trans(b), sums)
+
+    if PARTS == 1:
+        _store(out, tl.trans(sums), row, output, x_scales, weight_scales, bias, rows, outputs)
+    else:
+        _store_partial(partials, tl.trans(sums), part, row, output, rows, outputs)
+        if last_to_arrive(done + tile, PARTS):
+            for first in range(0, rows, CHUNK):
+                merged_row = first + tl.arange(0, CHUNK)
+                merged = _merged(partials, merged_row, output, rows, outputs, PARTS)
+                _store(out, merged, merged_row, output, x_scales, weight_scales, bias, rows, outputs)
+
+
+@triton.jit
+def _store_partial(partials, sums, part, row, output, rows, outputs):
+    """sums [T, N] of this part."""
+    target = partials + ((part * rows + row).to(tl.int64) * outputs)[:, None] + output[None, :]
+    tl.store(target, sums, mask=(row < rows)[:, None] & (output < outputs)[None, :])
+
+
+@triton.jit
+def _merged(partials, row, output, rows, outputs, PARTS: tl.constexpr):
+    """The sums of all parts [T, N], in their order."""
+    source = partials + (row.to(tl.int64) * outputs)[:, None] + output[None, :]
+    inside = (row < rows)[:, None] & (output < outputs)[None, :]
+    sums = tl.load(source, mask=inside, other=0.0, cache_modifier=".cg")
+    for _part in tl.static_range(1, PARTS):
+        source += rows.to(tl.int64) * outputs
+        sums += tl.load(source, mask=inside, other=0.0, cache_modifier=".cg")
+    return sums
+
+
+@triton.jit
+def _store(out, sums, row, output, x_scales, weight_scales, bias, rows, outputs):
+    """sums [T, N] times the scales of both sides, and the bias."""
+    token_scale = tl.load(x_scales + row, mask=row < rows, other=0.0)
+    output_scale = tl.load(weight_scales + output, mask=output < outputs, other=0.0)
+    result = sums * token_scale[:, None] * output_scale[None, :]
+    if bias is not None:
+        result += tl.load(bias + output, mask=output < outputs, other=0.0).to(tl.float32)[None, :]
+    target = out + (row.to(tl.int64) * outputs)[:, None] + output[None, :]
+    tl.store(target, result.to(out.dtype.element_ty), mask=(row < rows)[:, None] & (output < outputs)[None, :])

@@ -1,0 +1,71 @@
+"""Models of weights that come packed, with scales: each layer keeps them as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.paged_run import PagedRun
+from tests.support.tiny_models import FAMILIES, tiny_model
+from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.tensors import Weight
+from thothy_ai.engine.weights.assemble import assemble
+from thothy_ai.engine.weights.huggingface import SafetensorsFolder
+from thothy_ai.engine.weights.loader import load_model
+from thothy_ai.kernels.reference.quantize import quantize_fp8
+
+CPU = torch.device("cpu")
+
+
+@dataclass
+class Packed:
+    """A folder's tensors, of which weights whose names end in one of `packed` come as fp8."""
+
+    source: SafetensorsFolder
+    packed: tuple[str, ...]
+    device: torch.device = CPU
+
+    def tensor(self, name: str, *shape: int) -> Tensor:
+        return self.source.tensor(name, *shape)
+
+    def weight(self, name: str, *shape: int) -> Weight:
+        plain = self.source.tensor(name, *shape)
+        return quantize_fp8(plain) if name.endswith(self.packed) else plain
+
+
+def packed_model(folder: Path, *packed: str) -> Model:
+    with SafetensorsFolder(folder, CPU, torch.float32) as source:
+        return assemble(ModelConfig.from_folder(folder), Packed(source, packed))
+
+
+def logits(model: Model) -> Tensor:
+    return PagedRun(model, 1, 8).step({0: [5, 9, 77, 120, 3]})[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_weights_are_those_that_fp8_would_make(family: str, tmp_path: Path) -> None:
+    folder = tiny_model(family, tmp_path)
+    packed = packed_model(folder, "_proj.weight")
+    quantized = load_model(folder, device=CPU, dtype=torch.float32, weights="fp8").model
+    assert torch.equal(logits(packed), logits(quantized))
+    assert packed.num_bytes == quantized.num_bytes
+
+
+def test_each_layer_has_a_format_of_its_own(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+    mixed = packed_model(folder, "layers.1.mlp.down_proj.weight")
+    assert not torch.equal(logits(mixed), logits(packed_model(folder, "no such layer")))
+    takes = [layer.mlp.down.takes_fp8 for layer in mixed.decoder.layers]
+    assert takes == [False, True, False]
+    assert not any(layer.mlp_norm.to_fp8 for layer in mixed.decoder.layers)
+
+
+def test_layers_that_are_packed_in_part_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"k_proj.* some weights are packed"):
+        packed_model(tiny_model("llama", tmp_path), "q_proj.weight")

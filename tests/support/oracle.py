@@ -63,6 +63,7 @@ def options(
 def generate(folder: Path, prompts: tuple[Tokens, ...], new_tokens: int, device: torch.device) -> tuple[Tokens, ...]:
     """Greedy fp32 continuations by transformers, one prompt at a time, end-of-text ignored."""
     model = reference_model(folder).to(device)
+    model.generation_config.eos_token_id = None  # which transformers would fall back to
     settings = GenerationConfig(max_new_tokens=new_tokens, do_sample=False, eos_token_id=None, pad_token_id=0)
     outputs = []
     for prompt in prompts:

@@ -25,7 +25,8 @@ _SHAPE: dict[str, Any] = {
     "pad_token_id": 0,
 }
 _OF_FAMILY: dict[str, dict[str, Any]] = {
-    "gemma2": {  # caps and a window that are felt
+    "gemma2": {  # caps and a window that are felt, and no tied head, which would repeat the prompt's last token
+        "tie_word_embeddings": False,
         "sliding_window": 12,
         "query_pre_attn_scalar": 8,
         "attn_logit_softcapping": 2.0,

@@ -87,11 +87,10 @@ def test_random_steps(seed: int, device: torch.device) -> None:
     check(case, device, replace(TUNING, tile=rng.choice([16, 32]), programs=rng.randint(1, 20)))
 
 
-@pytest.mark.parametrize("window", [1, 7, 16, 33, 64, 500])
-@pytest.mark.parametrize("programs", [2, 6, 40])
+@pytest.mark.parametrize(("programs", "window"), [(2, 33), (6, 1), (6, 16), (6, 64), (40, 7), (40, 500)])
 def test_windows_begin_anywhere(programs: int, window: int, device: torch.device) -> None:
     """In a prefix that members of a group see different parts of, or none; in tiles of a sequence alone."""
-    case = make_case(IN_GROUPS, heads=6, kv_heads=2, dim=16, block_size=16, seed=window, groups=GROUPS)
+    case = make_case(IN_GROUPS, heads=2, kv_heads=1, dim=16, block_size=16, seed=window, groups=GROUPS)
     params = AttentionParams(window=window)
     check(case, device, replace(TUNING, programs=programs), params)
     check(case.with_fp8_cache(), device, replace(TUNING, programs=programs), params)

@@ -73,10 +73,9 @@ def test_lengths_straddle_every_tile_edge(queries: int, block_size: int, device:
     check(replace(case, batch=replace(case.batch, num_decode=0)), device, SMALL)
 
 
-@pytest.mark.parametrize("window", [1, 7, 16, 17, 40, 500])
-@pytest.mark.parametrize("block_size", [3, 16, 32])
+@pytest.mark.parametrize(("window", "block_size"), [(1, 16), (7, 3), (16, 32), (17, 16), (40, 3), (500, 16)])
 def test_windows_begin_anywhere(block_size: int, window: int, device: torch.device) -> None:
-    case = make_case(MIXED, heads=6, kv_heads=2, dim=16, block_size=block_size, seed=window)
+    case = make_case(MIXED, heads=2, kv_heads=1, dim=16, block_size=block_size, seed=window)
     check(case, device, SMALL, AttentionParams(window=window))
 
 

@@ -120,7 +120,7 @@ def check_broken_row(loaded: LoadedModel, **changes: bool) -> None:
     whole = run(loaded, requests, options)
     name, place = next(_lonely_tokens(requests, whole))
     with torch.inference_mode():
-        loaded.model.embedding[whole[name][place]] = torch.nan
+        loaded.model.decoder.embedding.table[whole[name][place]] = torch.nan
     with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
         collected = driver.run(requests)
     assert isinstance(collected.finished[name].error, NoFiniteScoreError)
@@ -139,7 +139,7 @@ def check_broken_prefix(loaded: LoadedModel, **changes: bool) -> None:
     whole = run(loaded, clean, options)
     broken = next(token for token in range(VOCAB) if not _occurs(token, clean, whole))
     with torch.inference_mode():
-        loaded.model.embedding[broken] = torch.nan
+        loaded.model.decoder.embedding.table[broken] = torch.nan
     with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
         ended = driver.run([request("broken", (*shared, broken), GREEDY)]).finished["broken"]
         for each in clean:

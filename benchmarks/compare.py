@@ -76,7 +76,7 @@ def _drain(index: int) -> Measure:
     workload, arguments = DRAINS[index]
 
     def seconds(checkout: Path) -> float:
-        module = "thothy_ai.engine.bench" if (checkout / "engine" / "bench").is_dir() else "thothy_ai.bench"
+        module = "thothy_ai.engine.bench" if (checkout / "engine" / "bench" / "__main__.py").exists() else "thothy_ai.bench"
         command = ["-m", module, f"benchmarks/workloads/{workload}.json", *arguments, "--json"]
         report = json.loads(_run(checkout, command).splitlines()[-1])
         return float(dict(report["figures"])["seconds"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,11 @@ if TYPE_CHECKING:  # imported where they are used: most tests need no service
     from thothy_ai.settings import Settings
 
 TEMPLATE = "thothy_template"
+
+if (
+    "PYTEST_XDIST_WORKER" in os.environ
+):  # beside others: threads would only wait for each other. Before torch is imported
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @dataclass(frozen=True)

@@ -97,4 +97,5 @@ def _silu(gate, up):
 @triton.jit
 def _gelu(gate, up):
     """gelu(gate) = gate * (1 + tanh(x)) / 2 with x of the tanh approximation; that factor is sigmoid(2 * x)."""
-    return gate * tl.sigmoid(1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)) * up
+    doubled = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
+    return gate * tl.sigmoid(tl.maximum(doubled, -80.0)) * up  # below, the exponential would overflow

@@ -57,7 +57,7 @@ def test_a_short_run_holds_every_invariant(environment: dict[str, str], folder: 
         capture_output=True,
         text=True,
         check=False,
-        timeout=170,
+        timeout=280,
     )
     print(done.stderr)  # noqa: T201 - shown when the test failed
     assert done.returncode == 0, done.stdout

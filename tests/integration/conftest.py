@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.queue_bench import QUICK, Queue
-from tests.support.worker_fleet import WorkerFleet
+from tests.support.worker_fleet import PATIENT, WorkerFleet
 from thothy_ai.db.connect import make_engine
 from thothy_ai.jobs import registry
 from thothy_ai.producer import Producer
@@ -32,7 +32,17 @@ def queue(quick: Settings) -> Iterator[Queue]:
 
 @pytest.fixture
 def fleet(queue: Queue, tmp_path: Path) -> Iterator[WorkerFleet]:
-    log = tmp_path / "workers.log"
+    yield from _fleet(queue, tmp_path)
+
+
+@pytest.fixture
+def patient_fleet(queue: Queue, tmp_path: Path) -> Iterator[WorkerFleet]:
+    """No lease runs out in it, and no message is held for lost."""
+    yield from _fleet(queue, tmp_path, **PATIENT)
+
+
+def _fleet(queue: Queue, folder: Path, **changes: object) -> Iterator[WorkerFleet]:
+    log = folder / "workers.log"
     with ExitStack() as stack:
-        yield WorkerFleet(queue, log, stack)
+        yield WorkerFleet(queue, log, stack, **changes)
     print(log.read_text() if log.exists() else "no worker")  # noqa: T201 - shown when the test failed

@@ -19,21 +19,22 @@ from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
 from thothy_ai.worker.job_runner import JobRunner
 
+PATIENCE = 60  # seconds after which something that must happen has failed to, on however busy a machine
 QUICK = {
     "kinds": ("tests.support.echo_kind",),
     "engine_url": "unix:///nowhere/engine.sock",
     "worker_in_flight": 16,
-    "lease_seconds": 2,
-    "heartbeat_seconds": 0.1,
+    "lease_seconds": 5,  # of a worker that waits for a core, too
+    "heartbeat_seconds": 0.2,
     "shutdown_deadline_seconds": 5,
     "retry_base_seconds": 0.05,
     "dispatch_interval_seconds": 0.05,
-    "dispatch_timeout_seconds": 1,
+    "dispatch_timeout_seconds": 5,  # of a worker that starts, too
     "reap_interval_seconds": 0.3,
 }
 
 
-def eventually(holds: Callable[[], object], seconds: float = 20) -> None:
+def eventually(holds: Callable[[], object], seconds: float = PATIENCE) -> None:
     """Wait until it holds."""
     end = time.monotonic() + seconds
     while not holds():
@@ -57,7 +58,7 @@ def running(loop: Loop) -> Iterator[None]:
         yield
     finally:
         loop.stop()
-        thread.join(10)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 
@@ -127,7 +128,7 @@ class RunnerBench:
         for hint in self.queue.dispatch():
             self.runner.hand_over(hint)
 
-    def settle(self, seconds: float = 20) -> None:
+    def settle(self, seconds: float = PATIENCE) -> None:
         """Dispatch and hand over until nothing is open."""
 
         def settled() -> bool:
@@ -145,5 +146,5 @@ def runner_bench(queue: Queue, client: FakeClient | None = None, **changes: Any)
         yield made
     finally:
         made.runner.shut_down(0)
-        assert made.runner.join(15), "the job runner does not end"
+        assert made.runner.join(PATIENCE), "the job runner does not end"
     assert not made.died.is_set()

@@ -21,12 +21,12 @@ def served(backend: Backend, url: str) -> Iterator[None]:
     thread.start()
     server = EngineServer(backend, url)
     try:
-        asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result(60)
         yield
     finally:
-        asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
 
 

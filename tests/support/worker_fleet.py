@@ -11,13 +11,14 @@ from pathlib import Path
 
 from tests.support.echo_kind import Echo
 from tests.support.home import THOTHY
-from tests.support.queue_bench import QUICK, Queue, eventually
+from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually
 from thothy_ai.queue.dispatcher import Dispatcher
 from thothy_ai.queue.reaper import Reaper
 from thothy_ai.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "support" / "worker_process.py"
+PATIENT = {"lease_seconds": 1000, "dispatch_timeout_seconds": 1000}  # nothing is late, however slow the machine
 KEY, UNACKED = "thothy:jobs", "thothy:unacked"
 
 
@@ -35,16 +36,18 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 class WorkerFleet:
-    """A dispatcher, a reaper and worker processes."""
+    """A dispatcher, a reaper and worker processes, with these changes to the queue's settings."""
 
-    def __init__(self, queue: Queue, log: Path, stack: ExitStack) -> None:
+    def __init__(self, queue: Queue, log: Path, stack: ExitStack, **changes: object) -> None:
         self.queue = queue
         self.log = log
         self._stack = stack
-        for loop in (Dispatcher(queue.settings), Reaper(queue.settings)):
+        self._changes = changes
+        settings = queue.settings.model_copy(update=changes)
+        for loop in (Dispatcher(settings), Reaper(settings)):
             thread = threading.Thread(target=loop.run)
             thread.start()
-            stack.callback(thread.join, 10)
+            stack.callback(thread.join, PATIENCE)
             stack.callback(loop.stop)
 
     def worker(self, seconds: float = 0.0, **changes: object) -> subprocess.Popen[bytes]:
@@ -61,20 +64,20 @@ class WorkerFleet:
 
     def _start(self, command: list[str], changes: dict[str, object]) -> subprocess.Popen[bytes]:
         env = environment(self.queue.settings) | {
-            f"THOTHY_{name.upper()}": str(value) for name, value in changes.items()
+            f"THOTHY_{name.upper()}": str(value) for name, value in (self._changes | changes).items()
         }
         with self.log.open("ab") as log:
             process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         self._stack.callback(self._end, process)
         return process
 
-    def drained(self, seconds: float = 40) -> None:
+    def drained(self, seconds: float = 2 * PATIENCE) -> None:
         eventually(lambda: not self.queue.open(), seconds)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is None:
             process.kill()
-        process.wait(10)
+        process.wait(PATIENCE)
 
 
 def enqueue(queue: Queue, jobs: int) -> None:

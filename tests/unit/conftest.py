@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,3 +16,14 @@ if not torch.cuda.is_available():  # before anything imports triton: its functio
 def device() -> torch.device:
     """Where kernels run."""
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+
+@pytest.fixture(scope="session")
+def quick_interpreter() -> Iterator[None]:
+    """Where kernels are interpreted, they are so without repeated work."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if not torch.cuda.is_available():
+            from tests.support.interpreter import quicken  # it imports triton
+
+            quicken(monkeypatch)
+        yield

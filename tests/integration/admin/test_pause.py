@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tests.support.queue_bench import Queue, eventually
+from tests.support.queue_bench import PATIENCE, Queue, eventually
 from thothy_ai.admin.pause import pause_and_wait
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.control import set_paused
@@ -22,7 +22,7 @@ def test_a_dispatch_that_has_begun_is_waited_for(queue: Queue) -> None:
         assert len(dispatcher.execute(statement("queue/dispatch"), ROOM).all()) == 2
         pausing.start()
         eventually(lambda: queue.rows(WAITS))
-    pausing.join(20)
+    pausing.join(PATIENCE)
     assert said[-1] == 0
     assert (queue.count("dispatched"), queue.count("queued")) == (0, 2)
 
@@ -36,7 +36,7 @@ def test_a_dispatch_that_comes_too_late_finds_the_queue_paused(queue: Queue) -> 
         operator.execute(statement("queue/pause"), {"paused": True, "note": None})
         dispatcher.start()
         eventually(lambda: queue.rows(WAITS))
-    dispatcher.join(20)
+    dispatcher.join(PATIENCE)
     assert dispatched == []
     set_paused(queue.engine, paused=False)
     assert len(queue.dispatch()) == 1

@@ -190,5 +190,5 @@ def test_the_redis_command_takes_its_password(tmp_path: Path) -> None:
             assert client.config_get("appendonly") == {"appendonly": "yes"}
     finally:
         server.terminate()
-        server.communicate(timeout=20)
+        server.communicate(timeout=SECONDS)
     assert server.returncode == 0

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.fetched import fetched
+
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy/prometheus"
 RULES = yaml.safe_load((FOLDER / "alerts.yml").read_text())
@@ -20,9 +22,7 @@ ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["ru
 @pytest.fixture(scope="session")
 def promtool() -> str:
     """The path of promtool. The tests fail, with the reason, if it cannot be obtained."""
-    done = subprocess.run([ROOT / "deploy/fetch-promtool"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return fetched("fetch-promtool")
 
 
 def run(promtool: str, *arguments: str) -> subprocess.CompletedProcess[str]:

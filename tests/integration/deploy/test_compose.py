@@ -6,11 +6,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.fetched import fetched
 
 ROOT = Path(__file__).parents[3]
 PASSWORDS = {
@@ -25,10 +26,7 @@ OURS = {"migrate", "engine", "worker", "dispatcher", "reaper"}
 @pytest.fixture(scope="session")
 def program() -> str:
     """The path of docker-compose. The tests fail, with the reason, if it cannot be obtained."""
-    environment = {**os.environ, "PYTHON": sys.executable}
-    done = subprocess.run([ROOT / "deploy/fetch-compose"], capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return fetched("fetch-compose")
 
 
 def compose(

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from redis import Redis
 
 from tests.support.echo_kind import Echo
-from tests.support.queue_bench import Queue, eventually
+from tests.support.queue_bench import PATIENCE, Queue, eventually
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.control import set_paused
@@ -35,7 +35,7 @@ def dispatching(queue: Queue, **changes: object) -> Iterator[Dispatcher]:
         yield dispatcher
     finally:
         dispatcher.stop()
-        thread.join(10)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 
@@ -105,7 +105,7 @@ def test_a_notify_wakes_it(queue: Queue, redis: Redis) -> None:
             lambda: queue.rows("SELECT 1 FROM pg_stat_activity WHERE query LIKE '%queue_control%' AND state = 'idle'")
         )
         queue.enqueue("ok")
-        eventually(lambda: redis.llen(KEY) == 1, seconds=5)
+        eventually(lambda: redis.llen(KEY) == 1)
 
 
 def test_a_second_dispatcher_stands_by_and_takes_over(queue: Queue, redis: Redis) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from tests.support.queue_bench import QUICK, Queue, eventually, runner_bench
+from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually, runner_bench
 from tests.support.worker_fleet import WorkerFleet, check_each_once, enqueue
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.schema import migrate
@@ -21,6 +21,8 @@ from thothy_ai.settings import Settings
 
 if TYPE_CHECKING:
     from conftest import Services
+
+LEASE = 3
 
 
 def test_postgres_and_redis_killed_amid_a_drain(clean_environment: None, tmp_path: Path) -> None:
@@ -53,9 +55,9 @@ def test_postgres_and_redis_killed_amid_a_drain(clean_environment: None, tmp_pat
 
 def test_an_outage_longer_than_a_lease_counts_as_no_failure(queue: Queue, services: Services) -> None:
     name = queue.engine.url.database
-    reaper = Reaper(queue.settings.model_copy(update={"lease_seconds": 1}))
+    reaper = Reaper(queue.settings.model_copy(update={"lease_seconds": LEASE}))
     thread = threading.Thread(target=reaper.run)
-    with runner_bench(queue, lease_seconds=1) as bench:
+    with runner_bench(queue, lease_seconds=LEASE) as bench:
         [job_id] = bench.work("hang on")
         eventually(lambda: queue.job(job_id).state == "running")
         thread.start()
@@ -65,10 +67,10 @@ def test_an_outage_longer_than_a_lease_counts_as_no_failure(queue: Queue, servic
             services.postgres.execute(
                 f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
             )
-            time.sleep(2.5)  # how long the outage lasts: more than two leases
+            time.sleep(2.5 * LEASE)  # how long the outage lasts: more than two leases
             services.postgres.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
-            eventually(lambda: queue.job(job_id).lease_until > lease_until + timedelta(seconds=2.5))
+            eventually(lambda: queue.job(job_id).lease_until > lease_until + timedelta(seconds=2.5 * LEASE))
         finally:
             reaper.stop()
-            thread.join(10)
+            thread.join(PATIENCE)
         assert (queue.job(job_id).state, queue.job(job_id).failures, queue.job(job_id).attempt) == ("running", 0, 1)

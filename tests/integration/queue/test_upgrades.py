@@ -19,7 +19,7 @@ from sqlalchemy import Connection, text
 
 from tests.support.echo_kind import Echo, EchoArtifact
 from tests.support.home import THOTHY
-from tests.support.queue_bench import QUICK, Queue, eventually, runner_bench, running
+from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually, runner_bench, running
 from tests.support.worker_fleet import KEY, WorkerFleet
 from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.admin.report import drain_report
@@ -125,7 +125,7 @@ def test_old_rows_run_under_new_code(old: Queue) -> None:
 
 
 def test_migrating_waits_for_no_statement_and_no_statement_waits_for_it(old: Queue) -> None:
-    """A long transaction holds a row; producers and workers go on while the indexes are built."""
+    """A long transaction holds a row throughout; producers and workers go on while the indexes are built."""
     done = threading.Event()
 
     def upgrade() -> None:
@@ -136,15 +136,18 @@ def test_migrating_waits_for_no_statement_and_no_statement_waits_for_it(old: Que
     with holding(old, "UPDATE job SET priority = 1 WHERE state = 'dead'"):
         thread.start()
         eventually(lambda: old.rows("SELECT 1 FROM pg_stat_activity WHERE query LIKE 'CREATE INDEX CONCURRENTLY%'"))
-        old.rows("SET LOCAL lock_timeout = '1s'; UPDATE job SET priority = 2 WHERE state = 'queued'")
+        old.rows("SET LOCAL lock_timeout = '10s'; UPDATE job SET priority = 2 WHERE state = 'queued'")
         assert not done.is_set()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert done.is_set()
     assert check_schema(old.settings) == code_revision()
 
 
 def test_behind_a_migration_that_waits_for_a_reader_no_statement_waits_for_long(old: Queue) -> None:
-    """A report that takes long reads `job`; a new column needs the table for itself, and asks again and again."""
+    """A report reads `job` throughout; a new column needs the table for itself, and asks again and again.
+
+    Only the migration's own limit, `LOCK_SECONDS`, ends the wait of those behind it.
+    """
     migrate(old.settings, "0002")
     thread = threading.Thread(target=migrate, args=(old.settings,))
     asks = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'ALTER TABLE job%' AND wait_event_type = 'Lock'"
@@ -152,10 +155,10 @@ def test_behind_a_migration_that_waits_for_a_reader_no_statement_waits_for_long(
         thread.start()
         for _ in range(3):
             eventually(lambda: old.rows(asks))
-            old.rows("SET LOCAL lock_timeout = '600ms'; UPDATE job SET priority = 2 WHERE state = 'queued'")
+            old.rows("SET LOCAL lock_timeout = '10s'; UPDATE job SET priority = 2 WHERE state = 'queued'")
             eventually(lambda: not old.rows(asks))
         assert thread.is_alive()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert check_schema(old.settings) == code_revision()
 
 

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient, FakeGeneration
-from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench
+from tests.support.queue_bench import PATIENCE, Queue, RunnerBench, eventually, runner_bench
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.queue.hints import Hint
 from thothy_ai.worker import heartbeat
@@ -169,7 +169,9 @@ def test_cancelling_a_queued_or_dispatched_job_leaves_nothing_to_run(queue: Queu
 
 def test_a_deadline_that_passes_while_it_runs_ends_it(queue: Queue) -> None:
     with runner_bench(queue) as bench:
-        [job_id] = bench.work("hang on", deadline=datetime.now(UTC) + timedelta(seconds=1))
+        [job_id] = bench.work("hang on", deadline=datetime.now(UTC) + timedelta(hours=1))
+        eventually(lambda: queue.job(job_id).state == "running")
+        queue.rows("UPDATE job SET deadline = now() + interval '0.5 s'")
         eventually(lambda: queue.job(job_id).state == "expired")
     assert queue.outcomes(job_id) == ["expired"]
 
@@ -185,7 +187,7 @@ def test_a_job_given_to_another_attempt_is_dropped_without_a_trace(queue: Queue)
 
 
 def test_a_result_that_comes_too_late_is_fenced(queue: Queue) -> None:
-    with runner_bench(queue, FakeClient(delay=0.3), heartbeat_seconds=60) as bench:
+    with runner_bench(queue, FakeClient(delay=2), heartbeat_seconds=60) as bench:
         [job_id] = bench.work("ok")
         eventually(lambda: queue.job(job_id).state == "running")
         queue.rows("UPDATE job SET attempt = attempt + 1, worker = 'other'")
@@ -204,11 +206,11 @@ def test_a_stale_message_is_done_at_once(queue: Queue) -> None:
 
 
 def test_a_shutdown_finishes_what_it_can_and_releases_the_rest(queue: Queue) -> None:
-    with runner_bench(queue, FakeClient(delay=0.3)) as bench:
+    with runner_bench(queue, FakeClient(delay=2)) as bench:
         quick, slow = bench.work("ok", "hang on")
         eventually(lambda: queue.count("running") == 2)
-        bench.runner.shut_down(1)
-        assert bench.runner.join(15)
+        bench.runner.shut_down(6)
+        assert bench.runner.join(PATIENCE)
     assert queue.job(quick).state == "succeeded"
     job = queue.job(slow)
     assert (job.state, job.failures, job.attempt) == ("queued", 0, 1)
@@ -301,9 +303,9 @@ def test_a_second_shutdown_does_not_cut_releasing_off(queue: Queue) -> None:
         [job_id] = bench.work("hang on")
         eventually(lambda: client.submitted)
         bench.runner.shut_down(0)
-        assert client.aborting.wait(10)
+        assert client.aborting.wait(PATIENCE)
         bench.runner.shut_down(0)
-        assert bench.runner.join(15)
+        assert bench.runner.join(PATIENCE)
     assert (queue.job(job_id).state, queue.job(job_id).failures) == ("queued", 0)
     assert queue.outcomes(job_id) == ["released"]
 
@@ -312,5 +314,5 @@ def test_a_shutdown_in_the_first_instant_ends_the_job_runner(queue: Queue) -> No
     bench = RunnerBench(queue, FakeClient(), queue.settings)
     bench.runner._loop.call_soon(bench.runner._begin_shutdown, 0.0)  # sooner than any other thread could
     bench.runner.start()
-    assert bench.runner.join(10)
+    assert bench.runner.join(PATIENCE)
     assert not bench.died.is_set()

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from redis import Redis
 
-from tests.support.queue_bench import Queue, eventually
+from tests.support.queue_bench import PATIENCE, Queue, eventually
 from tests.support.worker_fleet import KEY, UNACKED, WorkerFleet, check_each_once, enqueue, environment
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import Hint
@@ -25,16 +25,18 @@ def redis_of(queue: Queue) -> Iterator[Redis]:
         yield client
 
 
-def test_a_drain_leaves_nothing_behind_and_sigterm_ends_an_idle_worker(queue: Queue, fleet: WorkerFleet) -> None:
+def test_a_drain_leaves_nothing_behind_and_sigterm_ends_an_idle_worker(
+    queue: Queue, patient_fleet: WorkerFleet
+) -> None:
     enqueue(queue, 200)
-    worker = fleet.worker()
-    fleet.drained()
+    worker = patient_fleet.worker()
+    patient_fleet.drained()
     with redis_of(queue) as redis:
         eventually(lambda: redis.llen(KEY) == 0 and redis.hlen(UNACKED) == 0)
     check_each_once(queue, 200)
     assert queue.rows("SELECT count(*) FROM job_event") == [(0,)]
     worker.terminate()
-    assert worker.wait(10) == 0
+    assert worker.wait(PATIENCE) == 0
 
 
 def test_sigkill_amid_a_drain_loses_nothing_and_doubles_nothing(queue: Queue, fleet: WorkerFleet) -> None:
@@ -50,7 +52,7 @@ def test_sigkill_amid_a_drain_loses_nothing_and_doubles_nothing(queue: Queue, fl
 
 def test_a_flushed_redis_loses_nothing_and_doubles_nothing(queue: Queue, fleet: WorkerFleet) -> None:
     enqueue(queue, 200)
-    fleet.worker(0.1)
+    fleet.worker(0.4)  # far from done when it is flushed
     eventually(lambda: queue.count("succeeded") > 20)
     with redis_of(queue) as redis:
         redis.flushall()
@@ -89,7 +91,7 @@ def test_sigterm_amid_a_drain_releases_without_using_an_attempt(queue: Queue, fl
     first = fleet.worker(0.1, shutdown_deadline_seconds=1)
     eventually(lambda: queue.job(slow).state == "running" and queue.count("succeeded") > 10)
     first.terminate()
-    assert first.wait(15) == 0
+    assert first.wait(PATIENCE) == 0
     assert queue.count("running") == 0
     assert queue.job(slow).failures == 0
     assert queue.outcomes(slow) == ["released"]
@@ -102,10 +104,10 @@ def test_sigterm_amid_a_drain_releases_without_using_an_attempt(queue: Queue, fl
 
 def test_sigquit_releases_at_once(queue: Queue, fleet: WorkerFleet) -> None:
     [slow] = queue.enqueue("hang on")
-    worker = fleet.worker(shutdown_deadline_seconds=60)
+    worker = fleet.worker(shutdown_deadline_seconds=100)
     eventually(lambda: queue.count("running") == 1)
     worker.send_signal(signal.SIGQUIT)
-    worker.wait(15)
+    worker.wait(PATIENCE)  # not for the deadline
     assert queue.outcomes(slow) == ["released"]
 
 
@@ -154,7 +156,7 @@ def test_a_worker_whose_job_runner_dies_ends_with_an_error(queue: Queue, fleet: 
     """Its supervisor starts another."""
     queue.enqueue("ok")
     worker = fleet.worker(-1)  # the fake engine's client answers with nonsense
-    assert worker.wait(15) == os.EX_SOFTWARE
+    assert worker.wait(PATIENCE) == os.EX_SOFTWARE
 
 
 def test_a_worker_without_an_engine_waits_and_claims_nothing(queue: Queue, fleet: WorkerFleet) -> None:
@@ -169,7 +171,7 @@ def test_a_worker_without_an_engine_waits_and_claims_nothing(queue: Queue, fleet
         eventually(lambda: queue.job(job_id).dispatched_at > waiting_since)
         assert (queue.job(job_id).attempt, worker.poll()) == (0, None)
         worker.terminate()
-        assert worker.wait(10) == 0
+        assert worker.wait(PATIENCE) == 0
     finally:
         worker.kill()
         worker.wait()

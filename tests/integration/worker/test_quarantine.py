@@ -75,7 +75,7 @@ def test_a_killed_engine_process_is_a_death_and_a_cut_line_to_it_is_none(
     queue: Queue, fleet: WorkerFleet, tmp_path: Path
 ) -> None:
     url = f"unix://{tmp_path}/engine.sock"
-    engine, client = fleet.null_engine(url, 1), connect(url)
+    engine, client = fleet.null_engine(url, 600), connect(url)  # nothing ends before it is cut
     with runner_bench(queue, client) as bench:
         ids = queue.enqueue(
             *(f"ok {number}" for number in range(5))

@@ -8,10 +8,12 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy import text
 
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.served_engine import served, vanish
+from thothy_ai.db.statements import statement
 from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage, CoreStats, EngineInfo, EngineStats
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.null.backend import NullEngine
@@ -21,7 +23,7 @@ from thothy_ai.worker.job_store import JobStore
 from thothy_ai.worker.unbilled_usage import UnbilledUsage
 
 RETRY = {"retry_base_seconds": 0, "retry_cap_seconds": 0}
-LATENCY = 0.2
+LATENCY = 2.0  # long enough to leave amid it, on a busy machine too
 
 
 @pytest.fixture
@@ -133,11 +135,12 @@ def test_unbilled_usage_is_bounded_in_number_and_tries(
 @pytest.mark.parametrize("seconds", [0.1, 300])
 def test_a_fenced_worker_records_what_its_attempt_used(queue: Queue, seconds: float) -> None:
     """Whether it learns that it is fenced from a heartbeat or only from its outcome."""
-    with runner_bench(queue, FakeClient(delay=0.5), heartbeat_seconds=seconds, dispatch_timeout_seconds=1000) as bench:
+    with runner_bench(queue, FakeClient(delay=2), heartbeat_seconds=seconds, dispatch_timeout_seconds=1000) as bench:
         [job_id] = bench.work("ok slow")
         eventually(lambda: bench.client.submitted)
-        queue.rows("UPDATE job SET lease_until = now() - interval '1 second'")
-        queue.ask("queue/reap_leases", **RETRY)
+        with queue.engine.begin() as connection:  # at once, lest a heartbeat in between extend the lease
+            connection.execute(text("UPDATE job SET lease_until = now() - interval '1 second'"))
+            connection.execute(statement("queue/reap_leases"), RETRY)
         eventually(lambda: bench.done)
     store = JobStore(queue.settings, "w")
 

@@ -26,6 +26,7 @@ def over_triton(oracle: Oracle) -> Oracle:
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gemma2"])
+@pytest.mark.usefixtures("quick_interpreter")
 @pytest.mark.parametrize("chunked", [False, True])
 def test_greedy_tokens_equal_transformers(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool

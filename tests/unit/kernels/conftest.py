@@ -9,6 +9,11 @@ import pytest
 from tests.support.margins import Margins
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _quickly(quick_interpreter: None) -> None:
+    """Every test here runs kernels."""
+
+
 @pytest.fixture
 def margins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Margins]:
     """Checked when the test ends."""

@@ -138,7 +138,7 @@ def test_head_sizes(dim: int, normed: bool, device: torch.device) -> None:
 
 
 def test_many_tokens(device: torch.device) -> None:
-    tokens = 4099 if torch.cuda.is_available() else 40
+    tokens = 4099 if torch.cuda.is_available() else 17  # the interpreter takes each token alike
     case = Case(32, 8, 128, torch.bfloat16, device, normed=True, tokens=tokens, blocks=tokens // 8)
     check(case)
     check_fp8(case)

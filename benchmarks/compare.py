@@ -76,7 +76,8 @@ def _drain(index: int) -> Measure:
     workload, arguments = DRAINS[index]
 
     def seconds(checkout: Path) -> float:
-        module = "thothy_ai.engine.bench" if (checkout / "engine" / "bench" / "__main__.py").exists() else "thothy_ai.bench"
+        moved = (checkout / "thothy_ai" / "bench").is_dir()  # out of the engine, since 0.1
+        module = "thothy_ai.bench" if moved else "thothy_ai.engine.bench"
         command = ["-m", module, f"benchmarks/workloads/{workload}.json", *arguments, "--json"]
         report = json.loads(_run(checkout, command).splitlines()[-1])
         return float(dict(report["figures"])["seconds"])

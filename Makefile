@@ -56,7 +56,7 @@ unit: install ## tests without services
 	$(BIN)/python -m pytest tests/unit $(SPREAD) $(CORES)
 
 integration: install ## tests on a real Postgres, a real Valkey, the real model
-	$(BIN)/python -m pytest tests/integration tests/acceptance $(SPREAD) $$((2 * $(CORES)))
+	$(BIN)/python -m pytest tests/acceptance tests/integration $(SPREAD) $$((2 * $(CORES)))
 
 chaos: install ## a short run over a stack that is broken again and again; `thothy chaos` is the long one
 	$(BIN)/python -m pytest tests/chaos $(SPREAD) 2

@@ -49,7 +49,7 @@ def test_up_until_ctrl_c(home: Home) -> None:
     assert (stack.returncode, rest.splitlines()[-1]) == (0, "Stopped.")
     assert processes_of(home) == []
     assert not (home.folder / "stack.env").exists()
-    assert "no stack runs in" in home.run("jobs", "list").stderr
+    assert "no embedded stack is running in" in home.run("jobs", "list").stderr
 
 
 def test_up_with_a_model_that_is_not_there(home: Home) -> None:

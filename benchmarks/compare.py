@@ -4,7 +4,7 @@
     python -m benchmarks.compare queue ../before --rounds 3
 
 Every measurement runs in a process of its own, alternately in this checkout and in the other one, so that what the
-machine does meanwhile falls on both. Figures are medians over the rounds; the ratio is this checkout's to the other's.
+machine does meanwhile affects both. Figures are medians over the rounds; the ratio is this checkout's to the other's.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from benchmarks.gpu import ROWS
-from benchmarks.results import table
+from benchmarks.results import table, write_section
 
 HERE = Path(__file__).parents[1]
 FP8_KV = ("templates", ("--shape", "llama-8b", "--kv-dtype", "fp8"))
@@ -51,7 +52,10 @@ def main() -> None:
     for name, measure in _measures(options.what, options.row or range(len(DRAINS))):
         rows.append(_compared(name, measure, other, options.rounds))
         print(*rows[-1], sep=" | ", flush=True)
-    print("\n" + table(("what", "this checkout", "the other", "ratio"), rows))
+    body = table(("what", "this checkout", "the other", "ratio"), rows)
+    command = shlex.join(["python", "-m", "benchmarks.compare", *sys.argv[1:]])
+    write_section(f"Two checkouts compared: {options.what}", command, body)
+    print("\n" + body)
 
 
 def _measures(what: str, drains: Iterable[int]) -> list[tuple[str, Measure]]:

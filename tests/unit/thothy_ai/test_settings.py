@@ -131,9 +131,10 @@ def test_settings_are_frozen() -> None:
 
 
 def test_a_producer_is_imported_in_half_a_second() -> None:
-    code = "import time; t = time.perf_counter(); import thothy_ai.producer; print(time.perf_counter() - t)"
+    """Of processor time: on a busy machine a process also waits for its turn, which is not the import's cost."""
+    code = "import time; t = time.process_time(); import thothy_ai.producer; print(time.process_time() - t)"
     seconds = min(
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
         for _ in range(3)
     )
-    assert seconds < 1.0  # half a second, and slack for a busy machine
+    assert seconds < 1.0  # half a second on a quiet machine; processors that share a core are up to twice as slow

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 import stat
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +19,17 @@ LONG = Path("/") / "a-folder-with-a-long-name" / ("x" * 150)
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only parents of private folders are in `tmp_path`: `run`, then `tmp`."""
-    (tmp_path / "run").mkdir()
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-    monkeypatch.setattr(endpoint.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
-    monkeypatch.setattr(endpoint, "FALLBACK", str(tmp_path / "tmp"))
-    return tmp_path
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The only parents of private folders are `run`, then `tmp`, in a folder with a short path, unlike `tmp_path`."""
+    with tempfile.TemporaryDirectory(prefix="thothy-") as name:
+        folder = Path(name)
+        (folder / "run").mkdir()
+        (folder / "tmp").mkdir()
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "run"))
+        monkeypatch.setattr(endpoint.tempfile, "gettempdir", lambda: str(folder / "tmp"))
+        monkeypatch.setattr(endpoint, "FALLBACK", str(folder / "tmp"))
+        yield folder
+        monkeypatch.undo()
 
 
 def socket_of(home: Path) -> Path:

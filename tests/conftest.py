@@ -1,4 +1,4 @@
-"""Real servers for the tests that need them: one Valkey and one Postgres a session, a fresh database a test."""
+"""Real servers for the tests that need them: one Valkey and one Postgres per session, a fresh database per test."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ if TYPE_CHECKING:  # imported where they are used: most tests need no service
 
 TEMPLATE = "thothy_template"
 
-if (
-    "PYTEST_XDIST_WORKER" in os.environ
-):  # beside others: threads would only wait for each other. Before torch is imported
+# Several test processes share the cores: more threads would only slow each other down. Set before torch is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
@@ -56,7 +55,7 @@ def services() -> Iterator[Services]:
 
 @pytest.fixture
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No THOTHY_* setting of whoever runs the tests reaches them."""
+    """Remove the THOTHY_* variables of the environment that runs the tests."""
     from thothy_ai.settings import PREFIX, Settings
 
     for name in Settings.model_fields:

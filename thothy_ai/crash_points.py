@@ -1,13 +1,13 @@
 """Places where a process can be made to die, to test what happens next.
 
-`THOTHY_CRASH_POINT=name` ends the process at that place, `name:3` the third time it gets there.
-Without the variable they do nothing.
+`THOTHY_CRASH_POINT=name` ends the process at that place, `name:3` when it reaches the place for the third time.
+Without the variable, crash points do nothing.
 
-after_claim         jobs are claimed, nothing runs yet           worker
-after_engine        a result is here, nothing is written         worker
+after_claim         jobs are claimed, none runs yet              worker
+after_engine        a result has arrived, nothing is written     worker
 after_commit        outcomes are committed, not acknowledged     worker
 mid_dispatch        jobs are marked dispatched, not published    dispatcher
-after_publish       messages are published, no more              dispatcher
+after_publish       messages are published, nothing else is done dispatcher
 mid_reap            one of the reaper's rules is done            reaper
 mid_migration       the schema is changed, not committed         migrate
 mid_replace         the old index is gone, the new one not named migrate
@@ -49,7 +49,7 @@ _name, _left = _read(os.environ.get(VARIABLE, ""))
 
 def crash_point(place: Place) -> None:
     """End the process here without any clean-up, if this place was chosen."""
-    global _left  # noqa: PLW0603 - how often this process may still come by
+    global _left  # noqa: PLW0603 - how many more times the place may be reached
     if place == _name:
         _left -= 1
         if _left <= 0:

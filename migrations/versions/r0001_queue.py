@@ -1,4 +1,4 @@
-"""The queue: jobs and their requests, history by month, residency of engines, usage, control."""
+"""The queue: jobs and their requests, history by month, engine sessions, usage, control."""
 
 from __future__ import annotations
 

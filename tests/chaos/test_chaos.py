@@ -1,4 +1,4 @@
-"""`thothy chaos` as a person types it: a short seeded run holds every invariant, and leaves nothing behind."""
+"""`thothy chaos` from the command line: a short seeded run holds every invariant, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A skewed clock is wrong for everything in its process, changes while that runs, and leaves waiting alone."""
+"""A skewed clock applies to everything in its process, changes while that runs, and does not affect waiting."""
 
 from __future__ import annotations
 

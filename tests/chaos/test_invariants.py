@@ -1,4 +1,4 @@
-"""Every invariant can break: a database with just that wrong in it is found out, and a sound one is not."""
+"""Every invariant can break: a database that violates only it is reported, and a sound one is not."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ INSERT INTO attempt (job_id, attempt, tenant, kind, worker, started_at, outcome,
 SELECT id, 2, tenant, kind, 'w', now(), 'lost', 'lease_lost' FROM job WHERE id = {ONE}"""
 
 BROKEN = {
-    "every job that was sent is there": f"DELETE FROM job WHERE id = {ONE}",
+    "every job that was sent is in the table": f"DELETE FROM job WHERE id = {ONE}",
     "every job has ended": f"UPDATE job SET state = 'queued', finished_at = NULL WHERE id = {ONE}",
-    "what has ended stays so": f"UPDATE job SET state = 'cancelled', cancel_requested = true WHERE id = {ONE}",
+    "a job that has ended does not change": (
+        f"UPDATE job SET state = 'cancelled', cancel_requested = true WHERE id = {ONE}"
+    ),
     "a succeeded job has exactly one artifact, no other has one": f"DELETE FROM artifact WHERE job_id = {ONE}",
     "a succeeded job has exactly one succeeded attempt, its last": f"UPDATE job SET attempt = 2 WHERE id = {ONE}",
     "attempts stay within the limit": LOST,
@@ -88,7 +90,7 @@ def test_a_sound_database_breaks_nothing(database: Engine) -> None:
     assert broken(database) == set()
 
 
-def test_an_attempt_of_which_there_is_no_record_is_missed(database: Engine) -> None:
+def test_an_unrecorded_attempt_is_reported(database: Engine) -> None:
     run(database, "UPDATE job SET attempt = 2")
     run(database, "UPDATE attempt SET attempt = 2")
     assert ONCE in broken(database)
@@ -110,7 +112,7 @@ def test_settling_bills_a_lost_attempt_for_one_answer_at_most(database: Engine, 
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS)
-def test_what_is_broken_is_found_and_named(database: Engine, invariant: str) -> None:
+def test_a_violation_is_reported_under_its_invariant(database: Engine, invariant: str) -> None:
     first: UUID
     with database.connect() as connection:
         first = connection.scalar(text(ONE[1:-1]))

@@ -1,4 +1,4 @@
-"""Secrets stay secret, and what strangers write stays text: through queue, engine, record and terminal."""
+"""Secrets stay secret, and untrusted text stays text: through queue, engine, record and terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One home of the embedded stack, and commands typed in it as a person would."""
+"""One home of the embedded stack, and the commands that are run in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ THOTHY = [sys.executable, "-m", "thothy_ai.cli"]
 
 
 class Home:
-    """One home, and commands typed in it."""
+    """One home, and commands that are run in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,9 +1,9 @@
-"""Whether a drain's tokens are right, on any weights: random ones have no text that could be read.
+"""Checks a drain's tokens, with any weights: random weights generate no text that could be read.
 
 Some finished jobs are computed again, prompt and output in one pass, alone, in a cache of their own, through the plain
 torch references: no kernels of ours, no batch, no prefix cache, no chunks, no graphs, no overlap. Each token that the
 engine chose must there have nearly the log-probability of the best one: rounding in another order costs hundredths of a
-nat. It notices little things: over eight random layers, 24 tokens after a prompt of 600 missed the best one by up to
+nat. It is sensitive: over eight random layers, 24 tokens after a prompt of 600 missed the best one by up to
 0.3 nats where one token of the prompt was another, by 3 where eight were.
 """
 
@@ -33,7 +33,7 @@ JOBS = 8
 _TOLERANCE = {torch.float32: (1e-3, 1e-4), torch.float16: (0.1, 0.01), torch.bfloat16: (0.3, 0.03)}
 _FP8_KV_TOLERANCE = (1.0, 0.1)
 _FP8_WEIGHTS_TOLERANCE = (4.0, 1.0)
-_MEAN_TO_WORST = 4  # of a limit that a person sets
+_MEAN_TO_WORST = 4  # of a tolerance given on the command line
 _BLOCK = 16
 _ROWS_AT_ONCE = 128  # of a whole vocabulary in float32
 

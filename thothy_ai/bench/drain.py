@@ -1,6 +1,6 @@
 """Runs jobs through an engine core, all submitted at once, and keeps what is needed to judge the run.
 
-On the core's thread only references are kept; everything is looked at when the clock has stopped.
+On the core's thread only references are kept; everything is evaluated after the clock has stopped.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from thothy_ai.engine.weights.loader import LoadedModel
 
 
 class DrainFailedError(EngineError):
-    """A job failed, or did not get exactly the tokens it was to get."""
+    """A job failed, or did not get exactly the number of tokens it asked for."""
 
     code = "drain_failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What a drain took, from the hand-over to the last token.
+    """The result of a drain, timed from the first submission to the last token.
 
     `finished`: the requests in the order in which they ended, with their tokens. The counters of `before` and `after`
     differ by those of the drain. `kv_used` (blocks in use, as a share of the pool) and `running` (sequences) are those
@@ -47,7 +47,7 @@ class Drained:
 
 
 class Drain:
-    """A core around a model that is on its device already, started."""
+    """A started core around a model that is already on its device."""
 
     def __init__(self, loaded: LoadedModel, options: EngineOptions) -> None:
         self._inbox = _Inbox()
@@ -56,7 +56,7 @@ class Drain:
         self.core.start()
 
     def run(self, requests: Sequence[CoreRequest]) -> Drained:
-        """Hand over, and wait; DrainFailedError if a job did not get its tokens."""
+        """Submit the requests and wait. Raises `DrainFailedError` if a job did not get its tokens."""
         self._inbox.expect(len(requests))
         with _uncollected():
             before, begin = self.core.stats(), time.perf_counter()
@@ -73,14 +73,14 @@ class Drain:
         )
 
     def close(self) -> None:
-        """End the core; its memory is free once nobody refers to this."""
+        """End the core; its memory is freed with the last reference to this object."""
         self.core.stop()
         self.core.join()
 
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Python's collector would walk all that is kept here for judging, again and again; an engine keeps none of it."""
+    """Without garbage collection: it would repeatedly walk the results kept here, which an engine does not keep."""
     gc.collect()
     gc.disable()
     try:
@@ -137,7 +137,7 @@ class _Inbox:
             self._done.set()
 
     def collect(self) -> tuple[list[_Step], float]:
-        """Wait for the end; the reports and its time."""
+        """Wait until all requests have ended; returns the reports and the time of the last one."""
         self._done.wait()
         return self._steps, self._ended_at
 

@@ -1,4 +1,4 @@
-"""Other draws of the two workloads: the same kinds and distributions, new lengths, to avoid tuning for one draw."""
+"""New draws of the two workloads: other lengths of the same kinds and distributions, to avoid tuning for one draw."""
 
 from __future__ import annotations
 

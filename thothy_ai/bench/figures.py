@@ -79,7 +79,7 @@ def profile_figures(profile: Profile, drained: Drained) -> list[Figure]:
         ("profiled drain, seconds", f"{drained.seconds:.2f}"),
         *((f"of that {name}", f"{seconds:.2f} s, {seconds / whole:.1%}") for name, seconds in parts.items()),
         ("GPU busy", f"{1 - profile.idle / whole:.1%}"),
-        ("host's own time a step", f"{(whole - profile.waited) / steps * 1e3:.2f} ms"),
+        ("host's own time per step", f"{(whole - profile.waited) / steps * 1e3:.2f} ms"),
     ]
 
 

@@ -42,7 +42,7 @@ class Report:
 
 
 def measure(options: BenchOptions, work: Work) -> Report:
-    """Measure according to the options; an EngineError says what failed, wrong tokens included."""
+    """Measure according to the options. Raises `EngineError`, also for wrong tokens."""
     if options.profile:
         require_gpu()
     if options.peer is not None:

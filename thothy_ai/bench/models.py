@@ -19,7 +19,7 @@ from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 
 class RandomWeights:
-    """A tensor source that has every tensor: norms of ones, everything else normal with deviation 0.02."""
+    """A tensor source with every tensor: ones for norms, otherwise normal with a standard deviation of 0.02."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.device, self._dtype = device, dtype
@@ -31,14 +31,14 @@ class RandomWeights:
         return fresh.fill_(1.0) if "norm" in name else fresh.normal_(0.0, 0.02, generator=self._generator)
 
     def weight(self, name: str, *shape: int) -> Tensor:
-        """The same."""
+        """As `tensor`: random weights are never packed."""
         return self.tensor(name, *shape)
 
 
 def bench_model(shape: str, options: EngineOptions) -> LoadedModel:
-    """`options.model` if there is one, else the named shape, which has no tokenizer.
+    """`options.model` if set, otherwise the named shape, which has no tokenizer.
 
-    ModelLoadError or one of its kind says why it can't be.
+    Raises `ModelLoadError` or another `EngineError`.
     """
     device = resolve_device(options.device)
     use_device(device)

@@ -68,9 +68,9 @@ class Profile:
 
 
 def require_gpu() -> None:
-    """InvalidRequestError without a GPU: only a GPU's time is profiled."""
+    """Raise `InvalidRequestError` without a GPU: only GPU time is profiled."""
     if not torch.cuda.is_available():
-        raise InvalidRequestError("--profile measures a GPU's time, and there is no GPU")
+        raise InvalidRequestError("--profile measures GPU time, and no GPU is available")
 
 
 def profiled(work: Callable[[], Result]) -> tuple[Profile, Result]:

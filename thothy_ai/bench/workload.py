@@ -91,7 +91,7 @@ class Work:
 
 
 def read_workload(path: Path) -> Workload:
-    """Read a workload file; InvalidRequestError if it cannot be read or is malformed."""
+    """Read a workload file. Raises `InvalidRequestError` if it cannot be read or is malformed."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         rows, arrival = content["jobs"], content.get("arrival")

@@ -27,13 +27,13 @@ EXECUTE FUNCTION chaos_note_reopened();
 
 OVERBILLED = "no engine session is billed for more than it was busy"
 INVARIANTS: dict[str, str] = {
-    "every job that was sent is there": """
+    "every job that was sent is in the table": """
         SELECT key, 'was sent and is not in the table'
         FROM (SELECT 'chaos-' || n AS key FROM generate_series(1, :jobs) AS n) AS sent
         WHERE NOT EXISTS (SELECT FROM job WHERE tenant = 'chaos' AND idempotency_key = key)""",
     "every job has ended": """
         SELECT id, 'is ' || state FROM job WHERE finished_at IS NULL""",
-    "what has ended stays so": """
+    "a job that has ended does not change": """
         SELECT job_id, change FROM chaos_reopened""",
     "a succeeded job has exactly one artifact, no other has one": """
         SELECT job.id, state || ' with ' || count(artifact.job_id) || ' accepted artifacts'

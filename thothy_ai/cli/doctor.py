@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -32,10 +31,10 @@ def doctor(
         usage(f"unknown check {unknown[0]!r}; available: {', '.join(CHECKS)}")
     findings = examine(load_settings, only or ())
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json([finding.to_json() for finding in findings])
     else:
         for finding in findings:
-            _print(finding.check, finding.level, finding.says, finding.mend)
+            _print(finding.check, finding.level, finding.says, finding.fix)
     if any(finding.level is Level.WRONG for finding in findings):
         raise typer.Exit(1)
 

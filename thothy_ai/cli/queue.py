@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True, help="Pause, resume and inspect the queu
 def pause(
     note: Annotated[str | None, typer.Option(help="Why; shown by `thothy queue status`.")] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Take dispatched jobs back and wait until nothing runs.")
+        bool, typer.Option("--wait", help="Take dispatched jobs back and wait until no job is running.")
     ] = False,
     timeout: Annotated[
         float | None, typer.Option(min=0, help="With --wait: seconds to wait for running jobs. Default: no limit.")
@@ -29,8 +29,10 @@ def pause(
 ) -> None:
     """Stop dispatching. Jobs that are dispatched or running finish; enqueueing goes on.
 
-    With --wait, dispatched jobs that no worker has claimed go back to the queue, and the command ends when nothing
-    runs. Example: thothy queue pause --wait --note "new worker image" --timeout 600
+    With --wait, dispatched jobs that no worker has claimed go back to the queue, and the command ends when no
+    job is running.
+
+    Example: thothy queue pause --wait --note "new worker image" --timeout 600
     """
     from thothy_ai.queue.control import set_paused
 
@@ -41,12 +43,12 @@ def pause(
             _pause_and_wait(engine, note, timeout)
         else:
             set_paused(engine, paused=True, note=note)
-            typer.echo("Paused. `thothy queue resume` lets it run again.")
+            typer.echo("Paused. `thothy queue resume` resumes dispatching.")
 
 
 @app.command()
 def resume() -> None:
-    """Let a paused queue run again.
+    """Resume dispatching from a paused queue.
 
     Example: thothy queue resume
     """
@@ -90,9 +92,9 @@ def _pause_and_wait(engine: Engine, note: str | None, timeout: float | None) -> 
     begun, last = time.monotonic(), None
     for running in pause_and_wait(engine, note=note):
         if running != last:
-            typer.echo(f"Nothing new is admitted; {running} jobs run.")
+            typer.echo(f"Dispatching has stopped; {running} jobs are still running.")
             last = running
         if running and timeout is not None and time.monotonic() - begun >= timeout:
-            fail(f"{running} jobs still run after {timeout:g} s; the queue stays paused")
+            fail(f"{running} jobs are still running after {timeout:g} s; the queue stays paused")
     waiting = queue_status(engine).open
-    typer.echo(f"Paused: nothing runs, {waiting} jobs wait. `thothy queue resume` lets them run.")
+    typer.echo(f"Paused: no job is running, {waiting} are waiting. `thothy queue resume` resumes dispatching.")

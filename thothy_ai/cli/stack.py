@@ -64,7 +64,7 @@ def demo() -> None:
     from thothy_ai.cli.demo import run_demo
 
     if left := run_demo(load_settings()):
-        fail(f"{left} jobs were left open")
+        fail(f"{left} jobs are still open")
 
 
 def _with_model(settings: Settings, model: Path | None) -> Settings:
@@ -73,7 +73,7 @@ def _with_model(settings: Settings, model: Path | None) -> Settings:
 
     path = model or settings.model or bundled_model_path()
     if not path.exists():
-        fail(f"there is no model at {path}")  # before anything is started
+        fail(f"no model at {path}")  # before anything is started
     return settings.model_copy(update={"model": path})
 
 

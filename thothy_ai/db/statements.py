@@ -1,4 +1,4 @@
-"""Every statement by name: one file each in `db/sql/<room>/`, with `:name` parameters and `{name}` fragments."""
+"""Every statement by name: one file each in `db/sql/<package>/`, with `:name` parameters and `{name}` fragments."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ SERVICES = ("engine", "reaper", "dispatcher", "worker")  # in the order of their
 SHARED_KEYS = ("database_url", "redis_url", "engine_url", "engine_token", "model")
 ENGINE_READY_SECONDS = 900  # a large model is read from a slow disk
 READY_SECONDS = 60
-LAST_WORDS_SECONDS = 30  # after its drain a worker writes what it releases, and waits for Postgres to take it
+RELEASE_SECONDS = 30  # past its shutdown deadline, for a worker to record what it releases, even in a slow Postgres
 
 
 class EmbeddedStack:
@@ -116,7 +116,7 @@ class EmbeddedStack:
             log=self._log(name),
             ready=Readiness(self.postgres, self.valkey, self.settings).of(name),
             ready_seconds=ENGINE_READY_SECONDS if engine else READY_SECONDS,
-            stop_seconds=self.settings.shutdown_deadline_seconds + LAST_WORDS_SECONDS if name == "worker" else 15,
+            stop_seconds=self.settings.shutdown_deadline_seconds + RELEASE_SECONDS if name == "worker" else 15,
         )
 
     def _metrics_port(self, name: str) -> int:

@@ -58,7 +58,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, row: RowMapping | None, job_id: UUID) -> Snapshot:
-        """Convert a row of the statement `job_snapshot`. Raises `UnknownJobError` if there is no row."""
+        """Convert a row of the statement `producer/snapshot`. Raises `UnknownJobError` if there is no row."""
         if row is None:
             raise UnknownJobError(job_id)
         values: dict[str, Any] = {str(name): value for name, value in row.items()}

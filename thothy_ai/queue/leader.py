@@ -111,7 +111,7 @@ class Leader:
                 self._leads = bool(self._connected().scalar(TRY_LOCK, {"role": f"thothy_{self._role}"}))
             if self._leads:
                 self._leads_since = time.monotonic()
-                logger.info("%s: leads", self._role)
+                logger.info("%s: now leading", self._role)
         return self._leads
 
     def _connected(self) -> Connection:

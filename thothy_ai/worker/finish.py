@@ -10,6 +10,7 @@ from uuid import UUID
 from thothy_ai.db.states import Event, JobState, Outcome, Verdict
 from thothy_ai.engine.api import GenerationResult
 from thothy_ai.engine.api import Usage as EngineUsage
+from thothy_ai.worker.claims import AttemptRef
 
 NO_ENGINE_USAGE = EngineUsage(prompt_tokens=0, cached_tokens=0, output_tokens=0, compute_seconds=0.0)
 
@@ -83,8 +84,8 @@ class Finish:
     answered_at: float | None = None  # monotonic: when the engine's result arrived
 
     @property
-    def attempt_ref(self) -> tuple[UUID, int]:
-        """The attempt that ended: job id and attempt number."""
+    def attempt_ref(self) -> AttemptRef:
+        """The attempt that ended."""
         return self.id, self.attempt
 
     def row(self) -> dict[str, Any]:

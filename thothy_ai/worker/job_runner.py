@@ -75,7 +75,7 @@ class JobRunner:
         self._thread.start()
 
     def hand_over(self, hint: Hint) -> None:
-        """Take a job that is dispatched."""
+        """Queue a hint, to be claimed."""
         self._hints.put([hint])
 
     def shut_down(self, seconds: float) -> None:

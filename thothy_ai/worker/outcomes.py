@@ -70,7 +70,7 @@ def judged(
 
 
 def hopeless(claim: Claim, reason: str, detail: str) -> Finish:
-    """It cannot succeed, however often it is tried."""
+    """It would fail on every attempt."""
     return Finish(
         claim.id, claim.attempt, JobState.DEAD, Outcome.FAILED, Event.DEAD, reason, _detail(detail), failures=1
     )

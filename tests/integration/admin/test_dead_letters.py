@@ -50,7 +50,7 @@ def run(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def killed(queue: Queue, text: str, *, ago: timedelta = timedelta(0), kind: str = "echo") -> UUID:
-    """A job that has died of itself, so long ago."""
+    """A job that died that long ago, through a fault of its own."""
     [job_id] = queue.enqueue(text)
     with runner_bench(queue) as bench:
         bench.settle()
@@ -248,7 +248,7 @@ class TestCommands:
         assert note.endswith(": a better day")
         assert "1 of the given jobs are not dead" in run("redrive", job_id, exit_code=1).stderr
 
-    def test_purge_wants_to_be_sure(self, run: Run, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_purge_asks_for_confirmation(self, run: Run, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
         job_id = killed(queue, "hopeless")
         refused = run("purge", "--all", exit_code=2)
         assert "wrong_language" in refused.stdout

@@ -1,4 +1,4 @@
-"""`thothy doctor` on real servers: what is wrong is named, with what mends it."""
+"""`thothy doctor` on real servers: what is wrong is named, together with how to fix it."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ def look(settings: Settings) -> Look:
 
 def only_wrong(findings: list[Finding]) -> Finding:
     (wrong,) = [finding for finding in findings if finding.level is Level.WRONG]
-    assert wrong.mend
+    assert wrong.fix
     return wrong
 
 
-def test_what_is_there_is_fine(look: Look) -> None:
+def test_what_is_healthy_is_ok(look: Look) -> None:
     findings = look("settings", "postgres", "schema", "redis", "celery", "queue")
     assert {finding.level for finding in findings} == {Level.OK}, findings
     assert {finding.check for finding in findings} == {"settings", "postgres", "schema", "redis", "celery", "queue"}
 
 
 @pytest.mark.parametrize("name", ["dispatcher", "reaper", "worker"])
-def test_processes_that_are_not_there(look: Look, name: str) -> None:
-    assert only_wrong(look(name)).mend == f"start it: `thothy {name}`"
+def test_missing_processes(look: Look, name: str) -> None:
+    assert only_wrong(look(name)).fix == f"start it: `thothy {name}`"
 
 
-def test_a_leader_is_told_from_one_that_stands_by(look: Look, settings: Settings) -> None:
-    """Whoever leads holds an advisory lock on the connection that it works on."""
+def test_a_leader_is_distinguished_from_a_standby(look: Look, settings: Settings) -> None:
+    """The leader holds an advisory lock on the connection that it works on."""
     engine = make_engine(settings, application="reaper", pool_size=1)
     with engine.connect() as connection:
         connection.execute(text("SELECT 1"))
@@ -67,7 +67,7 @@ def test_an_unreachable_postgres(look: Look, check: str) -> None:
 
 
 def test_a_database_without_a_schema(look: Look, empty_database: str) -> None:
-    assert "thothy migrate" in str(only_wrong(look("schema", database_url=SecretStr(empty_database))).mend)
+    assert "thothy migrate" in str(only_wrong(look("schema", database_url=SecretStr(empty_database))).fix)
 
 
 def test_redis_unreachable_or_refusing(look: Look, settings: Settings) -> None:
@@ -82,7 +82,7 @@ def test_redis_unreachable_or_refusing(look: Look, settings: Settings) -> None:
 def test_an_engine_that_is_away(look: Look, tmp_path: Path) -> None:
     wrong = only_wrong(look("engine", engine_url=f"unix://{tmp_path}/engine.sock"))
     assert f"{tmp_path}/engine.sock" in wrong.says
-    assert "thothy engine" in str(wrong.mend)
+    assert "thothy engine" in str(wrong.fix)
     assert "THOTHY_ENGINE_URL is not set" in only_wrong(look("engine")).says
 
 
@@ -97,8 +97,8 @@ def test_models(look: Look, tmp_path: Path) -> None:
     assert look("model")[0].level is Level.WARNING
 
 
-def test_times_that_don_t_go_together(look: Look) -> None:
-    assert "THOTHY_SHUTDOWN_DEADLINE_SECONDS" in str(only_wrong(look("celery", shutdown_deadline_seconds=300.0)).mend)
+def test_conflicting_times(look: Look) -> None:
+    assert "THOTHY_SHUTDOWN_DEADLINE_SECONDS" in str(only_wrong(look("celery", shutdown_deadline_seconds=300.0)).fix)
 
 
 def test_a_paused_queue_is_worth_a_warning(look: Look, settings: Settings) -> None:
@@ -127,5 +127,6 @@ def test_the_command(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Non
     whole = CliRunner().invoke(app, ["doctor", "--json"])
     assert whole.exit_code == 1
     findings = json.loads(whole.stdout)
+    assert all(set(finding) == {"check", "level", "says", "mend"} for finding in findings)
     assert list(dict.fromkeys(finding["check"] for finding in findings)) == list(CHECKS)
     assert "fix: start it: `thothy worker`" in CliRunner().invoke(app, ["doctor", "--only", "worker"]).output

@@ -1,4 +1,4 @@
-"""Pausing the queue and waiting: that nothing runs is only said when nothing can come after it."""
+"""Pausing the queue and waiting: it reports that no job is running only once none can start any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drain report's figures against rows whose sums were done by hand."""
+"""The drain report's figures against rows with sums computed by hand."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def session(
     end: datetime | None,
     gpus: int = 1,
     device: str = GPU,
-    beat: datetime | None = None,
+    heartbeat: datetime | None = None,
 ) -> UUID:
     made = uuid4()
     sizes = {"model": "smollm2", "dtype": "bfloat16", "num_blocks": 100, "block_size": 16}
-    times = {"started_at": start, "heartbeat_at": beat or end or start, "ended_at": end}
+    times = {"started_at": start, "heartbeat_at": heartbeat or end or start, "ended_at": end}
     add(engine, EngineSession, id=made, device=device, gpus=gpus, **sizes, **times)
     return made
 
@@ -193,10 +193,10 @@ def test_on_a_cpu_an_hour_is_not_called_a_gpu_hour(engine: Engine) -> None:
     assert report.total.busy_seconds == pytest.approx(90)
 
 
-def test_a_living_engine_is_resident_until_now_and_a_silent_one_until_its_last_beat(engine: Engine) -> None:
+def test_a_living_engine_is_resident_until_now_and_a_silent_one_until_its_last_heartbeat(engine: Engine) -> None:
     now = datetime.now(UTC)
-    living = session(engine, start=now - 10 * ONE, end=None, beat=now - timedelta(seconds=5))
-    silent = session(engine, start=now - 10 * ONE, end=None, beat=now - 4 * ONE)
+    living = session(engine, start=now - 10 * ONE, end=None, heartbeat=now - timedelta(seconds=5))
+    silent = session(engine, start=now - 10 * ONE, end=None, heartbeat=now - 4 * ONE)
     seconds = {made.id: made.resident_seconds for made in drain_report(engine, now - 60 * ONE).sessions}
     assert seconds[str(living)] == pytest.approx(600, abs=5)
     assert seconds[str(silent)] == pytest.approx(360, abs=0.1)

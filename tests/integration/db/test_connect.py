@@ -1,4 +1,4 @@
-"""What Postgres says, in the service's words: unreachable, behind, or a statement refused; and the code it gave."""
+"""Errors of Postgres as the service's own: unreachable, schema too old, or a statement refused; with the SQLSTATE."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _refusal(settings: Settings, engine: Engine, *statements: str, **parameters:
     return caught.value
 
 
-def test_both_ends_of_a_line_notice_that_the_other_is_gone(engine: Engine) -> None:
+def test_both_ends_of_a_connection_notice_that_the_other_is_gone(engine: Engine) -> None:
     with engine.connect() as connection:
         driver: Any = connection.connection.dbapi_connection
         assert "tcp_user_timeout=30000" in driver.info.dsn
@@ -50,7 +50,7 @@ def test_both_ends_of_a_line_notice_that_the_other_is_gone(engine: Engine) -> No
         (["SELECT no_such_column FROM job"], MigrationsBehindError, "42703"),
     ],
 )
-def test_a_refusal_is_told_by_its_code(
+def test_a_refusal_is_recognized_by_its_code(
     settings: Settings, engine: Engine, statements: list[str], kind: type[DatabaseError], sqlstate: str
 ) -> None:
     refusal = _refusal(settings, engine, *statements)

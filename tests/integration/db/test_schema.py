@@ -1,4 +1,4 @@
-"""The schema: up, down and up again; the migration and the models say the same; the CHECKs bite; partitions."""
+"""The schema: up, down and up again; the migration and the models agree; the CHECKs reject; partitions."""
 
 from __future__ import annotations
 

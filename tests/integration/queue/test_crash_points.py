@@ -34,7 +34,7 @@ def cast(queue: Queue, tmp_path: Path) -> Iterator[Cast]:
     log = tmp_path / "doomed.log"
     with ExitStack() as stack:
         yield Cast(queue, log, stack)
-    print(log.read_text() if log.exists() else "nobody")  # noqa: T201 - shown when the test failed
+    print(log.read_text() if log.exists() else "no log")  # noqa: T201 - shown when the test failed
 
 
 class Cast:
@@ -115,7 +115,7 @@ def test_a_dispatcher_that_dies_amid_a_dispatch_loses_no_job(
 def test_a_reaper_that_dies_between_two_rules_is_replaced_by_one_that_does_the_rest(
     queue: Queue, cast: Cast, tmp_path: Path, rule: int
 ) -> None:
-    """One job of each sort: its lease ran out, its message is lost, its deadline has passed.
+    """Three jobs: one with an expired lease, one with a lost message, one past its deadline.
 
     While nothing dispatches, one rule applies to each job, once: however slow the machine, there is one event of each.
     Once jobs are dispatched again, the message of a worker that is slow to claim may rightly be published again; its
@@ -201,7 +201,7 @@ def _sessions(engine: Engine) -> bool:
         )
 
 
-def test_a_crash_point_that_is_none_is_refused(clean_environment: None) -> None:
+def test_an_unknown_crash_point_is_refused(clean_environment: None) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import thothy_ai.crash_points"],
         env={"THOTHY_CRASH_POINT": "mid_air"},

@@ -20,7 +20,7 @@ def no_memory(redis: Redis) -> None:
 
 
 def no_writes(redis: Redis) -> None:
-    """What a full disk comes to: nothing that writes is taken. A replica without its master refuses likewise."""
+    """The effect of a full disk: every write is refused. A replica without its master refuses likewise."""
     redis.config_set("min-replicas-to-write", 1)
 
 

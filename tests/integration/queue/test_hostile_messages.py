@@ -60,7 +60,7 @@ def figures(port: int, name: str) -> dict[str, float]:
     return {line.rpartition(" ")[0].removeprefix(name): float(line.rpartition(" ")[2]) for line in lines}
 
 
-def test_what_is_no_hint_is_counted_and_dropped(
+def test_malformed_hints_are_counted_and_dropped(
     queue: Queue, redis: Redis, fleet: WorkerFleet, honest: dict[str, object], tmp_path: Path
 ) -> None:
     port = free_port()
@@ -114,7 +114,7 @@ def test_reading_the_list_leaves_out_what_is_not_a_hint(queue: Queue, redis: Red
 
 
 def test_a_hint_that_postgres_has_not_given_out_runs_nothing(queue: Queue, redis: Redis, fleet: WorkerFleet) -> None:
-    """Unknown jobs, another tenant's, finished ones, and jobs whose time has not come."""
+    """Unknown jobs, another tenant's, finished ones, and jobs that may not run yet."""
     port = free_port()
     worker = fleet.worker(metrics_port=port)
     [finished] = queue.enqueue("ok")

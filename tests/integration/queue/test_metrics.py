@@ -36,7 +36,7 @@ def registry_of(engine: Engine, cache_seconds: float = 0.0) -> CollectorRegistry
     return registry
 
 
-def test_what_the_tables_say(engine: Engine) -> None:
+def test_metrics_are_read_from_the_tables(engine: Engine) -> None:
     now = datetime.now(UTC)
     hour = timedelta(hours=1)
     add(engine, "queued", deadline=now + hour / 2)

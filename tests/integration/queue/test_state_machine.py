@@ -1,6 +1,6 @@
-"""Whatever two workers, a dispatcher, a reaper, a careless Redis and the clock do: no job is lost, none is done twice.
+"""No job is lost and none is done twice, in any interleaving of two workers, dispatcher, reaper, Redis and the clock.
 
-Moves are drawn by Hypothesis; each is the service's own statement (`queue_world`). The same ones at every run.
+Moves are drawn by Hypothesis; each is the service's own statement (`queue_world`). Every run draws the same ones.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from thothy_ai.queue.dispatcher import Dispatcher
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
 
-# A message as the first version published it, byte for byte but for the ids.
+# A message as the first version published it, byte for byte except for the ids.
 FIRST_MESSAGE = """{"body": "%(body)s", "content-encoding": "utf-8", "content-type": "application/json",
  "headers": {"lang": "py", "task": "thothy.run", "id": "%(job)s.1", "shadow": null, "eta": null, "expires": null,
  "group": null, "group_index": null, "retries": 0, "timelimit": [null, null], "root_id": "%(job)s.1",
@@ -68,7 +68,7 @@ SUMS = """
 
 @pytest.fixture
 def old(empty_database: str, redis_url: str, clean_environment: None) -> Iterator[Queue]:
-    """A database of the first version, in the midst of its work."""
+    """A database of the first version, while jobs are running."""
     registry.load_extra(("tests.support.echo_kind",))
     settings = Settings.load(database_url=empty_database, redis_url=redis_url, **QUICK)
     migrate(settings, "0001")
@@ -162,7 +162,7 @@ def test_behind_a_migration_that_waits_for_a_reader_no_statement_waits_for_long(
     assert check_schema(old.settings) == code_revision()
 
 
-def test_a_lock_that_is_not_to_be_had_ends_a_migration_cleanly(old: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_cannot_be_acquired_ends_a_migration_cleanly(old: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(online, "PATIENCE_SECONDS", 0.1)
     with (
         holding(old, "LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"),
@@ -190,7 +190,7 @@ def test_several_machines_migrate_at_once(old: Queue) -> None:
 
 
 @pytest.mark.parametrize("more", ["", ', "trace": {"id": "0af7"}, "thothy_version": "9.1"'])
-def test_a_message_of_the_first_version_is_run_and_unknown_fields_are_let_be(
+def test_a_message_of_the_first_version_is_run_and_unknown_fields_are_ignored(
     queue: Queue, patient_fleet: WorkerFleet, redis_url: str, more: str
 ) -> None:
     """And not held for lost, however long its worker takes to claim: nothing would dispatch it again."""
@@ -209,9 +209,7 @@ def test_a_message_of_the_first_version_is_run_and_unknown_fields_are_let_be(
     assert (queue.job(job_id).state, queue.job(job_id).dispatch_no) == ("succeeded", 1)
 
 
-def test_what_is_published_today_differs_from_the_first_message_in_nothing_but_ids(
-    queue: Queue, redis_url: str
-) -> None:
+def test_what_is_published_today_differs_from_the_first_message_only_in_ids(queue: Queue, redis_url: str) -> None:
     """A worker of the first version must read it, too: they run side by side while an upgrade is rolled out."""
     queue.enqueue("ok")
     with Redis.from_url(redis_url) as redis, running(Dispatcher(queue.settings)):

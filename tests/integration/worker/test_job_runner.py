@@ -1,4 +1,4 @@
-"""The job runner against a real Postgres and an engine that does as it is told."""
+"""The job runner against a real Postgres and a scripted engine."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_an_outcome_that_postgres_refuses_takes_no_other_with_it(queue: Queue) -
 
 
 def test_an_outcome_waits_out_a_database_that_takes_no_writes(queue: Queue) -> None:
-    """A lock that is not to be had, a deadlock, a server that only reads: none of them is the job's fault."""
+    """A lock that cannot be acquired, a deadlock, a read-only server: none of them is the job's fault."""
     queue.rows(
         "CREATE FUNCTION busy() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'lock_not_available'; END $$"
@@ -279,7 +279,7 @@ def test_a_cancelled_job_has_no_reason_of_an_earlier_attempt(queue: Queue) -> No
 
 
 class SlowToAbort(FakeClient):
-    """Its generations take their time to stop. `aborting` says that one was told to."""
+    """Its generations stop slowly. `aborting`: one has been asked to stop."""
 
     def __init__(self) -> None:
         super().__init__()

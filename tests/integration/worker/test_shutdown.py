@@ -1,4 +1,4 @@
-"""Shutdowns that lose nothing: second signals, rolling restarts, a paused queue, a worker that was only asleep."""
+"""Shutdowns that lose nothing: second signals, rolling restarts, a paused queue, a worker that was suspended."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def test_what_a_worker_gives_back_runs_elsewhere_without_waiting_for_a_lease(que
 def test_a_rolling_restart_costs_no_more_than_the_restarting_worker_s_share(
     queue: Queue, patient_fleet: WorkerFleet, tmp_path: Path
 ) -> None:
-    """The other one goes on: it finishes jobs before the successor has any, and no time-out must come to its help."""
+    """The other worker continues: it finishes jobs before the successor has any, without waiting for a timeout."""
     fleet, url = patient_fleet, f"unix://{tmp_path}/engine.sock"
     fleet.null_engine(url, 0.2)
     first, _ = (fleet.sharing_worker(url, shutdown_deadline_seconds=100) for _ in range(2))
-    eventually(lambda: consumers(queue) == 2)  # lest one do all before the other comes
+    eventually(lambda: consumers(queue) == 2)  # otherwise one worker might run all of them
     enqueue(queue, 600)
     eventually(lambda: queue.rows("SELECT count(DISTINCT worker) FROM attempt") == [(2,)])
     first.terminate()
@@ -106,11 +106,11 @@ def test_the_command_says_when_nothing_runs_and_when_something_still_does(
     queue.ask("worker/claim", ids=[held], dispatch_nos=[1], worker="slow", lease_seconds=60, engine_session_id=None)
     [waiting] = queue.enqueue("ok waiting")
     late = CliRunner().invoke(app, ["queue", "pause", "--wait", "--timeout", "0"])
-    assert (late.exit_code, late.stderr) == (1, "thothy: 1 jobs still run after 0 s; the queue stays paused\n")
+    assert (late.exit_code, late.stderr) == (1, "thothy: 1 jobs are still running after 0 s; the queue stays paused\n")
     queue.rows("UPDATE job SET state = 'queued', worker = NULL, lease_until = NULL WHERE id = :id", id=held)
     done = CliRunner().invoke(app, ["queue", "pause", "--wait"])
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[-1].startswith("Paused: nothing runs, 2 jobs wait.")
+    assert done.stdout.splitlines()[-1].startswith("Paused: no job is running, 2 are waiting.")
     assert (queue.dispatch(), queue.job(waiting).state) == ([], "queued")
 
 

@@ -45,7 +45,7 @@ def record(queue: Queue, session_id: UUID, busy: float) -> None:
 
 
 def claim(queue: Queue, session_id: UUID | None, worker: str = "gone") -> list[Hint]:
-    """Dispatch everything, and have a worker claim it whose leases run out at once."""
+    """Dispatch everything, and claim it for a worker with leases that expire at once."""
     hints = queue.dispatch()
     take(queue, hints, session_id, worker)
     return hints
@@ -75,7 +75,7 @@ def settle(queue: Queue, silence_seconds: float = 0) -> None:
 
 
 def test_the_usage_of_a_vanished_worker_is_recorded_by_another(queue: Queue, tmp_path: Path) -> None:
-    """One result it had and did not write, one request it left amid: the engine knows of both."""
+    """One result was received and not written, one request was interrupted: the engine reports both."""
     url, backend = f"unix://{tmp_path}/e.sock", NullEngine(LATENCY)
     had, left = queue.enqueue("ok had", "ok left")
     session_id = UUID(backend.info().session_id)
@@ -138,7 +138,7 @@ def test_a_fenced_worker_records_what_its_attempt_used(queue: Queue, seconds: fl
     with runner_bench(queue, FakeClient(delay=2), heartbeat_seconds=seconds, dispatch_timeout_seconds=1000) as bench:
         [job_id] = bench.work("ok slow")
         eventually(lambda: bench.client.submitted)
-        with queue.engine.begin() as connection:  # at once, lest a heartbeat in between extend the lease
+        with queue.engine.begin() as connection:  # at once: a heartbeat in between would extend the lease
             connection.execute(text("UPDATE job SET lease_until = now() - interval '1 second'"))
             connection.execute(statement("queue/reap_leases"), RETRY)
         eventually(lambda: bench.done)

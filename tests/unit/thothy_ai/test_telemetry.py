@@ -1,4 +1,4 @@
-"""What repeats itself while a server is away is said now and then."""
+"""A message that repeats while a server is away is logged at intervals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from thothy_ai import telemetry
 
-NAME = "test.sparing"
+NAME = "test.rate_limit"
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def logger() -> Iterator[logging.Logger]:
     logger.removeFilter(limited)
 
 
-def test_a_message_is_said_once_and_counted(
+def test_a_repeated_message_is_logged_once_and_counted(
     logger: logging.Logger, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0

@@ -11,7 +11,7 @@ from thothy_ai.engine.errors import EngineError
 from thothy_ai.errors import ThothyError
 from thothy_ai.settings import Settings, endpoint
 
-MEND = {
+FIXES = {
     "postgres": "start Postgres (`thothy up`, or `docker compose up -d postgres`), or correct THOTHY_DATABASE_URL",
     "schema": "run `thothy migrate`",
     "redis": "start Redis (`thothy up`, or `docker compose up -d redis`), or correct THOTHY_REDIS_URL",
@@ -29,7 +29,7 @@ def run(name: str, settings: Settings) -> list[Finding]:
     try:
         return list(CHECKS[name](settings))
     except (ThothyError, EngineError) as error:
-        return [Finding(name, Level.WRONG, str(error), MEND.get(name))]
+        return [Finding(name, Level.WRONG, str(error), FIXES.get(name))]
 
 
 def settings_in_use(settings: Settings) -> Iterator[Finding]:
@@ -49,8 +49,8 @@ def model(settings: Settings) -> Iterator[Finding]:
         return
     problem = _model_problem(path)
     if problem:
-        mend = "set THOTHY_MODEL to a Hugging Face folder (config.json and *.safetensors) or to a .gguf file"
-        yield Finding("model", Level.WRONG, problem, mend)
+        fix = "set THOTHY_MODEL to a Hugging Face folder (config.json and *.safetensors) or to a .gguf file"
+        yield Finding("model", Level.WRONG, problem, fix)
     else:
         yield Finding("model", Level.OK, str(path))
 

@@ -21,4 +21,8 @@ class Finding:
     check: str
     level: Level
     says: str
-    mend: str | None = None
+    fix: str | None = None
+
+    def to_json(self) -> dict[str, str | None]:
+        """Plain values. The key `mend` is older than the name `fix`."""
+        return {"check": self.check, "level": self.level, "says": self.says, "mend": self.fix}

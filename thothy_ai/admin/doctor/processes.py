@@ -51,11 +51,11 @@ def engine(settings: Settings) -> Iterator[Finding]:
     """Whether it answers, and its load."""
     url = settings.require_engine_url()
     info, stats = asyncio.run(_ask(url, settings.reveal_engine_token()))
-    room = (
+    load = (
         f"{stats.scheduler.running} running, {stats.scheduler.waiting} waiting, "
         f"{stats.blocks.used} of {stats.blocks.total} KV blocks used"
     )
-    yield Finding("engine", Level.OK, f"{info.model} on {info.device} at {url}: {room}")
+    yield Finding("engine", Level.OK, f"{info.model} on {info.device} at {url}: {load}")
     if stats.memory.total_bytes and stats.memory.used_bytes > FULL * stats.memory.total_bytes:
         says = f"{stats.memory.used_bytes / stats.memory.total_bytes:.0%} of the device's memory is used"
         yield Finding(

@@ -28,13 +28,13 @@ class Peer(Protocol):
 
 
 def require(name: str) -> None:
-    """InvalidRequestError unless the peer is installed; without importing it, which takes seconds."""
+    """Raise `InvalidRequestError` unless the peer is installed. Importing it would take seconds."""
     if importlib.util.find_spec(name) is None:
-        raise InvalidRequestError(f"--peer {name}: it is not installed in {sys.prefix}")
+        raise InvalidRequestError(f"--peer {name}: not installed in {sys.prefix}")
 
 
 def measure(options: BenchOptions, warm_up: Sequence[CoreRequest], requests: Sequence[CoreRequest]) -> PeerResult:
-    """Load the peer that the options name, warm it up and drain; DrainFailedError if a token is missing."""
+    """Load the peer that the options name, warm it up and drain. Raises `DrainFailedError` if a token is missing."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.engine.model or write_config(options.shape, Path(scratch))
         name, resident = _peer(options, folder)

@@ -1,4 +1,4 @@
-"""The command from its arguments to its report, as a person or a script calls it."""
+"""The command from its arguments to its report, as called from a shell or a script."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_transformers_drains_the_same_jobs(work: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--profile"], "there is no GPU"),
-        (["--peer", "vllm"], "it is not installed"),
+        (["--profile"], "no GPU is available"),
+        (["--peer", "vllm"], "not installed in"),
         (["--device", "cuda:99"], "not there"),
         (["--model", "/nowhere"], "no such file"),
     ],
 )
-def test_what_can_t_be_done_is_said_in_a_line(
+def test_an_error_is_one_line(
     arguments: list[str], words: str, work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

@@ -108,7 +108,7 @@ def test_tokens_from_another_context_do_not_pass(loaded: LoadedModel, drained: D
         check(altered, loaded.model, OPTIONS)
 
 
-def test_what_is_no_number_does_not_pass(loaded: LoadedModel, drained: Drained) -> None:
+def test_nan_does_not_pass(loaded: LoadedModel, drained: Drained) -> None:
     spoilt = replace(loaded.model, norm=torch.full_like(loaded.model.norm, torch.nan))
     with pytest.raises(WrongTokensError, match="nan"):
         check(drained, spoilt, OPTIONS)

@@ -100,7 +100,7 @@ def test_another_draw_has_other_lengths_of_the_same_distributions(name: str) -> 
         ("{", "not a workload"),
     ],
 )
-def test_a_file_that_is_no_workload_is_refused(content: str, words: str, tmp_path: Path) -> None:
+def test_a_malformed_workload_file_is_refused(content: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "work.json"
     path.write_text(content)
     with pytest.raises(InvalidRequestError, match=words):

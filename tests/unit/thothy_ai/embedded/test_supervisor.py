@@ -58,7 +58,7 @@ def test_one_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
     assert not process.alive
 
 
-def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_program(tmp_path: Path) -> None:
     missing = Program("part", ("/no/such/program",), tmp_path / "part.log", ready=lambda: False)
     with pytest.raises(ServiceStartError, match="/no/such/program"):
         Process(missing).start()
@@ -95,7 +95,7 @@ def test_one_that_dies_is_started_again(tmp_path: Path, supervisor: Supervisor) 
     assert not supervisor.wait(0)
 
 
-def test_a_log_does_not_grow_for_ever(tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_is_bounded_in_size(tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thothy_ai.embedded.process.MAX_LOG_BYTES", 1000)
     go_on = tmp_path / "go-on"
     script = (
@@ -113,7 +113,9 @@ def test_a_log_does_not_grow_for_ever(tmp_path: Path, supervisor: Supervisor, mo
 
 
 @pytest.mark.parametrize("step", ["stat", "copyfile", "truncate"])
-def test_a_log_that_cannot_be_had_is_nobodys_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_a_log_that_cannot_be_rotated_ends_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     quiet = Process(program(tmp_path, ":"))
     quiet.program.log.parent.mkdir()
     quiet.program.log.write_bytes(b"x" * 101)

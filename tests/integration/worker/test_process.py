@@ -1,4 +1,4 @@
-"""Whole workers, as processes, over real Valkey and Postgres: shut down, killed, flushed, cut off, sent bad messages."""
+"""Whole workers, as processes, over real servers: shut down, killed, flushed, cut off, sent hostile data."""
 
 from __future__ import annotations
 

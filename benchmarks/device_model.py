@@ -18,9 +18,9 @@ STEP_SECONDS = 0.3e-3
 
 @dataclass(frozen=True)
 class Gemms:
-    """Seconds of a layer's GEMMs: at a constant rate, but never under what few rows were measured to take.
+    """Seconds of a layer's GEMMs: at a constant rate, never less than a few rows were measured to take.
 
-    `measured` are (rows, microseconds) of a layer; without any, reading the weights is the least.
+    `measured` are (rows, microseconds) of a layer; without any, reading the weights is the lower bound.
     """
 
     rate: float
@@ -28,7 +28,7 @@ class Gemms:
     measured: tuple[tuple[int, float], ...] = ()
 
     def seconds(self, rows: int, parameters: int) -> float:
-        """Of `rows` tokens through a layer of so many parameters."""
+        """Seconds for `rows` tokens through a layer with this number of parameters."""
         place = bisect(self.measured, (rows, float("inf")))
         if 0 < place < len(self.measured):
             (low, below), (high, above) = self.measured[place - 1 : place + 1]
@@ -51,7 +51,7 @@ LLAMA_FP8 = Gemms(
 
 @dataclass(frozen=True)
 class Device:
-    """Counts of a model, and the seconds that a step of it takes."""
+    """Sizes of a model, and the seconds that its steps take."""
 
     layers: int
     hidden: int
@@ -64,23 +64,23 @@ class Device:
 
     @property
     def layer_parameters(self) -> int:
-        """Of one layer."""
+        """Parameters of one layer."""
         projections = 2 * self.heads + 2 * self.kv_heads
         return self.hidden * (projections * self.head_dim + 3 * self.inner)
 
     @property
     def kv_bytes(self) -> int:
-        """A token's, over all layers."""
+        """Bytes of one token's KV over all layers."""
         return 4 * self.layers * self.kv_heads * self.head_dim
 
     @property
     def pool_tokens(self) -> int:
-        """What memory leaves."""
+        """Tokens of KV that fit beside the weights."""
         weights = self.layers * self.layer_parameters * self.gemms.weight_bytes + 4 * self.vocab * self.hidden
         return int((MEMORY - WORKSPACE - weights) / self.kv_bytes)
 
     def parts(self, step: Step) -> Counter[str]:
-        """Seconds of a step by what they go to."""
+        """Seconds of a step, by part."""
         tokens, sampling = step.num_tokens, step.num_sampling
         single = step.counts == 1
         pairs = float((step.counts * (step.ends - (step.counts - 1) / 2))[~single].sum())

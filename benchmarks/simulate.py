@@ -1,7 +1,7 @@
 """What a drain would take: the real scheduler over counts alone, and a model of the device that adds up each step.
 
-It tells defaults apart before a GPU is asked: rows, token budget, blocks, groups, order of arrival. A few jobs run
-before, as in a measured drain: admission has learnt their lengths then.
+It compares defaults without a GPU: rows, token budget, blocks, groups, order of arrival. A few jobs run first, as in a
+measured drain, so that admission has learnt their lengths.
 
     python -m benchmarks.simulate
 """
@@ -34,7 +34,7 @@ WARM_UP_JOBS = 16
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the issue's table, or a variant of it."""
+    """A measured drain of RESULTS.md, or a variant of it."""
 
     name: str
     device: Device
@@ -191,13 +191,13 @@ def cells(name: str, drained: Drained) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Print a table for each row of the issue."""
+    """Print a table for each row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", type=int, choices=range(len(ROWS)), help="only this one of the four")
+    parser.add_argument("--row", type=int, choices=range(len(ROWS)), help="run only this row")
     chosen = parser.parse_args().row
     for row in ROWS if chosen is None else (ROWS[chosen],):
         pool = row.kv_tokens or row.device.pool_tokens
-        print(f"\n{row.name}: pool of {pool:,} tokens; {USUAL} where not said\n")
+        print(f"\n{row.name}: pool of {pool:,} tokens; {USUAL} unless stated otherwise\n")
         rows = [cells(name, simulate(device, config, jobs)) for name, device, config, jobs in variants(row)]
         print(table(HEADER, rows), flush=True)
 

@@ -91,6 +91,7 @@ class Step:
 
     A member computes tokens `starts` to `starts + counts` of its row; one that `samples` then draws the token after
     them, which the device writes to the row itself. `new_tokens` and `new_blocks` are written to the rows before.
+    Masks of grammars are not part of a step: they are filled while its forward runs, and come with `Runner.sample`.
     """
 
     rows: Int32  # [N]
@@ -168,7 +169,7 @@ class Step:
 
 
 class StepResult(NamedTuple):
-    """What came of a step: a token for each member that sampled, in the step's order, and the device's seconds."""
+    """The results of a step: a token for each member that sampled, in the step's order, and the device's seconds."""
 
     tokens: list[int]
     seconds: float

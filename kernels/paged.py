@@ -96,7 +96,7 @@ class AttentionBatch:
 
 
 class Attention(Protocol):
-    """Causal attention over a paged cache. `group_rows`: most sequences that one group may have."""
+    """Causal attention over a paged cache. `group_rows`: the maximum number of sequences in a group."""
 
     group_rows: int
 

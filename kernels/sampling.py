@@ -58,7 +58,7 @@ def parameters(
     return [values[column] for column in Column]
 
 
-class Step(NamedTuple):
+class SamplingBatch(NamedTuple):
     """What the tokens of a step's R members are chosen from, all on one device.
 
     `logits` [R, V] of any floating-point type, never changed; `rows` [R] int64 into `token_ids` [rows, L] int32 and
@@ -86,7 +86,7 @@ class Work(NamedTuple):
 class TokenChooser(Protocol):
     """Chooses tokens for the members of a step."""
 
-    def __call__(self, step: Step, work: Work) -> Tensor:
+    def __call__(self, step: SamplingBatch, work: Work) -> Tensor:
         """One token for each member [R] int64: the first of equal scores. It depends on the member alone.
 
         NO_TOKEN where a score that is allowed is NaN or infinite, or none is allowed.

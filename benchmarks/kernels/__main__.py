@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
-import sys
 
 import torch
 
@@ -14,7 +14,12 @@ MODULES = ("decode_attention", "prefill_attention", "layers", "sampling")
 Row = tuple[str, ...]
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m benchmarks.kernels", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="module", help=f"one of {', '.join(MODULES)}. Default: all.")
+    names = parser.parse_args().names
+    if not torch.cuda.is_available():
+        parser.error("this needs a GPU")
     copy = copy_bandwidth()
     print(f"{torch.cuda.get_device_name()}, copies at {copy:.0f} GB/s", flush=True)
     for name in names or MODULES:
@@ -35,4 +40,4 @@ def share(bandwidth: str, copy: float) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

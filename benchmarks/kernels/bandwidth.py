@@ -1,4 +1,4 @@
-"""What the device's memory gives: the ceiling of every kernel that computes little."""
+"""The copy bandwidth of the device's memory: the upper bound of every kernel that computes little."""
 
 from __future__ import annotations
 

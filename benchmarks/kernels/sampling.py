@@ -18,7 +18,7 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.step import StartedRows
 from thothy_ai.kernels import sampling
-from thothy_ai.kernels.sampling import Step, Work
+from thothy_ai.kernels.sampling import SamplingBatch, Work
 from thothy_ai.kernels.triton.sampling.token_chooser import Tile, TokenChooser
 
 ROWS = (1, 64, 256, 768)
@@ -124,7 +124,7 @@ def _argmax(rows: int, vocab: int) -> Callable[[], Tensor]:
     return lambda: next(steps).logits.argmax(dim=-1)
 
 
-def _steps(case: Case, rows: int, vocab: int) -> list[Step]:
+def _steps(case: Case, rows: int, vocab: int) -> list[SamplingBatch]:
     table = [
         sampling.parameters(
             temperature=case.temperature,
@@ -147,7 +147,8 @@ def _steps(case: Case, rows: int, vocab: int) -> list[Step]:
     }
     inputs = -(-INPUT_BYTES // (rows * vocab * 2))
     return [
-        Step(logits=torch.randn(rows, vocab, device="cuda", dtype=torch.bfloat16) * 3, **shared) for _ in range(inputs)
+        SamplingBatch(logits=torch.randn(rows, vocab, device="cuda", dtype=torch.bfloat16) * 3, **shared)
+        for _ in range(inputs)
     ]
 
 

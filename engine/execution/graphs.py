@@ -60,11 +60,11 @@ class DecodeGraphs:
                 forward(size)  # compiles and loads what must not be compiled or loaded during the capture
                 stream.synchronize()
                 self._captured[size] = _capture(forward, size, pool)
-            self._sizes = self._paying(sizes, pad)
+            self._sizes = self._worthwhile(sizes, pad)
         torch.cuda.current_stream().wait_stream(stream)
         self._captured = {size: self._captured[size] for size in self._sizes}
 
-    def _paying(self, sizes: list[int], pad: Callable[[int], None]) -> list[int]:
+    def _worthwhile(self, sizes: list[int], pad: Callable[[int], None]) -> list[int]:
         """Sizes that no larger one beats; one that seems slow is timed again: a single timing may be an outlier."""
         seconds = {size: self._seconds(size, pad, replays=1) for size in sizes}
         for size in set(sizes).difference(worthwhile(seconds)):

@@ -15,7 +15,7 @@ from thothy_ai.engine.execution.transfers import deliver
 from thothy_ai.engine.step import StartedRows
 from thothy_ai.kernels import sampling
 from thothy_ai.kernels.operations import operations_for
-from thothy_ai.kernels.sampling import Column, Step, Work
+from thothy_ai.kernels.sampling import Column, SamplingBatch, Work
 
 _COPIED_BYTES = 16  # per logit on the CPU: penalized, its mask expanded, masked, chosen
 _DRAWN_BYTES = 100  # per logit of a filtered draw there; measured: 97, mostly Philox's 64-bit words
@@ -75,7 +75,7 @@ class Sampler:
         """
         self._send_changed()
         allowed = None if bitmask is None else deliver(bitmask, self._device)
-        step = Step(logits, rows, positions, token_ids, allowed, self._table)
+        step = SamplingBatch(logits, rows, positions, token_ids, allowed, self._table)
         return self._choose(step, self._work(members))
 
     @staticmethod

@@ -91,7 +91,7 @@ class ModelBuilder:
         return self.linear({prefix + "down_proj": config.hidden_size}, config.intermediate_size, bias=bias)
 
     def add_norm(self, name: str, before: Linear) -> AddRMSNorm:
-        """The norm `name`, whose results the linear layer `before` which it stands multiplies."""
+        """The norm `name`; the linear layer `before` which it stands multiplies its results."""
         weight = self.vector(f"{name}.weight", self.config.hidden_size)
         return AddRMSNorm(weight, self.config.norm_eps, before.takes_fp8)
 

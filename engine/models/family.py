@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 class GGUFNames:
     """Where a GGUF file keeps a layer's tensors: `layer` maps "blk.N." names to transformers' "model.layers.N." names.
 
-    `interleaved`: query and key rows are stored with their rotary pairs side by side.
+    `interleaved`: query and key rows are stored with their rotary pairs side by side. `optional_bias`: attention has
+    biases in some models only, as its configuration says.
     """
 
     architecture: str
     layer: Mapping[str, str]
     interleaved: bool = False
+    optional_bias: bool = True
 
 
 GGUF_ATTENTION = {

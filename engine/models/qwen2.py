@@ -29,6 +29,7 @@ class Qwen2:
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
         "qwen2",
         {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", **GGUF_ATTENTION, **GGUF_GATED_MLP},
+        optional_bias=False,
     )
 
     max_context: int | None

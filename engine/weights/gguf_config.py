@@ -57,7 +57,7 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
     }
     if window is not None:
         return AutoConfig.for_model("mistral", sliding_window=window, **fields)
-    if file.architecture != "qwen2":  # whose biases are part of the architecture
+    if _NAMES[file.architecture].optional_bias:
         fields["attention_bias"] = "blk.0.attn_q.bias" in file.names
     return AutoConfig.for_model(file.architecture, **fields)
 

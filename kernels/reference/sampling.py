@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.kernels.reference.philox import token_words, vocabulary_words
-from thothy_ai.kernels.sampling import FILTERED, NO_TOKEN, UNFILTERED, Column, Step, Work
+from thothy_ai.kernels.sampling import FILTERED, NO_TOKEN, UNFILTERED, Column, SamplingBatch, Work
 
 _BELOW_ONE = 1.0 - 2.0**-24
 _FIRST_WIDTHS = (256, 4096)  # what the filters leave is mostly among that many tokens
@@ -22,7 +22,7 @@ class TokenChooser:
     def __init__(self, max_rows: int, device: torch.device) -> None:
         del max_rows, device  # for which Triton's allocates scratch memory
 
-    def __call__(self, step: Step, work: Work) -> Tensor:
+    def __call__(self, step: SamplingBatch, work: Work) -> Tensor:
         """One token for each member [R] int64: the first of equal scores. It depends on the member alone.
 
         NO_TOKEN where a score that is allowed is NaN or infinite, or none is allowed.
@@ -30,7 +30,7 @@ class TokenChooser:
         return choose(step, work)
 
 
-def choose(step: Step, work: Work) -> Tensor:
+def choose(step: SamplingBatch, work: Work) -> Tensor:
     """What a `TokenChooser` does; it keeps nothing between steps."""
     columns = step.table[step.rows]
     logits = step.logits.to(torch.float32)
@@ -46,7 +46,7 @@ def choose(step: Step, work: Work) -> Tensor:
     return chosen.where(highest.isfinite(), NO_TOKEN)
 
 
-def _penalized(step: Step, logits: Tensor, penalty: Tensor) -> Tensor:
+def _penalized(step: SamplingBatch, logits: Tensor, penalty: Tensor) -> Tensor:
     members = (penalty != 1).nonzero().flatten()
     if not len(members):
         return logits
@@ -151,7 +151,7 @@ def survivors(scores: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor, min_p
     """Which of the likeliest tokens pass top-k, then top-p, then min-p; the likeliest always does. [R, W] bool.
 
     Args: scores [R, W] in falling order; total [R], the log-sum-exp over the whole vocabulary.
-    Equal scores live or die together, so a set never depends on how a sort breaks ties.
+    Equal scores are kept or dropped together, so that a set never depends on how a sort breaks ties.
     """
     width = scores.shape[1]
     last = scores.gather(1, (top_k.clamp(max=width) - 1)[:, None])

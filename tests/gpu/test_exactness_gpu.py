@@ -1,4 +1,4 @@
-"""The matrix of tests/unit/engine_core/test_exactness.py on a GPU, in fp32 without TF32: also with graphs, with delays
+"""The matrix of tests/unit/engine/test_exactness.py on a GPU, in fp32 without TF32: also with graphs, with delays
 between host and stream, and with prefixes that are long enough to be read once for a group."""
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Case:
         )
 
     def with_fp8_cache(self) -> Case:
-        """With the cache in fp8, each token and head with its own scales; the scales of what nobody wrote are NaN."""
+        """With the cache in fp8, each token and head with its own scales; those of unwritten slots are NaN."""
         keys, key_scales = _quantize(self.cache.keys)
         values, value_scales = _quantize(self.cache.values)
         return replace(self, cache=LayerCache(keys, values, key_scales, value_scales))

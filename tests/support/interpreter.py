@@ -18,7 +18,7 @@ def quicken(monkeypatch: pytest.MonkeyPatch) -> None:
     def patch_once(function: Any) -> Any:
         module = id(function.__globals__)
         if module in patched:
-            return None  # for a device function nobody looks at it
+            return None  # for a device function the result is not used
         patched.add(module)
         return patch_lang(function)
 

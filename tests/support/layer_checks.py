@@ -26,7 +26,7 @@ def assert_near(got: Tensor, wanted: Tensor) -> None:
 
 
 def assert_quantized(got: Quantized, wanted: Tensor) -> None:
-    """`got` is `wanted` float64 [T, N], but for half a step of rounding."""
+    """`got` is `wanted` float64 [T, N], except for half a step of rounding."""
     assert got.values.dtype == FP8
     assert got.scales.shape == (len(wanted), 1)
     largest = wanted.abs().amax(-1, keepdim=True)

@@ -24,7 +24,7 @@ from thothy_ai.engine.weights.loader import LoadedModel
 
 
 class DrainFailedError(EngineError):
-    """A job failed, or did not get exactly the number of tokens it asked for."""
+    """A job failed, or did not get exactly the tokens that it asked for."""
 
     code = "drain_failed"
 
@@ -73,7 +73,7 @@ class Drain:
         )
 
     def close(self) -> None:
-        """End the core; its memory is freed with the last reference to this object."""
+        """End the core; its memory is freed with the last reference to this."""
         self.core.stop()
         self.core.join()
 

@@ -22,7 +22,7 @@ Activations = Tensor | Quantized
 class Linear(Protocol):
     """x [T, in] -> [T, out]. `num_bytes` is what it holds beside weights that it shares.
 
-    `takes_fp8`: it multiplies fp8, so that whatever makes its input should quantize it in the same pass.
+    `takes_fp8`: it multiplies fp8, thus the operation before it should quantize in the same pass.
     """
 
     num_bytes: int

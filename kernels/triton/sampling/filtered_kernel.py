@@ -4,7 +4,7 @@ All three filters keep the tokens whose score is at least some threshold. That o
 which k tokens lie, that of top-p the highest score at or above which a mass of p lies. Both are searched in the same
 way: each reading of the row (from L2, after the first) weighs what lies above four pivots between the bounds, and
 narrows the bounds to a fifth or to the scores that it met between them, until those are all equal. Sums have one
-order, whoever else is in the batch.
+order, whatever else is in the batch.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.sampling import COLUMNS, Column, Step, Work
+from thothy_ai.kernels.sampling import COLUMNS, Column, SamplingBatch, Work
 from thothy_ai.kernels.triton.sampling.argmax_kernel import argmax_kernel
 from thothy_ai.kernels.triton.sampling.filtered_kernel import filtered_kernel
 
@@ -52,7 +52,7 @@ class TokenChooser:
         self._tokens = torch.empty(max_rows, _PARTS, dtype=torch.int32, device=device)
         self._arrived = torch.zeros(max_rows, dtype=torch.int32, device=device)
 
-    def __call__(self, step: Step, work: Work) -> Tensor:
+    def __call__(self, step: SamplingBatch, work: Work) -> Tensor:
         """One token for each member [R] int64: of the same scores the first. It depends on the member alone.
 
         NO_TOKEN where a score that is allowed is NaN or infinite, or none is allowed.
@@ -65,7 +65,7 @@ class TokenChooser:
             self._choose_filtered(chosen, step, seen)
         return chosen
 
-    def _choose(self, chosen: Tensor, step: Step, seen: Tensor | None, *, noise: bool) -> None:
+    def _choose(self, chosen: Tensor, step: SamplingBatch, seen: Tensor | None, *, noise: bool) -> None:
         members, vocab_size = step.logits.shape
         tile = self._choosing
         tiles = triton.cdiv(vocab_size, tile.tokens)
@@ -84,13 +84,13 @@ class TokenChooser:
             num_warps=tile.warps,
         )
 
-    def _choose_filtered(self, chosen: Tensor, step: Step, seen: Tensor | None) -> None:
+    def _choose_filtered(self, chosen: Tensor, step: SamplingBatch, seen: Tensor | None) -> None:
         tile = self._filtering
         arguments = _row_arguments(step, seen)
         filtered_kernel[(len(chosen),)](chosen, *arguments, LINES=tile.lines, LINE=tile.line, num_warps=tile.warps)
 
 
-def seen_tokens(step: Step) -> Tensor:
+def seen_tokens(step: SamplingBatch) -> Tensor:
     """A bit for each token that a penalized row has, lowest first: [R, ceil(V / 32)] int32, zeros for other rows."""
     members, vocab_size = step.logits.shape
     seen = torch.zeros(members, words_of(vocab_size), dtype=torch.int32, device=step.logits.device)
@@ -106,7 +106,7 @@ def words_of(vocab_size: int) -> int:
     return -(-vocab_size // 32)
 
 
-def _row_arguments(step: Step, seen: Tensor | None) -> tuple[Tensor | int | None, ...]:
+def _row_arguments(step: SamplingBatch, seen: Tensor | None) -> tuple[Tensor | int | None, ...]:
     vocab_size = step.logits.shape[1]
     return (
         step.logits,

@@ -176,7 +176,7 @@ def test_masks_filled_together_are_those_filled_one_by_one(compiler: GrammarComp
         alone = torch.zeros_like(row)
         grammar.fill_mask(alone)
         assert torch.equal(row, alone)
-    assert (mask[[0, -1]] == 7).all(), "rows of nobody are left"
+    assert (mask[[0, -1]] == 7).all(), "rows without a grammar stay as they are"
     assert not set(EOS) & set(allowed(broken))
     with pytest.raises(GrammarError):
         broken.advance(3)

@@ -14,7 +14,7 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.step import StartedRows
 from thothy_ai.kernels.reference import philox, sampling
-from thothy_ai.kernels.sampling import FILTERED, NO_TOKEN, UNFILTERED, Column, Step, Work, parameters
+from thothy_ai.kernels.sampling import FILTERED, NO_TOKEN, UNFILTERED, Column, SamplingBatch, Work, parameters
 from thothy_ai.kernels.triton import philox as philox_triton
 from thothy_ai.kernels.triton.sampling.filtered_kernel import survival_threshold
 from thothy_ai.kernels.triton.sampling.token_chooser import CHOOSING, FILTERING, Tile, TokenChooser, seen_tokens
@@ -47,17 +47,17 @@ def step_of(
     bitmask: Tensor | None = None,
     token_ids: Tensor | None = None,
     at: int = 7,
-) -> Step:
+) -> SamplingBatch:
     """A step on the CPU; its members own the table's rows from the last to the first."""
     count, vocab = logits.shape
     made = [parameters(**each, seed=3 + 2**33 * i, vocab_size=vocab) for i, each in enumerate(options)]
     rows = torch.arange(count).flip(0)
     tokens = torch.zeros(count, 64, dtype=torch.int32) if token_ids is None else token_ids
     table = torch.tensor(made, dtype=torch.float64).flip(0)
-    return Step(logits, rows, at + torch.arange(count), tokens, bitmask, table)
+    return SamplingBatch(logits, rows, at + torch.arange(count), tokens, bitmask, table)
 
 
-def work_of(step: Step) -> Work:
+def work_of(step: SamplingBatch) -> Work:
     kinds, penalties = step.table[step.rows, Column.KIND], step.table[step.rows, Column.PENALTY]
     return Work(
         unfiltered=bool((kinds == UNFILTERED).any()),
@@ -67,11 +67,11 @@ def work_of(step: Step) -> Work:
     )
 
 
-def to(device: torch.device, step: Step) -> Step:
-    return Step(*(None if field is None else field.to(device) for field in step))
+def to(device: torch.device, step: SamplingBatch) -> SamplingBatch:
+    return SamplingBatch(*(None if field is None else field.to(device) for field in step))
 
 
-def choose(step: Step, device: torch.device) -> list[int]:
+def choose(step: SamplingBatch, device: torch.device) -> list[int]:
     chooser = TokenChooser(len(step.rows), device, **TILES)
     chosen = chooser(to(device, step), work_of(step))
     assert chosen.dtype == torch.int64

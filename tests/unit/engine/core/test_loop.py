@@ -169,7 +169,7 @@ def test_forced_tokens_are_taken_without_sampling(overlap, place):
         stats = driver.core.stats()
     assert collected.tokens["a"] == expected
     assert collected.finished["a"].usage.output_tokens == 12
-    assert stats.core.steps < 12  # one step a token would be 12
+    assert stats.core.steps < 12  # one step per token would be 12
 
 
 def test_a_broken_grammar_fails_alone():

@@ -60,7 +60,7 @@ def test_fp8_weights_take_a_quarter_of_float32(tmp_path: Path) -> None:
         + 3 * config.intermediate_size * config.hidden_size
     )
     saved = plain.model.num_bytes - fp8.model.num_bytes
-    assert saved == config.num_layers * (3 * weights - 4 * outputs)  # three bytes a weight, but for the scales
+    assert saved == config.num_layers * (3 * weights - 4 * outputs)  # three bytes per weight, less the scales
 
 
 def test_blocks_of_an_fp8_cache_are_counted_with_their_scales(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def engine(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerFast) -
     assert cores[0].join(PATIENCE)
 
 
-def play(frontend: Frontend, scene: Coroutine[Any, Any, None]) -> None:
+def play(scene: Coroutine[Any, Any, None]) -> None:
     async def staged() -> None:
         async with asyncio.timeout(PATIENCE):
             await scene
@@ -79,7 +79,7 @@ def test_tokens_and_text_are_the_models(engine: tuple[Frontend, EngineCore]) -> 
             assert (result.finish_reason, result.usage.output_tokens) == (FinishReason.LENGTH, count)
         await client.close()
 
-    play(engine[0], scene())
+    play(scene())
 
 
 def test_a_stop_string_ends_the_core_s_work_and_counts_as_finished(engine: tuple[Frontend, EngineCore]) -> None:
@@ -94,7 +94,7 @@ def test_a_stop_string_ends_the_core_s_work_and_counts_as_finished(engine: tuple
         assert stats.core.output_tokens < 900
         await client.close()
 
-    play(engine[0], scene())
+    play(scene())
 
 
 def test_an_abort_keeps_the_text_so_far(engine: tuple[Frontend, EngineCore]) -> None:
@@ -110,7 +110,7 @@ def test_an_abort_keeps_the_text_so_far(engine: tuple[Frontend, EngineCore]) -> 
         assert (await client.stats()).core.requests_aborted == 1
         await client.close()
 
-    play(engine[0], scene())
+    play(scene())
 
 
 def test_refusals_stop_accepting_and_stop(engine: tuple[Frontend, EngineCore]) -> None:
@@ -135,4 +135,4 @@ def test_refusals_stop_accepting_and_stop(engine: tuple[Frontend, EngineCore]) -
         assert frontend.stats().requests_refused == 3  # the core has counted its own by now; the late one it never saw
         await client.close()
 
-    play(engine[0], scene())
+    play(scene())

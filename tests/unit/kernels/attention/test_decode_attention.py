@@ -1,4 +1,4 @@
-"""Decode attention in Triton against the textbook formula in float64; what nobody wrote is NaN."""
+"""Decode attention in Triton against the textbook formula in float64; slots that were never written are NaN."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_many_rows(heads: int, kv_heads: int, dim: int, dtype: torch.dtype, devi
 @needs_gpu
 @pytest.mark.parametrize("fp8", [False, True])
 def test_blocks_beyond_two_to_the_31_numbers_or_pairs(fp8: bool, device: torch.device) -> None:
-    """The last blocks of a cache of more than 2**32 bytes; before them nothing but NaN."""
+    """The last blocks of a cache of more than 2**32 bytes; before them there is only NaN."""
     small = make_case([(1, 100), (1, 40)], heads=8, kv_heads=4, dim=128, block_size=16, seed=1).of(torch.bfloat16)
     small = small.with_fp8_cache() if fp8 else small
     blocks = 2**32 // (16 * 4 * 128 * small.cache.keys.itemsize) + 100

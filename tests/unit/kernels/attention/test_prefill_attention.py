@@ -1,4 +1,4 @@
-"""Prefill attention in Triton against the textbook formula in float64; what nobody wrote is NaN."""
+"""Prefill attention in Triton against the textbook formula in float64; slots that were never written are NaN."""
 
 from __future__ import annotations
 

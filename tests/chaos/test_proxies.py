@@ -54,7 +54,7 @@ def has_ended(talk: socket.socket) -> bool:
 
 
 def test_what_goes_in_comes_out_later_when_the_proxy_is_slow(echo: tuple[str, int]) -> None:
-    with Proxies() as proxies, socket.create_connection(("127.0.0.1", proxies.open(echo)), timeout=20) as talk:
+    with Proxies() as proxies, socket.create_connection(("127.0.0.1", proxies.open(echo)), timeout=60) as talk:
         assert ask(talk, bytes(range(256)) * 4000) > 0
         proxies.delay = 0.2
         assert ask(talk, b"slowly") >= 0.2
@@ -64,16 +64,16 @@ def test_what_goes_in_comes_out_later_when_the_proxy_is_slow(echo: tuple[str, in
 def test_a_cut_connection_ends_and_a_new_one_can_be_made(echo: tuple[str, int]) -> None:
     with Proxies() as proxies:
         port = proxies.open(echo)
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as talk:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as talk:
             ask(talk, b"before")
             proxies.cut()
             assert has_ended(talk)
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as talk:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as talk:
             ask(talk, b"after")
 
 
 def test_a_server_that_is_away_looks_like_one() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         target = gone.getsockname()
-    with Proxies() as proxies, socket.create_connection(("127.0.0.1", proxies.open(target)), timeout=20) as talk:
+    with Proxies() as proxies, socket.create_connection(("127.0.0.1", proxies.open(target)), timeout=60) as talk:
         assert has_ended(talk)

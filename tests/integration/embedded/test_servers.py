@@ -20,6 +20,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import AuthenticationError
 
+from tests.support.queue_bench import PATIENCE
 from thothy_ai.db.schema import check_schema
 from thothy_ai.embedded import EmbeddedStack, Postgres, Valkey, cluster
 from thothy_ai.embedded.process import accepts
@@ -48,7 +49,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:

@@ -21,7 +21,8 @@ from thothy_ai.queue.control import set_paused
 from thothy_ai.queue.status import queue_status
 
 
-def test_a_second_sigterm_releases_at_once(queue: Queue, fleet: WorkerFleet) -> None:
+def test_a_second_sigterm_releases_at_once(queue: Queue, patient_fleet: WorkerFleet) -> None:
+    fleet = patient_fleet
     [slow] = queue.enqueue("hang on")
     worker = fleet.worker(shutdown_deadline_seconds=100)
     eventually(lambda: queue.job(slow).state == "running")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from thothy_ai.bench.check import WrongTokensError, check, spread
 from thothy_ai.bench.drain import Drain, Drained, DrainFailedError, as_requests
@@ -109,7 +110,10 @@ def test_tokens_from_another_context_do_not_pass(loaded: LoadedModel, drained: D
 
 
 def test_nan_does_not_pass(loaded: LoadedModel, drained: Drained) -> None:
-    spoilt = replace(loaded.model, norm=torch.full_like(loaded.model.norm, torch.nan))
+    def nan_head(hidden: Tensor, /) -> Tensor:
+        return torch.full((len(hidden), loaded.config.vocab_size), torch.nan)
+
+    spoilt = replace(loaded.model, decoder=replace(loaded.model.decoder, head=nan_head))
     with pytest.raises(WrongTokensError, match="nan"):
         check(drained, spoilt, OPTIONS)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -15,39 +17,38 @@ _WIDTH = 1024  # columns of a program: enough bytes in flight, and common sizes 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
     """silu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]."""
-    rows, size = gate_up.shape[0], gate_up.shape[1] // 2
-    out = gate_up.new_empty(rows, size)
-    tile = row_tile(min(size, _WIDTH))
-    grid = (rows, triton.cdiv(size, tile.width))
-    _silu_mul_kernel[grid](out, gate_up, gate_up.stride(0), size, tile.width, num_warps=tile.warps)
-    return out
+    return _gated(_silu_mul_kernel, gate_up)
 
 
 def silu_mul_fp8(gate_up: Tensor) -> Quantized:
     """As `silu_mul`, quantized by row."""
-    rows, size = gate_up.shape[0], gate_up.shape[1] // 2
-    out = empty_quantized(gate_up, rows, size)
-    tile = row_tile(size)
-    _silu_mul_fp8_kernel[(rows,)](*out, gate_up, gate_up.stride(0), size, tile.width, num_warps=tile.warps)
-    return out
+    return _gated_fp8(_silu_mul_fp8_kernel, gate_up)
 
 
 def gelu_tanh_mul(gate_up: Tensor) -> Tensor:
     """gelu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]; GELU by its tanh approximation."""
-    rows, size = gate_up.shape[0], gate_up.shape[1] // 2
-    out = gate_up.new_empty(rows, size)
-    tile = row_tile(min(size, _WIDTH))
-    grid = (rows, triton.cdiv(size, tile.width))
-    _gelu_mul_kernel[grid](out, gate_up, gate_up.stride(0), size, tile.width, num_warps=tile.warps)
-    return out
+    return _gated(_gelu_mul_kernel, gate_up)
 
 
 def gelu_tanh_mul_fp8(gate_up: Tensor) -> Quantized:
     """As `gelu_tanh_mul`, quantized by row."""
+    return _gated_fp8(_gelu_mul_fp8_kernel, gate_up)
+
+
+def _gated(kernel: Any, gate_up: Tensor) -> Tensor:
+    rows, size = gate_up.shape[0], gate_up.shape[1] // 2
+    out = gate_up.new_empty(rows, size)
+    tile = row_tile(min(size, _WIDTH))
+    grid = (rows, triton.cdiv(size, tile.width))
+    kernel[grid](out, gate_up, gate_up.stride(0), size, tile.width, num_warps=tile.warps)
+    return out
+
+
+def _gated_fp8(kernel: Any, gate_up: Tensor) -> Quantized:
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = empty_quantized(gate_up, rows, size)
     tile = row_tile(size)
-    _gelu_mul_fp8_kernel[(rows,)](*out, gate_up, gate_up.stride(0), size, tile.width, num_warps=tile.warps)
+    kernel[(rows,)](*out, gate_up, gate_up.stride(0), size, tile.width, num_warps=tile.warps)
     return out
 
 

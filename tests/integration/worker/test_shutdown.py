@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -52,7 +50,10 @@ def test_what_a_worker_gives_back_runs_elsewhere_without_waiting_for_a_lease(que
 def test_a_rolling_restart_costs_no_more_than_the_restarting_worker_s_share(
     queue: Queue, patient_fleet: WorkerFleet, tmp_path: Path
 ) -> None:
-    """The other worker continues: it finishes jobs before the successor has any, without waiting for a timeout."""
+    """The other worker continues: it finishes jobs before the successor has any.
+
+    Nothing waits for a timeout: those of this fleet are longer than `drained` waits.
+    """
     fleet, url = patient_fleet, f"unix://{tmp_path}/engine.sock"
     fleet.null_engine(url, 0.2)
     first, _ = (fleet.sharing_worker(url, shutdown_deadline_seconds=100) for _ in range(2))
@@ -68,7 +69,6 @@ def test_a_rolling_restart_costs_no_more_than_the_restarting_worker_s_share(
     assert queue.rows("SELECT DISTINCT outcome, attempt FROM attempt") == [("succeeded", 1)]
     assert queue.rows("SELECT count(*), count(DISTINCT engine_session_id) FROM attempt") == [(600, 1)]
     ends = [row[0] for row in queue.rows("SELECT DISTINCT finished_at FROM attempt ORDER BY finished_at")]
-    assert max(later - sooner for sooner, later in pairwise(ends)) < timedelta(seconds=20)
     [(successor_began,)] = queue.rows("SELECT min(started_at) FROM attempt WHERE worker <> ALL(:known)", known=known)
     assert any(stopped < end and (successor_began is None or end < successor_began) for end in ends)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 
@@ -11,6 +12,10 @@ class ThothyError(Exception):
 
 class ConfigError(ThothyError):
     """A setting is missing or malformed, or the machine lacks something that was requested."""
+
+
+class NotConnectedError(ConfigError):
+    """Nothing says where a service is: its setting is missing, and no embedded stack is running."""
 
 
 class InvalidJobError(ThothyError):
@@ -36,6 +41,16 @@ class UnknownJobError(ThothyError):
     def __init__(self, job_id: UUID | str) -> None:
         self.job_id = job_id
         super().__init__(f"no job with id {job_id}")
+
+
+class AmbiguousIdError(ThothyError):
+    """Several jobs' ids begin or end with this text. `candidates` are some of them."""
+
+    def __init__(self, ref: str, candidates: Sequence[UUID], *, more: bool = False) -> None:
+        self.ref = ref
+        self.candidates = tuple(candidates)
+        names = ", ".join(map(str, candidates))
+        super().__init__(f"several job ids begin or end with {ref}: {names}{', …' if more else ''}")
 
 
 class NotDeadError(ThothyError):

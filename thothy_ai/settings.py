@@ -20,7 +20,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from thothy_ai.errors import ConfigError
+from thothy_ai.errors import ConfigError, NotConnectedError
 
 PREFIX = "THOTHY_"
 STACK_ENV = "stack.env"
@@ -164,7 +164,9 @@ class Settings(BaseSettings):
 
     def _require(self, name: str, value: T | None) -> T:
         if value is None:
-            raise ConfigError(f"{PREFIX}{name.upper()} is not set, and no embedded stack is running in {self.home}")
+            raise NotConnectedError(
+                f"{PREFIX}{name.upper()} is not set, and no embedded stack is running in {self.home}"
+            )
         return value
 
 

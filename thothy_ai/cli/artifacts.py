@@ -13,7 +13,8 @@ from uuid import UUID
 import typer
 
 from thothy_ai.cli.jobs import Kind, Since
-from thothy_ai.cli.shell import AsJson, database, fail, json_text, print_json, printable, table
+from thothy_ai.cli.shell import AsJson, database, fail
+from thothy_ai.cli.tables import json_text, print_json, printable, table
 from thothy_ai.db.states import Verdict
 
 app = typer.Typer(no_args_is_help=True, help="List, show and export artifacts.")

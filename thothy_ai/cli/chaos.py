@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.shell import AsJson, fail, load_settings, print_json, table
+from thothy_ai.cli.shell import AsJson, fail, load_settings
+from thothy_ai.cli.tables import print_json, table
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -15,7 +15,8 @@ import typer
 
 from thothy_ai.cli import times
 from thothy_ai.cli.jobs import JobIds, Since, print_job
-from thothy_ai.cli.shell import AsJson, Yes, confirm, database, fail, print_json, table, usage
+from thothy_ai.cli.shell import AsJson, Yes, confirm, database, fail, usage
+from thothy_ai.cli.tables import print_json, table
 
 if TYPE_CHECKING:
     from thothy_ai.admin.dead_letters import Group, Selection

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thothy_ai.cli.shell import console
+from thothy_ai.cli.tables import console
 from thothy_ai.settings import Settings
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from thothy_ai.cli.shell import AsJson, console, load_settings, print_json, usage
+from thothy_ai.cli.shell import AsJson, load_settings, usage
+from thothy_ai.cli.tables import console, print_json
 
 app = typer.Typer()
 

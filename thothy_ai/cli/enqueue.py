@@ -10,7 +10,8 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import AsJson, load_settings, print_json, usage
+from thothy_ai.cli.shell import AsJson, load_settings, usage
+from thothy_ai.cli.tables import print_json
 
 if TYPE_CHECKING:
     from thothy_ai.jobs.registry import AnyKind

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import AsJson, Yes, confirm, database, print_json, table
+from thothy_ai.cli.shell import AsJson, Yes, confirm, database
+from thothy_ai.cli.tables import print_json, table
 
 if TYPE_CHECKING:
     from thothy_ai.admin.history import Month

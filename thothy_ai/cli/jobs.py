@@ -10,7 +10,8 @@ from uuid import UUID
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import AsJson, cell, console, database, fail, json_text, print_json, table, usage
+from thothy_ai.cli.shell import AsJson, database, fail, usage
+from thothy_ai.cli.tables import cell, console, json_text, print_json, table
 from thothy_ai.db.states import JobState
 
 app = typer.Typer(no_args_is_help=True, help="List, show, retry and cancel jobs.")

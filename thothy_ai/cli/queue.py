@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import AsJson, database, fail, print_json, printable, table, usage
+from thothy_ai.cli.shell import AsJson, database, fail, usage
+from thothy_ai.cli.tables import print_json, printable, table
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import AsJson, console, database, fail, print_json, usage
+from thothy_ai.cli.shell import AsJson, database, fail, usage
+from thothy_ai.cli.tables import console, print_json
 
 if TYPE_CHECKING:
     from thothy_ai.admin.report import DrainReport

@@ -1,41 +1,47 @@
-"""Shared by all commands: one-line errors, the database connection, tables and JSON on standard output."""
+"""Shared by all commands: one-line errors and exit codes, settings, the database connection, job ids, confirmation.
+
+Exit codes: 0 success; 1 the command failed, or the answer is no; 2 what the user typed or set is wrong; 130 Ctrl-C.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from uuid import UUID
 
 import typer
 from typer.core import TyperGroup
 
-from thothy_ai.cli import times
-from thothy_ai.errors import DatabaseError, DatabaseUnreachableError
+from thothy_ai.cli.tables import printable
+from thothy_ai.errors import (
+    ConfigError,
+    DatabaseError,
+    DatabaseUnreachableError,
+    InvalidJobError,
+    NotConnectedError,
+    ThothyError,
+)
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from sqlalchemy import Engine
 
     from thothy_ai.settings import Settings
 
+FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys and UTC times.")]
+_ID_PART = re.compile(r"[0-9a-f-]{4,36}")
 
 
-# Control characters and bidirectional overrides, which could manipulate a terminal.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def fail(message: object) -> NoReturn:
-    """Print one line to standard error and exit with 1."""
+def fail(message: object, code: int = FAILED) -> NoReturn:
+    """Print one line to standard error and exit."""
     line = printable(" ".join(str(message).split()))
     typer.echo(f"thothy: {line}", err=True)
-    raise typer.Exit(1)
+    raise typer.Exit(code)
 
 
 def usage(message: str) -> NoReturn:
@@ -44,24 +50,56 @@ def usage(message: str) -> NoReturn:
 
 
 class Commands(TyperGroup):
-    """The root command group: reports an error as one line and exits with 1."""
+    """The root command group: reports every error as one line on standard error."""
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run the requested command."""
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command line, and exit with its code unless a caller asked to do that itself."""
         try:
-            return super().invoke(ctx)
+            code = self._checked(*args, **extra)
+        except typer.Exit as ended:
+            code = ended.exit_code
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+    def _checked(self, *args: Any, **extra: Any) -> Any:
+        try:
+            return super().main(*args, standalone_mode=False, **extra)
+        except typer.Abort:
+            fail("aborted; nothing was changed")
         except Exception as error:
-            if _handled_by_typer(error) or os.environ.get("THOTHY_LOG_LEVEL", "").upper() == "DEBUG":
+            if _is_usage_error(error):
+                _fail_usage(error)
+            if isinstance(error, BrokenPipeError) or os.environ.get("THOTHY_LOG_LEVEL", "").upper() == "DEBUG":
                 raise
-            if type(error).__module__.startswith("thothy_ai."):  # raised deliberately, with a message for operators
-                fail(error)
+            if isinstance(error, ThothyError) or type(error).__module__.startswith("thothy_ai."):
+                fail(error, _exit_code(error))
             name = type(error).__name__
             fail(f"unexpected {name}: {error} (set THOTHY_LOG_LEVEL=DEBUG for a traceback)")
 
 
-def _handled_by_typer(error: Exception) -> bool:
-    """Whether Typer itself reports this error: usage errors, exits, and a closed output pipe."""
-    return type(error).__module__.partition(".")[0] in {"typer", "click"} or isinstance(error, BrokenPipeError)
+def _exit_code(error: Exception) -> int:
+    """Whether the input is wrong, or the answer is no. That no stack runs is no mistake in what was typed."""
+    wrong = isinstance(error, ConfigError | InvalidJobError) and not isinstance(error, NotConnectedError)
+    return WRONG_INPUT if wrong else FAILED
+
+
+def _is_usage_error(error: Exception) -> bool:
+    """Whether Typer raised it about what was typed. Typer brings its own Click, whose classes it does not export."""
+    return hasattr(error, "format_message") and hasattr(error, "exit_code")
+
+
+def _fail_usage(error: Any) -> NoReturn:
+    """Report a usage error as one line, with the command whose help shows what is right."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        raise typer.Exit(WRONG_INPUT)
+    message = error.format_message().rstrip(".").replace("Value error, ", "")
+    if message[:2].istitle():
+        message = message[0].lower() + message[1:]
+    context = getattr(error, "ctx", None)
+    hint = f" (see `{context.command_path} --help`)" if context is not None else ""
+    fail(message + hint, error.exit_code)
 
 
 def load_settings() -> Settings:
@@ -92,55 +130,24 @@ def database() -> Iterator[Engine]:
         engine.dispose()
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A console for tables. Without a terminal, output is 160 columns wide and uncoloured."""
-    from rich.console import Console
-
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else 160, highlight=False, soft_wrap=False)
-
-
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table. A column whose name ends in `#` is right-aligned."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column in columns:
-        is_number = column.endswith("#")
-        grid.add_column(column.rstrip("#"), justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*(Text(cell(value)) for value in row))
-    console().print(grid)
+def job_ref(text: str) -> str:
+    """Check that a text can be a job id or one end of it. Raises `BadParameter`."""
+    ref = text.strip().lower()
+    if not _ID_PART.fullmatch(ref):
+        raise typer.BadParameter(f"{text!r} is not a job id, nor 4 or more characters of its beginning or end")
+    return ref
 
 
-def cell(value: object) -> str:
-    """Format a table cell: times in local time, a dash for None and the empty string."""
-    if value is None or value == "":
-        return "-"
-    return times.local(value) if isinstance(value, datetime) else printable(str(value))
+def find_job(engine: Engine, ref: str) -> UUID:
+    """The id that `ref` stands for, which may be its beginning or its end. Raises `UnknownJobError`, `ConfigError`."""
+    return find_jobs(engine, [ref])[0]
 
 
-def printable(text: str) -> str:
-    """Replace control characters, which could manipulate the terminal, except for line breaks and tabs."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+def find_jobs(engine: Engine, refs: Sequence[str]) -> list[UUID]:
+    """The ids that `refs` stand for, in the same order, each once."""
+    from thothy_ai.admin.ids import resolve
 
-
-def print_json(value: Any) -> None:
-    """Print a value as one JSON document."""
-    typer.echo(json_text(value, indent=2))
-
-
-def json_text(value: Any, indent: int | None = None) -> str:
-    """Encode as JSON. Only control characters are escaped, including those above U+001F that JSON allows."""
-    text = json.dumps(value, default=_to_text, ensure_ascii=False, indent=indent)
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _to_text(value: object) -> str:
-    """Convert a value that JSON cannot represent; times become ISO 8601 in UTC."""
-    return times.utc(value) if isinstance(value, datetime) else str(value)
+    return list(dict.fromkeys(resolve(engine, ref) for ref in refs))
 
 
 def confirm(question: str) -> None:

@@ -49,6 +49,14 @@ def local(moment: datetime | None) -> str:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else "-"
 
 
+def short(moment: datetime) -> str:
+    """Format a local time for a narrow table: `14:05:09` today, `11-20 14:05` this year, otherwise the date."""
+    there, now = moment.astimezone(), datetime.now(UTC).astimezone()
+    if there.date() == now.date():
+        return there.strftime("%H:%M:%S")
+    return there.strftime("%m-%d %H:%M" if there.year == now.year else "%Y-%m-%d")
+
+
 def utc(moment: datetime) -> str:
     """Format a time in UTC, as ISO 8601."""
     return moment.astimezone(UTC).isoformat()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -65,10 +66,18 @@ def _handled_by_typer(error: Exception) -> bool:
 
 
 def load_settings() -> Settings:
-    """Load the settings of this process. Raises `ConfigError`."""
-    from thothy_ai.settings import Settings
+    """Load the settings of this process, and warn once of variables that are none. Raises `ConfigError`."""
+    from thothy_ai.settings import Settings, unknown_variables
 
-    return Settings.load()
+    settings = Settings.load()
+    for variable in unknown_variables(Settings.model_fields, settings.home):
+        _warn_once(str(variable))
+    return settings
+
+
+@cache
+def _warn_once(message: str) -> None:
+    typer.echo(f"thothy: {printable(message)}", err=True)
 
 
 @contextmanager

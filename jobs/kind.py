@@ -171,7 +171,8 @@ def _named_artifacts(request: type[BaseModel]) -> Iterator[type]:
     """The artifact classes that a request class and its bases name in brackets."""
     for base in request.__mro__:
         for alias in base.__dict__.get("__orig_bases__", ()):
-            if isinstance(alias, GenericAlias) and issubclass(alias.__origin__, _NamesArtifact):
+            origin = alias.__origin__ if isinstance(alias, GenericAlias) else None
+            if isinstance(origin, type) and issubclass(origin, _NamesArtifact):
                 yield from (named for named in alias.__args__ if isinstance(named, type))
 
 

@@ -30,7 +30,7 @@ _FIXED = {
     "string_type": _TEXT, "string_unicode": _TEXT, "bytes_type": _TEXT, "bytes_invalid_encoding": _TEXT,
     "string_not_ascii": "must be ASCII text",
     "list_type": _LIST, "tuple_type": _LIST, "set_type": _LIST, "frozen_set_type": _LIST, "iterable_type": _LIST,
-    "deque_type": _LIST,
+    "deque_type": _LIST, "named_tuple_type": _LIST,
     "dict_type": _OBJECT, "mapping_type": _OBJECT, "model_type": _OBJECT, "model_attributes_type": _OBJECT,
     "dataclass_type": _OBJECT, "frozen_dict_type": _OBJECT, "ordered_dict_type": _OBJECT, "counter_type": _OBJECT,
     "invalid_key": "must have only text as keys",
@@ -75,6 +75,8 @@ _FROM_CONTEXT: Mapping[str, Callable[[Context], str]] = {
     "url_scheme": lambda context: f"must be a URL that begins with {context['expected_schemes']}",
     "url_too_long": lambda context: f"must be a URL of at most {_count(context['max_length'], 'character')}",
     "uuid_version": lambda context: f"must be a UUID of version {context['expected_version']}",
+    "union_tag_invalid": lambda context: f"must have {context['discriminator']} set to {context['expected_tags']}",
+    "union_tag_not_found": lambda context: f"must have {context['discriminator']}",
     "value_error": lambda context: str(context["error"]) or "is invalid",
     "assertion_error": lambda context: str(context["error"]) or "is invalid",
 }
@@ -116,4 +118,6 @@ def _reworded(message: str) -> str:
     """One of pydantic's rare messages, such as "Input should be a valid fraction", as a message about the field."""
     found = _INPUT.match(message)
     rest = message[found.end() :] if found else message
-    return f"must {'not ' if found[1] else ''}be {rest}" if found else f"is invalid: {rest[:1].lower()}{rest[1:]}"
+    if found:
+        return f"must {'not ' if found[1] else ''}be {rest}"
+    return f"is invalid: {rest[:1].lower()}{rest[1:]}".replace("input", "value")

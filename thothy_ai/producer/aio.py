@@ -69,7 +69,8 @@ class AsyncProducer:
         Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
         """
         options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts)
-        return (await self._enqueue([draft(request, options, self.settings, datetime.now(UTC))]))[0]
+        jobs: list[AsyncJob[A]] = await self._enqueue([draft(request, options, self.settings, datetime.now(UTC))])
+        return jobs[0]
 
     async def enqueue_many(self, entries: Iterable[Entry[A]]) -> list[AsyncJob[A]]:
         """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all of them or none.

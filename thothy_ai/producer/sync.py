@@ -68,7 +68,8 @@ class Producer:
         Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
         """
         options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts)
-        return self._enqueue([draft(request, options, self.settings, datetime.now(UTC))])[0]
+        jobs: list[Job[A]] = self._enqueue([draft(request, options, self.settings, datetime.now(UTC))])
+        return jobs[0]
 
     def enqueue_many(self, entries: Iterable[Entry[A]]) -> list[Job[A]]:
         """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all of them or none.

@@ -121,7 +121,7 @@ class Settings(BaseSettings):
     dispatch_min_depth: int = Field(
         default=64,
         ge=1,
-        description="Minimum number of waiting jobs that the dispatcher keeps in Redis; twice the running ones, if more.",
+        description="Minimum number of waiting jobs that the dispatcher keeps in Redis, or twice the running ones.",
     )
     dispatch_timeout_seconds: Seconds = Field(
         default=15,

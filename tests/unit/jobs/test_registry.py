@@ -95,7 +95,8 @@ def test_names_are_unique(modules: Path) -> None:
 
 def test_request_classes_are_unique(modules: Path) -> None:
     text = NOTE.format(name="second_hook", request="Unused").replace("request=Unused", "request=Hook")
-    (modules / "extra_second.py").write_text(f"from thothy_ai.jobs import Hook\n{text}")
+    text = text.replace("artifact=NoteArtifact", "artifact=HookArtifact")
+    (modules / "extra_second.py").write_text(f"from thothy_ai.jobs import Hook, HookArtifact\n{text}")
     with pytest.raises(KindError, match="extra_second: the request class Hook is that of the kind 'hook'"):
         registry.load_extra(["extra_second"])
 

@@ -29,7 +29,7 @@ from thothy_ai.errors import StackRunningError
 from thothy_ai.settings import PREFIX, STACK_ENV, Settings
 
 SERVICES = ("engine", "reaper", "dispatcher", "worker")  # in the order of their start
-SHARED_KEYS = ("database_url", "redis_url", "engine_url", "engine_token", "model")
+SHARED_KEYS = ("database_url", "redis_url", "engine_url", "engine_token", "model", "kinds")
 ENGINE_READY_SECONDS = 900  # a large model is read from a slow disk
 READY_SECONDS = 60
 RELEASE_SECONDS = 30  # past its shutdown deadline, for a worker to record what it releases, even in a slow Postgres
@@ -111,7 +111,7 @@ class EmbeddedStack:
         arguments = ("--model", str(self.settings.model), "--url", self.settings.require_engine_url()) if engine else ()
         return Program(
             name=name,
-            argv=(sys.executable, "-m", "thothy_ai.cli", name, *arguments),
+            argv=(sys.executable, "-P", "-m", "thothy_ai.cli", name, *arguments),  # -P: not from the current folder
             env=self.settings.environment() | {f"{PREFIX}METRICS_PORT": str(self._metrics_port(name))},
             log=self._log(name),
             ready=Readiness(self.postgres, self.valkey, self.settings).of(name),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
+from dotenv.parser import parse_stream
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
@@ -134,6 +135,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """In order of precedence: arguments, environment, `stack.env` in the home that those two define."""
         home = Path(init_settings().get("home") or env_settings().get("home") or cls.model_fields["home"].default)
+        _check_stack_env(home / STACK_ENV)
         stack = DotEnvSettingsSource(settings_cls, env_file=home / STACK_ENV)
         return init_settings, env_settings, stack, file_secret_settings
 
@@ -166,6 +168,35 @@ class Settings(BaseSettings):
         if value is None:
             raise ConfigError(f"{PREFIX}{name.upper()} is not set, and no embedded stack is running in {self.home}")
         return value
+
+
+class OwnSettings(Settings):
+    """The settings of a process that starts a stack: without those of a stack that runs, or was killed, in its home."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """In order of precedence: arguments, environment."""
+        return init_settings, env_settings, file_secret_settings
+
+
+def _check_stack_env(file: Path) -> None:
+    """Raises `SettingsError` if it is damaged; python-dotenv would log a warning and skip the line."""
+    if not file.is_file():
+        return
+    try:
+        with file.open(encoding="utf-8") as stream:
+            damaged = any(line.error or (line.key and line.value is None) for line in parse_stream(stream))
+    except UnicodeDecodeError:
+        damaged = True
+    if damaged:
+        raise SettingsError(f"{file} is damaged; delete it, and start the stack again")
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -34,7 +34,7 @@ class StopDisplay:
         self.hurry = threading.Event()
         self.open_jobs: int | None = None  # what the stack left, once it has ended
         self._speaks = always
-        self._stopping = False
+        self._requested = self._stopping = False
         self._terminal = sys.stdout.isatty()
         self._said: tuple[str, float] = ("", 0.0)  # the phase's name, and when
         self._transient = False
@@ -50,8 +50,8 @@ class StopDisplay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        for number, handler in self._before.items():  # the process is about to end: one more signal is no error
+            signal.signal(number, signal.SIG_IGN if self._requested else handler)
 
     def report(self, progress: StopProgress) -> None:
         """Say what the stop waits for."""
@@ -71,7 +71,7 @@ class StopDisplay:
         if self._stopping:
             self.hurry.set()
             return
-        self._speaks = True
+        self._speaks = self._requested = True
         self._transient = self._terminal  # "^C" and what is before it
         raise StopRequested
 

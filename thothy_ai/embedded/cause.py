@@ -25,6 +25,7 @@ _VALKEY = re.compile(r"\d+:[A-Z] .+ # (.+)")
 _RECORD = re.compile(r"\d{4}-\d\d-\d\d ")
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .+)?")
+_HINT = re.compile(r".*\bHINT:\s+(.+?)\.?")
 _INITDB = re.compile(r"initdb: error: (.+)")
 
 
@@ -48,12 +49,13 @@ def cause_among(lines: Sequence[str]) -> str:
 
 
 def initdb_error(output: str) -> str:
-    """The line of initdb's error output that says what went wrong: its first error, not its last line."""
+    """What went wrong, from initdb's error output: its first error and the hint to it, not its last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
+    hint = next((f" ({found[1]})" for line in lines if (found := _HINT.fullmatch(line))), "")
     for pattern in (_FATAL, _INITDB):
         for line in lines:
             if found := pattern.fullmatch(line):
-                return _short(found[1])
+                return _short(found[1]) + hint
     return _short(lines[-1]) if lines else "no message"
 
 

@@ -97,7 +97,7 @@ class Cluster:
             check=False,
         )
         if done.returncode:
-            raise ServiceStartError(f"postgres: initdb failed: {initdb_error(done.stderr)}")
+            raise ServiceStartError(f"postgres: initdb failed in {data.parent}: {initdb_error(done.stderr)}")
 
     def _clear_stale_lock(self) -> None:
         """Stop a server that a crashed stack left running on this folder, and remove the lock of one that has ended.

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -76,8 +76,15 @@ class Process:
         """Start it, without waiting until it is ready. Raises `ServiceStartError`."""
         log = self.program.log
         self._log_start = log.stat().st_size if log.exists() else 0
+        order = _Spawner.shared().order(self.program)
         try:
-            self._popen = _Spawner.shared().spawn(self.program)
+            futures.wait([order])
+        finally:  # a signal that interrupts the wait does not keep the program from starting
+            self._popen = self._started(order)
+
+    def _started(self, order: futures.Future[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        try:
+            return order.result()
         except OSError as error:
             message = f"{self.program.name} cannot be started: {describe_os_error(error)}"
             raise ServiceStartError(message) from error
@@ -168,7 +175,7 @@ class _Spawner:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self._orders: SimpleQueue[tuple[Program, Future[subprocess.Popen[bytes]]]] = SimpleQueue()
+        self._orders: SimpleQueue[tuple[Program, futures.Future[subprocess.Popen[bytes]]]] = SimpleQueue()
         threading.Thread(target=self._run, name="thothy-spawner", daemon=True).start()
 
     @classmethod
@@ -178,10 +185,10 @@ class _Spawner:
                 cls._shared = cls()
             return cls._shared
 
-    def spawn(self, program: Program) -> subprocess.Popen[bytes]:
-        order: Future[subprocess.Popen[bytes]] = Future()
+    def order(self, program: Program) -> futures.Future[subprocess.Popen[bytes]]:
+        order: futures.Future[subprocess.Popen[bytes]] = futures.Future()
         self._orders.put((program, order))
-        return order.result()
+        return order
 
     def _run(self) -> None:
         while True:

@@ -92,6 +92,12 @@ def test_initdb_s_first_error_is_its_cause() -> None:
         'initdb: removing contents of data directory "/h/data.new"\n'
     )
     assert initdb_error(bootstrap) == 'could not write to file "pg_wal/xlogtemp.7": No space left on device'
+    extended = (
+        '2026-11-21 10:00:00.123 UTC [7] FATAL:  could not extend file "base/1/2691": wrote only 4096 of 8192 bytes\n'
+        "2026-11-21 10:00:00.123 UTC [7] HINT:  Check free disk space.\n"
+        "child process exited with exit code 1\n"
+    )
+    assert initdb_error(extended).endswith("wrote only 4096 of 8192 bytes (Check free disk space)")
     assert initdb_error("killed\n") == "killed"
     assert initdb_error("") == "no message"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from thothy_ai.settings.settings import Settings
+from thothy_ai.settings.settings import OwnSettings, Settings
 from thothy_ai.settings.values import endpoint
 from thothy_ai.settings.variables import PREFIX, STACK_ENV, UnknownVariable, unknown_variables
 
-__all__ = ["PREFIX", "STACK_ENV", "Settings", "UnknownVariable", "endpoint", "unknown_variables"]
+__all__ = ["PREFIX", "STACK_ENV", "OwnSettings", "Settings", "UnknownVariable", "endpoint", "unknown_variables"]

@@ -244,6 +244,22 @@ _EXPECTED = {
 }
 
 
+class OwnSettings(Settings):
+    """The settings of a process that starts a stack: without those of a stack that runs, or was killed, in its home."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """In order of precedence: arguments, environment."""
+        return init_settings, env_settings, file_secret_settings
+
+
 def _first_problem(error: ValidationError) -> str:
     """The first problem as `THOTHY_NAME: message`, without the value, which may contain a password."""
     problem = error.errors(include_input=False, include_url=False)[0]

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from dotenv import dotenv_values
-from dotenv.parser import parse_stream
+from dotenv.parser import Binding, parse_stream
 
 from thothy_ai.errors import ConfigError
 
@@ -62,8 +62,12 @@ def check_stack_env(file: Path) -> None:
         return
     try:
         with file.open(encoding="utf-8") as opened:
-            wrong = next((str(line.original.line) for line in parse_stream(opened) if line.error), None)
+            wrong = next((str(line.original.line) for line in parse_stream(opened) if _is_damaged(line)), None)
     except UnicodeDecodeError:
         wrong = "1"
     if wrong is not None:
         raise ConfigError(f"{file}, line {wrong} is not NAME=value: remove the file, and start the stack again")
+
+
+def _is_damaged(line: Binding) -> bool:
+    return line.error or (line.key is not None and line.value is None)

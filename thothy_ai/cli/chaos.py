@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from enum import StrEnum
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,7 +77,8 @@ def _model(settings: Settings) -> Path:
 def _print(report: Report) -> None:
     title = f"Chaos, seed {report.options.seed}: {count(len(report.faults), 'fault')}"
     table(title, (Column("what"), Column("number", number=True)), _rows(report))
-    for invariant, found in groupby(report.violations, key=lambda violation: violation.invariant):
+    by_invariant = sorted(set(report.violations), key=attrgetter("invariant", "subject"))
+    for invariant, found in groupby(by_invariant, key=attrgetter("invariant")):
         typer.echo(f"\nViolated: {invariant}")
         for violation in found:
             typer.echo(f"  {violation.subject}: {violation.description}")

@@ -13,8 +13,6 @@ from thothy_ai.cli.shell import INTERRUPTED, AsJson, database, fail, usage
 from thothy_ai.cli.tables import Column, count, print_json, printable, table
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from sqlalchemy import Engine
 
     from thothy_ai.queue.status import QueueStatus
@@ -59,12 +57,13 @@ def resume() -> None:
 
     Example: thothy queue resume
     """
+    from thothy_ai.cli.watch import paused_since
     from thothy_ai.queue.control import set_paused
 
     with database() as engine:
         before = set_paused(engine, paused=False)
     if before.paused:
-        typer.echo(f"Resumed. The queue was {_paused_since(before.changed_at, before.note)}.")
+        typer.echo(f"Resumed. The queue was {paused_since(before.changed_at, before.note)}.")
     else:
         typer.echo("The queue was not paused.")
 
@@ -75,6 +74,7 @@ def status(as_json: AsJson = False) -> None:
 
     Example: thothy queue status
     """
+    from thothy_ai.cli.watch import paused_since
     from thothy_ai.queue.status import queue_status
 
     with database() as engine:
@@ -82,7 +82,7 @@ def status(as_json: AsJson = False) -> None:
     if as_json:
         return print_json({**asdict(now), "open": now.open, "oldest_age_seconds": now.oldest_age})
     if now.paused:
-        since = _paused_since(now.changed_at, now.note)
+        since = paused_since(now.changed_at, now.note)
         typer.echo(f"The queue is {since}. `thothy queue resume` resumes dispatching.")
     return _print_states(now) if now.open else typer.echo("The queue is empty.")
 
@@ -102,18 +102,15 @@ def _number(head: str) -> Column:
     return Column(head, number=True)
 
 
-def _paused_since(since: datetime | None, note: str | None) -> str:
-    return f"paused since {times.local(since)}" + (f" ({printable(note)})" if note else "")
-
-
 def _pause(engine: Engine, note: str | None) -> str:
     """Pause the queue, and say whether it was."""
+    from thothy_ai.cli.watch import paused_since
     from thothy_ai.queue.control import set_paused
 
     before = set_paused(engine, paused=True, note=note)
     if not before.paused:
         return "Paused."
-    since = f"The queue was already {_paused_since(before.changed_at, before.note)}"
+    since = f"The queue was already {paused_since(before.changed_at, before.note)}"
     return f"{since}; the note is now: {printable(note)}." if note and note != before.note else f"{since}."
 
 

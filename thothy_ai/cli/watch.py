@@ -15,7 +15,6 @@ from thothy_ai.admin.progress import Obstacles, Progress, obstacles, progress
 from thothy_ai.cli import times
 from thothy_ai.cli.drain_display import display_on
 from thothy_ai.cli.tables import printable
-from thothy_ai.queue.control import Control
 
 POLL_SECONDS = 0.5
 OBSTACLE_SECONDS = 5.0  # between two looks for what keeps the queue from draining
@@ -110,15 +109,14 @@ def _watched(since: datetime, now: Progress, *, include_delayed: bool) -> DrainP
 def obstacle_sentences(seen: Obstacles) -> Iterator[str]:
     """What keeps the queue from draining, and what to type."""
     if seen.pause is not None:
-        yield f"The queue is {paused_words(seen.pause)}. `thothy queue resume` resumes it."
+        yield f"The queue is {paused_since(seen.pause.changed_at, seen.pause.note)}. `thothy queue resume` resumes it."
     if seen.missing:
         yield f"No {' or '.join(seen.missing)} is connected. `thothy doctor` says what to do."
 
 
-def paused_words(pause: Control) -> str:
-    """Since when it is paused, and by which note."""
-    why = f" ({printable(pause.note)})" if pause.note else ""
-    return f"paused since {times.local(pause.changed_at)}{why}"
+def paused_since(since: datetime | None, note: str | None) -> str:
+    """Since when the queue is paused, and why."""
+    return f"paused since {times.local(since)}" + (f" ({printable(note)})" if note else "")
 
 
 def _poll(engine: Engine, since: datetime, timeout: float | None) -> Iterator[Progress]:

@@ -63,7 +63,7 @@ def resume() -> None:
     with database() as engine:
         before = set_paused(engine, paused=False)
     if before.paused:
-        typer.echo(f"Resumed. The queue was {paused_since(before.changed_at, before.note)}.")
+        typer.echo(f"Resumed. The queue had been {paused_since(before.changed_at, before.note)}.")
     else:
         typer.echo("The queue was not paused.")
 
@@ -83,7 +83,7 @@ def status(as_json: AsJson = False) -> None:
         return print_json({**asdict(now), "open": now.open, "oldest_age_seconds": now.oldest_age})
     if now.paused:
         since = paused_since(now.changed_at, now.note)
-        typer.echo(f"The queue is {since}. `thothy queue resume` resumes dispatching.")
+        typer.echo(f"The queue has been {since}. `thothy queue resume` resumes dispatching.")
     return _print_states(now) if now.open else typer.echo("The queue is empty.")
 
 
@@ -110,7 +110,7 @@ def _pause(engine: Engine, note: str | None) -> str:
     before = set_paused(engine, paused=True, note=note)
     if not before.paused:
         return "Paused."
-    since = f"The queue was already {paused_since(before.changed_at, before.note)}"
+    since = f"Already {paused_since(before.changed_at, before.note)}"
     return f"{since}; the note is now: {printable(note)}." if note and note != before.note else f"{since}."
 
 

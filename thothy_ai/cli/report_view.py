@@ -148,11 +148,15 @@ def _reasons(by_kind: Mapping[str, Counter[str]], width: int) -> Iterator[str]:
     shown = {kind: counts for kind, counts in by_kind.items() if counts}
     reasons = sorted(set().union(*shown.values()))
     heads = [Column("reason"), *(Column(kind, number=True) for kind in shown)]
-    rows: list[list[object]] = [[reason, *(counts[reason] or "-" for counts in shown.values())] for reason in reasons]
+    rows: list[list[object]] = [
+        [reason, *(f"{counts[reason]:,}" if counts[reason] else "-" for counts in shown.values())] for reason in reasons
+    ]
     lines = layout("", heads, rows, width=PIPE_WIDTH, short=False)
     if cell_len(lines[1]) > width:
         heads = [Column("reason", text=True), Column("kind", text=True), Column("attempts", number=True)]
-        rows = [[reason, kind, shown[kind][reason]] for reason in reasons for kind in shown if shown[kind][reason]]
+        rows = [
+            [reason, kind, f"{shown[kind][reason]:,}"] for reason in reasons for kind in shown if shown[kind][reason]
+        ]
         lines = layout("", heads, rows, width=width, short=False)
     yield from ("", "Attempts without an artifact", "", *lines)
 

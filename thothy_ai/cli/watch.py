@@ -109,7 +109,8 @@ def _watched(since: datetime, now: Progress, *, include_delayed: bool) -> DrainP
 def obstacle_sentences(seen: Obstacles) -> Iterator[str]:
     """What keeps the queue from draining, and what to type."""
     if seen.pause is not None:
-        yield f"The queue is {paused_since(seen.pause.changed_at, seen.pause.note)}. `thothy queue resume` resumes it."
+        since = paused_since(seen.pause.changed_at, seen.pause.note)
+        yield f"The queue has been {since}. `thothy queue resume` resumes it."
     if seen.missing:
         yield f"No {' or '.join(seen.missing)} is connected. `thothy doctor` says what to do."
 

@@ -31,7 +31,7 @@ def examine(load: Callable[[], Settings], only: Sequence[str] = ()) -> list[Find
     try:
         settings = load()
     except ConfigError as error:
-        return [Finding("settings", Level.WRONG, str(error), "correct that environment variable, or unset it")]
+        return [Finding("settings", Level.WRONG, str(error), "correct it in the environment, or unset it there")]
     found: list[Finding] = []
     for name in (name for name in CHECKS if not only or name in only):
         wrong = {finding.check for finding in found if finding.level is Level.WRONG}

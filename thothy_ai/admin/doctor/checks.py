@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -17,11 +18,13 @@ FIXES = {
     "schema": "run `thothy migrate`",
     "redis": "start Redis (`thothy up`, or `docker compose up -d redis`), or correct THOTHY_REDIS_URL",
     "engine": "start it (`thothy up`, or `thothy engine --model PATH`), or correct THOTHY_ENGINE_URL",
+    "celery": "set THOTHY_REDIS_URL",
     "dispatcher": "see what `thothy doctor --only postgres` finds",
     "reaper": "see what `thothy doctor --only postgres` finds",
     "worker": "see what `thothy doctor --only postgres` finds",
     "queue": "see what `thothy doctor --only postgres --only schema` finds",
 }
+ERROR_NUMBER = re.compile(r"\[Errno -?\d+\] ")  # of the operating system; its words follow
 NO_STACK = (
     "start one: `thothy up`; or change to the folder it runs in, or set THOTHY_DATABASE_URL, THOTHY_REDIS_URL and"
     " THOTHY_ENGINE_URL"
@@ -30,6 +33,7 @@ NO_STACK = (
 NEEDS = {
     "postgres": (),
     "redis": (),
+    "celery": (),
     "engine": (),
     "schema": ("postgres",),
     "dispatcher": ("postgres",),
@@ -52,7 +56,7 @@ def run(name: str, settings: Settings) -> list[Finding]:
     try:
         return list(CHECKS[name](settings))
     except (ThothyError, EngineError) as error:
-        return [Finding(name, Level.WRONG, str(error), FIXES.get(name))]
+        return [Finding(name, Level.WRONG, ERROR_NUMBER.sub("", str(error)), FIXES.get(name))]
 
 
 def settings_in_use(settings: Settings) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import logging
 from collections.abc import Callable, Iterator
 
 from thothy_ai.admin.doctor.finding import Finding, Level
@@ -65,6 +66,7 @@ def engine(settings: Settings) -> Iterator[Finding]:
 
 async def _ask(url: str, token: str | None) -> tuple[EngineInfo, EngineStats]:
     """The engine's information and statistics. Raises `EngineLostError`."""
+    logging.getLogger("thothy_ai.engine").addHandler(logging.NullHandler())  # the finding says it
     client = connect(url, token)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):

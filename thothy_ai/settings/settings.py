@@ -158,11 +158,10 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _leases_outlive_heartbeats(self) -> Self:
-        if 2 * self.heartbeat_seconds > self.lease_seconds:
+        if self.lease_seconds < 3 * self.heartbeat_seconds:
             lease, heartbeat = f"{self.lease_seconds:g} s", f"{self.heartbeat_seconds:g} s"
             raise ValueError(
-                f"the lease ({lease}) is shorter than two heartbeat intervals ({heartbeat} each):"
-                f" set {PREFIX}LEASE_SECONDS to at least three times {PREFIX}HEARTBEAT_SECONDS"
+                f"{PREFIX}LEASE_SECONDS ({lease}) must be at least three times {PREFIX}HEARTBEAT_SECONDS ({heartbeat})"
             )
         return self
 

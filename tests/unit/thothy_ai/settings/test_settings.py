@@ -154,13 +154,15 @@ def test_a_malformed_value_is_reported_by_name_without_the_value(
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_lease_outlives_two_heartbeats() -> None:
-    assert Settings.load(lease_seconds=20, heartbeat_seconds=10)
-    with pytest.raises(
-        ConfigError,
-        match=r"^the lease \(15 s\) is shorter than two heartbeat intervals \(10 s each\): set THOTHY_LEASE",
-    ):
-        Settings.load(lease_seconds=15)
+def test_a_lease_outlives_two_heartbeats_that_are_missed() -> None:
+    assert Settings.load(lease_seconds=30, heartbeat_seconds=10)
+    for lease, heartbeat in ((10, 5), (29, 10)):
+        with pytest.raises(ConfigError) as caught:
+            Settings.load(lease_seconds=lease, heartbeat_seconds=heartbeat)
+        words = (
+            f"THOTHY_LEASE_SECONDS ({lease} s) must be at least three times THOTHY_HEARTBEAT_SECONDS ({heartbeat} s)"
+        )
+        assert str(caught.value) == words
 
 
 def test_another_process_gets_the_same_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

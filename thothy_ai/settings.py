@@ -99,6 +99,14 @@ class Settings(BaseSettings):
     dispatch_timeout_seconds: Seconds = 15
     reap_interval_seconds: Seconds = 2
 
+    price_per_compute_hour: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Price of one hour of one device; `thothy jobs show` and reports then show costs.",
+    )
+    currency: str = Field(default="USD", min_length=1, max_length=8, description="Currency of the price.")
+
     metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=0, ge=0, le=65535)
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR|CRITICAL)$")

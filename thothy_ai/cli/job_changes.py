@@ -163,9 +163,8 @@ def _print_cancelled(states: Mapping[UUID, str]) -> None:
     running = sum(state == JobState.RUNNING for state in states.values())
     typer.echo(f"{count(len(states), 'job')} cancelled.")
     if running:
-        typer.echo(
-            f"{running} of them {'is' if running == 1 else 'are'} running; workers stop them within a heartbeat."
-        )
+        those, stop = ("is", "its worker stops it") if running == 1 else ("are", "their workers stop them")
+        typer.echo(f"{running} of them {those} running; {stop} within a heartbeat.")
 
 
 def _report(done: str, ids: list[UUID], changed: Mapping[UUID, str], states: Mapping[UUID, str], as_json: bool) -> None:

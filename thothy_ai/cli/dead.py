@@ -159,6 +159,11 @@ class _Typed:
     until: datetime | None = None
     older_than: timedelta | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse two ends of the same window."""
+        if self.until is not None and self.older_than is not None:
+            usage("--until and --older-than set the same limit: pass only one of them")
+
     def require(self, every: bool) -> None:
         """Of a command that changes jobs: a forgotten filter must not select every job."""
         if (self != _Typed()) == every:
@@ -168,8 +173,6 @@ class _Typed:
         """What it stands for. Raises `BadParameter` and the errors of `find_jobs`."""
         from thothy_ai.admin.dead_letters import Selection
 
-        if self.until is not None and self.older_than is not None:
-            usage("--until and --older-than set the same limit: pass only one of them")
         check_kinds(engine, self.kinds or ())
         ids = find_jobs(engine, self.job_ids or ())
         until = self.until if self.older_than is None else datetime.now(UTC) - self.older_than

@@ -109,6 +109,11 @@ class Filters:
     since: datetime | None = None
     until: datetime | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse two sources."""
+        if self.source and self.source_file:
+            usage("--source and --source-file are mutually exclusive")
+
     def jobs(self, engine: Engine) -> JobFilter:
         """What the filters stand for, except for the times. Raises `BadParameter` and the errors of `find_job`."""
         from thothy_ai.admin.filters import JobFilter
@@ -138,8 +143,6 @@ class Filters:
         from thothy_ai.cli.kind_flags import read_text
         from thothy_ai.jobs.kind import source_key
 
-        if self.source and self.source_file:
-            usage("--source and --source-file are mutually exclusive")
         if self.source_file:
             return source_key(read_text(self.source_file))
         if self.source is None or _SOURCE_KEY.fullmatch(self.source):

@@ -58,9 +58,9 @@ def _in_order(kind: str, body: Mapping[str, Any]) -> list[str]:
 def _blocks(fields: Mapping[str, Any], level: int) -> Iterator[str]:
     several = sum(isinstance(value, list) for value in fields.values()) > 1
     for name, value in fields.items():
+        if value in (None, "", [], {}):
+            continue
         match value:
-            case None | "" | [] | {}:
-                continue
             case str():
                 yield value.strip()
             case dict():

@@ -1,21 +1,12 @@
-"""`thothy artifacts` against a real Postgres."""
+"""`thothy artifacts list` and `show` against a real Postgres."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from uuid import uuid4
 
-import pytest
 from sqlalchemy import Engine, update
 
-from tests.support.command_line import (
-    Run,
-    add_artifact,
-    enqueue,
-    one_line,
-)
-from thothy_ai.cli.export import file_name
+from tests.support.command_line import Run, add_artifact, end, enqueue, ids_of, one_line, set_job
 from thothy_ai.db.models import Artifact
 
 
@@ -31,6 +22,24 @@ def test_list_and_show(run: Run, engine: Engine) -> None:
     assert "à la mode" in run("artifacts", "show", job_id).stdout
 
 
+def test_list_by_what_identifies_their_job(run: Run, engine: Engine) -> None:
+    first, second = enqueue(run, "--key", "mon/1"), enqueue(run, "--key", "tue/1")
+    for job_id in (first, second):
+        add_artifact(engine, job_id)
+    set_job(engine, second, parent_id=first)
+    end(engine, second, "succeeded")
+    for filters, found in {
+        ("--key", "mon/*"): [first],
+        ("--parent", str(first)[-8:]): [second],
+        ("--batch", str(first)): [first],
+        ("--state", "succeeded"): [second],
+        ("--kind", "trend_summary", "--since", "1h"): [second, first],
+        ("--until", "1h"): [],
+        ("--source", "abcdabcd"): [],
+    }.items():
+        assert ids_of(run, "artifacts", "list", *filters) == list(map(str, found)), filters
+
+
 def test_model_output_cannot_control_the_terminal(run: Run, engine: Engine) -> None:
     job_id = enqueue(run)
     add_artifact(engine, job_id, reason="repetition")
@@ -39,33 +48,3 @@ def test_model_output_cannot_control_the_terminal(run: Run, engine: Engine) -> N
     assert "a\ufffd]0;owned\ufffd\n\tb\ufffd2J" in run("artifacts", "show", job_id).stdout
     for command in (("artifacts", "list"), ("jobs", "show", job_id)):
         assert not set("\x1b\x07\x9b") & set(run(*command).stdout)
-
-
-def test_export_to_a_folder_and_to_jsonl(run: Run, engine: Engine, tmp_path: Path) -> None:
-    jobs = [enqueue(run) for _ in range(3)]
-    for job_id in jobs:
-        add_artifact(engine, job_id)
-    add_artifact(engine, jobs[0], locale="../../etc/passwd", reason="wrong_language")
-    run("artifacts", "export", tmp_path / "out")
-    files = sorted((tmp_path / "out").iterdir())
-    assert {json.loads(file.read_text())["job_id"] for file in files} == {str(job_id) for job_id in jobs}
-    run("artifacts", "export", tmp_path / "all.jsonl")
-    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 3
-    run("artifacts", "export", tmp_path / "bad", "--verdict", "rejected")
-    (bad,) = (tmp_path / "bad").iterdir()
-    assert bad.name.startswith("trend_summary._.._etc_passwd.") or "etc_passwd" in bad.name
-    assert not any(part == ".." for part in bad.relative_to(tmp_path).parts)
-
-
-def test_export_to_an_unwritable_path(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert "cannot write" in one_line(run("artifacts", "export", tmp_path / "file" / "deeper", exit_code=1))
-
-
-@pytest.mark.parametrize("locale", ["..", "/", "a/../../b", "x" * 400, "", "de\x00", "日本"])
-def test_file_names_stay_in_their_folder(locale: str) -> None:
-    name = file_name({"kind": "../k", "locale": locale, "job_id": uuid4(), "attempt": 2})
-    assert "/" not in name
-    assert not name.startswith(".")
-    assert name.isascii()
-    assert len(name) < 255

@@ -23,6 +23,7 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
 
 __all__ = ["Artifact", "JobKind", "Message", "Rejection", "RejectionReason", "Request", "Sampling", "Verdict"]
 
+SOURCE_KEY_DIGITS = 32
 _REASONS = {
     "string_too_short": RejectionReason.TOO_SHORT,
     "string_too_long": RejectionReason.TOO_LONG,
@@ -111,6 +112,11 @@ def _no_follow_ups(_: Request, __: Artifact) -> tuple[Request, ...]:
     return ()
 
 
+def source_key(source: str) -> str:
+    """The key of a source text: 32 hexadecimal digits."""
+    return sha256(source.encode()).hexdigest()[:SOURCE_KEY_DIGITS]
+
+
 @dataclass(frozen=True)
 class JobKind(Generic[R, A]):
     """One kind of job.
@@ -148,7 +154,7 @@ class JobKind(Generic[R, A]):
 
     def source_key(self, request: R) -> str:
         """Digest of the source, equal for siblings; jobs with the same key run together and share its KV."""
-        return sha256(self.source(request).encode()).hexdigest()[:32]
+        return source_key(self.source(request))
 
     def judge(self, request: R, text: str, truncated: bool) -> Verdict:
         """Parse and validate an output. `truncated`: generation stopped at its token budget. Never raises."""

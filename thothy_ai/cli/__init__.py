@@ -8,6 +8,7 @@ from thothy_ai.cli import (
     artifacts,
     bench,
     chaos,
+    completion,
     database,
     dead,
     doctor,
@@ -21,6 +22,7 @@ from thothy_ai.cli import (
     stack,
 )
 from thothy_ai.cli.shell import Commands
+from thothy_ai.cli.version import Version
 
 app = typer.Typer(
     name="thothy",
@@ -46,10 +48,11 @@ app.add_typer(logs.app)
 app.add_typer(chaos.app)
 app.add_typer(bench.app, name="bench")
 app.add_typer(services.app)
+app.add_typer(completion.app)
 
 
 @app.callback()
-def _root() -> None:
+def _root(version: Version = False) -> None:
     """Settings come from THOTHY_* environment variables, then from the running embedded stack."""
 
 

@@ -6,6 +6,7 @@ import typer
 
 from thothy_ai.cli import (
     artifacts,
+    ask,
     bench,
     chaos,
     database,
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.add_typer(stack.app)
 app.add_typer(enqueue.app, name="enqueue")
+app.add_typer(ask.app, name="ask")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
 app.add_typer(history.app, name="history")

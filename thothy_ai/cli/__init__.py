@@ -19,6 +19,7 @@ from thothy_ai.cli import (
     report,
     services,
     stack,
+    watch_job,
 )
 from thothy_ai.cli.shell import Commands
 
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.add_typer(stack.app)
 app.add_typer(enqueue.app, name="enqueue")
 app.add_typer(ask.app, name="ask")
+jobs.app.command()(watch_job.watch)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
 app.add_typer(history.app, name="history")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from thothy_ai.jobs.registry import AnyKind
     from thothy_ai.settings import Settings
 
-MAX_SEED = 2**62
+MAX_SEED = 2**63 - 1
 SEED_BITS = 32  # of one that is drawn: short enough to be typed again
 
 Model = Annotated[
@@ -156,7 +156,6 @@ def _run(
         with engine_for(settings, model) as endpoint:
             accepted = asyncio.run(_answer(endpoint, question, range(first, first + attempts), view))
     except KeyboardInterrupt:
-        view.end_text()
         typer.echo("Interrupted; the request is aborted.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except (PromptTooLongError, InvalidRequestError, GrammarError) as error:
@@ -172,7 +171,7 @@ async def _answer(endpoint: Endpoint, question: Question, seeds: Iterable[int], 
     from thothy_ai.cli.ask_engine import connected
 
     accepted = False
-    async with connected(endpoint) as (client, info):
+    async with connected(endpoint) as (client, info), view.showing():
         for seed in seeds:
             view.begin(info, seed)
             attempt = question.judged(seed, await ask_engine(client, question.request(seed), view.text))

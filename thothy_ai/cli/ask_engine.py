@@ -50,7 +50,8 @@ def engine_for(settings: Settings, model: Path | None) -> Iterator[Endpoint]:
         yield Endpoint(settings.engine_url, settings.reveal_engine_token())
         return
     path = _model(settings, model)
-    typer.echo(f"No engine is used that runs already: starting one with {path.name} …", err=True)
+    why = "No engine is running: s" if model is None else "S"
+    typer.echo(f"{why}tarting one with {path.name} …", err=True)
     began = time.monotonic()
     with temporary_engine(settings, path) as endpoint:
         typer.echo(f"Ready after {spell(time.monotonic() - began)}; it is stopped afterwards.", err=True)
@@ -98,7 +99,7 @@ async def _info(client: EngineClient, url: str) -> EngineInfo:
     except (EngineLostError, TimeoutError) as error:
         why = str(error).removeprefix(f"not connected to the engine at {url}: ") or type(error).__name__
         raise EngineLostError(
-            f"no engine answers at {url}: {why} (`thothy doctor` says more; --model PATH starts an engine for this request)"
+            f"no engine answers at {url}: {why} (start it, or pass --model to start one for this request)"
         ) from None
 
 

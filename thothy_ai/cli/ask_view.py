@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import typer
 
 from thothy_ai.cli.ask_questions import Attempt, truncated
@@ -39,8 +42,15 @@ class AskView:
             self._last = shown[-1]
             typer.echo(shown, nl=False)
 
-    def end_text(self) -> None:
-        """End the line that the output is on."""
+    @asynccontextmanager
+    async def showing(self) -> AsyncIterator[None]:
+        """What follows the block, an error's line too, begins on a line of its own."""
+        try:
+            yield
+        finally:
+            self._end_text()
+
+    def _end_text(self) -> None:
         if self._last != "\n":
             self._last = "\n"
             typer.echo()
@@ -48,7 +58,7 @@ class AskView:
     def attempt(self, attempt: Attempt) -> None:
         """An attempt has ended."""
         self._shown.append(attempt)
-        self.end_text()
+        self._end_text()
         if self._kind:
             self._note(_verdict(attempt))
         elif truncated(attempt):

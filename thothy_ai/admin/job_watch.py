@@ -34,7 +34,7 @@ class EndedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What a waiting job waits for. `ahead`: due jobs before it; None for more than `MAX_AHEAD`, or if it is not due."""
+    """What a job waits for. `ahead`: jobs dispatched before it; None for more than `MAX_AHEAD`, or if it is not due."""
 
     paused: bool
     note: str | None
@@ -86,10 +86,13 @@ class JobWatch:
         values: dict[str, Any] = {name: getattr(row, name) for name in names}
         return JobSnapshot(**values, state=JobState(row.state), ended=ended, waiting=waiting)
 
-    def artifact(self, kind: str) -> Any:
+    def artifact(self, kind: str) -> dict[str, Any] | None:
         """The body of its accepted artifact; None if there is none."""
         with self._engine.connect() as connection:
-            return connection.scalar(statement("producer/artifact"), {"id": self._id, "kind": kind})
+            body: dict[str, Any] | None = connection.scalar(
+                statement("producer/artifact"), {"id": self._id, "kind": kind}
+            )
+        return body
 
     def _ended(self, connection: Connection) -> tuple[EndedAttempt, ...]:
         rows = connection.execute(statement("admin/ended_attempts"), {"id": self._id, "after": self._seen}).all()

@@ -19,6 +19,7 @@ from thothy_ai.cli import (
     report,
     services,
     stack,
+    top,
     watch_job,
 )
 from thothy_ai.cli.shell import Commands
@@ -43,6 +44,7 @@ app.add_typer(history.app, name="history")
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(report.app)
 app.add_typer(queue.app, name="queue")
+app.add_typer(top.app)
 app.add_typer(database.app)
 app.add_typer(doctor.app)
 app.add_typer(chaos.app)

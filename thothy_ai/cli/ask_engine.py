@@ -58,12 +58,17 @@ def engine_for(settings: Settings, model: Path | None) -> Iterator[Endpoint]:
         yield endpoint
 
 
+def silence_client() -> None:
+    """Keep the client's warnings off the terminal: they say what the error says that follows."""
+    logging.getLogger("thothy_ai.engine").addHandler(logging.NullHandler())
+
+
 @asynccontextmanager
 async def connected(endpoint: Endpoint) -> AsyncIterator[tuple[EngineClient, EngineInfo]]:
     """A client of this engine, and what the engine is. Raises `EngineLostError`."""
     from thothy_ai.engine.client import connect
 
-    logging.getLogger("thothy_ai").addHandler(logging.NullHandler())  # the client's warnings say what the error says
+    silence_client()
     client = connect(endpoint.url, endpoint.token)
     try:
         yield client, await _info(client, endpoint.url)

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-T = TypeVar("T", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
 
-class Reader(Protocol[T]):
+class Reader(Protocol[T_co]):
     """Reads one part's figures."""
 
-    def read(self) -> T:
+    def read(self) -> T_co:
         """The figures of this moment; raises if the part is unreachable."""
 
     def close(self) -> None:

@@ -55,9 +55,8 @@ def _queue(frame: Frame) -> Panel:
         return _away("Queue", frame.record)
     queue = frame.record.queue
     age = f" (counted {queue.age_seconds:.0f} s ago)" if queue.age_seconds >= STALE_SECONDS else ""
-    return _panel(
-        f"Queue{age}", _lines(_queue_lines(queue, frame.workers)), style="yellow" if queue.status.paused else ""
-    )
+    style = "yellow" if queue.status.paused else ""
+    return _panel(f"Queue{age}", _lines(_queue_lines(queue, frame.workers)), style)
 
 
 def _queue_lines(queue: QueueFigures, workers: WorkerFigures | Unreachable) -> Iterable[Line]:
@@ -109,7 +108,8 @@ def _hour(record: RecordFigures | Unreachable) -> Panel:
 def _yield_line(hour: HourFigures) -> str:
     failed = sum(number for _, number in hour.reasons)
     jobs = f"{hour.with_artifact:,} of {count(hour.with_output, 'job')} with output"
-    return f"artifact yield {_percent(hour.artifact_yield)}: {jobs}; {failed:,} of {count(hour.attempts, 'attempt')} failed"
+    attempts = f"{failed:,} of {count(hour.attempts, 'attempt')} failed"
+    return f"artifact yield {_percent(hour.artifact_yield)}: {jobs}; {attempts}"
 
 
 def _reasons(hour: HourFigures) -> Table:

@@ -62,12 +62,12 @@ def _queue(frame: Frame) -> Panel:
 def _queue_lines(queue: QueueFigures, workers: WorkerFigures | Unreachable) -> Iterable[Line]:
     status = queue.status
     rate = queue.jobs_per_second
-    delayed = f" + {queue.delayed:,} for later" if queue.delayed else ""
-    yield "queued", f"{status['queued'].jobs - queue.delayed:,}{delayed}"
+    yield "queued", f"{status['queued'].jobs - queue.delayed:,}"
+    yield "for later", f"{queue.delayed:,}"
     yield "dispatched", f"{status['dispatched'].jobs:,}"
     late = status["running"].expired_leases
     yield "running", f"{status['running'].jobs:,}" + (f", {count(late, 'expired lease')}" if late else "")
-    yield "workers", "unknown" if isinstance(workers, Unreachable) else f"{workers.workers:,} connected"
+    yield "workers", "unknown without Redis" if isinstance(workers, Unreachable) else f"{workers.workers:,} connected"
     yield "oldest", f"waits {times.spell(status.oldest_age)}" if status.oldest_age else "-"
     yield "due in 1 h", f"{sum(state.due_1h for state in status.states.values()):,}"
     yield "rate", f"{rate:.1f} jobs/s" if rate >= 1 else f"{60 * rate:.1f} jobs/min"
@@ -75,8 +75,6 @@ def _queue_lines(queue: QueueFigures, workers: WorkerFigures | Unreachable) -> I
         yield "paused", printable(status.note or "`thothy queue resume`")
     else:
         yield "to go", "nothing" if not queue.due else times.spell(queue.seconds_to_go)
-    if isinstance(workers, Unreachable):
-        yield "Redis", "not connected"
 
 
 def _engine(engine: EngineFigures | Unreachable) -> Panel:

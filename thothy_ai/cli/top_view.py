@@ -87,12 +87,12 @@ def _engine_lines(engine: EngineFigures) -> Iterable[Line]:
     yield "model", printable(engine.model)
     yield "device", printable(engine.device)
     yield "rows", f"{engine.running:,} running, {engine.waiting:,} waiting"
-    yield "KV cache", f"{_percent(engine.kv_used)} of {engine.kv_blocks:,} blocks"
+    yield "KV", f"{_percent(engine.kv_used)} of {engine.kv_blocks:,} blocks"
     yield "prompt", f"{_whole(engine.prompt_tokens_per_second)} tokens/s"
     yield "output", f"{_whole(engine.output_tokens_per_second)} tokens/s"
     yield "step", f"{_ms(engine.step_seconds)}, masks {_ms(engine.mask_seconds)}"
     yield "busy", _percent(engine.busy_share)
-    yield "prefix hits", _percent(engine.prefix_hit_rate)
+    yield "prefix", f"{_percent(engine.prefix_hit_rate)} cached"
 
 
 def _hour(record: RecordFigures | Unreachable) -> Panel:
@@ -100,14 +100,14 @@ def _hour(record: RecordFigures | Unreachable) -> Panel:
     if isinstance(record, Unreachable):
         return _away(title, record)
     hour = record.hour
-    return _panel(title, Group(Text(_yield_line(hour), no_wrap=True, overflow="ellipsis"), Text(""), _reasons(hour)))
+    return _panel(title, Group(*map(_text, _yield_lines(hour)), _reasons(hour)))
 
 
-def _yield_line(hour: HourFigures) -> str:
+def _yield_lines(hour: HourFigures) -> Iterable[str]:
     failed = sum(number for _, number in hour.reasons)
     jobs = f"{hour.with_artifact:,} of {count(hour.with_output, 'job')} with output"
-    attempts = f"{failed:,} of {count(hour.attempts, 'attempt')} failed"
-    return f"artifact yield {_percent(hour.artifact_yield)}: {jobs}; {attempts}"
+    yield f"artifact yield {_percent(hour.artifact_yield)}: {jobs}"
+    yield f"{failed:,} of {count(hour.attempts, 'attempt')} without an artifact"
 
 
 def _reasons(hour: HourFigures) -> Table:
@@ -129,6 +129,10 @@ def _lines(lines: Iterable[Line]) -> Table:
     for name, value in list(lines)[:PANEL_LINES]:
         grid.add_row(name, Text(value))
     return grid
+
+
+def _text(line: str) -> Text:
+    return Text(line, no_wrap=True, overflow="ellipsis")
 
 
 def _away(title: str, part: Unreachable) -> Panel:

@@ -32,6 +32,7 @@ class ScriptedBackend:
         self.sinks: dict[str, Sink] = {}
         self.arrived: asyncio.Queue[str] = asyncio.Queue()
         self.aborted: asyncio.Queue[str] = asyncio.Queue()
+        self.streamed: asyncio.Queue[str] = asyncio.Queue()
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
         self.sinks[request.id] = sink
@@ -39,6 +40,9 @@ class ScriptedBackend:
 
     def abort(self, request_id: str) -> None:
         self.aborted.put_nowait(request_id)
+
+    def stream(self, request_id: str) -> None:
+        self.streamed.put_nowait(request_id)
 
     def stats(self) -> EngineStats:
         return EngineStats(SchedulerStats(running=len(self.sinks)))

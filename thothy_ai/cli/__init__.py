@@ -6,6 +6,7 @@ import typer
 
 from thothy_ai.cli import (
     artifacts,
+    ask,
     bench,
     chaos,
     completion,
@@ -20,6 +21,8 @@ from thothy_ai.cli import (
     report,
     services,
     stack,
+    top,
+    watch_job,
 )
 from thothy_ai.cli.shell import Commands
 from thothy_ai.cli.version import Version
@@ -36,12 +39,15 @@ app = typer.Typer(
 )
 app.add_typer(stack.app)
 app.add_typer(enqueue.app, name="enqueue")
+app.add_typer(ask.app, name="ask")
+jobs.app.command()(watch_job.watch)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
 app.add_typer(history.app, name="history")
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(report.app)
 app.add_typer(queue.app, name="queue")
+app.add_typer(top.app)
 app.add_typer(database.app)
 app.add_typer(doctor.app)
 app.add_typer(logs.app)

@@ -18,7 +18,8 @@ from thothy_ai.queue.dispatcher import Dispatcher
 
 HOUR = timedelta(hours=1)
 ONE_RUNS = """
-    UPDATE job SET state = 'running', worker = 'w', attempt = 1, started_at = now(), lease_until = now() + interval '1 h'
+    UPDATE job SET state = 'running', worker = 'w', attempt = 1, started_at = now(),
+        lease_until = now() + interval '1 h'
 """
 
 

@@ -111,6 +111,28 @@ def test_abort_and_close_reach_the_backend(url: str, *, local: bool) -> None:
     play(scene())
 
 
+@pytest.mark.parametrize("local", [False, True])
+def test_a_request_in_flight_can_be_streamed(url: str, *, local: bool) -> None:
+    async def scene() -> None:
+        backend = ScriptedBackend()
+        server = EngineServer(backend, url)
+        await server.start()
+        client: EngineClient = LocalEngineClient(backend) if local else connect(url)
+        await client.start()
+        generation = await client.submit(ask("a"))
+        id_ = await backend.arrived.get()
+        await generation.stream()
+        assert await backend.streamed.get() == id_
+        backend.say(id_, Delta(id_, "so far", ()), result_of(id_, "so far"))
+        assert [delta.text async for delta in generation] == ["so far"]
+        await generation.stream()  # at its end: nothing is asked
+        await client.close()
+        await server.close()
+        assert backend.streamed.empty()
+
+    play(scene())
+
+
 def test_a_vanished_client_takes_its_requests_along_and_no_others(url: str) -> None:
     async def scene() -> None:
         backend = ScriptedBackend()

@@ -15,17 +15,17 @@ MAX_SENTENCE_CHARS = 220  # per sentence
 Channel = Literal["newsletter", "social post", "video", "podcast", "landing page"]
 
 
-class Hook(WritingRequest):
-    """Write a hook for a channel, in a tone."""
-
-    channel: Channel = "newsletter"
-    tone: ShortText = "curious"
-
-
 class HookArtifact(Artifact):
     """A hook of one sentence."""
 
     hook: Annotated[str, sentences(1, 1, MAX_SENTENCE_CHARS)]
+
+
+class Hook(WritingRequest[HookArtifact]):
+    """Write a hook for a channel, in a tone."""
+
+    channel: Channel = "newsletter"
+    tone: ShortText = "curious"
 
 
 def _prompt(request: Hook) -> tuple[Message, ...]:

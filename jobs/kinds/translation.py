@@ -20,7 +20,13 @@ MAX_GROWTH = 1.5  # length of a translation relative to its original, in charact
 CHARS_PER_TOKEN = 3.2  # with a small vocabulary, in a language that it was not trained on
 
 
-class Translation(SourceRequest):
+class TranslationArtifact(Artifact):
+    """The translation of the passage."""
+
+    text: Annotated[str, prose(1, 2 * MAX_PASSAGE_CHARS)]
+
+
+class Translation(SourceRequest[TranslationArtifact]):
     """Translate a passage, with the source as its context. Without a passage, the source itself is translated."""
 
     passage: Annotated[str | None, Field(validate_default=True)] = None
@@ -43,12 +49,6 @@ class Translation(SourceRequest):
                 context,
             )
         return passage
-
-
-class TranslationArtifact(Artifact):
-    """The translation of the passage."""
-
-    text: Annotated[str, prose(1, 2 * MAX_PASSAGE_CHARS)]
 
 
 def _prompt(request: Translation) -> tuple[Message, ...]:

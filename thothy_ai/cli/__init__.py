@@ -14,6 +14,7 @@ from thothy_ai.cli import (
     enqueue,
     history,
     jobs,
+    logs,
     queue,
     report,
     services,
@@ -41,6 +42,7 @@ app.add_typer(report.app)
 app.add_typer(queue.app, name="queue")
 app.add_typer(database.app)
 app.add_typer(doctor.app)
+app.add_typer(logs.app)
 app.add_typer(chaos.app)
 app.add_typer(bench.app, name="bench")
 app.add_typer(services.app)

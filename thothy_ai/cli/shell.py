@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from thothy_ai.errors import (
     ConfigError,
     DatabaseError,
     DatabaseUnreachableError,
-    InvalidJobError,
+    EntryError,
     NotConnectedError,
     ThothyError,
 )
@@ -80,7 +81,7 @@ class Commands(TyperGroup):
 
 def _exit_code(error: Exception) -> int:
     """Whether the input is wrong, or the answer is no. That no stack runs is no mistake in what was typed."""
-    wrong = isinstance(error, ConfigError | InvalidJobError) and not isinstance(error, NotConnectedError)
+    wrong = isinstance(error, ConfigError | EntryError) and not isinstance(error, NotConnectedError)
     return WRONG_INPUT if wrong else FAILED
 
 
@@ -103,10 +104,18 @@ def _fail_usage(error: Any) -> NoReturn:
 
 
 def load_settings() -> Settings:
-    """Load the settings of this process. Raises `ConfigError`."""
-    from thothy_ai.settings import Settings
+    """Load the settings of this process, and warn once of variables that are none. Raises `ConfigError`."""
+    from thothy_ai.settings import Settings, unknown_variables
 
-    return Settings.load()
+    settings = Settings.load()
+    for variable in unknown_variables(Settings.model_fields, settings.home):
+        _warn_once(str(variable))
+    return settings
+
+
+@cache
+def _warn_once(message: str) -> None:
+    typer.echo(f"thothy: {printable(message)}", err=True)
 
 
 @contextmanager

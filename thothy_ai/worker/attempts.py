@@ -27,6 +27,7 @@ from thothy_ai.engine.errors import (
     PromptTooLongError,
 )
 from thothy_ai.jobs import Request, Sampling, registry
+from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import AnyKind, UnknownKindError
 from thothy_ai.settings import Settings
 from thothy_ai.worker import follow_ups, outcomes
@@ -207,6 +208,6 @@ def _sampling(wanted: Sampling, claim: Claim) -> SamplingParams:
 
 def _first_line(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        return f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']}"
+        field, message = first_problem(error)
+        return f"{field or 'request'}: {message}"
     return str(error)

@@ -119,9 +119,9 @@ class TestEnqueue:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            (["hook"], "source: Field required"),
+            (["hook"], "source: is missing"),
             (["hook", "--source", " "], "source: is empty"),
-            (["hook", "--source", SOURCE, "--channel", "fax"], "channel: Input should be 'newsletter'"),
+            (["hook", "--source", SOURCE, "--channel", "fax"], "channel: must be 'newsletter', 'social post', 'video'"),
             (["translation", "--source", SOURCE, "--target-locale", "tlh"], "target_locale: is not a supported locale"),
             (["hook", "--source", SOURCE, "--deadline", "2001-01-01"], "deadline: 2001-01-01"),
         ],
@@ -136,7 +136,67 @@ class TestEnqueue:
         file.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
         ids = json.loads(run("enqueue", "--jsonl", file, "--json").stdout)["ids"]
         assert len(set(ids)) == 30
-        assert "30 jobs enqueued" in run("enqueue", "--jsonl", "-", stdin=file.read_text()).stdout
+        assert run("enqueue", "--jsonl", "-", stdin=file.read_text()).stdout == "30 jobs enqueued.\n"
+        assert run("enqueue", "--jsonl", "-", stdin=file.read_text().splitlines()[0]).stdout == "1 job enqueued.\n"
+
+    def test_jobs_that_existed_already_are_counted_apart(self, run: Run, tmp_path: Path) -> None:
+        lines = [{"kind": "hook", "request": {"source": SOURCE}, "idempotency_key": f"k{n}"} for n in range(18)]
+        text = "\n".join(json.dumps(line) for line in lines)
+        run("enqueue", "--jsonl", "-", stdin="\n".join(text.splitlines()[:15]))
+        document = json.loads(run("enqueue", "--jsonl", "-", "--json", stdin=text).stdout)
+        assert (len(document["ids"]), document["created"], document["existing"]) == (18, 3, 15)
+        assert run("enqueue", "--jsonl", "-", stdin=text).stdout == "0 jobs enqueued; 18 already existed.\n"
+
+    def test_a_conflict_in_a_file_names_its_line(self, run: Run, tmp_path: Path) -> None:
+        held = enqueue(run, "--key", "k")
+        good = {"kind": "hook", "request": {"source": SOURCE}, "idempotency_key": "mine"}
+        file = tmp_path / "jobs.jsonl"
+        file.write_text("\n\n".join(json.dumps(good | change) for change in ({}, {"idempotency_key": "k"})))
+        said = "already belongs to a different request, that of"
+        refused = one_line(run("enqueue", "--jsonl", file, exit_code=1))
+        assert refused == f"{file}:3: idempotency key 'k' {said} job {held}"
+        file.write_text("\n\n".join(json.dumps(good | change) for change in ({}, {"request": {"source": "b"}})))
+        refused = one_line(run("enqueue", "--jsonl", file, exit_code=1))
+        assert refused == f"{file}:3: idempotency key 'mine' {said} {file}:1"
+
+    def test_an_option_of_a_line_is_checked_by_the_producer_and_names_the_line(self, run: Run) -> None:
+        line = {"kind": "hook", "request": {"source": SOURCE}, "max_attempts": 0}
+        text = json.dumps({**line, "max_attempts": 1}) + "\n\n" + json.dumps(line)
+        refused = one_line(run("enqueue", "--jsonl", "-", stdin=text, exit_code=1))
+        assert refused == "standard input:3: max_attempts: 0 is not a whole number from 1 to 32767"
+
+    def test_a_job_that_existed_is_said_so_on_stderr(self, run: Run) -> None:
+        first = run("enqueue", "hook", "--source", SOURCE, "--key", "k")
+        again = run("enqueue", "hook", "--source", SOURCE, "--key", "k")
+        assert (again.stdout, first.stderr) == (first.stdout, "")
+        assert one_line(again) == "a job with this idempotency key already existed; nothing was enqueued"
+        shown = [json.loads(run("enqueue", "hook", "--source", "b", "--key", "b", "--json").stdout) for _ in range(2)]
+        assert [document["existed"] for document in shown] == [False, True]
+
+    def test_a_limit_of_attempts(self, run: Run) -> None:
+        shown = json.loads(run("jobs", "show", enqueue(run, "--max-attempts", 7), "--json").stdout)
+        assert shown["max_attempts"] == 7
+        run("enqueue", "hook", "--source", SOURCE, "--max-attempts", 0, exit_code=2)
+
+    def test_an_unknown_kind_lists_those_there_are(self, run: Run) -> None:
+        refused = run("enqueue", "haiku", "--source", SOURCE, exit_code=2)
+        assert "no kind 'haiku'; available: hook, report_section, translation, trend_summary" in refused.stderr
+
+    @pytest.mark.parametrize("heading", ['The "new" normal', "#1: why", "Up 🎉"])
+    def test_a_heading_may_have_any_characters(self, run: Run, heading: str) -> None:
+        job_id = run("enqueue", "report_section", "--source", SOURCE, "--heading", heading).stdout.strip()
+        assert json.loads(run("jobs", "show", job_id, "--json").stdout)["request"]["heading"] == heading
+
+    def test_no_regular_expression_is_shown(self, run: Run) -> None:
+        refused = one_line(run("enqueue", "report_section", "--source", SOURCE, "--heading", "a\nb", exit_code=1))
+        assert refused == "heading: must be one line of text, without control characters"
+
+    def test_a_misspelt_variable_is_named_once(self, run: Run, settings: Settings) -> None:
+        environment = os.environ | {"THOTHY_WORKER_INFLIGHT": "9"}
+        command = [sys.executable, "-m", "thothy_ai.cli", "enqueue", "hook", "--source", SOURCE]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        meant = "did you mean THOTHY_WORKER_IN_FLIGHT?"
+        assert done.stderr == f"thothy: THOTHY_WORKER_INFLIGHT is not a setting; {meant}\n"
 
     @pytest.mark.parametrize(
         ("line", "words"),
@@ -145,7 +205,9 @@ class TestEnqueue:
             ("[1]", "is not a JSON object"),
             ('{"kind": "poem", "request": {}}', "unknown kind 'poem'"),
             ('{"kind": "hook"}', "request: is missing"),
-            ('{"kind": "hook", "request": {"source": 7}}', "source: Input should be a valid string"),
+            ('{"kind": "hook", "request": {"source": 7}}', "source: must be text"),
+            ('{"kind": "hook", "request": 7}', "request: must be an object"),
+            ('{"kind": "hook", "request": {"source": "a b", "tonne": "dry"}}', "tonne: is not a known field"),
             ('{"kind": "hook", "request": {"source": "a b"}, "prio": 3}', "prio: is not a known key"),
             ('{"kind": "hook", "request": {"source": "a b"}, "priority": "high"}', "priority: 'high'"),
             ('{"kind": "hook", "request": {"source": "a b"}, "deadline": "soon"}', "deadline: 'soon' is neither"),

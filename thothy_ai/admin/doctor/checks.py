@@ -9,7 +9,7 @@ from thothy_ai.admin.doctor import processes, stores
 from thothy_ai.admin.doctor.finding import Finding, Level
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.errors import ThothyError
-from thothy_ai.settings import Settings, endpoint
+from thothy_ai.settings import Settings, endpoint, unknown_variables
 
 FIXES = {
     "postgres": "start Postgres (`thothy up`, or `docker compose up -d postgres`), or correct THOTHY_DATABASE_URL",
@@ -33,12 +33,15 @@ def run(name: str, settings: Settings) -> list[Finding]:
 
 
 def settings_in_use(settings: Settings) -> Iterator[Finding]:
-    """Which services the settings name."""
+    """Which services the settings name, and variables that are no setting."""
     urls = {"postgres": settings.database_url, "redis": settings.redis_url}
     known = {name: endpoint(url.get_secret_value()) for name, url in urls.items() if url is not None}
     engine = {"engine": settings.engine_url} if settings.engine_url else {}
     says = ", ".join(f"{name} at {where}" for name, where in {**known, **engine}.items()) or "no service is named"
     yield Finding("settings", Level.OK, f"{says}; home is {settings.home}")
+    for variable in unknown_variables(Settings.model_fields, settings.home):
+        fix = f"rename it to {variable.nearest}, or unset it" if variable.nearest else "unset it"
+        yield Finding("settings", Level.WARNING, str(variable), fix)
 
 
 def model(settings: Settings) -> Iterator[Finding]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import TypeVar
+from uuid import UUID
 
 import typer
 from typer.testing import CliRunner
@@ -90,13 +92,20 @@ def exit_code(error: type[errors.ThothyError]) -> int:
 
     @app.command()
     def ends_with_it() -> None:
-        raise error.__new__(error)
+        raise _example(error)
 
     @app.callback()
     def _root() -> None:
         """Makes it a group."""
 
     return CliRunner().invoke(app, ["ends-with-it"]).exit_code
+
+
+def _example(error: type[errors.ThothyError]) -> errors.ThothyError:
+    """An error of this type, about anything."""
+    required = [each for each in inspect.signature(error).parameters.values() if each.default is each.empty]
+    values = {"UUID": UUID(int=0), "float": 1.0, "Sequence[UUID]": ()}
+    return error(*(values.get(str(each.annotation), "x") for each in required if each.kind is not each.VAR_KEYWORD))
 
 
 def _tree(root: type[E]) -> Iterator[type[E]]:

@@ -88,11 +88,10 @@ def error_of(line: str) -> str:
     """What the command says about a file `jobs.jsonl` with this line."""
     with empty_folder():
         Path("jobs.jsonl").write_text(line + "\n", encoding="utf-8")
-        lines = JobLines("jobs.jsonl")
         try:
-            list(lines)
+            list(JobLines("jobs.jsonl"))
         except InvalidJobError as error:
-            return f"thothy: {lines.where}: {error}"
+            return f"thothy: {error}"
     raise ValueError(f"nothing is wrong with {line}")
 
 

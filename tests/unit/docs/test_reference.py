@@ -45,6 +45,12 @@ def test_every_engine_option_says_what_it_is() -> None:
     assert [option.name for option in all_options() if not option.option.help.endswith(".")] == []
 
 
+@pytest.mark.parametrize("name", ["hook", "report_section", "translation", "trend_summary"])
+def test_every_field_of_a_request_says_what_it_is(name: str) -> None:
+    fields = registry.find(name).request.model_fields
+    assert [field for field, info in fields.items() if not (info.description or "").endswith(".")] == []
+
+
 def test_every_reason_is_explained() -> None:
     assert set(reasons.REJECTIONS) == set(RejectionReason)
     assert set(reasons.FAILURES) == {*_reasons_in_calls(), *_reasons_in_statements()}

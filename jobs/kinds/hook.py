@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
+from pydantic import Field
+
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
@@ -24,8 +26,8 @@ class HookArtifact(Artifact):
 class Hook(WritingRequest[HookArtifact]):
     """Write a hook for a channel, in a tone."""
 
-    channel: Channel = "newsletter"
-    tone: ShortText = "curious"
+    channel: Annotated[Channel, Field(description="Where the hook appears.")] = "newsletter"
+    tone: Annotated[ShortText, Field(description="Tone of the sentence.")] = "curious"
 
 
 def _prompt(request: Hook) -> tuple[Message, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
+from pydantic import Field
+
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
@@ -25,8 +27,10 @@ class ReportSectionArtifact(Artifact):
 class ReportSection(WritingRequest[ReportSectionArtifact]):
     """Write a section of a report that explains a topic."""
 
-    heading: Annotated[str, line(1, MAX_HEADING_CHARS)] = "What is changing, and why"
-    topic: ShortText = "what is changing and why"
+    heading: Annotated[
+        str, line(1, MAX_HEADING_CHARS), Field(description="Heading of the section, taken over as it is.")
+    ] = "What is changing, and why"
+    topic: Annotated[ShortText, Field(description="What the section explains.")] = "what is changing and why"
 
 
 def _prompt(request: ReportSection) -> tuple[Message, ...]:

@@ -29,8 +29,10 @@ class TranslationArtifact(Artifact):
 class Translation(SourceRequest[TranslationArtifact]):
     """Translate a passage, with the source as its context. Without a passage, the source itself is translated."""
 
-    passage: Annotated[str | None, Field(validate_default=True)] = None
-    target_locale: Locale = "de"
+    passage: Annotated[
+        str | None, Field(validate_default=True, description="Passage of the source to translate. Default: all of it.")
+    ] = None
+    target_locale: Annotated[Locale, Field(description="Language to translate into.")] = "de"
 
     @property
     def original(self) -> str:

@@ -27,7 +27,11 @@ class TrendSummaryArtifact(Artifact):
 class TrendSummary(WritingRequest[TrendSummaryArtifact]):
     """Summarize a trend. An accepted summary is then translated into the languages of `translate_to`."""
 
-    translate_to: tuple[Locale, ...] = Field(default=(), max_length=20)
+    translate_to: tuple[Locale, ...] = Field(
+        default=(),
+        max_length=20,
+        description="Languages to translate an accepted summary into, each as a job of its own.",
+    )
 
 
 def _prompt(request: TrendSummary) -> tuple[Message, ...]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.shell import fail, load_settings, printable, usage
+from thothy_ai.cli.shell import fail, load_settings, usage
+from thothy_ai.cli.tables import printable
 
 if TYPE_CHECKING:
     from thothy_ai.embedded.logs import LogLine

@@ -292,7 +292,7 @@ def test_without_a_database_there_is_no_producer(clean_environment: None, settin
 
 
 def test_kinds_that_cannot_be_loaded_are_a_configuration_error(settings: Settings) -> None:
-    with pytest.raises(ConfigError, match="THOTHY_KINDS: there is no module 'no.such.module' installed"):
+    with pytest.raises(ConfigError, match=r"THOTHY_KINDS: there is no module 'no.such.module' installed"):
         Producer(settings.model_copy(update={"kinds": ("no.such.module",)}))
 
 

@@ -101,6 +101,19 @@ def test_stopping_twice_or_before_the_start_does_nothing(tmp_path: Path) -> None
     assert not process.alive
 
 
+def test_one_whose_start_is_interrupted_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_orders: object) -> None:
+        raise KeyboardInterrupt
+
+    part = Process(program(tmp_path, "exec sleep 60"))
+    monkeypatch.setattr(process.futures, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        part.spawn()
+    assert part.alive
+    part.stop()
+    assert not part.alive
+
+
 def test_one_that_dies_is_started_again(tmp_path: Path, supervisor: Supervisor) -> None:
     process = Process(program(tmp_path, "exec sleep 60"))
     process.start()

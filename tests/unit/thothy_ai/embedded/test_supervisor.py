@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,6 +91,17 @@ def test_one_that_does_not_listen_is_ended_by_force_with_its_children(tmp_path: 
     assert process.exit_code == -9
     pid = int(child.read_text())
     until(lambda: not Path(f"/proc/{pid}").exists() or ") Z" in Path(f"/proc/{pid}/stat").read_text())
+
+
+def test_one_that_ends_at_once_in_its_own_way_is_not_killed(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    script = f"trap 'exit 7' QUIT; trap '' TERM; touch {started}; while :; do sleep 0.02; done"
+    for abort_signal, code in ((signal.SIGQUIT, 7), (signal.SIGKILL, -9)):
+        part = Process(program(tmp_path, script, ready=started.exists, abort_signal=abort_signal, stop_seconds=0.1))
+        part.start()
+        part.stop()
+        assert part.exit_code == code
+        started.unlink()
 
 
 def test_stopping_twice_or_before_the_start_does_nothing(tmp_path: Path) -> None:

@@ -64,8 +64,7 @@ def test_a_leader_is_distinguished_from_a_standby(look: Look, settings: Settings
 @pytest.mark.parametrize("check", ["postgres", "schema", "dispatcher", "queue"])
 def test_an_unreachable_postgres(look: Look, check: str) -> None:
     wrong = only_wrong(look(check, database_url=SecretStr("postgresql+psycopg://u:sesame@127.0.0.1:9/db")))
-    assert wrong.says.startswith("Postgres cannot be reached at 127.0.0.1:9")
-    assert "sesame" not in wrong.says
+    assert wrong.says == "Postgres cannot be reached at 127.0.0.1:9: Connection refused"
 
 
 def test_a_database_without_a_schema(look: Look, empty_database: str) -> None:

@@ -4,7 +4,8 @@
     python -m benchmarks.compare queue ../before --rounds 3
 
 Every measurement runs in a process of its own, alternately in this checkout and in the other one, so that what the
-machine does meanwhile affects both. Figures are medians over the rounds; the ratio is this checkout's to the other's.
+machine does meanwhile affects both. Figures are medians over the rounds; the ratio is this checkout's to the other's,
+and its spread is that of the rounds' own ratios.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def main() -> None:
     for name, measure in _measures(options.what, options.row or range(len(DRAINS))):
         rows.append(_compared(name, measure, other, options.rounds))
         print(*rows[-1], sep=" | ", flush=True)
-    body = table(("what", "this checkout", "the other", "ratio"), rows)
+    body = table(("what", "this checkout", "the other", "ratio", "ratios of the rounds"), rows)
     command = shlex.join(["python", "-m", "benchmarks.compare", *sys.argv[1:]])
     write_section(f"Two checkouts compared: {options.what}", command, body)
     print("\n" + body)
@@ -67,13 +68,14 @@ def _measures(what: str, drains: Iterable[int]) -> list[tuple[str, Measure]]:
     ]
 
 
-def _compared(name: str, measure: Measure, other: Path, rounds: int) -> tuple[str, str, str, str]:
+def _compared(name: str, measure: Measure, other: Path, rounds: int) -> tuple[str, ...]:
     figures: dict[Path, list[float]] = {HERE: [], other: []}
     for number in range(rounds):
         for checkout in (HERE, other) if number % 2 else (other, HERE):
             figures[checkout].append(measure(checkout))
     ours, theirs = statistics.median(figures[HERE]), statistics.median(figures[other])
-    return name, f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.4f}"
+    ratios = [mine / other_s for mine, other_s in zip(figures[HERE], figures[other], strict=True)]
+    return name, f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.4f}", f"{min(ratios):.3f} to {max(ratios):.3f}"
 
 
 def _drain(index: int) -> Measure:

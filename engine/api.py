@@ -126,6 +126,7 @@ class EngineInfo:
     num_blocks: int
     max_context: int
     started_at: float  # Unix seconds
+    late_deltas: bool = False  # whether `Generation.stream` works; engines before it do not say so
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,7 @@ class CoreStats:
     busy_seconds: float = 0.0  # in steps; a GPU's launch gaps within a step count
     prefill_seconds: float = 0.0  # parts of busy_seconds
     decode_seconds: float = 0.0
+    mask_seconds: float = 0.0  # of the host, in filling grammar masks; with overlap, while the device computes
     attributed_seconds: float = 0.0  # handed to requests so far; equals busy_seconds when idle
 
     def plus(self, **gained: float) -> CoreStats:

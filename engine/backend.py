@@ -31,6 +31,9 @@ class Backend(Protocol):
     def abort(self, request_id: str) -> None:
         """End a request early; its result says ABORTED. Unknown ids are ignored."""
 
+    def stream(self, request_id: str) -> None:
+        """Send deltas of a request from now on, the first with all its text so far. Unknown ids are ignored."""
+
     def stats(self) -> EngineStats:
         """Gauges and counters."""
 

@@ -93,7 +93,7 @@ class LocalEngineClient:
         """Pass a request to the backend."""
         if self._loop is None:
             raise EngineLostError("the client is not started, or closed")
-        generation = self._generations.add(request, self._abort)
+        generation = self._generations.add(request, self._abort, self._stream)
         self._backend.submit(request, self._sink)
         return generation
 
@@ -110,6 +110,9 @@ class LocalEngineClient:
 
     async def _abort(self, request_id: str) -> None:
         self._backend.abort(request_id)
+
+    async def _stream(self, request_id: str) -> None:
+        self._backend.stream(request_id)
 
     def _sink(self, outputs: list[Output]) -> None:
         """Called from the backend's thread. After `close`, outputs have no recipient."""

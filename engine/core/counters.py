@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from thothy_ai.engine.api import CoreStats, FinishReason
@@ -42,6 +45,13 @@ class Counters:
             decode_seconds=shares.decode,
         )
         self.stats = replace(gained, batch_size=step.num_members)
+
+    @contextmanager
+    def filling_masks(self) -> Iterator[None]:
+        """Add the time that the block takes: the host's, for one step's grammar masks."""
+        began = time.perf_counter()
+        yield
+        self.stats = self.stats.plus(mask_seconds=time.perf_counter() - began)
 
     def count_output(self, tokens: int) -> None:
         """Add output tokens that were reported."""

@@ -172,7 +172,9 @@ class EngineCore:
         elif step is None and self._sequences:
             raise RuntimeError("nothing runs and nothing can be admitted, though every request fits the pool")
         if step is not None:
-            self._runner.sample(step.handle, bitmask(step.scheduled.sampling_members, self._vocab_size))
+            with self._counters.filling_masks():
+                masks = bitmask(step.scheduled.sampling_members, self._vocab_size)
+            self._runner.sample(step.handle, masks)
             if not self._config.overlap:
                 self._commit(step)
                 step = None

@@ -47,11 +47,14 @@ class NullEngine:
         self._latency = latency
         self._lock = threading.Lock()  # guards what follows
         self._open: dict[str, _Pending] = {}
+        self._streamed: set[str] = set()  # ids of those whose deltas were asked for later
         self._counters = CoreStats()
         self._accepting = True
         self._stopped = threading.Event()
         self._due: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()  # in order: all have the same latency
-        self._info = EngineInfo(str(uuid.uuid4()), "null", "none", "none", 16, 0, _CONTEXT, time.time())
+        self._info = EngineInfo(
+            str(uuid.uuid4()), "null", "none", "none", 16, 0, _CONTEXT, time.time(), late_deltas=True
+        )
         if latency:
             threading.Thread(target=self._run, name="null-engine", daemon=True).start()
 
@@ -88,6 +91,12 @@ class NullEngine:
             spent = min(self._latency, max(0.0, self._latency - (pending.due - time.monotonic())))
             self._count(requests_aborted=1, steps=1, **_seconds(spent))
             pending.sink([_result(pending.request, "", FinishReason.ABORTED, spent)])
+
+    def stream(self, request_id: str) -> None:
+        """Send the whole answer as one delta before the result."""
+        with self._lock:
+            if request_id in self._open:
+                self._streamed.add(request_id)
 
     def stats(self) -> EngineStats:
         """The counters; requests that are not answered yet count as running."""
@@ -137,13 +146,14 @@ class NullEngine:
         else:
             result = _result(request, text, FinishReason.STOP, self._latency)
             delta = Delta(request.id, text, result.token_ids)
-            outputs = [delta, result] if request.stream else [result]
+            outputs = [delta, result] if request.stream or request.id in self._streamed else [result]
         if self._take(request.id) is not None:
             self._record(outputs[-1])
             pending.sink(outputs)
 
     def _take(self, request_id: str) -> _Pending | None:
         with self._lock:
+            self._streamed.discard(request_id)
             return self._open.pop(request_id, None)
 
     def _record(self, end: Output) -> None:

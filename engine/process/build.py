@@ -158,4 +158,5 @@ def _info(name: str, config: EngineConfig, device: torch.device, dtype: torch.dt
         num_blocks=config.num_blocks,
         max_context=config.max_sequence_tokens,
         started_at=time.time(),
+        late_deltas=True,
     )

@@ -28,6 +28,7 @@ _GAUGES: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
 _COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
     "steps": ("Forward passes.", lambda stats: stats.core.steps),
     "busy_seconds": ("Seconds the device computed.", lambda stats: stats.core.busy_seconds),
+    "mask_seconds": ("Seconds the host filled grammar masks.", lambda stats: stats.core.mask_seconds),
     "output_tokens": ("Tokens generated.", lambda stats: stats.core.output_tokens),
     "preemptions": ("Preemptions of running sequences.", lambda stats: stats.scheduler.preemptions),
     "prefix_cache_queried_tokens": ("Prompt tokens looked up.", lambda stats: stats.core.prompt_tokens),

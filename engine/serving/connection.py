@@ -26,6 +26,7 @@ from thothy_ai.engine.serving.protocol import (
     Outputs,
     Question,
     Reply,
+    Stream,
     Submit,
     decode,
     encode,
@@ -122,6 +123,8 @@ class Connection:
                 self._submit(id_, fields)
             case Abort(id_):
                 self._backend.abort(self._prefix + id_)
+            case Stream(id_):
+                self._backend.stream(self._prefix + id_)
             case Ask(number, question):
                 self._writer.write(encode(Reply(number, self._answer(question))))
             case _:

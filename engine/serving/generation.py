@@ -9,13 +9,16 @@ from thothy_ai.engine.api import Delta, GenerationRequest, GenerationResult
 from thothy_ai.engine.backend import Failure, Output
 from thothy_ai.engine.errors import EngineError, InvalidRequestError
 
+Control = Callable[[str], Awaitable[None]]  # tells the engine something about the request with this id
+
 
 class Generation:
     """One request in flight. Iterate over it for its deltas (if it streams), await `result()` for the whole text."""
 
-    def __init__(self, request_id: str, abort: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, request_id: str, abort: Control, stream: Control) -> None:
         self.id = request_id
         self._abort = abort
+        self._stream = stream
         self._deltas: asyncio.Queue[Delta | None] = asyncio.Queue()
         self._done: asyncio.Future[GenerationResult] = asyncio.get_running_loop().create_future()
         self._done.add_done_callback(_mark_retrieved)
@@ -28,6 +31,14 @@ class Generation:
         """Ask the engine to end it early; `result()` then has ABORTED and the text so far. No effect at the end."""
         if not self._done.done():
             await self._abort(self.id)
+
+    async def stream(self) -> None:
+        """Have the engine send deltas from now on, the first with all the text so far.
+
+        Only for an engine whose `EngineInfo.late_deltas` is set: an older one would close the connection.
+        """
+        if not self._done.done():
+            await self._stream(self.id)
 
     def __aiter__(self) -> AsyncIterator[Delta]:
         return self._iterate()
@@ -59,11 +70,11 @@ class Generations:
     def __init__(self) -> None:
         self._open: dict[str, Generation] = {}
 
-    def add(self, request: GenerationRequest, abort: Callable[[str], Awaitable[None]]) -> Generation:
+    def add(self, request: GenerationRequest, abort: Control, stream: Control) -> Generation:
         """A handle for a new request; InvalidRequestError if one with its id is in flight."""
         if request.id in self._open:
             raise InvalidRequestError(f"a request with id {request.id!r} is in flight")
-        generation = self._open[request.id] = Generation(request.id, abort)
+        generation = self._open[request.id] = Generation(request.id, abort, stream)
         return generation
 
     def deliver(self, outputs: Iterable[Output]) -> None:

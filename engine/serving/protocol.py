@@ -5,6 +5,7 @@
                              ◀──    hello   version
     submit id, request       ──▶
     abort  id                ──▶
+    stream id                ──▶            (only to an engine whose info says `late_deltas`)
                              ◀──    outputs [delta | result | failure, …]
     ask    number, question  ──▶
                              ◀──    answer  number, fields
@@ -71,6 +72,13 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
+class Stream:
+    """Send deltas of a request from now on. An engine that does not know this frame would close the connection."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """A question; the reply carries its number."""
 
@@ -100,7 +108,7 @@ class Fault:
     error: EngineError
 
 
-Frame = Hello | Submit | Abort | Ask | Outputs | Reply | Fault
+Frame = Hello | Submit | Abort | Stream | Ask | Outputs | Reply | Fault
 
 
 def encode(frame: Frame) -> bytes:
@@ -161,6 +169,8 @@ def _parts(frame: Frame) -> tuple[object, ...]:  # noqa: PLR0911  one case per k
             return ("submit", id_, fields)
         case Abort(id_):
             return ("abort", id_)
+        case Stream(id_):
+            return ("stream", id_)
         case Ask(number, question):
             return ("ask", number, question.value)
         case Outputs(outputs):
@@ -181,6 +191,8 @@ def _frame(parts: Sequence[Any]) -> Frame:  # noqa: PLR0911  one case per kind o
             return Submit(id_, fields)
         case ["abort", str(id_)]:
             return Abort(id_)
+        case ["stream", str(id_)]:
+            return Stream(id_)
         case ["ask", int(number), str(question)]:
             return Ask(number, Question(question))
         case ["outputs", list(outputs)]:

@@ -30,6 +30,7 @@ from thothy_ai.engine.serving.protocol import (
     Outputs,
     Question,
     Reply,
+    Stream,
     Submit,
     decode,
     encode,
@@ -105,7 +106,7 @@ class SocketEngineClient:
             raise InvalidRequestError(str(error)) from error
         if self._writer is None:
             raise self._lost()
-        generation = self._generations.add(request, self._abort)
+        generation = self._generations.add(request, self._abort, self._stream)
         try:
             await self._send(data)
         except asyncio.CancelledError:
@@ -116,6 +117,9 @@ class SocketEngineClient:
 
     async def _abort(self, request_id: str) -> None:
         await self._send(encode(Abort(request_id)))
+
+    async def _stream(self, request_id: str) -> None:
+        await self._send(encode(Stream(request_id)))
 
     async def _ask(self, question: Question) -> Fields:
         if self._writer is None:

@@ -73,6 +73,10 @@ class Frontend:
         """End a request early; queued behind its submission."""
         self._inputs.put(partial(self._core.abort, request_id))
 
+    def stream(self, request_id: str) -> None:
+        """Have the output thread send a request's deltas; queued behind its submission."""
+        self._inputs.put(partial(self._outputs.put, partial(self._start_deltas, request_id)))
+
     def stats(self) -> EngineStats:
         """The core's, and the text edge's own."""
         return replace(self._core.stats(), text=TextStats(self._refused))
@@ -151,6 +155,11 @@ class Frontend:
         if stream.stopped and not was_stopped:
             self._core.abort(event.id, FinishReason.STOP)
         return gained
+
+    def _start_deltas(self, request_id: str) -> None:
+        stream = self._streams.get(request_id)
+        if stream is not None and (gained := stream.start_deltas()):
+            _call(stream.sink, gained)
 
     def _fail(self, request_id: str, error: EngineError) -> None:
         stream = self._streams[request_id]

@@ -22,11 +22,19 @@ class Stream:
         self._texts: list[str] = []
         self._tokens: list[int] = []
         self._sent = 0  # tokens already sent in deltas
+        self._streams = request.stream
 
     @property
     def stopped(self) -> bool:
         """Whether a stop string was found, which ends the text."""
         return self._stops.hit
+
+    def start_deltas(self) -> list[Output]:
+        """Send deltas from now on; the first has all the text so far. No effect if it streams already."""
+        if self._streams:
+            return []
+        self._streams = True
+        return self._delta("".join(self._texts))
 
     def take(self, tokens: Sequence[int]) -> list[Output]:
         """Add tokens; a delta if the request streams and some text became final."""
@@ -60,7 +68,7 @@ class Stream:
 
     def _delta(self, text: str, *, last: bool = False) -> list[Output]:
         unsent = self._tokens[self._sent :]
-        if not self.request.stream or not (text or (last and unsent)):
+        if not self._streams or not (text or (last and unsent)):
             return []
         self._sent = len(self._tokens)
         return [Delta(self.request.id, text, tuple(unsent))]

@@ -44,6 +44,7 @@ class FakeGeneration:
     def __init__(self, request: GenerationRequest, client: FakeClient) -> None:
         self.id = request.id
         self._aborted = asyncio.Event()
+        self._ended = asyncio.Event()
         self._client = client
         self._delay = client.delay
         self.request = request
@@ -64,14 +65,23 @@ class FakeGeneration:
         return self._finished(json.dumps({"echo": self.request.messages[0].content[:100]}), FinishReason.STOP)
 
     def _finished(self, text: str, reason: FinishReason) -> GenerationResult:
+        self._ended.set()
         return GenerationResult(self.id, text, (), reason, Usage(10, 4, 5, 0.25))
 
     async def abort(self) -> None:
         self._aborted.set()
 
+    async def stream(self) -> None:
+        self._client.streamed.append(self.id)
+
     async def __aiter__(self) -> AsyncIterator[Delta]:
-        return
-        yield
+        """What the test has the client say, as long as this runs."""
+        said = 0
+        while not self._ended.is_set():
+            for text in self._client.said[said:]:
+                said += 1
+                yield Delta(self.id, text, ())
+            await asyncio.sleep(0.01)
 
 
 class FakeClient:
@@ -82,6 +92,8 @@ class FakeClient:
         self.accepting = True
         self.delay = delay
         self.submitted: list[GenerationRequest] = []
+        self.streamed: list[str] = []  # ids of generations that were asked for deltas
+        self.said: list[str] = []  # deltas of each generation that streams; a test appends
         self.session_id = str(uuid4())
         self.started_at = time.time()
 
@@ -97,7 +109,7 @@ class FakeClient:
         self._reach()
         if self.delay < 0:
             raise ZeroDivisionError("nonsense")
-        return EngineInfo(self.session_id, "fake", "cpu", "float32", 16, 100, 1024, self.started_at)
+        return EngineInfo(self.session_id, "fake", "cpu", "float32", 16, 100, 1024, self.started_at, late_deltas=True)
 
     async def stats(self) -> EngineStats:
         self._reach()

@@ -6,20 +6,26 @@ import typer
 
 from thothy_ai.cli import (
     artifacts,
+    ask,
     bench,
     chaos,
+    completion,
     database,
     dead,
     doctor,
     enqueue,
     history,
     jobs,
+    logs,
     queue,
     report,
     services,
     stack,
+    top,
+    watch_job,
 )
 from thothy_ai.cli.shell import Commands
+from thothy_ai.cli.version import Version
 
 app = typer.Typer(
     name="thothy",
@@ -33,21 +39,26 @@ app = typer.Typer(
 )
 app.add_typer(stack.app)
 app.add_typer(enqueue.app, name="enqueue")
+app.add_typer(ask.app, name="ask")
+jobs.app.command()(watch_job.watch)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
 app.add_typer(history.app, name="history")
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(report.app)
 app.add_typer(queue.app, name="queue")
+app.add_typer(top.app)
 app.add_typer(database.app)
 app.add_typer(doctor.app)
+app.add_typer(logs.app)
 app.add_typer(chaos.app)
 app.add_typer(bench.app, name="bench")
 app.add_typer(services.app)
+app.add_typer(completion.app)
 
 
 @app.callback()
-def _root() -> None:
+def _root(version: Version = False) -> None:
     """Settings come from THOTHY_* environment variables, then from the running embedded stack."""
 
 

@@ -92,7 +92,8 @@ def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
 
         return MigrationsBehindError(None, code_revision(), state)
     if _unreachable(error, state):
-        return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {_cause(lines)}", state)
+        why = _cause(lines) if state is None else lines[0].strip()  # a server's message comes first, a hint last
+        return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {why}", state)
     return DatabaseError(f"Postgres at {where} refused a statement: {lines[0].strip()}", state)
 
 

@@ -33,12 +33,7 @@ class Readiness:
         return {"engine": self._engine, "worker": self._worker}.get(service, lambda: self._connected(service))
 
     def _engine(self) -> bool:
-        parts = urlsplit(self._settings.require_engine_url())
-        if parts.hostname and parts.port:
-            return accepts(parts.hostname, parts.port)
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(1)
-            return probe.connect_ex(parts.path) == 0
+        return engine_listens(self._settings.require_engine_url())
 
     def _worker(self) -> bool:
         return self._waits_for_messages() or self._connected("worker")
@@ -55,3 +50,13 @@ class Readiness:
                 return any(other["cmd"] == "brpop" for other in client.client_list())
         except RedisError:
             return False
+
+
+def engine_listens(url: str) -> bool:
+    """Whether an engine listens at this URL: it does once its model is loaded."""
+    parts = urlsplit(url)
+    if parts.hostname and parts.port:
+        return accepts(parts.hostname, parts.port)
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(parts.path) == 0

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import time
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
-from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Message, SamplingParams
+from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult
 from thothy_ai.engine.errors import (
     EngineError,
     EngineLostError,
@@ -26,14 +25,16 @@ from thothy_ai.engine.errors import (
     InvalidRequestError,
     PromptTooLongError,
 )
-from thothy_ai.jobs import Request, Sampling, registry
-from thothy_ai.jobs.registry import AnyKind, UnknownKindError
+from thothy_ai.jobs.problems import first_problem
+from thothy_ai.jobs.registry import UnknownKindError
 from thothy_ai.settings import Settings
 from thothy_ai.worker import follow_ups, outcomes
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.finish import NO_USAGE, Finish, Usage
+from thothy_ai.worker.generations import Prepared, judge, prepare
 from thothy_ai.worker.job_store import JobStore
+from thothy_ai.worker.live import LiveText
 from thothy_ai.worker.outcomes import Retry
 from thothy_ai.worker.quarantine import alone_within
 
@@ -55,33 +56,31 @@ class StoppedError(Exception):
         super().__init__("stopped")
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A claim whose kind and request are known."""
-
-    kind: AnyKind
-    request: Request
-    generation: GenerationRequest
-
-
 class Attempts:
     """Runs attempts; keeps no state about them. Judging is CPU-bound, and runs in `judges`."""
 
     def __init__(
-        self, settings: Settings, store: JobStore, client: EngineClient, monitor: EngineMonitor, judges: Executor
+        self,
+        settings: Settings,
+        store: JobStore,
+        client: EngineClient,
+        monitor: EngineMonitor,
+        judges: Executor,
+        live: LiveText,
     ) -> None:
         self._settings = settings
         self._store = store
         self._client = client
         self._monitor = monitor
         self._judges = judges
+        self._live = live
         self._retry = Retry(settings.retry_base_seconds, settings.retry_cap_seconds)
 
     async def run(self, claim: Claim) -> Finish:
         """How this attempt ended. Raises `StoppedError` when its task is cancelled."""
         lease_seconds = self._settings.lease_seconds
         try:
-            prepared = prepare(claim)
+            prepared = prepare(claim.kind, claim.request, key=claim.key, seed=claim.seed, tenant=claim.tenant)
         except UnknownKindError as error:
             return outcomes.hopeless(claim, "unknown_kind", str(error))
         except (ValidationError, InvalidRequestError) as error:
@@ -107,7 +106,8 @@ class Attempts:
         except EngineError as error:
             return self._refused(claim, error)
         try:
-            result = await self._result(generation)
+            with self._live.offered(claim, generation):
+                result = await self._result(generation)
             crash_point("after_engine")
         except (EngineLostError, EngineStoppedError) as error:
             return await self._lost(claim, error, Usage(session_id))
@@ -163,50 +163,18 @@ class Attempts:
             raise StoppedError(usage) from None
 
     def _judge(self, claim: Claim, prepared: Prepared, result: GenerationResult, usage: Usage) -> Finish:
-        kind, request = prepared.kind, prepared.request
-        truncated = result.finish_reason is FinishReason.LENGTH
         try:
-            verdict = kind.judge(request, result.text, truncated)
-            wanted = kind.follow_ups(request, verdict.artifact) if verdict.accepted else ()
-            more = follow_ups.drafted(claim, wanted, self._settings)
-            return outcomes.judged(claim, verdict, result.text, kind.locale(request), usage, more)
+            judgement = judge(prepared, result)
+            more = follow_ups.drafted(claim, judgement.follow_ups, self._settings)
+            locale = prepared.kind.locale(prepared.request)
+            return outcomes.judged(claim, judgement.verdict, result.text, locale, usage, more)
         except Exception as error:  # a kind may be third-party code: its error fails this job alone
             logger.exception("kind %s cannot judge job %s", claim.kind, claim.key)
             return self.failed(claim, "kind_error", repr(error), usage)
 
 
-def prepare(claim: Claim) -> Prepared:
-    """The claim's kind and request, and what to ask of the engine.
-
-    Raises `UnknownKindError`, `ValidationError`, `InvalidRequestError`.
-    """
-    kind = registry.find(claim.kind)
-    request = kind.request.model_validate(claim.request, extra="ignore")  # a newer producer may know more fields
-    generation = GenerationRequest(
-        id=claim.key,
-        messages=tuple(Message(message.role, message.content) for message in kind.prompt(request)),
-        sampling=_sampling(kind.sampling(request), claim),
-        schema=json.dumps(kind.schema(request)),
-        profile=kind.name,
-        salt=claim.tenant,
-    )
-    return Prepared(kind, request, generation)
-
-
-def _sampling(wanted: Sampling, claim: Claim) -> SamplingParams:
-    return SamplingParams(
-        max_tokens=wanted.max_tokens,
-        temperature=wanted.temperature,
-        top_k=wanted.top_k,
-        top_p=wanted.top_p,
-        min_p=wanted.min_p,
-        repetition_penalty=wanted.repetition_penalty,
-        seed=claim.seed,
-    )
-
-
 def _first_line(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        return f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']}"
+        field, message = first_problem(error)
+        return f"{field or 'request'}: {message}"
     return str(error)

@@ -47,6 +47,7 @@ class EngineMonitor:
         self._pause = MIN_PAUSE
         self._seen_at = time.monotonic()  # or when monitoring began
         self.session_id: UUID | None = None
+        self.late_deltas = False  # whether the engine can stream a request that it already runs
 
     async def ready(self) -> None:
         """Wait until the engine answers."""
@@ -110,6 +111,7 @@ class EngineMonitor:
         if not self._ready.is_set():
             logger.info("connected to engine: %s on %s", info.model, info.device)
         self.session_id = UUID(info.session_id)
+        self.late_deltas = info.late_deltas
         self._pause = MIN_PAUSE
         self._seen_at = time.monotonic()
         self._ready.set()

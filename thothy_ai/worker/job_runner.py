@@ -29,6 +29,7 @@ from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.finish import Finish
 from thothy_ai.worker.heartbeat import Heartbeat
 from thothy_ai.worker.job_store import JobStore, is_unstorable
+from thothy_ai.worker.live import LiveText
 from thothy_ai.worker.retry import retry_until_answered
 from thothy_ai.worker.running_job import RunningJob, StopReason
 from thothy_ai.worker.unbilled_usage import UnbilledUsage
@@ -102,7 +103,8 @@ class JobRunner:
         client = self._connect(self._settings.require_engine_url())
         monitor = EngineMonitor(client, store, self._unbilled, self._settings.heartbeat_seconds)
         judges = ThreadPoolExecutor(1, thread_name_prefix="judge")
-        attempts = Attempts(self._settings, store, client, monitor, judges)
+        live = LiveText(self._settings, monitor)
+        attempts = Attempts(self._settings, store, client, monitor, judges, live)
         claimer = Claimer(self._hints, store, monitor, lambda claim: self._start_job(claim, attempts), self._on_done)
         heartbeat = Heartbeat(self._settings, store, monitor, self._unbilled, self._jobs, claimer.waiting_hints)
         try:
@@ -113,6 +115,7 @@ class JobRunner:
                     group.create_task(heartbeat.run()),
                     group.create_task(heartbeat.watch_stop_requests()),
                     group.create_task(monitor.run()),
+                    group.create_task(live.run()),
                 ]
                 await self._until_shut_down(claimer)
                 for task in others:

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from sqlalchemy import text
 from typer.testing import CliRunner
 
-from tests.support.terminal import in_terminal
+from tests.support.terminal_texts import in_terminal
 from tests.support.typed import environment_of
 from thothy_ai.admin.doctor import CHECKS, Finding, Level, examine
 from thothy_ai.cli import app

@@ -9,8 +9,9 @@ import signal
 import pytest
 from sqlalchemy import text
 
+from tests.support.command_line import Run, enqueue
 from tests.support.queue_bench import Queue
-from tests.support.terminal import in_terminal
+from tests.support.terminal_texts import in_terminal
 from tests.support.typed import environment_of, error_line, spawned, typed
 
 RUNS = """
@@ -101,3 +102,16 @@ def test_status_of_an_empty_queue(queue: Queue, paused: bool) -> None:
     lines = typed(queue.settings, "queue", "status").stdout.splitlines()
     assert lines[-1] == "The queue is empty."
     assert len(lines) == 1 + paused
+
+
+def test_pause_status_resume(run: Run) -> None:
+    assert "The queue is empty" in run("queue", "status").stdout
+    enqueue(run, "--deadline", "30m")
+    enqueue(run, "--not-before", "2h")
+    run("queue", "pause", "--note", "GPU maintenance")
+    status = json.loads(run("queue", "status", "--json").stdout)
+    assert (status["paused"], status["note"], status["open"]) == (True, "GPU maintenance", 2)
+    assert (status["states"]["queued"]["due_1h"], status["states"]["queued"]["delayed"]) == (1, 1)
+    assert "GPU maintenance" in run("queue", "status").stdout
+    run("queue", "resume")
+    assert json.loads(run("queue", "status", "--json").stdout)["paused"] is False

@@ -8,10 +8,12 @@ import signal
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import Engine
 
+from tests.support.command_line import Run, end, enqueue
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import Queue, eventually, runner_bench
-from tests.support.terminal import InTerminal
+from tests.support.terminal_texts import InTerminal
 from tests.support.typed import environment_of, error_line, spawned, typed
 
 HOUR = timedelta(hours=1)
@@ -144,3 +146,11 @@ class TestReport:
         assert said.endswith(", and none is open.\n")
         queue.enqueue("one")
         assert typed(queue.settings, "report").stdout.endswith("; 1 job is open (1 queued).\n")
+
+
+def test_report(run: Run, engine: Engine) -> None:
+    end(engine, enqueue(run), "succeeded")
+    report = json.loads(run("report", "--since", "2h", "--json").stdout)
+    assert report["kinds"]["trend_summary"]["jobs"]["succeeded"] == 1
+    assert "trend_summary" in run("report").stdout
+    assert "later than --since" in run("report", "--since", "1h", "--until", "2h", exit_code=2).output

@@ -11,7 +11,7 @@ from thothy_ai.admin.doctor.finding import Finding, Level
 from thothy_ai.admin.doctor.queue import queue
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.errors import ThothyError
-from thothy_ai.settings import Settings, endpoint
+from thothy_ai.settings import Settings, endpoint, unknown_variables
 
 FIXES = {
     "postgres": "start Postgres (`thothy up`, or `docker compose up -d postgres`), or correct THOTHY_DATABASE_URL",
@@ -60,7 +60,7 @@ def run(name: str, settings: Settings) -> list[Finding]:
 
 
 def settings_in_use(settings: Settings) -> Iterator[Finding]:
-    """Which services the settings name."""
+    """Which services the settings name, and variables that are no setting."""
     named = _named_services(settings)
     if named:
         says = ", ".join(f"{name} at {where}" for name, where in named.items())
@@ -68,6 +68,9 @@ def settings_in_use(settings: Settings) -> Iterator[Finding]:
     else:
         says = f"no stack runs in {settings.home.absolute()}, and no setting names another"
         yield Finding("settings", Level.WRONG, says, NO_STACK)
+    for variable in unknown_variables(Settings.model_fields, settings.home):
+        fix = f"rename it to {variable.nearest}, or unset it" if variable.nearest else "unset it"
+        yield Finding("settings", Level.WARNING, str(variable), fix)
 
 
 def _named_services(settings: Settings) -> dict[str, str]:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-import logging
 from collections.abc import Callable, Iterator
 
 from thothy_ai.admin.doctor.finding import Finding, Level
 from thothy_ai.admin.doctor.stores import postgres_engine
+from thothy_ai.admin.engine_state import engine_state
 from thothy_ai.admin.processes import connected
-from thothy_ai.engine.api import EngineInfo, EngineStats
-from thothy_ai.engine.client import connect
-from thothy_ai.engine.errors import EngineLostError
 from thothy_ai.settings import Settings
 
-ANSWER_SECONDS = 5
 FULL = 0.95
 QUIET_SECONDS = 60  # a process that has not used Postgres for this long hangs
 CELERY_NEEDS = {
@@ -52,7 +48,7 @@ def celery(settings: Settings) -> Iterator[Finding]:
 def engine(settings: Settings) -> Iterator[Finding]:
     """Whether it answers, and its load."""
     url = settings.require_engine_url()
-    info, stats = asyncio.run(_ask(url, settings.reveal_engine_token()))
+    info, stats = asyncio.run(engine_state(url, settings.reveal_engine_token()))
     load = (
         f"{stats.scheduler.running} running, {stats.scheduler.waiting} waiting, "
         f"{stats.blocks.used:,} of {stats.blocks.total:,} KV blocks in use"
@@ -62,20 +58,6 @@ def engine(settings: Settings) -> Iterator[Finding]:
         says = f"{stats.memory.used_bytes / stats.memory.total_bytes:.0%} of the device's memory is in use"
         fix = "move other processes off the device, or start the engine with a smaller KV pool"
         yield Finding("engine", Level.WARNING, says, fix)
-
-
-async def _ask(url: str, token: str | None) -> tuple[EngineInfo, EngineStats]:
-    """The engine's information and statistics. Raises `EngineLostError`."""
-    logging.getLogger("thothy_ai.engine").addHandler(logging.NullHandler())  # the finding says it
-    client = connect(url, token)
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            await client.start()
-            return await client.info(), await client.stats()
-    except (OSError, TimeoutError) as error:
-        raise EngineLostError(f"no engine answers at {url}: {error or type(error).__name__}") from None
-    finally:
-        await client.close()
 
 
 def process(name: str, *, leads: bool) -> Callable[[Settings], Iterator[Finding]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 import pytest
@@ -170,6 +171,25 @@ def test_forced_tokens_are_taken_without_sampling(overlap, place):
     assert collected.tokens["a"] == expected
     assert collected.finished["a"].usage.output_tokens == 12
     assert stats.core.steps < 12  # one step per token would be 12
+
+
+class Timed(Forcing):
+    """Adds up how long its masks take."""
+
+    seconds = 0.0
+
+    def fill_mask(self, row) -> None:
+        began = time.perf_counter()
+        super().fill_mask(row)
+        self.seconds += time.perf_counter() - began
+
+
+def test_the_time_for_masks_is_counted():
+    grammar = Timed(-1, [])
+    with drive(SMALL) as driver:
+        driver.run([request("a", [3, 1, 4], 12, grammar=grammar)])
+        stats = driver.core.stats()
+    assert 0 < grammar.seconds <= stats.core.mask_seconds < stats.core.busy_seconds + 60
 
 
 def test_a_broken_grammar_fails_alone():

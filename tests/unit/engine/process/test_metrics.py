@@ -34,6 +34,7 @@ STATS = EngineStats(
         busy_seconds=18.5,
         prefill_seconds=19.5,
         decode_seconds=20.5,
+        mask_seconds=21.5,
     ),
     MemoryStats(used_bytes=5, total_bytes=6, planned_bytes=7),
     TextStats(requests_refused=4),
@@ -59,6 +60,7 @@ thothy_engine_tokens_total{phase="prefill"} 15.0
 thothy_engine_tokens_total{phase="decode"} 16.0
 thothy_engine_output_tokens_total 17.0
 thothy_engine_busy_seconds_total 18.5
+thothy_engine_mask_seconds_total 21.5
 thothy_engine_step_seconds_total{phase="prefill"} 19.5
 thothy_engine_step_seconds_total{phase="decode"} 20.5
 thothy_engine_info{device="cpu",dtype="float32",model="m",session_id="s"} 1.0
@@ -78,6 +80,9 @@ class Still:
         raise NotImplementedError
 
     def abort(self, request_id: str) -> None:
+        raise NotImplementedError
+
+    def stream(self, request_id: str) -> None:
         raise NotImplementedError
 
     def stop_accepting(self) -> None:

@@ -46,6 +46,7 @@ from thothy_ai.engine.serving.protocol import (
     Outputs,
     Question,
     Reply,
+    Stream,
     Submit,
     decode,
     encode,
@@ -93,6 +94,7 @@ def travelled(frame: Frame) -> Frame:
     [
         Hello(3),
         Abort("a"),
+        Stream("a"),
         Ask(5, Question.STATS),
         Reply(5, fields_of(INFO)),
         Outputs((Delta("a", "é", (1, 2)), RESULT)),
@@ -125,7 +127,7 @@ def test_usage_and_stats_are_flat_on_the_wire() -> None:
         "running waiting batch_size blocks_total blocks_used blocks_cached memory_used_bytes memory_total_bytes "
         "memory_planned_bytes steps requests_finished requests_aborted requests_refused preemptions prompt_tokens "
         "cached_tokens prefill_tokens decode_tokens output_tokens busy_seconds prefill_seconds decode_seconds "
-        "attributed_seconds orphans orphans_dropped"
+        "mask_seconds attributed_seconds orphans orphans_dropped"
     )
     assert fields.keys() == set(known.split())
 

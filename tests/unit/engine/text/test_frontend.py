@@ -162,6 +162,23 @@ def test_deltas_concatenate_to_the_result(stage: Stage) -> None:
     assert all("\ufffd" not in delta.text for delta in deltas)
 
 
+def test_deltas_of_a_running_request_begin_with_its_text_so_far(stage: Stage) -> None:
+    ears = stage.submit()
+    stage.accepted()
+    first, second = stage.encode("The garden"), stage.encode(" waits 🙂")
+    for token in first:
+        stage.core.tokens("a", token)
+    stage.frontend.stream("a")
+    assert ears.next() == Delta("a", "The garden", tuple(first))
+    stage.frontend.stream("a")  # no effect: it streams already
+    stage.frontend.stream("nobody")
+    stage.core.tokens("a", *second)
+    stage.core.finish("a")
+    *deltas, result = ears.until_end()
+    assert "".join(delta.text for delta in deltas) == " waits 🙂"
+    assert result.text == "The garden waits 🙂"
+
+
 def test_one_call_a_step_for_all_requests_of_a_sink(stage: Stage) -> None:
     calls: queue.SimpleQueue[list[Output]] = queue.SimpleQueue()
     for id_ in ("a", "b"):

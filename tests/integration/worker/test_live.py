@@ -1,0 +1,108 @@
+"""Live text: published by a worker while somebody watches, from the start, and only then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from redis import Redis
+
+from tests.support.fake_engine import FakeClient
+from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
+from thothy_ai.embedded.process import free_port
+from thothy_ai.queue.live import Interest, LiveText, Piece, interest_channel
+from thothy_ai.settings import Settings
+
+
+@pytest.fixture
+def client() -> FakeClient:
+    return FakeClient()
+
+
+def heard(live: LiveText, characters: int) -> str:
+    """The text that a watcher gets, up to so many characters."""
+    text, until = "", time.monotonic() + PATIENCE
+    while len(text) < characters:
+        assert time.monotonic() < until, f"only {text!r} was heard"
+        if piece := live.next(0.5):
+            assert piece.at == len(text)
+            text += piece.text
+    return text
+
+
+def test_a_watched_job_s_text_is_heard_from_the_start_by_late_watchers_too(queue: Queue, client: FakeClient) -> None:
+    client.said = ["one ", "two "]
+    with runner_bench(queue, client) as bench:
+        [job_id] = bench.work("hang on")
+        eventually(lambda: client.submitted)
+        with closing(LiveText(queue.settings, job_id)) as first:
+            assert heard(first, 8) == "one two "
+            with closing(LiveText(queue.settings, job_id)) as late:
+                assert late.next(1.0) is None  # subscribed; nothing new is written
+                client.said.append("three ")
+                assert heard(late, 14) == "one two three "
+            last = first.next(PATIENCE)
+            assert last is not None
+            assert (last.at, last.text) == (8, "three ")
+
+
+def test_a_watcher_that_is_early_hears_the_next_attempt(queue: Queue, client: FakeClient) -> None:
+    client.said = ["early bird"]
+    [job_id] = queue.enqueue("hang on")
+    with runner_bench(queue, client) as bench, closing(LiveText(queue.settings, job_id)) as live:
+        assert live.next(0.1) is None
+        bench.hand_over()
+        assert heard(live, 10) == "early bird"
+
+
+def test_nothing_is_streamed_while_nobody_watches(queue: Queue, client: FakeClient) -> None:
+    with runner_bench(queue, client) as bench:
+        bench.work("ok one", "ok two")
+        bench.settle()
+        [watched, other] = bench.work("hang a", "hang b")
+        with closing(LiveText(queue.settings, watched)) as live:
+            client.said = ["text"]
+            assert heard(live, 4) == "text"
+        assert client.streamed == [f"{watched}.1"]
+        assert queue.job(other).state == "running"
+
+
+def test_without_redis_jobs_run_and_watchers_wait(queue: Queue, client: FakeClient) -> None:
+    away = f"redis://127.0.0.1:{free_port()}/0"
+    settings = Settings.load(**queue.settings.model_dump() | {"redis_url": away})
+    with runner_bench(queue, client, redis_url=settings.redis_url) as bench:
+        [job_id] = bench.work("ok")
+        with closing(LiveText(settings, job_id)) as live:
+            assert live.next(0.2) is None
+        bench.settle()
+    assert queue.job(job_id).state == "succeeded"
+
+
+@pytest.fixture
+def redis(queue: Queue) -> Iterator[Redis]:
+    with Redis.from_url(queue.settings.require_redis_url()) as client:
+        yield client
+
+
+def test_hostile_announcements_and_pieces_are_ignored(queue: Queue, client: FakeClient, redis: Redis) -> None:
+    channel = interest_channel(queue.settings)
+    with runner_bench(queue, client) as bench:
+        [job_id] = bench.work("hang on")
+        eventually(lambda: redis.pubsub_numsub(channel)[0][1])
+        for data in (b"", b"null", b"{", b"[]", b'{"job": 7, "whole": 1}', b'{"job": "x"}', b"\xff", b"[" * 100_000):
+            redis.publish(channel, data)
+        with closing(LiveText(queue.settings, job_id)) as live:
+            assert live.next(0.1) is None
+            for data in (b"", b"null", b'{"attempt": 1}', b'{"attempt": "x", "at": 0, "text": ""}'):
+                redis.publish(f"{queue.settings.queue_prefix}live:{job_id}", data)
+            client.said = ["fine"]
+            assert heard(live, 4) == "fine"
+
+
+def test_messages_come_back_as_they_were(queue: Queue) -> None:
+    [job_id] = queue.enqueue("ok")
+    for interest in (Interest(job_id), Interest(job_id, whole=True)):
+        assert Interest.parse(interest.encode().encode()) == interest
+    assert Piece.parse(Piece(2, 7, "é\n").encode().encode()) == Piece(2, 7, "é\n")

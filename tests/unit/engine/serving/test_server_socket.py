@@ -1,0 +1,118 @@
+"""The server's socket file, a client process that is killed, and answers that are still on their way."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable
+from pathlib import Path
+
+import pytest
+
+from tests.support.scripted_backend import (
+    ScriptedBackend,
+    ask,
+    mode_of,
+    play,
+    result_of,
+    until,
+)
+from thothy_ai.engine.client import connect
+from thothy_ai.engine.errors import (
+    InvalidRequestError,
+)
+from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.engine.serving.server import EngineServer
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"unix://{tmp_path}/e.sock"
+
+
+def test_the_socket_is_its_owners_and_a_leftover_is_replaced(url: str) -> None:
+    path = Path(url.removeprefix("unix://"))
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+
+    async def scene() -> None:
+        server = EngineServer(NullEngine(), url)
+        await server.start()
+        assert mode_of(path) == 0o600
+        second = EngineServer(NullEngine(), url)
+        with pytest.raises(InvalidRequestError, match="in use"):
+            await second.start()
+        await second.close()
+        assert mode_of(path) == 0o600, "a server that never listened removes nothing"
+        await server.close()
+        assert mode_of(path) is None
+
+    play(scene())
+
+
+def test_a_file_in_the_way_is_not_removed(url: str) -> None:
+    path = Path(url.removeprefix("unix://"))
+    path.write_text("mine")
+
+    async def scene() -> None:
+        with pytest.raises(InvalidRequestError, match="listen"):
+            await EngineServer(NullEngine(), url).start()
+
+    play(scene())
+    assert path.read_text() == "mine"
+
+
+def test_a_killed_client_process_is_noticed(url: str) -> None:
+    code = f"""
+import asyncio, sys
+from thothy_ai.engine.api import GenerationRequest
+from thothy_ai.engine.client import connect
+async def main():
+    client = connect({url!r})
+    await client.start()
+    await client.submit(GenerationRequest("a", text="x"))
+    await client.stats()
+    print("sent", flush=True)
+    await asyncio.sleep(3600)
+asyncio.run(main())
+"""
+
+    async def scene() -> None:
+        backend = NullEngine(latency=3600.0)
+        server = EngineServer(backend, url)
+        await server.start()
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        assert await child.stdout.readline() == b"sent\n"
+        assert backend.stats().scheduler.running == 1
+        child.kill()
+        await child.wait()
+        await until(lambda: backend.stats().core.requests_aborted == 1)
+        await server.wait_settled()
+        await server.close()
+        backend.stop()
+
+    play(scene())
+
+
+def test_wait_settled_waits_for_answers_to_leave(url: str) -> None:
+    async def scene() -> None:
+        backend = ScriptedBackend()
+        server = EngineServer(backend, url)
+        await server.start()
+        await server.wait_settled()
+        client = connect(url)
+        await client.start()
+        generation = await client.submit(ask("a"))
+        id_ = await backend.arrived.get()
+        waiting: Awaitable[None] = asyncio.ensure_future(server.wait_settled())
+        assert not waiting.done()
+        backend.say(id_, result_of(id_))
+        await waiting
+        await server.close()
+        assert await generation.result() == result_of("a"), "what was sent arrives, also when the server closes at once"
+        await client.close()
+
+    play(scene())

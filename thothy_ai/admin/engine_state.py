@@ -1,0 +1,93 @@
+"""What an engine is and how it fares: asked over a connection of its own, and measured over a few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass
+
+from thothy_ai.engine.api import CoreStats, EngineInfo, EngineStats
+from thothy_ai.engine.client import connect
+from thothy_ai.engine.errors import EngineLostError
+
+ANSWER_SECONDS = 5
+WINDOW_SECONDS = 10.0
+
+
+async def engine_state(url: str, token: str | None) -> tuple[EngineInfo, EngineStats]:
+    """The engine's information and statistics. Raises `EngineLostError`."""
+    logging.getLogger("thothy_ai.engine").addHandler(logging.NullHandler())  # the error says it
+    client = connect(url, token)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await client.start()
+            return await client.info(), await client.stats()
+    except (OSError, TimeoutError) as error:
+        raise EngineLostError(f"no engine answers at {url}: {error or type(error).__name__}") from None
+    finally:
+        await client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFigures:
+    """An engine now, and its rates over the last seconds; None where there is nothing to divide by."""
+
+    model: str
+    device: str
+    running: int
+    waiting: int
+    kv_blocks: int
+    kv_used: float | None
+    prompt_tokens_per_second: float | None  # computed; those found in the prefix cache are not
+    output_tokens_per_second: float | None
+    step_seconds: float | None
+    mask_seconds: float | None  # of the host, per step
+    busy_share: float | None
+    prefix_hit_rate: float | None  # since the engine's start, if no prompt was admitted in the last seconds
+    preemptions: int
+
+
+class EngineMeter:
+    """Turns an engine's counters into rates. A new session begins anew."""
+
+    def __init__(self) -> None:
+        self._session = ""
+        self._points: deque[tuple[float, CoreStats]] = deque()
+
+    def measure(self, now: float, info: EngineInfo, stats: EngineStats) -> EngineFigures:
+        """Add a sample, taken at `now` in monotonic seconds."""
+        if info.session_id != self._session:
+            self._session = info.session_id
+            self._points.clear()
+        self._points.append((now, stats.core))
+        while now - self._points[0][0] > WINDOW_SECONDS:
+            self._points.popleft()
+        begun, first = self._points[0]
+        return _figures(info, stats, first, now - begun)
+
+
+def _figures(info: EngineInfo, stats: EngineStats, first: CoreStats, seconds: float) -> EngineFigures:
+    core, blocks = stats.core, stats.blocks
+    steps, busy = core.steps - first.steps, core.busy_seconds - first.busy_seconds
+    hits = _ratio(core.cached_tokens - first.cached_tokens, core.prompt_tokens - first.prompt_tokens)
+    share = _ratio(busy, seconds)
+    return EngineFigures(
+        model=info.model,
+        device=info.device,
+        running=stats.scheduler.running,
+        waiting=stats.scheduler.waiting,
+        kv_blocks=blocks.total,
+        kv_used=_ratio(blocks.used, blocks.total),
+        prompt_tokens_per_second=_ratio(core.prefill_tokens - first.prefill_tokens, seconds),
+        output_tokens_per_second=_ratio(core.output_tokens - first.output_tokens, seconds),
+        step_seconds=_ratio(busy, steps),
+        mask_seconds=_ratio(core.mask_seconds - first.mask_seconds, steps),
+        busy_share=None if share is None else min(share, 1.0),
+        prefix_hit_rate=_ratio(core.cached_tokens, core.prompt_tokens) if hits is None else hits,
+        preemptions=stats.scheduler.preemptions,
+    )
+
+
+def _ratio(above: float, below: float) -> float | None:
+    return above / below if below > 0 else None

@@ -1,0 +1,115 @@
+"""One job while it is watched: where it is, why it waits, and which attempts have ended since the last look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, Row
+
+from thothy_ai.db.statements import statement
+from thothy_ai.db.states import JobState
+from thothy_ai.errors import UnknownJobError
+
+MAX_AHEAD = 1_000  # of a longer queue only this much is read
+
+
+@dataclass(frozen=True, slots=True)
+class EndedAttempt:
+    """One attempt and its end."""
+
+    attempt: int
+    outcome: str
+    reason: str | None
+    detail: str | None
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    compute_seconds: float
+    started_at: datetime
+    finished_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a job waits for. `ahead`: jobs dispatched before it; None for more than `MAX_AHEAD`, or if it is not due."""
+
+    paused: bool
+    note: str | None
+    not_before: datetime | None  # set while that is in the future
+    ahead: int | None
+    dispatcher: bool  # whether one is connected
+    worker: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobSnapshot:
+    """A job at one moment of the database's clock. `ended`: attempts that ended since the last snapshot."""
+
+    id: UUID
+    kind: str
+    state: JobState
+    attempt: int
+    failures: int
+    max_attempts: int
+    cancel_requested: bool
+    worker: str | None
+    reason: str | None
+    detail: str | None
+    enqueued_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    at: datetime
+    ended: tuple[EndedAttempt, ...]
+    waiting: Waiting | None  # set while it is queued or dispatched
+
+
+class JobWatch:
+    """Looks at one job again and again."""
+
+    def __init__(self, engine: Engine, job_id: UUID) -> None:
+        self._engine = engine
+        self._id = job_id
+        self._seen = 0  # the last attempt reported as ended
+
+    def look(self) -> JobSnapshot:
+        """The job now. Raises `UnknownJobError`."""
+        with self._engine.connect() as connection:
+            row = connection.execute(statement("admin/watch_job"), {"id": self._id}).one_or_none()
+            if row is None:
+                raise UnknownJobError(self._id)
+            ended = self._ended(connection)
+            waiting = _waiting(connection, row) if row.state in {JobState.QUEUED, JobState.DISPATCHED} else None
+        names = (name for name in JobSnapshot.__dataclass_fields__ if name not in {"state", "ended", "waiting"})
+        values: dict[str, Any] = {name: getattr(row, name) for name in names}
+        return JobSnapshot(**values, state=JobState(row.state), ended=ended, waiting=waiting)
+
+    def artifact(self, kind: str) -> dict[str, Any] | None:
+        """The body of its accepted artifact; None if there is none."""
+        with self._engine.connect() as connection:
+            body: dict[str, Any] | None = connection.scalar(
+                statement("producer/artifact"), {"id": self._id, "kind": kind}
+            )
+        return body
+
+    def _ended(self, connection: Connection) -> tuple[EndedAttempt, ...]:
+        rows = connection.execute(statement("admin/ended_attempts"), {"id": self._id, "after": self._seen}).all()
+        if rows:
+            self._seen = rows[-1].attempt
+        return tuple(EndedAttempt(*row) for row in rows)
+
+
+def _waiting(connection: Connection, row: Row[Any]) -> Waiting:
+    sessions = {session.application for session in connection.execute(statement("admin/doctor_sessions"))}
+    due = row.state == JobState.QUEUED and not row.later
+    limit = {"id": row.id, "limit": MAX_AHEAD}
+    return Waiting(
+        paused=bool(row.paused),
+        note=row.note,
+        not_before=row.not_before if row.later else None,
+        ahead=connection.scalar(statement("admin/queue_position"), limit) if due else None,
+        dispatcher="thothy-dispatcher" in sessions,
+        worker="thothy-worker" in sessions,
+    )

@@ -1,0 +1,187 @@
+"""The service at a glance, for `thothy top`: queue, workers, engine, and the last hour. Each part is read by itself.
+
+A statement that counts much is not repeated before twenty times its own duration has passed: however long the queue,
+watching it takes at most a twentieth of a Postgres process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
+
+from redis import Redis
+from sqlalchemy import Engine
+
+from thothy_ai.admin.engine_state import EngineFigures, EngineMeter, engine_state
+from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.statements import statement
+from thothy_ai.db.states import Outcome
+from thothy_ai.queue.live import interest_channel
+from thothy_ai.queue.status import QueueStatus, queue_status
+from thothy_ai.settings import Settings
+
+COST = 20  # a statement's duration times this passes before it runs again
+MIN_RATE_SECONDS = 3.0  # a rate over less would jump
+HOUR = timedelta(hours=1)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """The queue, counted `age_seconds` ago, and the rate of the last minute, 0 if too few ended."""
+
+    status: QueueStatus
+    age_seconds: float
+    jobs_per_second: float
+
+    @property
+    def delayed(self) -> int:
+        """Queued jobs that may not run yet."""
+        return self.status["queued"].delayed
+
+    @property
+    def due(self) -> int:
+        """Open jobs that may run."""
+        return self.status.open - self.delayed
+
+    @property
+    def seconds_to_go(self) -> float | None:
+        """Until all jobs that may run have ended, at this rate."""
+        return self.due / self.jobs_per_second if self.jobs_per_second else None
+
+
+@dataclass(frozen=True, slots=True)
+class HourFigures:
+    """What ended in the last hour: jobs with output, those with an artifact, and attempts without one by reason."""
+
+    with_output: int
+    with_artifact: int
+    attempts: int
+    reasons: tuple[tuple[str, int], ...]  # the most frequent first
+
+    @property
+    def artifact_yield(self) -> float | None:
+        """Jobs with an accepted artifact over jobs that produced output."""
+        return self.with_artifact / self.with_output if self.with_output else None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFigures:
+    """What Postgres knows."""
+
+    queue: QueueFigures
+    hour: HourFigures
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFigures:
+    """What Redis knows: workers that are connected, and hints that wait for one."""
+
+    workers: int
+    hints: int
+
+
+class Paced(Generic[T]):
+    """Repeats a read at most every `seconds`, and so rarely that it takes a twentieth of the time."""
+
+    def __init__(self, read: Callable[[], T], seconds: float) -> None:
+        self._read = read
+        self._seconds = seconds
+        self._value: T | None = None
+        self._read_at = self._due_at = 0.0
+
+    def value(self) -> tuple[T, float]:
+        """The latest value, and its age in seconds."""
+        now = time.monotonic()
+        if self._value is None or now >= self._due_at:
+            self._value = self._read()
+            self._read_at = time.monotonic()
+            self._due_at = now + max(self._seconds, COST * (self._read_at - now))
+        return self._value, time.monotonic() - self._read_at
+
+
+class Record:
+    """Reads queue and history from Postgres. Close it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._engine = make_engine(settings, application="cli", pool_size=1)
+        self._status = Paced(lambda: queue_status(self._engine), 0.5)
+        self._rate = Paced(lambda: _rate(self._engine), 0.5)
+        self._hour = Paced(lambda: _hour(self._engine), 5.0)
+
+    def read(self) -> RecordFigures:
+        """The figures of this moment. Raises `DatabaseError`."""
+        with reaching(self._settings):
+            status, age = self._status.value()
+            queue = QueueFigures(status, age, self._rate.value()[0])
+            return RecordFigures(queue, self._hour.value()[0])
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._engine.dispose()
+
+
+class Workers:
+    """Reads from Redis which workers are connected. Close it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._redis = Redis.from_url(settings.require_redis_url(), socket_timeout=5, socket_connect_timeout=5)
+        self._channel = interest_channel(settings)
+        self._list = f"{settings.queue_prefix}{settings.queue_name}"
+
+    def read(self) -> WorkerFigures:
+        """The figures of this moment. Raises `RedisError`. Each worker listens for who watches its jobs."""
+        [(_, workers)] = self._redis.pubsub_numsub(self._channel)
+        return WorkerFigures(int(workers), int(self._redis.llen(self._list)))  # type: ignore[arg-type] # not async
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._redis.close()
+
+
+class EngineProbe:
+    """Reads the engine's statistics, over a new connection each time: it may have been restarted."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._url, self._token = settings.require_engine_url(), settings.reveal_engine_token()
+        self._meter = EngineMeter()
+
+    def read(self) -> EngineFigures:
+        """The figures of this moment. Raises `EngineLostError`."""
+        info, stats = asyncio.run(engine_state(self._url, self._token))
+        return self._meter.measure(time.monotonic(), info, stats)
+
+    def close(self) -> None:
+        """Nothing stays open."""
+
+
+def _rate(engine: Engine) -> float:
+    """Jobs per second; 0 while too few seconds are known."""
+    with engine.connect() as connection:
+        row = connection.execute(statement("admin/top_rate")).one()
+    return float(row.ended / row.seconds) if row.seconds >= MIN_RATE_SECONDS else 0.0
+
+
+def _hour(engine: Engine) -> HourFigures:
+    with engine.connect() as connection:
+        until: datetime = connection.execute(statement("admin/now")).scalar_one()
+        window = {"since": until - HOUR, "until": until}
+        produced = connection.execute(statement("admin/report_yield"), window).all()
+        attempts = connection.execute(statement("admin/report_attempts"), window).all()
+    reasons: dict[str, int] = {}
+    for row in attempts:
+        if row.outcome != Outcome.SUCCEEDED:
+            name = f"{row.outcome}: {row.reason}" if row.reason else row.outcome
+            reasons[name] = reasons.get(name, 0) + row.attempts
+    return HourFigures(
+        with_output=sum(row.with_output for row in produced),
+        with_artifact=sum(row.with_artifact for row in produced),
+        attempts=sum(row.attempts for row in attempts),
+        reasons=tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+    )

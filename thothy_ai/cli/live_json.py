@@ -1,0 +1,42 @@
+"""Indents compact JSON while it is being written, so that a model's output can be read as it comes."""
+
+from __future__ import annotations
+
+INDENT = "  "
+CLOSING = {"{": "}", "[": "]"}
+
+
+class LiveJson:
+    """Takes the text of one JSON value in pieces. What is no JSON passes through as it is, apart from its spaces."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+        self._opened = False  # the last character opened an object or an array, which may turn out to be empty
+
+    def feed(self, text: str) -> str:
+        """The next piece, indented."""
+        return "".join(map(self._shown, text))
+
+    def _shown(self, char: str) -> str:
+        if self._in_string:
+            ends = char == '"' and not self._escaped
+            self._escaped = char == "\\" and not self._escaped
+            self._in_string = not ends
+            return char
+        return "" if char.isspace() else self._outside(char)
+
+    def _outside(self, char: str) -> str:
+        was_opened, self._opened = self._opened, char in CLOSING
+        if char in CLOSING.values():
+            self._depth = max(0, self._depth - 1)
+            return char if was_opened else self._line() + char
+        begins = self._line() if was_opened else ""
+        self._in_string = char == '"'
+        self._depth += self._opened
+        after = {",": self._line(), ":": " "}.get(char, "")
+        return begins + char + after
+
+    def _line(self) -> str:
+        return "\n" + INDENT * self._depth

@@ -1,0 +1,59 @@
+"""An engine for the moment: started for one command, in a folder of its own, and stopped with it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from thothy_ai.embedded.endpoint import Endpoint, engine_endpoint, remove_socket
+from thothy_ai.embedded.process import Process, Program
+from thothy_ai.embedded.readiness import engine_listens
+from thothy_ai.settings import PREFIX, Settings
+
+READY_SECONDS = 900  # a large model is read from a slow disk
+MAX_ROWS = 8  # it serves one request at a time: less to allocate, and fewer graphs to capture
+
+
+@contextmanager
+def temporary_engine(settings: Settings, model: Path) -> Iterator[Endpoint]:
+    """An engine with this model, ready until the context is left. Its log is kept if it does not start.
+
+    Raises `ServiceStartError`.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="thothy-engine-"))
+    endpoint = engine_endpoint(folder)
+    process = Process(_program(settings, model, folder, endpoint))
+    try:
+        process.start()
+    except KeyboardInterrupt:
+        _remove(folder)
+        raise
+    try:
+        yield endpoint
+    finally:
+        try:
+            process.stop()
+        finally:
+            _remove(folder)
+
+
+def _program(settings: Settings, model: Path, folder: Path, endpoint: Endpoint) -> Program:
+    arguments = ("--model", str(model.absolute()), "--url", endpoint.url, "--max-rows", str(MAX_ROWS))
+    token = {f"{PREFIX}ENGINE_TOKEN": endpoint.token} if endpoint.token else {}
+    return Program(
+        name="engine",
+        argv=(sys.executable, "-m", "thothy_ai.cli", "engine", *arguments),
+        env=settings.environment() | {f"{PREFIX}METRICS_PORT": "0"} | token,
+        log=folder / "engine.log",
+        ready=lambda: engine_listens(endpoint.url),
+        ready_seconds=READY_SECONDS,
+    )
+
+
+def _remove(folder: Path) -> None:
+    remove_socket(folder)
+    shutil.rmtree(folder, ignore_errors=True)

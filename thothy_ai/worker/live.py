@@ -1,0 +1,136 @@
+"""`LiveText`: publishes what running jobs write, while somebody watches them (`queue/live.py`).
+
+While nobody does, it costs a dictionary's entry per running job and an idle connection to Redis: the engine sends
+deltas only of the requests that are watched. Without Redis, jobs run as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from thothy_ai.engine.errors import EngineError
+from thothy_ai.queue.live import INTEREST_SECONDS, Interest, Piece, interest_channel, text_channel
+from thothy_ai.settings import Settings
+from thothy_ai.worker.claims import Claim
+from thothy_ai.worker.engine_monitor import EngineMonitor
+
+if TYPE_CHECKING:  # the client's module is only needed where a client is made
+    from thothy_ai.engine.client import Generation
+
+MAX_INTERESTS = 1_000  # any client of Redis can announce some
+LISTEN_SECONDS = 5.0
+RETRY_SECONDS = 2.0
+ANSWER_SECONDS = 5.0
+HEALTH_SECONDS = 15
+
+
+@dataclass(slots=True, eq=False)
+class _Output:
+    """A running attempt's output. `following` is set once its deltas are asked for; `text` has them so far."""
+
+    claim: Claim
+    generation: Generation
+    following: bool = False
+    text: str = ""
+
+
+class LiveText:
+    """Owned by the job runner's loop, on which all its methods are called."""
+
+    def __init__(self, settings: Settings, monitor: EngineMonitor) -> None:
+        self._settings = settings
+        self._monitor = monitor
+        self._outputs: dict[UUID, _Output] = {}
+        self._watched: dict[UUID, float] = {}  # until when, monotonic
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._redis: Redis | None = None
+
+    @contextmanager
+    def offered(self, claim: Claim, generation: Generation) -> Iterator[None]:
+        """The block waits for this attempt's output, which may be watched meanwhile."""
+        output = self._outputs[claim.id] = _Output(claim, generation)
+        if self._watched and self._is_watched(claim.id):
+            self._follow(output)
+        try:
+            yield
+        finally:
+            if self._outputs.get(claim.id) is output:
+                del self._outputs[claim.id]
+
+    async def run(self) -> None:
+        """Hear what is watched, until cancelled. Without Redis, try again."""
+        if self._settings.redis_url is None:
+            return
+        self._redis = Redis.from_url(
+            self._settings.require_redis_url(),
+            socket_timeout=ANSWER_SECONDS,
+            socket_connect_timeout=ANSWER_SECONDS,
+            health_check_interval=HEALTH_SECONDS,
+        )
+        try:
+            while True:
+                with suppress(RedisError, OSError):
+                    await self._listen(self._redis)
+                await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await self._redis.aclose()
+
+    async def _listen(self, redis: Redis) -> None:
+        async with redis.pubsub() as inbox:
+            await inbox.subscribe(interest_channel(self._settings))
+            while True:
+                message = await inbox.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS)
+                if message and (interest := Interest.parse(message["data"])):
+                    self._note(interest)
+
+    def _note(self, interest: Interest) -> None:
+        now = time.monotonic()
+        if len(self._watched) >= MAX_INTERESTS:
+            self._watched = {job: until for job, until in self._watched.items() if until > now}
+        if len(self._watched) < MAX_INTERESTS:
+            self._watched[interest.job] = now + INTEREST_SECONDS
+        output = self._outputs.get(interest.job)
+        if output is None:
+            return
+        if not output.following:
+            self._follow(output)
+        elif interest.whole:
+            self._start(self._publish(output, Piece(output.claim.attempt, 0, output.text)))
+
+    def _is_watched(self, job_id: UUID) -> bool:
+        return self._watched.get(job_id, 0.0) > time.monotonic()
+
+    def _follow(self, output: _Output) -> None:
+        if self._monitor.late_deltas:
+            output.following = True
+            self._start(self._publish_deltas(output))
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)  # asyncio keeps a weak reference only
+        task.add_done_callback(self._tasks.discard)
+
+    async def _publish_deltas(self, output: _Output) -> None:
+        """Until the generation ends, however it does: the attempt itself deals with that."""
+        with suppress(EngineError):
+            await output.generation.stream()
+            async for delta in output.generation:
+                piece = Piece(output.claim.attempt, len(output.text), delta.text)
+                output.text += delta.text
+                await self._publish(output, piece)
+
+    async def _publish(self, output: _Output, piece: Piece) -> None:
+        if self._redis is not None and self._is_watched(output.claim.id):
+            with suppress(RedisError, OSError):
+                await self._redis.publish(text_channel(self._settings, output.claim.id), piece.encode())

@@ -201,7 +201,7 @@ def test_without_an_engine_one_is_started_with_the_bundled_model_and_stopped() -
         done = home.run("ask", "hook", "--source", SOURCE, "--seed", "1", "--json", timeout=280)
         assert done.returncode in {0, 1}, done.stderr
         assert processes_of(home) == []
-        assert list(folder.iterdir()) == []
+        assert list(folder.glob("thothy-engine-*")) == []
     assert done.stderr.startswith("No engine is running: starting one with SmolLM2-135M-Instruct.Q4_1.gguf …\n")
     document = json.loads(done.stdout)
     assert document["model"].startswith("SmolLM2")
@@ -218,7 +218,7 @@ def test_ctrl_c_while_an_engine_starts_leaves_nothing() -> None:
             screen.interrupt()
             assert screen.ended() == 130
         assert processes_of(home) == []
-        assert list(folder.iterdir()) == []
+        assert list(folder.glob("thothy-engine-*")) == []
 
 
 def test_an_engine_that_cannot_start_says_why_and_keeps_its_log(tmp_path: Path) -> None:

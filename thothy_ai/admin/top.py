@@ -113,14 +113,14 @@ class Record:
         self._settings = settings
         self._engine = make_engine(settings, application="cli", pool_size=1)
         self._status = Paced(lambda: queue_status(self._engine), 0.5)
-        self._rate = Paced(lambda: _rate(self._engine), 0.5)
         self._hour = Paced(lambda: _hour(self._engine), 5.0)
 
     def read(self) -> RecordFigures:
         """The figures of this moment. Raises `DatabaseError`."""
         with reaching(self._settings):
+            rate = _rate(self._engine)  # first: where a connection is made, that must not count as the count's time
             status, age = self._status.value()
-            queue = QueueFigures(status, age, self._rate.value()[0])
+            queue = QueueFigures(status, age, rate)
             return RecordFigures(queue, self._hour.value()[0])
 
     def close(self) -> None:

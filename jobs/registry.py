@@ -1,17 +1,16 @@
-"""The registry of kinds: those in `thothy_ai/jobs/kinds/`, and those in the modules named by `THOTHY_KINDS`.
+"""The registry of kinds: those in `thothy_ai/jobs/kinds/`, and those in the modules and files named by `THOTHY_KINDS`.
 
 A kind is a module with a `KIND`. Built-in modules are imported at the first lookup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from thothy_ai.jobs import kinds
+from thothy_ai.jobs import kinds, loading
 from thothy_ai.jobs.kind import JobKind, Request
 
 AnyKind = JobKind[Any, Any]
@@ -24,11 +23,19 @@ class KindError(Exception):
 
 
 class UnknownKindError(KindError):
-    """No kind has this name, or none accepts this request class."""
+    """No kind has this name."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         super().__init__(f"unknown kind {kind!r}; available: {', '.join(names())}")
+
+
+class UnknownRequestError(KindError):
+    """No kind has this request class."""
+
+    def __init__(self, request: object) -> None:
+        name = type(request).__name__
+        super().__init__(f"no kind has the request class {name!r}; THOTHY_KINDS must name the module of its KIND")
 
 
 def names() -> tuple[str, ...]:
@@ -45,22 +52,34 @@ def find(name: str) -> AnyKind:
 
 
 def kind_of(request: Request) -> AnyKind:
-    """Return the kind of this request, by its exact class. Raises `UnknownKindError`."""
+    """Return the kind of this request, by its exact class. Raises `UnknownRequestError`."""
     for kind in _all().values():
         if type(request) is kind.request:
             return kind
-    raise UnknownKindError(type(request).__name__)
+    raise UnknownRequestError(request)
 
 
 def load_extra(modules: Iterable[str]) -> None:
-    """Register the kinds of these modules, all or none; repeating it has no effect. Raises `KindError`."""
+    """Register the kinds of these modules, all or none; repeating it has no effect. Raises `KindError`.
+
+    A module is given by its name or by the path of its file.
+    """
     found: dict[str, AnyKind] = {}
     for module in modules:
         kind = _kind_in(module)
-        if (_all() | found).get(kind.name, kind) is not kind:
-            raise KindError(f"{module}: the name {kind.name!r} is taken by another kind")
+        _check_free(module, kind, _all() | found)
         found[kind.name] = kind
     _extra.update(found)
+
+
+def _check_free(module: str, kind: AnyKind, others: Mapping[str, AnyKind]) -> None:
+    for other in others.values():
+        if other is kind:
+            continue
+        if other.name == kind.name:
+            raise KindError(f"{module}: the name {kind.name!r} is taken by another kind")
+        if other.request is kind.request:
+            raise KindError(f"{module}: the request class {kind.request.__name__} is that of the kind {other.name!r}")
 
 
 def _all() -> dict[str, AnyKind]:
@@ -75,9 +94,9 @@ def _builtin() -> dict[str, AnyKind]:
 
 def _kind_in(module: str) -> AnyKind:
     try:
-        kind = getattr(import_module(module), "KIND", None)
-    except ImportError as error:
-        raise KindError(f"{module}: cannot be imported: {error}") from error
+        kind = getattr(loading.load(module), "KIND", None)
+    except loading.LoadError as error:
+        raise KindError(str(error)) from error
     if not isinstance(kind, JobKind):
         raise KindError(f"{module}: does not define KIND = JobKind(...)")
     return kind

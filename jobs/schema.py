@@ -10,7 +10,7 @@ recognizes plain runs in its tokenizer slices, and a mask takes 40 us instead of
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 from pydantic.fields import FieldInfo
@@ -32,10 +32,13 @@ _START = r"[A-Z0-9À-ÖØ-Þ“„«‘¿¡\u0100-\u1fff\u3000-\ud7ff]"
 _INSIDE = f"(?:[^{NOT_TEXT}.!?…。！？]|[0-9][.][0-9]|[!?][”“»],? [a-zß-ÿ])"
 _END = r"[.!?。！？][”“»」]?"
 _TITLE_END = rf"[^{NOT_TEXT} ,;:(–—-]"
+_LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]"
 MIN_SENTENCE_CHARS = 8
 _UNBOUNDED = re.compile(r"[*+]|\{\d+,\}")
 _CLASS_OR_ESCAPE = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.")
 _DROPPED = frozenset({"title", "description", "default", "examples"})
+_PLAIN = "without markup, double quotation marks or emoji"
+_expected: Final[dict[str, str]] = {}  # what the patterns of the fields below accept, in words
 
 
 class SchemaError(Exception):
@@ -47,15 +50,31 @@ def prose_pattern(min_chars: int, max_chars: int) -> str:
     return f"^{TEXT}{{{min_chars},{max_chars}}}$"
 
 
+def expected_text(pattern: str) -> str | None:
+    """What a field with this pattern accepts, as "must be ..."; None if it is not a pattern of this module's fields."""
+    return _expected.get(pattern)
+
+
 def prose(min_chars: int, max_chars: int) -> FieldInfo:
     """Field of arbitrary text on one line. Use as `Annotated[str, prose(1, 80)]`."""
-    return _field(min_chars, max_chars, f"^{TEXT}+$", prose_pattern(min_chars, max_chars))
+    expected = f"must be one line of plain text, {_PLAIN}"
+    return _field(min_chars, max_chars, f"^{TEXT}+$", prose_pattern(min_chars, max_chars), expected)
+
+
+def line(min_chars: int, max_chars: int) -> FieldInfo:
+    """Field of any text on one line, markup and emoji included, for text that a producer wrote.
+
+    In an artifact, only with a `schema_overrides` that fixes the text: a model would not stop.
+    """
+    expected = "must be one line of text, without control characters"
+    return _field(min_chars, max_chars, f"^{_LINE}+$", f"^{_LINE}{{{min_chars},{max_chars}}}$", expected)
 
 
 def title(min_chars: int, max_chars: int) -> FieldInfo:
     """Field of a heading: begins like a sentence, and ends in neither a space nor a comma, colon, bracket or dash."""
     bounded = f"^{_START}{TEXT}{{{min_chars - 2},{max_chars - 2}}}{_TITLE_END}$"
-    return _field(min_chars, max_chars, f"^{_START}{TEXT}+{_TITLE_END}$", bounded)
+    expected = f"must be a heading: one line, begun like a sentence, {_PLAIN}, with no comma, colon or dash at its end"
+    return _field(min_chars, max_chars, f"^{_START}{TEXT}+{_TITLE_END}$", bounded, expected)
 
 
 def sentences(min_count: int, max_count: int, max_chars: int) -> FieldInfo:
@@ -65,7 +84,9 @@ def sentences(min_count: int, max_count: int, max_chars: int) -> FieldInfo:
     """
     unbounded = _sentences(min_count, max_count, "+")
     bounded = _sentences(min_count, max_count, f"{{{MIN_SENTENCE_CHARS - 2},{max_chars - 3}}}")
-    return _field(min_count * MIN_SENTENCE_CHARS, max_count * (max_chars + 1), unbounded, bounded)
+    count = f"{min_count} to {max_count}" if min_count < max_count else str(max_count)
+    expected = f"must be {count} whole {'sentence' if max_count == 1 else 'sentences'} on one line, {_PLAIN}"
+    return _field(min_count * MIN_SENTENCE_CHARS, max_count * (max_chars + 1), unbounded, bounded, expected)
 
 
 def _sentences(min_count: int, max_count: int, length: str) -> str:
@@ -73,8 +94,9 @@ def _sentences(min_count: int, max_count: int, length: str) -> str:
     return f"^{sentence}(?: {sentence}){{{min_count - 1},{max_count - 1}}}$"
 
 
-def _field(min_chars: int, max_chars: int, unbounded: str, bounded: str) -> FieldInfo:
+def _field(min_chars: int, max_chars: int, unbounded: str, bounded: str, expected: str) -> FieldInfo:
     """Field with two patterns: `unbounded` for pydantic, which checks lengths itself, and `bounded` for the grammar."""
+    _expected[unbounded] = expected
 
     def use_bounded_pattern(schema: dict[str, Any]) -> None:
         del schema["minLength"], schema["maxLength"]

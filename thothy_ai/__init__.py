@@ -10,13 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from thothy_ai.producer import AsyncJob, AsyncProducer, Job, Producer
+    from thothy_ai.producer import AsyncJob, AsyncProducer, EnqueueOptions, Job, Producer
 
 __version__ = "0.1.0"
-__all__ = ["AsyncJob", "AsyncProducer", "Job", "Producer", "__version__"]
+__all__ = ["AsyncJob", "AsyncProducer", "EnqueueOptions", "Job", "Producer", "__version__"]
 
+if not TYPE_CHECKING:  # to type checkers, any name would exist
 
-def __getattr__(name: str) -> object:
-    if name in __all__:
-        return getattr(import_module("thothy_ai.producer"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        if name in __all__:
+            return getattr(import_module("thothy_ai.producer"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

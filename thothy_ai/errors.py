@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 from uuid import UUID
 
 
@@ -18,8 +19,27 @@ class NotConnectedError(ConfigError):
     """Nothing says where a service is: its setting is missing, and no embedded stack is running."""
 
 
-class InvalidJobError(ThothyError):
-    """A job that cannot be enqueued. `field` names the invalid field or option."""
+class EntryError(ThothyError):
+    """A job that cannot be enqueued. `entry` is its index in `enqueue_many`, from 0; None if it was enqueued alone."""
+
+    def __init__(self, message: str) -> None:
+        self.entry: int | None = None
+        self.place: str | None = None  # how the message names the entry
+        super().__init__(message)
+
+    def at(self, entry: int | None, place: str | None = None) -> Self:
+        """This error, naming its entry, by default as "entry 17"."""
+        self.entry = entry
+        self.place = f"entry {entry}" if place is None and entry is not None else place
+        return self
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{self.place}: {message}" if self.place else message
+
+
+class InvalidJobError(EntryError):
+    """A job whose request or options are invalid. `field` names the invalid field or option."""
 
     def __init__(self, field: str, message: str) -> None:
         self.field = field
@@ -27,12 +47,22 @@ class InvalidJobError(ThothyError):
         super().__init__(f"{field}: {message}")
 
 
-class IdempotencyConflictError(ThothyError):
-    """An idempotency key that already belongs to a different request."""
+class IdempotencyConflictError(EntryError):
+    """An idempotency key that already belongs to a different request.
 
-    def __init__(self, key: str) -> None:
+    That is the request of `job_id`, or that of the entry `other` of the same call.
+    """
+
+    def __init__(self, key: str, *, job_id: UUID | None = None, other: int | None = None) -> None:
         self.key = key
+        self.job_id = job_id
+        self.other = other
+        self.other_place = f"job {job_id}" if other is None else f"entry {other}"
         super().__init__(f"idempotency key {key!r} already belongs to a different request")
+
+    def __str__(self) -> str:
+        known = self.job_id is not None or self.other is not None
+        return f"{super().__str__()}, that of {self.other_place}" if known else super().__str__()
 
 
 class UnknownJobError(ThothyError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
+from pydantic import Field
+
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
@@ -15,17 +17,17 @@ MAX_SENTENCE_CHARS = 220  # per sentence
 Channel = Literal["newsletter", "social post", "video", "podcast", "landing page"]
 
 
-class Hook(WritingRequest):
-    """Write a hook for a channel, in a tone."""
-
-    channel: Channel = "newsletter"
-    tone: ShortText = "curious"
-
-
 class HookArtifact(Artifact):
     """A hook of one sentence."""
 
     hook: Annotated[str, sentences(1, 1, MAX_SENTENCE_CHARS)]
+
+
+class Hook(WritingRequest[HookArtifact]):
+    """Write a hook for a channel, in a tone."""
+
+    channel: Annotated[Channel, Field(description="Where the hook appears.")] = "newsletter"
+    tone: Annotated[ShortText, Field(description="Tone of the sentence.")] = "curious"
 
 
 def _prompt(request: Hook) -> tuple[Message, ...]:

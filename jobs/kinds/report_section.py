@@ -5,27 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
+from pydantic import Field
+
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
-from thothy_ai.jobs.schema import prose, sentences
+from thothy_ai.jobs.schema import line, sentences
 
 MAX_SENTENCE_CHARS = 260  # per sentence
-
-
-class ReportSection(WritingRequest):
-    """Write a section of a report that explains a topic."""
-
-    heading: Annotated[str, prose(1, 120)] = "What is changing, and why"
-    topic: ShortText = "what is changing and why"
+MAX_HEADING_CHARS = 120
 
 
 class ReportSectionArtifact(Artifact):
     """A section. The heading is that of the request; it comes last because a small model would repeat it otherwise."""
 
     body: Annotated[str, sentences(2, 4, MAX_SENTENCE_CHARS)]
-    heading: Annotated[str, prose(1, 120)]
+    heading: Annotated[str, line(1, MAX_HEADING_CHARS)]
+
+
+class ReportSection(WritingRequest[ReportSectionArtifact]):
+    """Write a section of a report that explains a topic."""
+
+    heading: Annotated[
+        str, line(1, MAX_HEADING_CHARS), Field(description="Heading of the section, taken over as it is.")
+    ] = "What is changing, and why"
+    topic: Annotated[ShortText, Field(description="What the section explains.")] = "what is changing and why"
 
 
 def _prompt(request: ReportSection) -> tuple[Message, ...]:

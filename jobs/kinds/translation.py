@@ -20,11 +20,19 @@ MAX_GROWTH = 1.5  # length of a translation relative to its original, in charact
 CHARS_PER_TOKEN = 3.2  # with a small vocabulary, in a language that it was not trained on
 
 
-class Translation(SourceRequest):
+class TranslationArtifact(Artifact):
+    """The translation of the passage."""
+
+    text: Annotated[str, prose(1, 2 * MAX_PASSAGE_CHARS)]
+
+
+class Translation(SourceRequest[TranslationArtifact]):
     """Translate a passage, with the source as its context. Without a passage, the source itself is translated."""
 
-    passage: Annotated[str | None, Field(validate_default=True)] = None
-    target_locale: Locale = "de"
+    passage: Annotated[
+        str | None, Field(validate_default=True, description="Passage of the source to translate. Default: all of it.")
+    ] = None
+    target_locale: Annotated[Locale, Field(description="Language to translate into.")] = "de"
 
     @property
     def original(self) -> str:
@@ -43,12 +51,6 @@ class Translation(SourceRequest):
                 context,
             )
         return passage
-
-
-class TranslationArtifact(Artifact):
-    """The translation of the passage."""
-
-    text: Annotated[str, prose(1, 2 * MAX_PASSAGE_CHARS)]
 
 
 def _prompt(request: Translation) -> tuple[Message, ...]:

@@ -18,16 +18,20 @@ from thothy_ai.jobs.schema import sentences
 MAX_SENTENCE_CHARS = 260  # per sentence
 
 
-class TrendSummary(WritingRequest):
-    """Summarize a trend. An accepted summary is then translated into the languages of `translate_to`."""
-
-    translate_to: tuple[Locale, ...] = Field(default=(), max_length=20)
-
-
 class TrendSummaryArtifact(Artifact):
     """A summary of one to three sentences."""
 
     summary: Annotated[str, sentences(1, 3, MAX_SENTENCE_CHARS)]
+
+
+class TrendSummary(WritingRequest[TrendSummaryArtifact]):
+    """Summarize a trend. An accepted summary is then translated into the languages of `translate_to`."""
+
+    translate_to: tuple[Locale, ...] = Field(
+        default=(),
+        max_length=20,
+        description="Languages to translate an accepted summary into, each as a job of its own.",
+    )
 
 
 def _prompt(request: TrendSummary) -> tuple[Message, ...]:

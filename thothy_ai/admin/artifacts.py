@@ -7,31 +7,47 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, Row
 
+from thothy_ai.admin.filters import ALL_JOBS, JobFilter
 from thothy_ai.db.statements import statement
+from thothy_ai.queue.seeds import attempt_seed
 
 
 def list_artifacts(
     engine: Engine,
+    jobs: JobFilter = ALL_JOBS,
     *,
     job_id: UUID | None = None,
-    kind: str | None = None,
     verdict: str | None = None,
     since: datetime | None = None,
+    until: datetime | None = None,
     limit: int | None = 20,
 ) -> list[dict[str, Any]]:
-    """Artifacts, accepted and rejected, the newest first."""
-    wanted = {"job_id": job_id, "kind": kind, "verdict": verdict, "since": since, "limit": limit}
+    """Artifacts of these jobs, accepted and rejected, the newest first. `since` and `until` bound their creation."""
+    times = {"since": since, "until": until}
+    wanted = {**jobs.parameters(), **times, "job_id": job_id, "verdict": verdict, "limit": limit}
     with engine.connect() as connection:
-        return [dict(row._mapping) for row in connection.execute(statement("admin/list_artifacts"), wanted)]
+        return [_artifact(row) for row in connection.execute(statement("admin/list_artifacts"), wanted)]
 
 
 def stream_artifacts(
-    engine: Engine, *, kind: str | None = None, verdict: str | None = None, since: datetime | None = None
+    engine: Engine,
+    jobs: JobFilter = ALL_JOBS,
+    *,
+    verdict: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Every matching artifact, the newest first, without holding all of them in memory."""
-    wanted = {"job_id": None, "kind": kind, "verdict": verdict, "since": since, "limit": None}
+    wanted = {**jobs.parameters(), "since": since, "until": until, "job_id": None, "verdict": verdict, "limit": None}
     with engine.connect().execution_options(yield_per=500) as connection:
         for row in connection.execute(statement("admin/list_artifacts"), wanted):
-            yield dict(row._mapping)
+            yield _artifact(row)
+
+
+def _artifact(row: Row[Any]) -> dict[str, Any]:
+    """The row, with the seed that its output was sampled with; the texts come last."""
+    values = dict(row._mapping)
+    texts = {name: values.pop(name) for name in ("created_at", "body", "text")}
+    return {**values, "seed": attempt_seed(values["job_id"], values["attempt"]), **texts}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ WINDOW_SECONDS = 10.0
 
 async def engine_state(url: str, token: str | None) -> tuple[EngineInfo, EngineStats]:
     """The engine's information and statistics. Raises `EngineLostError`."""
+    logging.getLogger("thothy_ai.engine").addHandler(logging.NullHandler())  # the error says it
     client = connect(url, token)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy import Engine
@@ -9,27 +10,43 @@ from sqlalchemy import Engine
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import AmbiguousIdError, UnknownJobError
 
-ID_CHARS = 36
+DIGITS = 32  # of a whole id
 LISTED = 5  # candidates named by an error
 
 
+@dataclass(frozen=True, slots=True)
+class RecentJob:
+    """A job that a shell may complete the id of."""
+
+    id: UUID
+    kind: str
+    state: str
+
+
 def resolve(engine: Engine, ref: str) -> UUID:
-    """The id that `ref` is, or that begins or ends with it.
+    """The id that `ref` is, or that begins or ends with it: hexadecimal digits in lower case, and hyphens.
 
     A whole id need not exist. Raises `UnknownJobError` and `AmbiguousIdError`.
     """
-    if len(ref.replace("-", "")) == ID_CHARS - 4:
-        return UUID(ref)
+    digits = ref.replace("-", "")
+    if len(digits) == DIGITS:
+        return UUID(digits)
+    wanted = {
+        "digits": digits,
+        "least": UUID(digits.ljust(DIGITS, "0")),
+        "greatest": UUID(digits.ljust(DIGITS, "f")),
+        "limit": LISTED + 1,
+    }
     with engine.connect() as connection:
-        ids = connection.scalars(statement("admin/ids_like"), _bounds(ref) | {"ref": ref, "limit": LISTED + 1}).all()
+        ids = connection.scalars(statement("admin/ids_like"), wanted).all()
     if not ids:
         raise UnknownJobError(ref)
     if len(ids) > 1:
-        raise AmbiguousIdError(ref, ids[:LISTED], more=len(ids) > LISTED)
+        raise AmbiguousIdError(ref, sorted(ids)[:LISTED], more=len(ids) > LISTED)
     return UUID(str(ids[0]))
 
 
-def _bounds(ref: str) -> dict[str, UUID]:
-    """The least and the greatest id that begin with `ref`."""
-    digits = ref.replace("-", "")
-    return {"least": UUID(digits.ljust(32, "0")), "greatest": UUID(digits.ljust(32, "f"))}
+def recent(engine: Engine, limit: int) -> list[RecentJob]:
+    """The newest jobs."""
+    with engine.connect() as connection:
+        return [RecentJob(*row) for row in connection.execute(statement("admin/recent_ids"), {"limit": limit})]

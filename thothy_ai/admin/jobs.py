@@ -1,11 +1,9 @@
-"""What operators do with jobs: list, show one in full, queue again, cancel.
-
-Every call is one transaction on the given engine, and returns plain values.
-"""
+"""What operators do with jobs: list, show one in full, queue again, cancel. Every call returns plain values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -13,41 +11,65 @@ from uuid import UUID
 from sqlalchemy import Engine, Row, select
 
 from thothy_ai.admin.artifacts import list_artifacts
-from thothy_ai.db.models import Attempt, Job, JobEvent, JobRequest
+from thothy_ai.admin.cost import cost_of
+from thothy_ai.admin.filters import ALL_JOBS, JobFilter
+from thothy_ai.db.models import Job, JobEvent, JobRequest
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import UnknownJobError
 from thothy_ai.queue.control import WAKE_DISPATCHER
+from thothy_ai.queue.seeds import attempt_seed
+
+BATCH = 1000  # jobs cancelled per transaction
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJob:
+    """A job that has not ended."""
+
+    id: UUID
+    kind: str
+    state: str
 
 
 def list_jobs(
     engine: Engine,
+    wanted: JobFilter = ALL_JOBS,
     *,
-    states: Sequence[str] | None = None,
-    kind: str | None = None,
     since: datetime | None = None,
+    until: datetime | None = None,
     limit: int = 20,
 ) -> list[dict[str, Any]]:
-    """Jobs, the newest first."""
-    wanted = {"states": list(states) if states else None, "kind": kind, "since": since, "limit": limit}
+    """The jobs that match, the newest first. `since` and `until` bound the time of enqueueing."""
+    parameters = {**wanted.parameters(), "since": since, "until": until, "limit": limit}
     with engine.connect() as connection:
-        return _dicts(connection.execute(statement("admin/list_jobs"), wanted).all())
+        return _dicts(connection.execute(statement("admin/list_jobs"), parameters).all())
 
 
 def show_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
-    """A job with its request, attempts, artifacts and events. Raises `UnknownJobError`."""
+    """A job with its request, attempts, artifacts, events, follow-ups and `cost`. Raises `UnknownJobError`."""
     with engine.connect() as connection:
         job = connection.execute(select(Job.__table__).where(Job.id == job_id)).one_or_none()
         if job is None:
             raise UnknownJobError(job_id)
-        request = connection.scalar(select(JobRequest.request).where(JobRequest.job_id == job_id))
-        attempts = select(Attempt.__table__).where(Attempt.job_id == job_id).order_by(Attempt.attempt)
         events = select(JobEvent.__table__).where(JobEvent.job_id == job_id).order_by(JobEvent.at)
+        attempts = _dicts(connection.execute(statement("admin/job_attempts"), {"job_id": job_id}).all())
         parts = {
-            "request": request,
-            "attempts": _dicts(connection.execute(attempts).all()),
+            "request": connection.scalar(select(JobRequest.request).where(JobRequest.job_id == job_id)),
+            "attempts": [{**each, "seed": attempt_seed(job_id, each["attempt"])} for each in attempts],
             "events": _dicts(connection.execute(events).all()),
+            "follow_ups": _dicts(connection.execute(statement("admin/job_children"), {"job_id": job_id}).all()),
+            "cost": cost_of(attempts),
         }
     return {**job._mapping, **parts, "artifacts": list_artifacts(engine, job_id=job_id, limit=None)}
+
+
+def open_jobs(
+    engine: Engine, wanted: JobFilter, *, since: datetime | None = None, until: datetime | None = None
+) -> list[OpenJob]:
+    """The jobs that match and have not ended, the oldest first."""
+    parameters = {**wanted.parameters(), "since": since, "until": until}
+    with engine.connect() as connection:
+        return [OpenJob(*row) for row in connection.execute(statement("admin/open_jobs"), parameters)]
 
 
 def select_jobs(
@@ -74,10 +96,17 @@ def redrive(
     return redriven
 
 
-def cancel(engine: Engine, ids: Sequence[UUID]) -> set[UUID]:
-    """Cancel jobs: waiting ones at once, running ones within a heartbeat. Returns those that had not ended."""
-    with engine.begin() as connection:
-        return set(connection.scalars(statement("queue/cancel"), {"ids": list(ids)}))
+def cancel(engine: Engine, ids: Sequence[UUID], *, batch: int = BATCH) -> dict[UUID, str]:
+    """Cancel jobs: waiting ones at once, running ones within a heartbeat.
+
+    Returns the states of those that had not ended: cancelled, or still running. Each batch is one transaction.
+    """
+    states: dict[UUID, str] = {}
+    for start in range(0, len(ids), batch):
+        with engine.begin() as connection:
+            rows = connection.execute(statement("queue/cancel"), {"ids": list(ids[start : start + batch])})
+            states |= {row.id: row.state for row in rows}
+    return states
 
 
 def states_of(engine: Engine, ids: Sequence[UUID]) -> dict[UUID, str]:

@@ -6,8 +6,8 @@ Everything is read from Postgres in one snapshot, so the figures agree with each
   Where every device is a GPU this is a GPU-hour. A kind's share of the residency is its share of the busy seconds.
 - *wasted*: busy seconds of attempts that were lost or released: they produced no output, and their jobs ran again.
 - *drain time*: from the first enqueueing (or the window's start, if that is later) to the last finish in the window.
-- *failure rate*: jobs dead or expired over jobs that finished. *Artifact yield*: jobs with an accepted artifact over
-  jobs that produced output.
+- *failure rate*: jobs dead or expired over those and the succeeded ones; a cancelled job neither failed nor succeeded.
+- *artifact yield*: jobs with an accepted artifact over jobs that produced output.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class Figures:
 
     @property
     def failure_rate(self) -> float | None:
-        """Failed jobs over finished ones."""
-        return _ratio(self.failed, self.finished)
+        """Failed jobs over failed and succeeded ones. A cancelled job is neither."""
+        return _ratio(self.failed, self.failed + self.succeeded)
 
     @property
     def artifact_yield(self) -> float | None:

@@ -9,12 +9,14 @@ from thothy_ai.cli import (
     ask,
     bench,
     chaos,
+    completion,
     database,
     dead,
     doctor,
     enqueue,
     history,
     jobs,
+    logs,
     queue,
     report,
     services,
@@ -23,6 +25,7 @@ from thothy_ai.cli import (
     watch_job,
 )
 from thothy_ai.cli.shell import Commands
+from thothy_ai.cli.version import Version
 
 app = typer.Typer(
     name="thothy",
@@ -47,13 +50,15 @@ app.add_typer(queue.app, name="queue")
 app.add_typer(top.app)
 app.add_typer(database.app)
 app.add_typer(doctor.app)
+app.add_typer(logs.app)
 app.add_typer(chaos.app)
 app.add_typer(bench.app, name="bench")
 app.add_typer(services.app)
+app.add_typer(completion.app)
 
 
 @app.callback()
-def _root() -> None:
+def _root(version: Version = False) -> None:
     """Settings come from THOTHY_* environment variables, then from the running embedded stack."""
 
 

@@ -2,31 +2,57 @@
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
-from uuid import UUID
+from typing import Annotated
 
 import typer
 
-from thothy_ai.cli.jobs import Kind, Since
-from thothy_ai.cli.shell import AsJson, database, fail
-from thothy_ai.cli.tables import json_text, print_json, printable, table
+from thothy_ai.cli.export import Format, format_for, write, write_folder
+from thothy_ai.cli.job_options import (
+    Batch,
+    Filters,
+    JobId,
+    Key,
+    Kind,
+    Parent,
+    Since,
+    Source,
+    SourceFile,
+    States,
+    Until,
+)
+from thothy_ai.cli.jobs import more_exist
+from thothy_ai.cli.shell import AsJson, database, fail, find_job
+from thothy_ai.cli.tables import Column, count, json_text, print_json, print_text, table, terminal_width
 from thothy_ai.db.states import Verdict
 
-app = typer.Typer(no_args_is_help=True, help="List, show and export artifacts.")
+__all__ = ["app", "write_folder"]
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+app = typer.Typer(no_args_is_help=True, help="List, show and export artifacts.")
+COLUMNS = {
+    "job_id": Column("job"),
+    "kind": Column("kind"),
+    "locale": Column("locale", drop=2),
+    "verdict": Column("verdict"),
+    "reason": Column("reason"),
+    "created_at": Column("created", drop=3),
+    "idempotency_key": Column("key", drop=4),
+    "text": Column("text", text=True, drop=1),
+}
 
 
 @app.command("list")
 def list_(
     verdict: Annotated[Verdict | None, typer.Option(help="Only artifacts with this verdict.")] = None,
+    state: States = None,
     kind: Kind = None,
+    key: Key = None,
+    source: Source = None,
+    source_file: SourceFile = None,
+    parent: Parent = None,
+    batch: Batch = None,
     since: Since = None,
+    until: Until = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of artifacts.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -36,31 +62,33 @@ def list_(
     """
     from thothy_ai.admin.artifacts import list_artifacts
 
+    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until)
     with database() as engine:
-        artifacts = list_artifacts(engine, kind=kind, verdict=verdict, since=since, limit=limit)
+        found = list_artifacts(engine, filters.jobs(engine), verdict=verdict, since=since, until=until, limit=limit + 1)
     if as_json:
-        return print_json(artifacts)
-    if not artifacts:
-        return typer.echo("No artifacts.")
-    columns = ["job_id", "kind", "locale", "verdict", "reason", "created_at"]
-    rows = [[*(artifact[column] for column in columns), _excerpt(artifact["text"])] for artifact in artifacts]
-    return table("", [*columns[:-1], "created", "text"], rows)
+        return print_json(found[:limit])
+    if not found:
+        return typer.echo(filters.nothing(f"{verdict} artifacts" if verdict else "artifacts"))
+    rows = [[artifact[column] for column in COLUMNS] for artifact in found[:limit]]
+    table("", list(COLUMNS.values()), rows)
+    return more_exist(len(found), limit)
 
 
 @app.command()
-def show(job_id: Annotated[UUID, typer.Argument(metavar="JOB_ID")], as_json: AsJson = False) -> None:
+def show(job_id: JobId, as_json: AsJson = False) -> None:
     """Show the outputs of a job: the accepted artifact and any rejected outputs.
 
-    Example: thothy artifacts show 019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10
+    Example: thothy artifacts show 3d9a4f10
     """
     from thothy_ai.admin.artifacts import list_artifacts
     from thothy_ai.admin.jobs import states_of
 
     with database() as engine:
-        artifacts = list_artifacts(engine, job_id=job_id, limit=None)
-        state = states_of(engine, [job_id]).get(job_id)
+        found = find_job(engine, job_id)
+        artifacts = list_artifacts(engine, job_id=found, limit=None)
+        state = states_of(engine, [found]).get(found)
     if not artifacts:
-        fail(f"job {job_id} has no artifact: its state is {state}" if state else f"no job with id {job_id}")
+        fail(f"job {found} has no artifact: its state is {state}" if state else f"no job with id {found}")
     if as_json:
         return print_json(artifacts)
     for artifact in artifacts:
@@ -69,62 +97,58 @@ def show(job_id: Annotated[UUID, typer.Argument(metavar="JOB_ID")], as_json: AsJ
             f"{artifact['kind']} {artifact['locale']}, attempt {artifact['attempt']}: {artifact['verdict']}{why}",
             bold=True,
         )
-        body = artifact["body"]
-        typer.echo(printable(artifact["text"]) if body is None else json_text(body, indent=2))
+        print_text(artifact["text"] if artifact["body"] is None else _body(artifact["body"]))
     return None
+
+
+def _body(body: object) -> str:
+    """The artifact's JSON; with the lines of its texts, on a terminal."""
+    text = json_text(body, indent=2)
+    return text if terminal_width() is None else text.replace("\\n", "\n")
 
 
 @app.command()
 def export(
     to: Annotated[
-        Path, typer.Argument(help="Folder (one JSON file per artifact), .jsonl file, or - for standard output.")
+        Path, typer.Argument(help="Folder, .jsonl or .csv file, or - for standard output.", show_default=False)
     ],
     verdict: Annotated[Verdict, typer.Option(help="Verdict of the artifacts to export.")] = Verdict.ACCEPTED,
+    chosen: Annotated[
+        Format | None,
+        typer.Option(
+            "--format", help="Default: by the target's extension; json for a folder, jsonl for standard output."
+        ),
+    ] = None,
+    state: States = None,
     kind: Kind = None,
+    key: Key = None,
+    source: Source = None,
+    source_file: SourceFile = None,
+    parent: Parent = None,
+    batch: Batch = None,
     since: Since = None,
+    until: Until = None,
 ) -> None:
-    """Export artifacts to a folder, one JSON file each, or to one JSONL file.
+    """Export artifacts with what identifies them: key, kind, channel, source, parent, model and seed.
 
-    Example: thothy artifacts export out/ --since 2h
+    json and md write one file per artifact into a folder, jsonl and csv write one file. In Markdown, what identifies an
+    artifact is its front matter.
+
+    Example: thothy artifacts export out/ --format md --since 2h
+
+    Example: thothy artifacts export week.csv --since 7d
     """
     from thothy_ai.admin.artifacts import stream_artifacts
 
+    form = format_for(to, chosen)
+    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until)
     with database() as engine:
-        artifacts = stream_artifacts(engine, kind=kind, verdict=verdict, since=since)
+        artifacts = stream_artifacts(engine, filters.jobs(engine), verdict=verdict, since=since, until=until)
         try:
-            written = _write_jsonl(artifacts, to) if _is_jsonl(to) else write_folder(artifacts, to)
+            written = write(artifacts, to, form)
+        except BrokenPipeError:  # a reader that has read enough is no error to tell of
+            raise
         except OSError as error:
             fail(f"cannot write {error.filename or to}: {error.strerror}")
-    typer.echo(f"{written} artifacts written to {to}", err=True)
-
-
-def _is_jsonl(to: Path) -> bool:
-    return str(to) == "-" or to.suffix == ".jsonl"
-
-
-def _write_jsonl(artifacts: Iterator[dict[str, Any]], to: Path) -> int:
-    written = 0
-    with nullcontext(sys.stdout) if str(to) == "-" else to.open("w", encoding="utf-8") as file:
-        for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the last number is the count
-            file.write(json_text(artifact) + "\n")
-    return written
-
-
-def write_folder(artifacts: Iterator[dict[str, Any]], to: Path) -> int:
-    """Write each artifact to its own JSON file; returns the number of files. Raises `OSError`."""
-    to.mkdir(parents=True, exist_ok=True)
-    written = 0
-    for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the last number is the count
-        (to / file_name(artifact)).write_text(json_text(artifact, indent=2) + "\n", encoding="utf-8")
-    return written
-
-
-def file_name(artifact: dict[str, Any]) -> str:
-    """A unique file name of safe ASCII characters: kind, locale, job id and attempt."""
-    parts = [artifact["kind"], artifact["locale"], str(artifact["job_id"]), str(artifact["attempt"])]
-    return ".".join(_UNSAFE.sub("_", part).strip(".")[:60] or "_" for part in parts) + ".json"
-
-
-def _excerpt(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 60 else line[:59] + "…"
+    noun = f"{verdict} artifact"
+    typer.echo(f"{count(written, noun)} written to {to}" if written else filters.nothing(f"{noun}s"), err=True)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import signal
 from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.shell import AsJson, fail, load_settings
-from thothy_ai.cli.tables import print_json, table
+from thothy_ai.cli.shell import INTERRUPTED, AsJson, fail, load_settings
+from thothy_ai.cli.tables import Column, count, print_json, table
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from thothy_ai.chaos.options import ChaosOptions
     from thothy_ai.chaos.run import Report
     from thothy_ai.settings import Settings
 
@@ -58,12 +59,12 @@ def chaos(
     try:
         report = run_chaos(options, lambda line: typer.echo(line, err=True))
     except KeyboardInterrupt:
-        fail("interrupted; everything that was started has been removed")
-    _print(report, options, as_json=as_json)
-    if report.violations:
-        fail(f"{len(report.violations)} violations; logs are in {report.logs}")
-    if report.not_injected:
-        fail(f"gave up after {minutes:g} minutes: {report.not_injected} of {faults} faults were not injected")
+        fail("interrupted; everything that was started has been removed", INTERRUPTED)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        _print(report)
+    _conclude(report, quiet=as_json)
 
 
 def _model(settings: Settings) -> Path:
@@ -73,14 +74,30 @@ def _model(settings: Settings) -> Path:
     return settings.model or bundled_model_path()
 
 
-def _print(report: Report, options: ChaosOptions, *, as_json: bool) -> None:
-    if as_json:
-        print_json(report.to_json())
-        return
-    table(f"Chaos, seed {options.seed}: {len(report.faults)} faults", ("what", "number#"), _rows(report))
-    if report.violations:
-        rows = [(violation.subject, violation.invariant, violation.description) for violation in report.violations]
-        table("Violations", ("job", "invariant", "found"), rows)
+def _print(report: Report) -> None:
+    title = f"Chaos, seed {report.options.seed}: {count(len(report.faults), 'fault')}"
+    table(title, (Column("what"), Column("number", number=True)), _rows(report))
+    by_invariant = sorted(set(report.violations), key=attrgetter("invariant", "subject"))
+    for invariant, found in groupby(by_invariant, key=attrgetter("invariant")):
+        typer.echo(f"\nViolated: {invariant}")
+        for violation in found:
+            typer.echo(f"  {violation.subject}: {violation.description}")
+    typer.echo()
+
+
+def _conclude(report: Report, *, quiet: bool) -> None:
+    """The verdict: one line. Exits with 1 unless every fault was injected and every invariant holds."""
+    options = report.options
+    violated = len({violation.invariant for violation in report.violations})
+    if violated:
+        verb = "is" if violated == 1 else "are"
+        fail(f"{count(violated, 'invariant')} {verb} violated; logs are in {report.logs}")
+    if report.not_injected:
+        gave_up = f"gave up after {options.minutes:g} min"
+        fail(f"{gave_up}: {report.not_injected:,} of {count(options.faults, 'fault')} were not injected")
+    if not quiet:
+        done = f"{count(options.jobs, 'job')}, {count(options.faults, 'fault')}"
+        typer.echo(f"All invariants hold: {done}, nothing lost, nothing done twice.")
 
 
 def _rows(report: Report) -> list[tuple[str, str]]:

@@ -5,28 +5,27 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from getpass import getuser
 from typing import TYPE_CHECKING, Annotated
-from uuid import UUID
 
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.jobs import JobIds, Since, print_job
-from thothy_ai.cli.shell import AsJson, Yes, confirm, database, fail, usage
-from thothy_ai.cli.tables import print_json, table
+from thothy_ai.cli.job_options import Deadline, JobId, JobIds, Kinds, Reasons, Since, check_kinds
+from thothy_ai.cli.job_view import job_json, print_job
+from thothy_ai.cli.jobs import more_exist
+from thothy_ai.cli.shell import AsJson, Yes, confirm, database, fail, find_job, find_jobs, load_settings, usage
+from thothy_ai.cli.tables import Column, count, print_json, table
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from thothy_ai.admin.dead_letters import Group, Selection
 
 app = typer.Typer(no_args_is_help=True, help="Inspect dead jobs, queue them again, or delete them.")
 
-Kinds = Annotated[list[str] | None, typer.Option("--kind", help="Only jobs of this kind. May be repeated.")]
-Reasons = Annotated[
-    list[str] | None, typer.Option("--reason", help="Only jobs with this reason code. May be repeated.")
-]
 Until = Annotated[
     datetime | None,
     typer.Option(parser=times.ago, metavar="TIME", help="Only jobs that died before: 2h, 3d, 2026-11-21T06:00."),
@@ -54,31 +53,42 @@ def list_(
     """
     from thothy_ai.admin import dead_letters
 
-    selection = _selection(None, reasons, kinds, since, until, older_than)
+    typed = _Typed(reasons=reasons, kinds=kinds, since=since, until=until, older_than=older_than)
     with database() as engine:
+        selection = typed.selection(engine)
         groups = dead_letters.groups(engine, selection)
         jobs = dead_letters.list_dead(engine, selection, limit=limit)
     if as_json:
         return print_json({"total": _total(groups), "groups": [asdict(group) for group in groups], "jobs": jobs})
     if not groups:
-        return typer.echo("No dead jobs.")
+        return typer.echo(typed.nothing())
     _print_groups(groups)
-    columns = ["id", "kind", "reason", "detail", "attempt", "enqueued_at", "finished_at"]
-    heads = ["id", "kind", "reason", "detail", "attempt#", "enqueued", "died"]
-    return table("", heads, [[job[column] for column in columns] for job in jobs])
+    typer.echo("")
+    columns = {
+        "id": Column("id"),
+        "kind": Column("kind"),
+        "reason": Column("reason"),
+        "attempt": Column("attempt", number=True, drop=2),
+        "enqueued_at": Column("enqueued", drop=3),
+        "finished_at": Column("died", drop=1),
+        "detail": Column("detail", text=True),
+    }
+    table("", list(columns.values()), [[job[column] for column in columns] for job in jobs])
+    return more_exist(_total(groups), limit)
 
 
 @app.command()
-def show(job_id: Annotated[UUID, typer.Argument(metavar="ID")], as_json: AsJson = False) -> None:
-    """Show a dead job in full: its request, attempts, rejected outputs and events.
+def show(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show a dead job in full: its request, attempts, rejected outputs, events and cost.
 
-    Example: thothy dead show 019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10
+    Example: thothy dead show 3d9a4f10
     """
     from thothy_ai.admin import dead_letters
 
+    settings = load_settings()
     with database() as engine:
-        job = dead_letters.show(engine, job_id)
-    return print_json(job) if as_json else print_job(job)
+        job = dead_letters.show(engine, find_job(engine, job_id))
+    return print_json(job_json(job, settings)) if as_json else print_job(job, settings)
 
 
 @app.command()
@@ -91,12 +101,7 @@ def redrive(
     older_than: OlderThan = None,
     every: All = False,
     why: Annotated[str | None, typer.Option(help="Reason, recorded in each job's history with your user name.")] = None,
-    deadline: Annotated[
-        datetime | None,
-        typer.Option(
-            parser=times.ahead, metavar="TIME", help="New deadline. Default: the old one unless it has passed."
-        ),
-    ] = None,
+    deadline: Deadline = None,
     as_json: AsJson = False,
 ) -> None:
     """Queue dead jobs again. Their history is kept; their failure count restarts at zero.
@@ -105,10 +110,12 @@ def redrive(
     """
     from thothy_ai.admin import dead_letters
 
-    selection = _explicit_selection(job_ids, reasons, kinds, since, until, older_than, every)
+    typed = _Typed(job_ids, reasons, kinds, since, until, older_than)
+    typed.require(every)
     with database() as engine:
+        selection = typed.selection(engine)
         redriven = dead_letters.redrive(engine, selection, by=_operator(), why=why, deadline=deadline)
-    _report("redriven", f"{redriven} jobs queued again.", redriven, job_ids, as_json)
+    _report("redriven", "queued again", redriven, len(selection.ids), typed, as_json)
 
 
 @app.command()
@@ -129,63 +136,85 @@ def purge(
     """
     from thothy_ai.admin import dead_letters
 
-    selection = _explicit_selection(job_ids, reasons, kinds, since, until, older_than, every)
+    typed = _Typed(job_ids, reasons, kinds, since, until, older_than)
+    typed.require(every)
     with database() as engine:
-        selection = dead_letters.until_now(engine, selection)
+        selection = dead_letters.until_now(engine, typed.selection(engine))
         groups = dead_letters.groups(engine, selection)
         if groups and not yes:
             _print_groups(groups)
-            confirm(f"Delete {_total(groups)} jobs and their history?")
+            confirm(f"Delete {count(_total(groups), 'job')} and their history?")
         purged = dead_letters.purge(engine, selection)
-    _report("purged", f"{purged} jobs deleted.", purged, job_ids, as_json)
+    _report("purged", "deleted", purged, len(selection.ids), typed, as_json)
 
 
-def _explicit_selection(
-    job_ids: list[UUID] | None,
-    reasons: list[str] | None,
-    kinds: list[str] | None,
-    since: datetime | None,
-    until: datetime | None,
-    older_than: timedelta | None,
-    every: bool,
-) -> Selection:
-    """The selection of a command that changes jobs: a forgotten filter must not select every job."""
-    filtered = any(value is not None for value in (job_ids, reasons, kinds, since, until, older_than))
-    if filtered == every:
-        usage("pass job ids, --reason, --kind, --since, --until or --older-than, or pass --all alone")
-    return _selection(job_ids, reasons, kinds, since, until, older_than)
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """What was typed to select dead jobs."""
+
+    job_ids: list[str] | None = None
+    reasons: list[str] | None = None
+    kinds: list[str] | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    older_than: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse two ends of the same window."""
+        if self.until is not None and self.older_than is not None:
+            usage("--until and --older-than set the same limit: pass only one of them")
+
+    def require(self, every: bool) -> None:
+        """Of a command that changes jobs: a forgotten filter must not select every job."""
+        if (self != _Typed()) == every:
+            usage("pass job ids, --reason, --kind, --since, --until or --older-than, or pass --all alone")
+
+    def selection(self, engine: Engine) -> Selection:
+        """What it stands for. Raises `BadParameter` and the errors of `find_jobs`."""
+        from thothy_ai.admin.dead_letters import Selection
+
+        check_kinds(engine, self.kinds or ())
+        ids = find_jobs(engine, self.job_ids or ())
+        until = self.until if self.older_than is None else datetime.now(UTC) - self.older_than
+        return Selection(tuple(ids), tuple(self.kinds or ()), tuple(self.reasons or ()), self.since, until)
+
+    def nothing(self) -> str:
+        """Says that nothing was found, and what was looked for."""
+        typed = {
+            "--reason": self.reasons,
+            "--kind": self.kinds,
+            "--since": self.since and [times.local(self.since)],
+            "--until": self.until and [times.local(self.until)],
+            "--older-than": self.older_than and [times.spell(self.older_than.total_seconds())],
+        }
+        filters = [f"{option} {value}" for option, values in typed.items() for value in values or ()]
+        return f"No dead jobs match {' '.join(filters)}." if filters else "No dead jobs."
 
 
-def _selection(
-    job_ids: list[UUID] | None,
-    reasons: list[str] | None,
-    kinds: list[str] | None,
-    since: datetime | None,
-    until: datetime | None,
-    older_than: timedelta | None,
-) -> Selection:
-    from thothy_ai.admin.dead_letters import Selection
-
-    if until is not None and older_than is not None:
-        usage("--until and --older-than set the same limit: pass only one of them")
-    if older_than is not None:
-        until = datetime.now(UTC) - older_than
-    return Selection(tuple(job_ids or ()), tuple(kinds or ()), tuple(reasons or ()), since, until)
-
-
-def _report(key: str, line: str, changed: int, job_ids: list[UUID] | None, as_json: bool) -> None:
+def _report(key: str, done: str, changed: int, given: int, typed: _Typed, as_json: bool) -> None:
     """Print the number of changed jobs; exit with 1 if a job named by id was not among them."""
     if as_json:
         print_json({key: changed})
-    else:
-        typer.echo(line)
-    unchanged = len(set(job_ids or ())) - changed
+    elif changed or not given:
+        typer.echo(f"{count(changed, 'job')} {done}." if changed else typed.nothing())
+    unchanged = given - changed
     if unchanged > 0:
-        fail(f"{unchanged} of the given jobs are not dead or do not match the other filters")
+        which = "the job is" if given == 1 else f"{unchanged} of the {given} given jobs {_are(unchanged)}"
+        fail(f"{which} not dead or {'does' if unchanged == 1 else 'do'} not match the other filters")
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def _print_groups(groups: list[Group]) -> None:
-    heads = ["kind", "reason", "jobs#", "first death", "last death"]
+    heads = [
+        Column("kind"),
+        Column("reason"),
+        Column("jobs", number=True),
+        Column("first death", drop=1),
+        Column("last death"),
+    ]
     table("", heads, [[group.kind, group.reason, group.jobs, group.first_died, group.last_died] for group in groups])
 
 

@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from thothy_ai.cli.tables import console
 from thothy_ai.settings import Settings
 
@@ -18,21 +20,39 @@ if TYPE_CHECKING:
     from rich.console import Console
     from sqlalchemy import Engine
 
+    from thothy_ai.cli.stopping import StopDisplay
     from thothy_ai.cli.watch import DrainProgress
     from thothy_ai.embedded import EmbeddedStack
 
+DEADLINE_SECONDS = 2.0  # for running jobs when the demo is interrupted: nobody reads their results
 MAX_ATTEMPTS = 2  # with a small model, a second attempt is worth its time and a third is not
 
 
 def run_demo(settings: Settings) -> int:
-    """Start the stack, drain the demo's queue and stop the stack. Returns the number of jobs still open."""
+    """Start the stack, drain the demo's queue and stop the stack. Returns the number of jobs still open.
+
+    Raises `typer.Exit` with 130 when it is interrupted.
+    """
+    from thothy_ai.cli.stopping import StopDisplay, StopRequested
+
+    with StopDisplay(always=False) as display:
+        try:
+            return _run(demo_settings(settings), display)
+        except StopRequested:
+            display.end(_stopped(display.open_jobs))
+    raise typer.Exit(130)
+
+
+def _run(settings: Settings, display: StopDisplay) -> int:
+    from thothy_ai.cli.stopping import jobs
     from thothy_ai.embedded import EmbeddedStack
 
     out = console()
     began = time.monotonic()
-    demo = demo_settings(settings)
-    out.print(f"Starting Postgres, Valkey, engine, dispatcher, reaper and worker in {demo.home} …")
-    with EmbeddedStack(demo) as stack:
+    out.print(f"Starting Postgres, Valkey, engine, dispatcher, reaper and worker in {settings.home} …")
+    with EmbeddedStack(settings, observer=display, clean=True) as stack:
+        if stack.cancelled:
+            out.print(f"Cancelled {jobs(stack.cancelled)} that an earlier demo left unfinished.")
         out.print(f"Ready after {time.monotonic() - began:.0f} s.")
         watched, artifacts = _drain(stack, out)
     out.print(f"Artifacts: {artifacts}")
@@ -40,12 +60,25 @@ def run_demo(settings: Settings) -> int:
     return watched.open
 
 
+def _stopped(open_jobs: int | None) -> str:
+    """The last line of a demo that was interrupted."""
+    from thothy_ai.cli.stopping import jobs
+
+    if not open_jobs:
+        return "Stopped the demo. All processes are stopped."
+    were = "was" if open_jobs == 1 else "were"
+    return f"Stopped the demo. {jobs(open_jobs)} {were} unfinished; the next demo starts without them."
+
+
 def demo_settings(settings: Settings) -> Settings:
     """The settings with the demo's own home, and with the bundled model unless one is configured."""
     from thothy_ai.engine.bundled import bundled_model_path
 
     model = settings.model or bundled_model_path()
-    return settings.model_copy(update={"home": settings.home.absolute() / "demo", "model": model})
+    update: dict[str, object] = {"home": settings.home.absolute() / "demo", "model": model}
+    if "shutdown_deadline_seconds" not in settings.model_fields_set:
+        update["shutdown_deadline_seconds"] = DEADLINE_SECONDS
+    return settings.model_copy(update=update)
 
 
 def _drain(stack: EmbeddedStack, out: Console) -> tuple[DrainProgress, Path]:

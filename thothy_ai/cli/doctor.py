@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from thothy_ai.cli.shell import AsJson, load_settings, usage
-from thothy_ai.cli.tables import console, print_json
+from thothy_ai.cli.tables import PIPE_WIDTH, console, print_json, printable
+
+if TYPE_CHECKING:
+    from thothy_ai.admin.doctor import Finding
 
 app = typer.Typer()
 
-MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "wrong": ("wrong", "bold red")}
+COLOURS = {"ok": "green", "warning": "yellow", "wrong": "red", "skipped": "bright_black"}
+LEVEL_WIDTH, CHECK_WIDTH = 9, 12
+MIN_TEXT_WIDTH = 24  # of a very narrow terminal
+COMMAND = re.compile(r"`[^`]*`")
 
 
 @app.command()
@@ -21,7 +31,7 @@ def doctor(
 ) -> None:
     """Check every part of the service, and say how to fix what is wrong. Exit with 1 if a check fails.
 
-    Checks: settings, postgres, schema, redis, celery, engine, model, dispatcher, reaper, worker, queue.
+    Checks: settings, postgres, schema, redis, celery, model, engine, dispatcher, reaper, worker, queue.
 
     Example: thothy doctor --only postgres --only redis
     """
@@ -34,17 +44,35 @@ def doctor(
     if as_json:
         print_json([finding.to_json() for finding in findings])
     else:
-        for finding in findings:
-            _print(finding.check, finding.level, finding.says, finding.fix)
+        _print(findings)
     if any(finding.level is Level.WRONG for finding in findings):
         raise typer.Exit(1)
 
 
-def _print(check: str, level: str, message: str, fix: str | None) -> None:
-    from rich.text import Text
+def _print(findings: Sequence[Finding]) -> None:
+    """One finding after another; checks that were skipped for the same reason share a line, at the end."""
+    out = console()
+    width = out.width if out.is_terminal else PIPE_WIDTH
+    made = [finding for finding in findings if finding.level != "skipped"]
+    for finding in made:
+        _print_one(finding.level, finding.check, finding.says, finding.fix, width)
+    left = sorted((finding for finding in findings if finding not in made), key=lambda finding: finding.says)
+    for says, alike in groupby(left, key=lambda finding: finding.says):
+        _print_one("skipped", "", f"{', '.join(finding.check for finding in alike)}: {says}", None, width)
 
-    label, style = MARKS[level]
-    line = Text.assemble((f"{label:<8}", style), (f"{check:<11}", "bold"), message)
-    console().print(line, soft_wrap=True)
-    if fix:
-        console().print(Text(f"{'':19}fix: {fix}"), soft_wrap=True)
+
+def _print_one(level: str, check: str, says: str, fix: str | None, width: int) -> None:
+    label = typer.style(f"{level:<{LEVEL_WIDTH}}", fg=COLOURS[level])
+    name = typer.style(f"{check:<{CHECK_WIDTH}}", bold=True) if check else ""
+    indent = LEVEL_WIDTH + (CHECK_WIDTH if check else 0)
+    first, *rest = _wrapped(says, width - indent)
+    typer.echo(f"{label}{name}{first}")
+    for line in [*rest, *(_wrapped(f"fix: {fix}", width - indent) if fix else ())]:
+        typer.echo(f"{'':{indent}}{line}")
+
+
+def _wrapped(text: str, width: int) -> Iterator[str]:
+    """Lines of at most `width` columns, if its longest word fits. A command in backquotes stays on one line."""
+    whole = COMMAND.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), printable(text))
+    lines = textwrap.wrap(whole, max(width, MIN_TEXT_WIDTH), break_long_words=False, break_on_hyphens=False)
+    return (line.replace("\N{NO-BREAK SPACE}", " ") for line in lines)

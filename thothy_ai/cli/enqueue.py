@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from thothy_ai.jobs.registry import AnyKind
 
 
+MAX_ATTEMPTS = 32767  # a smallint in Postgres
+
+
 class KindCommands(TyperGroup):
     """One command per job kind, built on demand, so that `thothy --help` imports no kind."""
 
@@ -28,6 +31,12 @@ class KindCommands(TyperGroup):
         """The command of a kind, None if there is no such kind."""
         registry = _registry()
         return _command(registry.find(cmd_name)) if cmd_name in registry.names() else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of the kind that is named first; an unknown kind is a usage error."""
+        if args and args[0] not in (names := _registry().names()):
+            usage(f"no kind {args[0]!r}; available: {', '.join(names)}")
+        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(cls=KindCommands, invoke_without_command=True, rich_markup_mode=None)
@@ -61,19 +70,25 @@ def enqueue(
 
 def _enqueue_lines(file: str, as_json: bool) -> None:
     from thothy_ai.cli.jsonl import JobLines
-    from thothy_ai.errors import InvalidJobError
+    from thothy_ai.errors import EntryError
     from thothy_ai.producer import Producer
 
     lines = JobLines(file)
     with Producer(load_settings()) as producer:
         try:
-            ids = [job.id for job in producer.enqueue_many(lines)]
-        except InvalidJobError as error:
-            raise InvalidJobError(lines.where, str(error)) from None
+            jobs = producer.enqueue_many(lines)
+        except EntryError as error:
+            raise lines.located(error) from None
+    existing = sum(job.existed for job in jobs)
+    created = len(jobs) - existing
     if as_json:
-        print_json({"ids": ids})
+        print_json({"ids": [job.id for job in jobs], "created": created, "existing": existing})
     else:
-        typer.echo(f"{len(ids)} jobs enqueued.")
+        typer.echo(f"{_jobs(created)} enqueued" + (f"; {existing:,} already existed." if existing else "."))
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"
 
 
 def _enqueue_one(kind: AnyKind, values: dict[str, Any], as_json: bool, **options: Any) -> None:
@@ -84,9 +99,11 @@ def _enqueue_one(kind: AnyKind, values: dict[str, Any], as_json: bool, **options
     with Producer(load_settings()) as producer:
         job = producer.enqueue(request, **options)
     if as_json:
-        print_json({"id": job.id, "kind": kind.name})
-    else:
-        typer.echo(str(job.id))
+        print_json({"id": job.id, "kind": kind.name, "existed": job.existed})
+        return
+    typer.echo(str(job.id))
+    if job.existed:
+        typer.echo("thothy: a job with this idempotency key already existed; nothing was enqueued", err=True)
 
 
 def _command(kind: AnyKind) -> Any:
@@ -109,13 +126,16 @@ def _command(kind: AnyKind) -> Any:
         key: Annotated[
             str | None, typer.Option(help="Idempotency key: if a job has this key, it is returned instead.")
         ] = None,
+        max_attempts: Annotated[
+            int | None,
+            typer.Option(min=1, max=MAX_ATTEMPTS, help="Attempts that may fail before the job is dead.", metavar="N"),
+        ] = None,
         as_json: AsJson = False,
         **given: Any,
     ) -> None:
         values = values_of(flags, given)
-        _enqueue_one(
-            kind, values, as_json, priority=priority, deadline=deadline, not_before=not_before, idempotency_key=key
-        )
+        options = {"deadline": deadline, "not_before": not_before, "idempotency_key": key}
+        _enqueue_one(kind, values, as_json, priority=priority, max_attempts=max_attempts, **options)
 
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(kind.name, help=_help(kind))(with_flags(run, flags))

@@ -10,7 +10,7 @@ import typer
 
 from thothy_ai.cli import times
 from thothy_ai.cli.shell import AsJson, Yes, confirm, database
-from thothy_ai.cli.tables import print_json, table
+from thothy_ai.cli.tables import count, print_json, table
 
 if TYPE_CHECKING:
     from thothy_ai.admin.history import Month
@@ -43,7 +43,7 @@ def prune(older_than: OlderThan, yes: Yes = False, as_json: AsJson = False) -> N
         pruned = history.prune(engine, before)
     if as_json:
         return print_json({"pruned": [asdict(month) for month in pruned]})
-    return typer.echo(f"{len(pruned)} months deleted, {sum(month.jobs for month in pruned)} jobs.")
+    return typer.echo(f"{count(len(pruned), 'month')} deleted, {count(sum(month.jobs for month in pruned), 'job')}.")
 
 
 def _print_months(months: list[Month]) -> None:

@@ -1,43 +1,43 @@
-"""`thothy jobs list`, `show`, `retry` and `cancel`."""
+"""`thothy jobs list` and `show`; `retry` and `cancel` are in `job_changes.py`."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from enum import StrEnum
-from typing import Annotated, Any
-from uuid import UUID
+from typing import Annotated
 
 import typer
 
-from thothy_ai.cli import times
-from thothy_ai.cli.shell import AsJson, database, fail, usage
-from thothy_ai.cli.tables import cell, console, json_text, print_json, table
-from thothy_ai.db.states import JobState
+from thothy_ai.cli.job_changes import cancel, retry
+from thothy_ai.cli.job_options import (
+    Batch,
+    Filters,
+    JobId,
+    Key,
+    Kind,
+    Parent,
+    Since,
+    Source,
+    SourceFile,
+    States,
+    Until,
+)
+from thothy_ai.cli.job_view import job_json, print_job
+from thothy_ai.cli.shell import AsJson, database, find_job, load_settings
+from thothy_ai.cli.tables import Column, print_json, table, terminal_width
 
 app = typer.Typer(no_args_is_help=True, help="List, show, retry and cancel jobs.")
 
 
-class Retryable(StrEnum):
-    """The final states that a job can be retried from."""
-
-    DEAD = "dead"
-    CANCELLED = "cancelled"
-    EXPIRED = "expired"
-
-
-Kind = Annotated[str | None, typer.Option(help="Only jobs of this kind.")]
-JobIds = Annotated[list[UUID] | None, typer.Argument(metavar="[ID]...", help="Job ids.", show_default=False)]
-Since = Annotated[
-    datetime | None,
-    typer.Option(parser=times.ago, metavar="TIME", help="Only entries after this time: 2h, 3d, 2026-11-21T06:00."),
-]
-
-
 @app.command("list")
 def list_(
-    state: Annotated[list[JobState] | None, typer.Option(help="Only jobs in this state. May be repeated.")] = None,
+    state: States = None,
     kind: Kind = None,
+    key: Key = None,
+    source: Source = None,
+    source_file: SourceFile = None,
+    parent: Parent = None,
+    batch: Batch = None,
     since: Since = None,
+    until: Until = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of jobs.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -47,108 +47,49 @@ def list_(
     """
     from thothy_ai.admin.jobs import list_jobs
 
+    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until)
     with database() as engine:
-        jobs = list_jobs(engine, states=state, kind=kind, since=since, limit=limit)
+        jobs = list_jobs(engine, filters.jobs(engine), since=since, until=until, limit=limit + 1)
     if as_json:
-        return print_json(jobs)
+        return print_json(jobs[:limit])
     if not jobs:
-        return typer.echo("No jobs.")
-    columns = ["id", "kind", "state", "priority", "attempt", "reason", "enqueued_at", "finished_at"]
-    heads = ["id", "kind", "state", "priority#", "attempt#", "reason", "enqueued", "finished"]
-    return table("", heads, [[job[column] for column in columns] for job in jobs])
+        return typer.echo(filters.nothing("jobs"))
+    columns = {
+        "id": Column("id"),
+        "kind": Column("kind"),
+        "state": Column("state"),
+        "reason": Column("reason"),
+        "attempt": Column("attempt", number=True, drop=3),
+        "priority": Column("priority", number=True, drop=4),
+        "enqueued_at": Column("enqueued", drop=1),
+        "finished_at": Column("finished", drop=5),
+        "idempotency_key": Column("key", drop=2 if key is None else 0),
+    }
+    table("", list(columns.values()), [[job[column] for column in columns] for job in jobs[:limit]])
+    return more_exist(len(jobs), limit)
+
+
+def more_exist(found: int, limit: int) -> None:
+    """Tell a reader at a terminal that the list goes on."""
+    if found > limit and terminal_width() is not None:
+        typer.echo(f"The newest {limit} are shown; --limit shows more.")
 
 
 @app.command()
-def show(job_id: Annotated[UUID, typer.Argument(metavar="ID")], as_json: AsJson = False) -> None:
-    """Show a job in full: its request, attempts, artifacts and events.
+def show(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show a job in full: its request, attempts, artifacts, follow-ups, events and cost.
 
-    Example: thothy jobs show 019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10
+    With THOTHY_PRICE_PER_COMPUTE_HOUR set, the cost is in money, too.
+
+    Example: thothy jobs show 3d9a4f10
     """
     from thothy_ai.admin.jobs import show_job
 
+    settings = load_settings()
     with database() as engine:
-        job = show_job(engine, job_id)
-    if as_json:
-        return print_json(job)
-    return print_job(job)
+        job = show_job(engine, find_job(engine, job_id))
+    return print_json(job_json(job, settings)) if as_json else print_job(job, settings)
 
 
-@app.command()
-def retry(
-    job_ids: JobIds = None,
-    state: Annotated[Retryable | None, typer.Option(help="All jobs in this state, instead of job ids.")] = None,
-    kind: Kind = None,
-    reason: Annotated[str | None, typer.Option(help="With --state: only jobs with this reason code.")] = None,
-    deadline: Annotated[
-        datetime | None,
-        typer.Option(
-            parser=times.ahead, metavar="TIME", help="New deadline. Default: the old one unless it has passed."
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Queue dead, cancelled or expired jobs again. Their history is kept; their failure count restarts at zero.
-
-    Example: thothy jobs retry --state dead --reason lease_lost
-    """
-    from thothy_ai.admin import jobs as admin_jobs
-
-    if bool(job_ids) == bool(state):
-        usage("pass either job ids or --state (optionally with --kind and --reason)")
-    if job_ids and (kind or reason):
-        usage("--kind and --reason filter --state; they cannot be combined with job ids")
-    with database() as engine:
-        ids = job_ids or admin_jobs.select_jobs(engine, [state or ""], kind=kind, reason=reason)
-        redriven = admin_jobs.redrive(engine, ids, deadline=deadline)
-        states = admin_jobs.states_of(engine, ids)
-    _report("queued again", ids, redriven, states, as_json)
-
-
-@app.command()
-def cancel(job_ids: JobIds = None, as_json: AsJson = False) -> None:
-    """Cancel jobs. A running job is stopped by its worker within a heartbeat.
-
-    Example: thothy jobs cancel 019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10
-    """
-    from thothy_ai.admin import jobs as admin_jobs
-
-    if not job_ids:
-        usage("pass at least one job id")
-    with database() as engine:
-        cancelled = admin_jobs.cancel(engine, job_ids)
-        states = admin_jobs.states_of(engine, job_ids)
-    _report("cancelled", job_ids, cancelled, states, as_json)
-
-
-def _report(done: str, ids: list[UUID], changed: set[UUID], states: dict[UUID, str], as_json: bool) -> None:
-    """Print the number of changed jobs; exit with 1 if a selected job was not changed."""
-    unchanged = {job_id: states.get(job_id, "unknown") for job_id in ids if job_id not in changed}
-    if as_json:
-        print_json({"changed": sorted(changed), "unchanged": {str(job): state for job, state in unchanged.items()}})
-    else:
-        typer.echo(f"{len(changed)} of {len(ids)} jobs {done}.")
-    if unchanged:
-        job_id, state = next(iter(unchanged.items()))
-        why = "no such job" if state == "unknown" else f"its state is {state}"
-        fail(f"{len(unchanged)} of {len(ids)} jobs not {done}; {job_id}: {why}")
-
-
-def print_job(job: dict[str, Any]) -> None:
-    """Print a job in full. `job` is a result of `show_job`."""
-    from rich.table import Table
-    from rich.text import Text
-
-    lists = ("request", "attempts", "artifacts", "events")
-    fields = Table.grid(padding=(0, 2))
-    for name, value in job.items():
-        if name not in lists:
-            fields.add_row(Text(name, style="dim"), Text(cell(value)))
-    console().print(fields)
-    typer.echo("\nrequest\n" + json_text(job["request"], indent=2))
-    for name, columns in {
-        "attempts": ["attempt", "outcome", "reason", "detail", "worker", "started_at", "finished_at", "output_tokens"],
-        "artifacts": ["attempt", "locale", "verdict", "reason", "text"],
-        "events": ["at", "event", "detail"],
-    }.items():
-        if job[name]:
-            table(name, columns, [[row[column] for column in columns] for row in job[name]])
+app.command()(retry)
+app.command()(cancel)

@@ -12,7 +12,7 @@ from typing import Any
 from typer import BadParameter
 
 from thothy_ai.cli import times
-from thothy_ai.errors import InvalidJobError
+from thothy_ai.errors import EntryError, IdempotencyConflictError, InvalidJobError
 from thothy_ai.jobs import Request
 from thothy_ai.producer import EnqueueOptions
 from thothy_ai.queue.drafts import parse_request
@@ -24,24 +24,39 @@ KEYS = ("kind", "request", *OPTIONS)
 class JobLines:
     """The entries for `Producer.enqueue_many`, read lazily from a file (`-`: standard input).
 
-    Blank lines are skipped. Iteration raises `InvalidJobError`, and `BadParameter` if the file cannot be read. `where`
-    is `file:line` of the line that was read last.
+    Blank lines are skipped. Iteration raises `InvalidJobError`, and `BadParameter` if the file cannot be read.
     """
 
     def __init__(self, file: str) -> None:
-        self.file = file
-        self.where = file
+        self.file = "standard input" if file == "-" else file
+        self._path = None if file == "-" else Path(file)
+        self._numbers: list[int] = []  # of the lines that became entries
 
     def __iter__(self) -> Iterator[tuple[Request, EnqueueOptions]]:
         for number, line in self._lines():
-            self.where = f"{self.file}:{number}"
-            text = _decoded(line)
-            if text.strip():
-                yield _entry(text)
+            try:
+                text = _decoded(line)
+                entry = _entry(text) if text.strip() else None
+            except InvalidJobError as error:
+                raise error.at(None, f"{self.file}:{number}") from None
+            if entry is not None:
+                self._numbers.append(number)
+                yield entry
+
+    def located(self, error: EntryError) -> EntryError:
+        """The error of `enqueue_many`, naming files and lines instead of entries."""
+        if error.entry is not None:
+            error.at(error.entry, self._place(error.entry))
+        if isinstance(error, IdempotencyConflictError) and error.other is not None:
+            error.other_place = self._place(error.other)
+        return error
+
+    def _place(self, entry: int) -> str:
+        return f"{self.file}:{self._numbers[entry]}"
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         try:
-            with nullcontext(sys.stdin.buffer) if self.file == "-" else Path(self.file).open("rb") as opened:
+            with nullcontext(sys.stdin.buffer) if self._path is None else self._path.open("rb") as opened:
                 yield from enumerate(opened, 1)
         except OSError as error:
             raise BadParameter(f"cannot read {self.file}: {error.strerror}") from None
@@ -57,6 +72,8 @@ def _decoded(line: bytes) -> str:
 def _entry(line: str) -> tuple[Request, EnqueueOptions]:
     try:
         document = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InvalidJobError("line", f"is not JSON: {error.msg} at column {error.colno}") from None
     except (ValueError, RecursionError) as error:  # the latter: thousands of nested brackets
         raise InvalidJobError("line", f"is not JSON: {error}") from None
     if not isinstance(document, dict):

@@ -21,8 +21,21 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-RESERVED = frozenset(  # parameters that all kinds share: those of `thothy enqueue`, and those of `thothy ask`
-    {"priority", "deadline", "not_before", "key", "as_json", "attempts", "seed", "model"}
+# Parameters that all kinds share: those of `thothy enqueue`, and those of `thothy ask`.
+RESERVED = frozenset(
+    {
+        "priority",
+        "deadline",
+        "not_before",
+        "key",
+        "max_attempts",
+        "attempts",
+        "seed",
+        "model",
+        "as_json",
+        "json",
+        "help",
+    }
 )
 MIN_FILE_TEXT_CHARS = 1000  # a field that may be at least this long can be read from a file
 MAX_FILE_BYTES = 4_000_000  # ten times the longest text that a request accepts

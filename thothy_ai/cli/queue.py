@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import AsJson, database, fail, usage
-from thothy_ai.cli.tables import print_json, printable, table
+from thothy_ai.cli.shell import INTERRUPTED, AsJson, database, fail, usage
+from thothy_ai.cli.tables import Column, count, print_json, printable, table
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+    from thothy_ai.queue.status import QueueStatus
 
 app = typer.Typer(no_args_is_help=True, help="Pause, resume and inspect the queue.")
 
@@ -35,16 +37,18 @@ def pause(
 
     Example: thothy queue pause --wait --note "new worker image" --timeout 600
     """
-    from thothy_ai.queue.control import set_paused
-
     if timeout is not None and not wait:
         usage("--timeout needs --wait")
     with database() as engine:
-        if wait:
-            _pause_and_wait(engine, note, timeout)
-        else:
-            set_paused(engine, paused=True, note=note)
-            typer.echo("Paused. `thothy queue resume` resumes dispatching.")
+        said = _pause(engine, note)
+        if not wait:
+            return typer.echo(f"{said} `thothy queue resume` resumes dispatching.")
+        typer.echo(said)
+        try:
+            return _wait(engine, timeout)
+        except KeyboardInterrupt:
+            typer.echo("Stopped waiting; the queue stays paused.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
 
 
 @app.command()
@@ -53,49 +57,78 @@ def resume() -> None:
 
     Example: thothy queue resume
     """
+    from thothy_ai.cli.watch import paused_since
     from thothy_ai.queue.control import set_paused
 
     with database() as engine:
-        set_paused(engine, paused=False)
-    typer.echo("Resumed.")
+        before = set_paused(engine, paused=False)
+    if before.paused:
+        typer.echo(f"Resumed. The queue had been {paused_since(before.changed_at, before.note)}.")
+    else:
+        typer.echo("The queue was not paused.")
 
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """Show the queue's depth, how long the oldest job has waited, and what is due soon.
+    """Show the queue's depth, how long the oldest job has waited, and which deadlines are near.
 
     Example: thothy queue status
     """
-    from thothy_ai.queue.status import QueueStatus, queue_status
+    from thothy_ai.cli.watch import paused_since
+    from thothy_ai.queue.status import queue_status
 
     with database() as engine:
-        now: QueueStatus = queue_status(engine)
+        now = queue_status(engine)
     if as_json:
         return print_json({**asdict(now), "open": now.open, "oldest_age_seconds": now.oldest_age})
     if now.paused:
-        why = f": {printable(now.note)}" if now.note else ""
-        typer.echo(f"Paused since {times.local(now.changed_at)}{why}")
-    if not now.open:
-        return typer.echo("The queue is empty.")
-    heads = ["state", "jobs#", "oldest waits", "delayed#", "due in 1 h#", "due in 24 h#", "expired leases#"]
+        since = paused_since(now.changed_at, now.note)
+        typer.echo(f"The queue has been {since}. `thothy queue resume` resumes dispatching.")
+    return _print_states(now) if now.open else typer.echo("The queue is empty.")
+
+
+def _print_states(now: QueueStatus) -> None:
+    heads = [Column("state"), *map(_number, ("jobs", "oldest waits", "delayed", "late in 1 h", "late in 24 h"))]
     rows = [
-        [name, now[name].jobs, times.spell(now[name].due_age), now[name].delayed, now[name].due_1h,
-         now[name].due_24h, now[name].expired_leases]
-        for name in ("queued", "dispatched", "running")
-    ]  # fmt: skip
-    return table("", heads, rows)
+        [name, f"{at.jobs:,}", times.spell(at.due_age), f"{at.delayed:,}", f"{at.due_1h:,}", f"{at.due_24h:,}"]
+        for name, at in ((name, now[name]) for name in ("queued", "dispatched", "running"))
+    ]
+    table("", heads, rows)
+    if expired := now["running"].expired_leases:
+        typer.echo(f"{count(expired, 'lease')} expired. `thothy doctor --only queue` says why.")
 
 
-def _pause_and_wait(engine: Engine, note: str | None, timeout: float | None) -> None:
-    from thothy_ai.admin.pause import pause_and_wait
+def _number(head: str) -> Column:
+    return Column(head, number=True)
+
+
+def _pause(engine: Engine, note: str | None) -> str:
+    """Pause the queue, and say whether it was."""
+    from thothy_ai.cli.watch import paused_since
+    from thothy_ai.queue.control import set_paused
+
+    before = set_paused(engine, paused=True, note=note)
+    if not before.paused:
+        return "Paused."
+    since = f"Already {paused_since(before.changed_at, before.note)}"
+    return f"{since}; the note is now: {printable(note)}." if note and note != before.note else f"{since}."
+
+
+def _wait(engine: Engine, timeout: float | None) -> None:
+    from thothy_ai.admin.pause import until_idle
     from thothy_ai.queue.status import queue_status
 
     begun, last = time.monotonic(), None
-    for running in pause_and_wait(engine, note=note):
-        if running != last:
-            typer.echo(f"Dispatching has stopped; {running} jobs are still running.")
+    for running in until_idle(engine):
+        if running and running != last:
+            typer.echo(f"{_still_running(running)} …")
             last = running
         if running and timeout is not None and time.monotonic() - begun >= timeout:
-            fail(f"{running} jobs are still running after {timeout:g} s; the queue stays paused")
+            fail(f"{_still_running(running)} after {timeout:g} s; the queue stays paused")
     waiting = queue_status(engine).open
-    typer.echo(f"Paused: no job is running, {waiting} are waiting. `thothy queue resume` resumes dispatching.")
+    left = f"{count(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}" if waiting else "none waits"
+    typer.echo(f"No job is running, and {left}. `thothy queue resume` resumes dispatching.")
+
+
+def _still_running(running: int) -> str:
+    return f"{count(running, 'job')} {'is' if running == 1 else 'are'} still running"

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import AsJson, database, fail, usage
-from thothy_ai.cli.tables import console, print_json
+from thothy_ai.cli.shell import INTERRUPTED, AsJson, database, fail, usage
+from thothy_ai.cli.tables import PIPE_WIDTH, console, count, print_json
 
 if TYPE_CHECKING:
     from thothy_ai.admin.report import DrainReport
+    from thothy_ai.cli.watch import DrainProgress
+
+DAY = timedelta(hours=24)
 
 app = typer.Typer()
 
@@ -36,9 +39,8 @@ def report(
     """
     from thothy_ai.admin.report import drain_report
 
-    start = since or datetime.now(UTC) - timedelta(hours=24)
-    if until and until <= start:
-        usage("--until must be later than --since")
+    start = since or (until or datetime.now(UTC)) - DAY
+    _check_window(start, until)
     with database() as engine:
         _print(drain_report(engine, start, until), as_json)
 
@@ -50,27 +52,64 @@ def drain(
         typer.Option(parser=times.duration, metavar="DURATION", help="Maximum time to wait: 90s, 2h."),
     ] = None,
     since: Since = None,
+    include_delayed: Annotated[
+        bool, typer.Option("--include-delayed", help="Wait for jobs that are not due yet, too (--not-before).")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch the queue until it is empty, then print the drain report, starting at the oldest open job.
+    """Watch the queue until no job is due, then print the drain report, starting at the oldest open job.
+
+    Jobs that were enqueued for a later time (--not-before) and are not due within a minute are left in the queue.
 
     Example: thothy drain --timeout 2h
     """
     from thothy_ai.admin.report import drain_report
     from thothy_ai.cli.watch import watch
 
+    if since:
+        _check_window(since, None)
     with database() as engine:
-        watched = watch(engine, console(stderr=True), timeout.total_seconds() if timeout else None)
-        _print(drain_report(engine, since or watched.since), as_json)
+        try:
+            seconds = timeout.total_seconds() if timeout else None
+            watched = watch(engine, console(stderr=True), seconds, include_delayed=include_delayed)
+        except KeyboardInterrupt:
+            typer.echo("Stopped watching; the queue keeps draining.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        if since or as_json or watched.open or watched.finished:
+            _print(drain_report(engine, since or watched.since), as_json)
+    _conclude(watched, timeout, quiet=as_json)
+
+
+def _check_window(since: datetime, until: datetime | None) -> None:
+    if since > datetime.now(UTC):
+        usage(f"--since {times.local(since)} is in the future")
+    if until and until <= since:
+        usage(f"--until {times.local(until)} must be later than --since {times.local(since)}")
+
+
+def _conclude(watched: DrainProgress, timeout: timedelta | None, *, quiet: bool) -> None:
+    """Say what is left, if anything. With `quiet`, standard output holds nothing except the report."""
+    from thothy_ai.cli.watch import obstacle_sentences
+
     if watched.open:
         waited = f" after {times.spell(timeout.total_seconds())}" if timeout else ""
-        fail(f"{watched.open} jobs are still open{waited}")
+        causes = " ".join(obstacle_sentences(watched.obstacles)) if watched.obstacles else ""
+        left = f"{count(watched.open, 'job')} {'is' if watched.open == 1 else 'are'} still open{waited}"
+        fail(f"{left}. {causes}" if causes else left)
+    if watched.later:
+        due, one = times.local(watched.next_due), watched.later == 1
+        jobs = f"1 job is not due before {due}" if one else f"{watched.later:,} jobs are not due yet, the next at {due}"
+        typer.echo(f"{jobs}. `thothy drain --include-delayed` waits for {'it' if one else 'them'}.", err=quiet)
+    elif not watched.finished and not quiet:
+        typer.echo("The queue is empty.")
 
 
 def _print(result: DrainReport, as_json: bool) -> None:
     from thothy_ai.cli.report_view import render
 
     if as_json:
-        print_json(result.to_json())
-    else:
-        console().print(render(result))
+        return print_json(result.to_json())
+    out = console()
+    if not out.is_terminal:
+        out.width = PIPE_WIDTH
+    return out.print(render(result))

@@ -1,91 +1,164 @@
-"""Renders a drain report as terminal tables."""
+"""Lays a drain report out as text: kinds side by side where they fit the width, otherwise a row for each kind."""
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from thothy_ai.admin.report import DrainReport, Figures
+from thothy_ai.cli.tables import PIPE_WIDTH, Column, count, layout
 from thothy_ai.cli.times import local, spell
 
-Line = tuple[str, Callable[[Figures], str]]
+OPEN_STATES = ("queued", "dispatched", "running")
 
 
-def render(report: DrainReport) -> RenderableType:
+class Line(NamedTuple):
+    """A figure: its name, its name as the head of a narrow column, and how it is shown."""
+
+    name: str
+    head: str
+    show: Callable[[Figures], str]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportText:
+    """A report that Rich prints as wide as the console. No line ends in spaces."""
+
+    report: DrainReport
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for number, line in enumerate(report_lines(self.report, options.max_width)):
+            yield Text(line, style="" if number else "bold", overflow="fold")
+
+
+def render(report: DrainReport) -> ReportText:
     """The headline, the figures per kind and in total, and the attempts without an artifact by reason."""
-    parts: list[RenderableType] = [_headline(report), _figures(report)]
-    reasons = {kind: _unsuccessful(figures) for kind, figures in report.kinds.items()}
-    if any(reasons.values()):
-        parts.append(_counts("Attempts without an artifact", reasons))
-    return Group(*parts)
+    return ReportText(report)
 
 
-def _headline(report: DrainReport) -> Text:
+def report_lines(report: DrainReport, width: int) -> list[str]:
+    """The report's lines. A window in which nothing happened is one sentence."""
+    nothing = _nothing(report)
+    if nothing:
+        return textwrap.wrap(nothing, width)
+    figures = {**report.kinds, "all": report.total}
+    unsuccessful = {kind: _unsuccessful(counts) for kind, counts in report.kinds.items()}
+    return [
+        *_headline(report, width),
+        *_figures(figures, _topics(report.unit), width),
+        *(_reasons(unsuccessful, width) if any(unsuccessful.values()) else ()),
+    ]
+
+
+def _nothing(report: DrainReport) -> str | None:
+    """What to say of a window in which no job ended and none was tried."""
     total = report.total
-    engines = ", ".join(sorted({f"{session.model} on {session.device}" for session in report.sessions}))
-    return Text.assemble(
-        (f"{_rate(total.jobs_per_compute_hour)} jobs per {report.unit}", "bold"),
-        f" · drained in {spell(total.drain_seconds)}",
-        f" · artifact yield {_percent(total.artifact_yield)}",
-        f" · failure rate {_percent(total.failure_rate)}\n",
-        (f"{local(report.since)} to {local(report.until)} · {engines or 'no resident engine'}\n", "dim"),
+    if total.finished or total.attempts:
+        return None
+    window = f"No job ended from {local(report.since)} to {local(report.until)}"
+    if not total.open:
+        return f"{window}, and none is open."
+    states = ", ".join(f"{total.jobs[state]:,} {state}" for state in OPEN_STATES if total.jobs[state])
+    return f"{window}; {count(total.open, 'job')} {'is' if total.open == 1 else 'are'} open ({states})."
+
+
+def _headline(report: DrainReport, width: int) -> list[str]:
+    total = report.total
+    engines = sorted({f"{session.model} on {session.device}" for session in report.sessions})
+    figures = (
+        f"{_rate(total.jobs_per_compute_hour)} jobs per {report.unit}",
+        f"drained in {spell(total.drain_seconds)}",
+        f"artifact yield {_percent(total.artifact_yield)}",
+        f"failure rate {_percent(total.failure_rate)}",
     )
+    window = f"{local(report.since)} to {local(report.until)}"
+    return [*_joined(figures, width), *_joined((window, *(engines or ["no resident engine"])), width)]
 
 
-def _figures(report: DrainReport) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for name in [*report.kinds, "all"]:
-        table.add_column(Text(name), justify="right", overflow="fold")
-    columns = [*report.kinds.values(), report.total]
-    for label, show in _lines(report.unit):
-        table.add_row(label, *(show(figures) for figures in columns))
-    return table
+def _joined(parts: Sequence[str], width: int) -> list[str]:
+    """The parts with dots between them, on as few lines as hold them unbroken."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        longer = f"{lines[-1]} · {part}"
+        if cell_len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return lines
 
 
-def _lines(unit: str) -> list[Line]:
+def _figures(kinds: Mapping[str, Figures], topics: Sequence[Sequence[Line]], width: int) -> Iterator[str]:
+    """A column for each kind if they fit, otherwise a row for each in a table for each topic."""
+    heads = [Column(""), *(Column(kind, number=True) for kind in kinds)]
+    rows = [[line.name, *map(line.show, kinds.values())] for topic in topics for line in topic]
+    side_by_side = layout("", heads, rows, width=PIPE_WIDTH, short=False)
+    if cell_len(side_by_side[1]) <= width:
+        yield from ("", *side_by_side)
+        return
+    for topic in topics:
+        heads = [Column("kind", text=True), *(Column(line.head, number=True) for line in topic)]
+        rows = [[kind, *(line.show(figures) for line in topic)] for kind, figures in kinds.items()]
+        yield from ("", *layout("", heads, rows, width=width, short=False))
+
+
+def _topics(unit: str) -> list[list[Line]]:
     seconds = unit.replace("-hour", "-seconds")
     return [
-        ("jobs succeeded", lambda f: f"{f.succeeded:,}"),
-        ("jobs dead or expired", lambda f: f"{f.failed:,}"),
-        ("jobs cancelled", lambda f: f"{f.jobs['cancelled']:,}"),
-        ("jobs still open", lambda f: f"{f.open:,}"),
-        (f"jobs per {unit}", lambda f: _rate(f.jobs_per_compute_hour)),
-        ("jobs per busy hour", lambda f: _rate(f.jobs_per_busy_hour)),
-        ("drain time", lambda f: spell(f.drain_seconds)),
-        ("failure rate", lambda f: _percent(f.failure_rate)),
-        ("artifact yield", lambda f: _percent(f.artifact_yield)),
-        ("attempts", lambda f: f"{f.attempts.total():,}"),
-        ("prompt tokens", lambda f: f"{f.prompt_tokens:,}"),
-        ("prefix-cache hit rate", lambda f: _percent(f.prefix_hit_rate)),
-        ("output tokens", lambda f: f"{f.output_tokens:,}"),
-        (f"busy {seconds}", lambda f: f"{f.busy_seconds:,.1f}"),
-        (f"wasted {seconds}", lambda f: f"{f.wasted_seconds:,.1f}"),
+        [
+            Line("jobs succeeded", "succeeded", lambda f: f"{f.succeeded:,}"),
+            Line("jobs dead or expired", "failed", lambda f: f"{f.failed:,}"),
+            Line("jobs cancelled", "cancelled", lambda f: f"{f.jobs['cancelled']:,}"),
+            Line("jobs still open", "open", lambda f: f"{f.open:,}"),
+            Line("failure rate", "failure rate", lambda f: _percent(f.failure_rate)),
+            Line("artifact yield", "yield", lambda f: _percent(f.artifact_yield)),
+        ],
+        [
+            Line(f"jobs per {unit}", f"per {unit}", lambda f: _rate(f.jobs_per_compute_hour)),
+            Line("jobs per busy hour", "per busy hour", lambda f: _rate(f.jobs_per_busy_hour)),
+            Line(f"busy {seconds}", "busy s", lambda f: f"{f.busy_seconds:,.1f}"),
+            Line(f"wasted {seconds}", "wasted s", lambda f: f"{f.wasted_seconds:,.1f}"),
+        ],
+        [
+            Line("drain time", "drain time", lambda f: spell(f.drain_seconds)),
+            Line("attempts", "attempts", lambda f: f"{f.attempts.total():,}"),
+            Line("prompt tokens", "prompt tokens", lambda f: f"{f.prompt_tokens:,}"),
+            Line("prefix-cache hit rate", "cached", lambda f: _percent(f.prefix_hit_rate)),
+            Line("output tokens", "output tokens", lambda f: f"{f.output_tokens:,}"),
+        ],
     ]
 
 
 def _unsuccessful(figures: Figures) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for key, count in figures.attempts.items():
+    for key, number in figures.attempts.items():
         if key.outcome != "succeeded":
-            counts[f"{key.outcome}: {key.reason}" if key.reason else key.outcome] += count
+            counts[f"{key.outcome}: {key.reason}" if key.reason else key.outcome] += number
     return counts
 
 
-def _counts(title: str, by_kind: dict[str, Counter[str]]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("reason", overflow="fold")
-    shown = [kind for kind, counts in by_kind.items() if counts]
-    for kind in shown:
-        table.add_column(Text(kind), justify="right", overflow="fold")
-    for reason in sorted(set().union(*by_kind.values())):
-        table.add_row(Text(reason), *(str(by_kind[kind][reason] or "-") for kind in shown))
-    return table
+def _reasons(by_kind: Mapping[str, Counter[str]], width: int) -> Iterator[str]:
+    """The attempts without an artifact: a column for each kind if they fit, otherwise a row for each pair."""
+    shown = {kind: counts for kind, counts in by_kind.items() if counts}
+    reasons = sorted(set().union(*shown.values()))
+    heads = [Column("reason"), *(Column(kind, number=True) for kind in shown)]
+    rows: list[list[object]] = [
+        [reason, *(f"{counts[reason]:,}" if counts[reason] else "-" for counts in shown.values())] for reason in reasons
+    ]
+    lines = layout("", heads, rows, width=PIPE_WIDTH, short=False)
+    if cell_len(lines[1]) > width:
+        heads = [Column("reason", text=True), Column("kind", text=True), Column("attempts", number=True)]
+        rows = [
+            [reason, kind, f"{shown[kind][reason]:,}"] for reason in reasons for kind in shown if shown[kind][reason]
+        ]
+        lines = layout("", heads, rows, width=width, short=False)
+    yield from ("", "Attempts without an artifact", "", *lines)
 
 
 def _rate(value: float | None) -> str:

@@ -10,10 +10,12 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from uuid import UUID
 
 import typer
+from typer.completion import completion_init  # type: ignore[attr-defined] # public, though not marked so
 from typer.core import TyperGroup
 
 from thothy_ai.cli.tables import printable
@@ -21,7 +23,7 @@ from thothy_ai.errors import (
     ConfigError,
     DatabaseError,
     DatabaseUnreachableError,
-    InvalidJobError,
+    EntryError,
     NotConnectedError,
     ThothyError,
 )
@@ -31,10 +33,11 @@ if TYPE_CHECKING:
 
     from thothy_ai.settings import Settings
 
+PROGRAM, COMPLETE_VARIABLE = "thothy", "_THOTHY_COMPLETE"  # a shell asks for completions with this variable
 FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys and UTC times.")]
-_ID_PART = re.compile(r"[0-9a-f-]{4,36}")
+_ID_PART = re.compile(r"-*(?:[0-9a-f]-*){4,32}")
 
 
 def fail(message: object, code: int = FAILED) -> NoReturn:
@@ -54,8 +57,15 @@ class Commands(TyperGroup):
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line, and exit with its code unless a caller asked to do that itself."""
+        if COMPLETE_VARIABLE in os.environ:
+            completion_init()
+        extra |= {"prog_name": PROGRAM, "complete_var": COMPLETE_VARIABLE}
         try:
             code = self._checked(*args, **extra)
+            sys.stdout.flush()
+        except BrokenPipeError:  # `| head` has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at its end
+            code = FAILED
         except typer.Exit as ended:
             code = ended.exit_code
         if standalone_mode:
@@ -64,8 +74,10 @@ class Commands(TyperGroup):
 
     def _checked(self, *args: Any, **extra: Any) -> Any:
         try:
-            return super().main(*args, standalone_mode=False, **extra)
-        except typer.Abort:
+            return super().main(*args, **{**extra, "standalone_mode": False})
+        except typer.Abort as aborted:
+            if isinstance(aborted.__context__, KeyboardInterrupt):  # at a prompt
+                raise typer.Exit(INTERRUPTED) from None
             fail("aborted; nothing was changed")
         except Exception as error:
             if _is_usage_error(error):
@@ -80,7 +92,7 @@ class Commands(TyperGroup):
 
 def _exit_code(error: Exception) -> int:
     """Whether the input is wrong, or the answer is no. That no stack runs is no mistake in what was typed."""
-    wrong = isinstance(error, ConfigError | InvalidJobError) and not isinstance(error, NotConnectedError)
+    wrong = isinstance(error, ConfigError | EntryError) and not isinstance(error, NotConnectedError)
     return WRONG_INPUT if wrong else FAILED
 
 
@@ -103,10 +115,18 @@ def _fail_usage(error: Any) -> NoReturn:
 
 
 def load_settings() -> Settings:
-    """Load the settings of this process. Raises `ConfigError`."""
-    from thothy_ai.settings import Settings
+    """Load the settings of this process, and warn once of variables that are none. Raises `ConfigError`."""
+    from thothy_ai.settings import Settings, unknown_variables
 
-    return Settings.load()
+    settings = Settings.load()
+    for variable in unknown_variables(Settings.model_fields, settings.home):
+        _warn_once(str(variable))
+    return settings
+
+
+@cache
+def _warn_once(message: str) -> None:
+    typer.echo(f"thothy: {printable(message)}", err=True)
 
 
 @contextmanager
@@ -134,7 +154,7 @@ def job_ref(text: str) -> str:
     """Check that a text can be a job id or one end of it. Raises `BadParameter`."""
     ref = text.strip().lower()
     if not _ID_PART.fullmatch(ref):
-        raise typer.BadParameter(f"{text!r} is not a job id, nor 4 or more characters of its beginning or end")
+        raise typer.BadParameter(f"{text!r} is not a job id, nor 4 or more hexadecimal digits of its beginning or end")
     return ref
 
 

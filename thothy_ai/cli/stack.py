@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.shell import fail, load_settings
+from thothy_ai.cli.shell import fail
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from thothy_ai.settings import Settings
 
 app = typer.Typer()
@@ -27,7 +24,7 @@ Ready after {seconds:.1f} s. In another terminal{home}:
   thothy enqueue trend_summary --source-file notes.txt --audience "indie founders"
   thothy drain
   thothy artifacts list
-Logs are in {logs}. Ctrl-C stops everything; the queue is kept.
+Logs: `thothy logs`, or {logs}. Ctrl-C stops everything; the queue is kept.
 """
 
 
@@ -35,24 +32,31 @@ Logs are in {logs}. Ctrl-C stops everything; the queue is kept.
 def up(model: Model = None) -> None:
     """Run the whole service on this machine until Ctrl-C: Postgres, Valkey, engine, dispatcher, worker, reaper.
 
+    Ctrl-C waits a few seconds for running jobs (THOTHY_SHUTDOWN_DEADLINE_SECONDS, here 5 by default) and returns the
+    others to the queue. A second Ctrl-C stops at once.
+
     Example: thothy up --model ./SmolLM2-135M-Instruct
     """
+    from thothy_ai.cli.stopping import StopDisplay, StopRequested
     from thothy_ai.embedded import EmbeddedStack
+    from thothy_ai.queue.drafts import load_kinds
     from thothy_ai.telemetry import configure_logging
 
-    settings = _with_model(load_settings(), model)
+    settings = _with_model(_own_settings(), model)
+    load_kinds(settings)
     configure_logging(settings)
-    began = time.monotonic()
-    signal.signal(signal.SIGTERM, _interrupt)
-    typer.echo("Starting...")
-    try:
-        with EmbeddedStack(settings) as stack:
-            home = "" if settings.home == Path(".thothy") else f" (THOTHY_HOME={stack.home})"
-            logs = stack.home / "logs"
-            typer.echo(NEXT.format(seconds=time.monotonic() - began, home=home, logs=logs), nl=False)
-            stack.wait()
-    except KeyboardInterrupt:
-        typer.echo("Stopped.")
+    began, ready = time.monotonic(), False
+    with StopDisplay() as display:
+        try:
+            typer.echo("Starting...")
+            with EmbeddedStack(settings, observer=display) as stack:
+                ready = True
+                typer.echo(_next_steps(settings, stack.home, time.monotonic() - began), nl=False)
+                stack.wait()
+        except StopRequested:
+            display.end(_stopped(display.open_jobs))
+    if not ready:
+        raise typer.Exit(130)
 
 
 @app.command()
@@ -63,8 +67,28 @@ def demo() -> None:
     """
     from thothy_ai.cli.demo import run_demo
 
-    if left := run_demo(load_settings()):
+    if left := run_demo(_own_settings()):
         fail(f"{left} jobs are still open")
+
+
+def _own_settings() -> Settings:
+    from thothy_ai.settings import OwnSettings
+
+    return OwnSettings.load()
+
+
+def _next_steps(settings: Settings, home: Path, seconds: float) -> str:
+    where = "" if settings.home == Path(".thothy") else f" (THOTHY_HOME={home})"
+    return NEXT.format(seconds=seconds, home=where, logs=home / "logs")
+
+
+def _stopped(open_jobs: int | None) -> str:
+    """The last line of `up`."""
+    from thothy_ai.cli.stopping import jobs
+
+    if not open_jobs:
+        return "Stopped."
+    return f"Stopped. {jobs(open_jobs)} {'is' if open_jobs == 1 else 'are'} queued for the next start."
 
 
 def _with_model(settings: Settings, model: Path | None) -> Settings:
@@ -75,8 +99,3 @@ def _with_model(settings: Settings, model: Path | None) -> Settings:
     if not path.exists():
         fail(f"no model at {path}")  # before anything is started
     return settings.model_copy(update={"model": path})
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """SIGTERM stops the stack in the same order as Ctrl-C."""
-    raise KeyboardInterrupt

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 SHORT_ID_CHARS = 8  # the end of an id: it begins with its time, which jobs of one batch share
 MIN_TEXT_WIDTH = 12
 GAP = 2  # between columns
-PIPE_WIDTH = 10_000  # no limit in practice
+PIPE_WIDTH = 10_000  # of a console without a terminal: no limit in practice
+MAX_RULE = 200  # under the heads of a table that may be as wide as its content
 # Control characters and bidirectional overrides, which could manipulate a terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -50,11 +51,33 @@ def console(*, stderr: bool = False) -> Console:
 
 def table(title: str, columns: Sequence[Column | str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table, as wide as the terminal at most; without a terminal, as wide as its content."""
-    out = console()
-    if not out.is_terminal:
-        out.width = PIPE_WIDTH
-    for line in layout(title, columns, rows, width=out.width, short=out.is_terminal):
+    width = terminal_width()
+    for line in layout(title, columns, rows, width=width or sys.maxsize, short=width is not None):
         typer.echo(line)
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal that standard output is; None if it is none."""
+    out = console()
+    return out.width if out.is_terminal else None
+
+
+def print_fields(fields: Sequence[tuple[str, object]]) -> None:
+    """Print names and values beside each other. On a terminal, long values continue below themselves."""
+    width = terminal_width()
+    indent = max((len(name) for name, _ in fields), default=0) + GAP
+    for name, value in fields:
+        lines = _wrapped(cell(value), None if width is None else max(width - indent, MIN_TEXT_WIDTH))
+        typer.echo(f"{name:<{indent}}{lines[0]}")
+        for line in lines[1:]:
+            typer.echo(" " * indent + line)
+
+
+def print_text(text: str) -> None:
+    """Print a text; on a terminal its lines are broken between words."""
+    width = terminal_width()
+    for line in printable(text).splitlines() or [""]:
+        typer.echo("\n".join(_wrapped(line, width)))
 
 
 def layout(
@@ -67,7 +90,8 @@ def layout(
     kept = _kept(heads, natural, width)
     widths = _widths([heads[at] for at in kept], [natural[at] for at in kept], width)
     draw = _line_drawer([heads[at] for at in kept], widths)
-    lines = [draw([heads[at].head for at in kept]), "─" * (sum(widths) + GAP * (len(widths) - 1))]
+    rule = "─" * min(sum(widths) + GAP * (len(widths) - 1), width if short else MAX_RULE)
+    lines = [draw([heads[at].head for at in kept]), rule]
     return [*([title] if title else []), *lines, *(draw([row[at] for at in kept]) for row in cells)]
 
 
@@ -147,12 +171,26 @@ def _line_drawer(heads: Sequence[Column], widths: Sequence[int]) -> Callable[[Se
 
 
 def _fitted(value: str, width: int, head: Column) -> str:
-    from rich.cells import cell_len, set_cell_size
+    from rich.cells import set_cell_size
 
-    if cell_len(value) > width:
-        return set_cell_size(value, width - 1).rstrip() + "…" if head.text else value
-    padding = " " * (width - cell_len(value))
+    if head.text and _width(value) > width:
+        value = set_cell_size(value, width - 1).rstrip() + "…"
+    padding = " " * (width - _width(value))
     return padding + value if head.number else value + padding
+
+
+def _wrapped(value: str, width: int | None) -> list[str]:
+    """The lines of a value, broken between words and never within one: it may have to be copied."""
+    if width is None or _width(value) <= width:
+        return [value]
+    lines = [""]
+    for word in value.split():
+        longer = f"{lines[-1]} {word}".lstrip()
+        if _width(longer) <= width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def _width(value: str) -> int:

@@ -1,91 +1,129 @@
-"""Watches a queue drain: progress bar, rate and estimated time left. Used by `thothy drain` and the demo."""
+"""Watches a queue drain, and says what it waits for. Used by `thothy drain` and the demo."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy import Engine
 
-from thothy_ai.admin.progress import Progress as QueueProgress
-from thothy_ai.admin.progress import progress
-from thothy_ai.cli.times import spell
-from thothy_ai.queue.status import queue_status
+from thothy_ai.admin.progress import Obstacles, Progress, obstacles, progress
+from thothy_ai.cli import times
+from thothy_ai.cli.drain_display import display_on
+from thothy_ai.cli.tables import printable
 
 POLL_SECONDS = 0.5
+OBSTACLE_SECONDS = 5.0  # between two looks for what keeps the queue from draining
 RATE_WINDOW = 60.0  # seconds; a longer window would mix kinds that take different times
+MIN_RATE_SECONDS, MIN_RATE_JOBS = 5.0, 5  # fewer say nothing about the rest
 
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """The result of watching: start of the drain's window, jobs still open, and jobs finished while watching."""
+    """What was seen: since when the drain's work was due, the jobs still open, and those finished while watching.
+
+    `later`: jobs that are not due yet and were not waited for; `next_due`: when the first of them is.
+    """
 
     since: datetime
     open: int
     finished: int
+    later: int = 0
+    next_due: datetime | None = None
+    obstacles: Obstacles | None = None
 
 
 class Rate:
-    """Jobs per second over the last `RATE_WINDOW` seconds."""
+    """Jobs per second over the last `RATE_WINDOW` seconds, from the first finished job on."""
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, int]] = deque()
 
-    def update(self, now: float, finished: int) -> float:
-        """Add a sample of the finished jobs at `now` (monotonic seconds) and return the current rate."""
+    def update(self, now: float, finished: int) -> float | None:
+        """Add a sample of the finished jobs at `now` (monotonic seconds). None while there are too few to tell."""
+        if not finished:
+            return None
         self._points.append((now, finished))
         while now - self._points[0][0] > RATE_WINDOW:
             self._points.popleft()
-        (start, first) = self._points[0]
-        return (finished - first) / (now - start) if now > start else 0.0
+        start, first = self._points[0]
+        if finished - first < MIN_RATE_JOBS or now - start < MIN_RATE_SECONDS:
+            return None
+        return (finished - first) / (now - start)
 
 
-def watch(engine: Engine, console: Console, timeout: float | None = None) -> DrainProgress:
-    """Watch until no job is open or `timeout` seconds have passed. Ctrl-C stops the watching, not the queue."""
+class ObstacleWatch:
+    """Looks at the start for a pause, and from time to time for whatever else keeps the queue from draining."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._looked_at = float("-inf")
+        self._latest: Obstacles | None = None
+
+    def look(self, now: float, at: Progress) -> Obstacles:
+        """The obstacles at `now` (monotonic seconds). A process is not missed at the first look, nor while jobs run."""
+        first = self._latest is None
+        if self._latest is None or now - self._looked_at >= OBSTACLE_SECONDS:
+            found = obstacles(self._engine)
+            idle = not first and not at.running and not at.all_wait
+            self._latest = Obstacles(found.pause, found.missing if idle else ())
+            self._looked_at = now
+        return self._latest
+
+
+def watch(
+    engine: Engine, console: Console, timeout: float | None = None, *, include_delayed: bool = False
+) -> DrainProgress:
+    """Watch until no job is open that is due, or `timeout` seconds have passed.
+
+    Jobs that are not due for a while are waited for only with `include_delayed`. Ctrl-C raises `KeyboardInterrupt`; it
+    ends the watching, not the drain.
+    """
     start = progress(engine, None)
     since = start.oldest or start.now
-    watched = DrainProgress(since, start.open, 0)
-    rate = Rate()
-    with _bar(console) as bar:
-        task = bar.add_task("draining", total=start.open, status="")
-        try:
-            for now in _poll(engine, start.now, timeout):
-                watched = DrainProgress(since, now.open, now.finished)
-                status = _status(engine, rate.update(time.monotonic(), now.finished), now.open)
-                bar.update(task, completed=now.finished, total=now.open + now.finished, status=status)
-        except KeyboardInterrupt:
-            console.print("Stopped watching; the queue keeps draining.")
+    watched = _watched(since, start, include_delayed=include_delayed)
+    if not watched.open:
+        return watched
+    obstacle_watch, rate = ObstacleWatch(engine), Rate()
+    with display_on(console) as display:
+        for now in _poll(engine, start.now, timeout):
+            seen = obstacle_watch.look(time.monotonic(), now)
+            display.say(list(obstacle_sentences(seen)))
+            shown = now if include_delayed else replace(now, later=0)
+            display.update(shown, rate.update(time.monotonic(), now.finished))
+            watched = replace(_watched(since, now, include_delayed=include_delayed), obstacles=seen)
+            if not watched.open:
+                break
     return watched
 
 
-def _poll(engine: Engine, since: datetime, timeout: float | None) -> Iterator[QueueProgress]:
+def _watched(since: datetime, now: Progress, *, include_delayed: bool) -> DrainProgress:
+    waited_for = now.open + (now.later if include_delayed else 0)
+    return DrainProgress(since, waited_for, now.finished, now.later, now.next_due)
+
+
+def obstacle_sentences(seen: Obstacles) -> Iterator[str]:
+    """What keeps the queue from draining, and what to type."""
+    if seen.pause is not None:
+        since = paused_since(seen.pause.changed_at, seen.pause.note)
+        yield f"The queue has been {since}. `thothy queue resume` resumes it."
+    if seen.missing:
+        yield f"No {' or '.join(seen.missing)} is connected. `thothy doctor` says what to do."
+
+
+def paused_since(since: datetime | None, note: str | None) -> str:
+    """Since when the queue is paused, and why."""
+    return f"paused since {times.local(since)}" + (f" ({printable(note)})" if note else "")
+
+
+def _poll(engine: Engine, since: datetime, timeout: float | None) -> Iterator[Progress]:
     until = None if timeout is None else time.monotonic() + timeout
     while True:
-        now = progress(engine, since)
-        yield now
-        if not now.open or (until is not None and time.monotonic() >= until):
+        yield progress(engine, since)
+        if until is not None and time.monotonic() >= until:
             return
         time.sleep(POLL_SECONDS)
-
-
-def _status(engine: Engine, rate: float, remaining: int) -> str:
-    if rate > 0:
-        return f"{rate:.1f} jobs/s, {spell(remaining / rate)} left"
-    return "paused; `thothy queue resume` resumes it" if queue_status(engine).paused else "waiting"
-
-
-def _bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[status]}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -92,8 +92,15 @@ def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
 
         return MigrationsBehindError(None, code_revision(), state)
     if _unreachable(error, state):
-        return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {lines[-1].strip()}", state)
+        why = _cause(lines) if state is None else lines[0].strip()  # a server's message comes first, a hint last
+        return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {why}", state)
     return DatabaseError(f"Postgres at {where} refused a statement: {lines[0].strip()}", state)
+
+
+def _cause(lines: Sequence[str]) -> str:
+    """The last line that names a cause, without libpq's hint and without the server's address."""
+    causes = [line for line in lines if "Is the server running" not in line] or lines
+    return " ".join(causes[-1].rpartition(" failed: ")[2].split())
 
 
 def _unreachable(error: DBAPIError, state: str | None) -> bool:

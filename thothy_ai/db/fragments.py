@@ -43,6 +43,15 @@ FRAGMENTS: Final[dict[str, str]] = {
     " AND (CAST(:ids AS uuid[]) IS NULL OR id = ANY(CAST(:ids AS uuid[])))"
     " AND (CAST(:kinds AS text[]) IS NULL OR kind = ANY(CAST(:kinds AS text[])))"
     " AND (CAST(:reasons AS text[]) IS NULL OR reason = ANY(CAST(:reasons AS text[])))",
+    # Jobs that match a filter, except for their kind and times. Those of one enqueue call have the same `enqueued_at`;
+    # follow-ups may have been enqueued in the same instant.
+    "selected_jobs": "(CAST(:states AS text[]) IS NULL OR state = ANY(CAST(:states AS text[])))"
+    " AND (CAST(:key AS text) IS NULL OR idempotency_key = CAST(:key AS text))"
+    " AND (CAST(:key_start AS text) IS NULL OR starts_with(idempotency_key, CAST(:key_start AS text)))"
+    " AND (CAST(:source AS text) IS NULL OR starts_with(source_key, CAST(:source AS text)))"
+    " AND (CAST(:parent AS uuid) IS NULL OR parent_id = CAST(:parent AS uuid))"
+    " AND (CAST(:batch AS uuid) IS NULL OR (enqueued_at, parent_id IS NULL) IN"
+    " (SELECT one.enqueued_at, one.parent_id IS NULL FROM job AS one WHERE one.id = CAST(:batch AS uuid)))",
     # Attempts without output whose usage is not recorded.
     "unbilled": "compute_seconds = 0 AND outcome NOT IN ('succeeded', 'rejected')",
     # A job that may run only later is kept out of the dispatcher's index until then, less this.

@@ -19,6 +19,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from thothy_ai.embedded.cause import describe_os_error, initdb_error
 from thothy_ai.errors import ConfigError, ServiceStartError
 
 SHARED = Path("/var/lib/thothy-ai")
@@ -42,15 +43,15 @@ class Cluster:
 
     def prepare(self, *, durable: bool) -> None:
         """Provide binaries, password and an initialised data folder. Raises `ConfigError`, `ServiceStartError`."""
-        self.binaries = _binaries(self.account)
         try:
+            self.binaries = _binaries(self.account)
             self.data.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             self.password = self._read_password()
             if not (self.data / "PG_VERSION").exists():
                 self._initialise(durable=durable)
             self._clear_stale_lock()
         except OSError as error:
-            raise ServiceStartError(f"postgres: {error}") from error
+            raise ServiceStartError(f"postgres: {describe_os_error(error)}") from error
 
     def _place(self) -> Path:
         if self.account is None or _reachable(self.folder):
@@ -96,8 +97,7 @@ class Cluster:
             check=False,
         )
         if done.returncode:
-            lines = done.stderr.strip().splitlines() or ["no message"]
-            raise ServiceStartError(f"postgres: initdb failed: {lines[-1]}")
+            raise ServiceStartError(f"postgres: initdb failed in {data.parent}: {initdb_error(done.stderr)}")
 
     def _clear_stale_lock(self) -> None:
         """Stop a server that a crashed stack left running on this folder, and remove the lock of one that has ended.
@@ -162,8 +162,14 @@ def _shared_copy(packages: Path) -> Path:
 
 
 def _write_secret(path: Path, text: str) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-        file.write(text)
+    """Write a new file for the owner only: completely, or not at all."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(text)
+    except OSError as error:  # a full disk: an empty password would be read at the next start
+        path.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _first_number(path: Path) -> int | None:

@@ -14,7 +14,7 @@ from typing import Self
 import psycopg
 
 from thothy_ai.embedded.cluster import SUPERUSER, Cluster
-from thothy_ai.embedded.process import Process, Program, free_port
+from thothy_ai.embedded.process import PORT_TAKEN, Process, Program, free_port
 from thothy_ai.errors import ServiceStartError
 
 TRIES = 3  # a port that was free may be taken a moment later
@@ -60,7 +60,7 @@ class Postgres:
             try:
                 self._process.start()
             except ServiceStartError:
-                if attempt == TRIES or not _port_was_taken(self._log):
+                if attempt == TRIES or not self._process.wrote(PORT_TAKEN):
                     raise
             else:
                 break
@@ -123,9 +123,13 @@ class Postgres:
         return True
 
     def _create_database(self) -> None:
-        with self._connect() as connection:
-            if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
-                connection.execute(f"CREATE DATABASE {DATABASE}".encode())
+        try:
+            with self._connect() as connection:
+                if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
+                    connection.execute(f"CREATE DATABASE {DATABASE}".encode())
+        except psycopg.Error as error:
+            said = str(error).strip().partition("\n")[0]
+            raise ServiceStartError(f"postgres: the database cannot be created: {said}") from error
 
     def __enter__(self) -> Self:
         return self.start()
@@ -134,7 +138,3 @@ class Postgres:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _port_was_taken(log: Path) -> bool:
-    return "Address already in use" in log.read_text(encoding="utf-8", errors="replace")[-2000:]

@@ -16,12 +16,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import ClassVar
 
+from thothy_ai.embedded.cause import describe_end, describe_os_error
 from thothy_ai.errors import ServiceStartError
 
 TETHER = Path(__file__).with_name("tether.py")
@@ -29,6 +30,7 @@ FIRST_PAUSE = 0.02  # seconds between two checks of a program that starts, and h
 MAX_PAUSE = 0.25
 GROWTH = 1.25
 MAX_LOG_BYTES = 32 * 2**20
+PORT_TAKEN = "Address already in use"
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,21 @@ class Process:
         """Start it, without waiting until it is ready. Raises `ServiceStartError`."""
         log = self.program.log
         self._log_start = log.stat().st_size if log.exists() else 0
+        order = _Spawner.shared().order(self.program)
         try:
-            self._popen = _Spawner.shared().spawn(self.program)
+            futures.wait([order])
+        finally:  # a signal that interrupts the wait does not keep the program from starting
+            self._popen = self._started(order)
+
+    def _started(self, order: futures.Future[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        try:
+            return order.result()
         except OSError as error:
-            raise ServiceStartError(f"{self.program.name} cannot be started: {error}") from error
+            message = f"{self.program.name} cannot be started: {describe_os_error(error)}"
+            raise ServiceStartError(message) from error
 
     def start(self) -> None:
-        """Start it and wait until it is ready. Raises `ServiceStartError`, with the last line of its log."""
+        """Start it and wait until it is ready. Raises `ServiceStartError`, with the cause if its log states one."""
         self.spawn()
         try:
             self.wait_ready()
@@ -96,24 +106,32 @@ class Process:
             if not self.alive:
                 raise ServiceStartError(self.end_line())
             if time.monotonic() > until:
-                raise ServiceStartError(
-                    f"{self.program.name} was not ready within {self.program.ready_seconds:g} s{self._last_log_line()}"
-                )
+                limit = f"{self.program.ready_seconds:g} s"
+                raise ServiceStartError(f"{self.program.name} was not ready within {limit} (log: {self.program.log})")
             time.sleep(pause)
             pause = min(pause * GROWTH, MAX_PAUSE)
 
     def stop(self) -> None:
         """Send the stop signal and wait; kill it and its children if it does not end. No effect once it has ended."""
-        if self._popen is None:
-            return
         try:
-            self._popen.send_signal(self.program.stop_signal)
-            self._popen.wait(self.program.stop_seconds)
-        except subprocess.TimeoutExpired:
-            self.kill()
+            self.terminate()
+            if not self.wait(self.program.stop_seconds):
+                self.kill()
         except BaseException:  # a second Ctrl-C: stop at once
             self.kill()
             raise
+
+    def terminate(self) -> None:
+        """Send the stop signal. No effect once it has ended."""
+        if self._popen is not None:
+            self._popen.send_signal(self.program.stop_signal)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it has ended, at most so long; whether it has."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._popen is not None:
+                self._popen.wait(seconds)
+        return not self.alive
 
     def kill(self) -> None:
         """Kill it and its process group."""
@@ -138,14 +156,15 @@ class Process:
             self._log_start = 0
 
     def end_line(self) -> str:
-        """One line that says how it ended."""
-        code = self.exit_code
-        how = f"signal {-code}" if code is not None and code < 0 else f"status {code}"
-        return f"{self.program.name} ended with {how}{self._last_log_line()}"
+        """One line that says how it ended, and why if its log states the cause."""
+        log = self.program.log
+        return f"{self.program.name} {describe_end(self.exit_code, log, self._log_start)} (log: {log})"
 
-    def _last_log_line(self) -> str:
-        said = last_line(self.program.log, self._log_start)
-        return f": {said} (log: {self.program.log})" if said else f" (log: {self.program.log})"
+    def wrote(self, text: str) -> bool:
+        """Whether this run of the program wrote `text` to its log."""
+        with self.program.log.open("rb") as log:
+            log.seek(self._log_start)
+            return text.encode() in log.read()
 
 
 class _Spawner:
@@ -156,7 +175,7 @@ class _Spawner:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self._orders: SimpleQueue[tuple[Program, Future[subprocess.Popen[bytes]]]] = SimpleQueue()
+        self._orders: SimpleQueue[tuple[Program, futures.Future[subprocess.Popen[bytes]]]] = SimpleQueue()
         threading.Thread(target=self._run, name="thothy-spawner", daemon=True).start()
 
     @classmethod
@@ -166,10 +185,10 @@ class _Spawner:
                 cls._shared = cls()
             return cls._shared
 
-    def spawn(self, program: Program) -> subprocess.Popen[bytes]:
-        order: Future[subprocess.Popen[bytes]] = Future()
+    def order(self, program: Program) -> futures.Future[subprocess.Popen[bytes]]:
+        order: futures.Future[subprocess.Popen[bytes]] = futures.Future()
         self._orders.put((program, order))
-        return order.result()
+        return order
 
     def _run(self) -> None:
         while True:
@@ -194,17 +213,6 @@ def _popen(program: Program) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for this process, which stops the others in order
         )
-
-
-def last_line(log: Path, start: int = 0) -> str:
-    """The last line after `start` that is not blank, at most 300 characters; empty if there is none."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(start, log.stat().st_size - 8192))
-            lines = file.read().decode(errors="replace").split("\n")
-    except OSError:
-        return ""
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
 
 
 def free_port() -> int:

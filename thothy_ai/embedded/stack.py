@@ -8,10 +8,8 @@ $THOTHY_HOME/  stack.lock   held while a stack runs        stack.env   its URLs 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,38 +17,52 @@ from typing import Self
 from pydantic import SecretStr
 
 from thothy_ai.db.schema import migrate
-from thothy_ai.embedded.endpoint import engine_endpoint, remove_socket
+from thothy_ai.embedded.endpoint import engine_endpoint
+from thothy_ai.embedded.home import announced, locked, unusable
+from thothy_ai.embedded.open_jobs import OpenJobs
 from thothy_ai.embedded.postgres import Postgres
 from thothy_ai.embedded.process import Process, Program
 from thothy_ai.embedded.readiness import Readiness
+from thothy_ai.embedded.shutdown import Shutdown, StopObserver, Unobserved
 from thothy_ai.embedded.supervisor import Patience, Supervisor
 from thothy_ai.embedded.valkey import Valkey
-from thothy_ai.errors import StackRunningError
-from thothy_ai.settings import PREFIX, STACK_ENV, Settings
+from thothy_ai.errors import DatabaseError
+from thothy_ai.settings import PREFIX, Settings
 
 SERVICES = ("engine", "reaper", "dispatcher", "worker")  # in the order of their start
-SHARED_KEYS = ("database_url", "redis_url", "engine_url", "engine_token", "model")
 ENGINE_READY_SECONDS = 900  # a large model is read from a slow disk
 READY_SECONDS = 60
-RELEASE_SECONDS = 30  # past its shutdown deadline, for a worker to record what it releases, even in a slow Postgres
+DEADLINE_SECONDS = 5.0  # for running jobs to finish when the stack is stopped, unless the settings say otherwise
+END_SECONDS = 5.0  # for a process that has nothing left to do
 
 
 class EmbeddedStack:
     """Valkey, Postgres and the service's processes: ready once the context is entered, ended once it is left.
 
-    `services` is a subset of `SERVICES`. Raises `StackRunningError` if a stack already runs in this home,
-    `ServiceStartError` if a part does not start, `ConfigError` if the model or a wheel is missing.
+    `services` is a subset of `SERVICES`; `observer` is told how a stop proceeds. With `clean`, jobs that an earlier
+    stack left open are cancelled before anything can run. Raises `StackRunningError` if a stack already runs in this
+    home, `ServiceStartError` if a part does not start, `ConfigError` if the model or a wheel is missing.
     """
 
     def __init__(
-        self, settings: Settings, *, services: Sequence[str] = SERVICES, patience: Patience | None = None
+        self,
+        settings: Settings,
+        *,
+        services: Sequence[str] = SERVICES,
+        patience: Patience | None = None,
+        observer: StopObserver | None = None,
+        clean: bool = False,
     ) -> None:
         self.home = settings.home.absolute()
         self.settings = settings
         self.postgres = Postgres(self.home / "postgres", log=self._log("postgres"))
         self.valkey = Valkey(self.home / "valkey", log=self._log("valkey"))
+        self.cancelled = 0  # jobs of an earlier stack
         self._services = [name for name in SERVICES if name in services]
+        self._clean = clean
         self._supervisor = Supervisor(patience)
+        self._processes: dict[str, Process] = {}
+        self._shutdown = Shutdown(self._processes, observer or Unobserved())
         self._undo = contextlib.ExitStack()
 
     def start(self) -> Self:
@@ -58,8 +70,11 @@ class EmbeddedStack:
         if "engine" in self._services:
             self.settings.require_model()
         with contextlib.ExitStack() as undo:
-            self._start_servers(undo)
-            self._start_services(undo)
+            try:
+                self._start_servers(undo)
+            except OSError as error:
+                raise unusable(self.home, error) from error
+            self._start_services()
             self._undo = undo.pop_all()
         return self
 
@@ -75,22 +90,41 @@ class EmbeddedStack:
         return self._supervisor.pids()
 
     def stop(self) -> None:
-        """Stop worker, dispatcher, reaper, engine, Valkey and Postgres, in this order; the data is kept."""
+        """Stop dispatcher, reaper, worker, engine, Valkey and Postgres; the data is kept, and no job stays claimed."""
         self._undo.close()
 
     def _start_servers(self, undo: contextlib.ExitStack) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
-        undo.enter_context(_locked(self.home))
-        undo.callback(self.postgres.stop)
-        self.postgres.start()
-        undo.callback(self.valkey.stop)
-        self.valkey.start()
+        undo.enter_context(locked(self.home))
+        for name, server in (("postgres", self.postgres), ("valkey", self.valkey)):
+            undo.callback(server.stop)
+            server.start()
+            self._processes[name] = server.process
+        jobs = self._migrated()
+        undo.callback(self._stop_servers, jobs)
+        jobs.requeue()  # what a stack that was killed left
+        self.cancelled = jobs.cancel() if self._clean else 0
+        undo.enter_context(announced(self.settings))
+        undo.callback(self._stop_services, jobs)
+
+    def _migrated(self) -> OpenJobs:
         self.settings = self._with_urls()
         migrate(self.settings)
-        undo.enter_context(_announced(self.settings))
+        return OpenJobs(self.settings)
 
-    def _start_services(self, undo: contextlib.ExitStack) -> None:
-        undo.callback(self._supervisor.stop)
+    def _stop_services(self, jobs: OpenJobs) -> None:
+        self._supervisor.release()
+        self._shutdown.stop_services(self.settings.shutdown_deadline_seconds, jobs.running)
+
+    def _stop_servers(self, jobs: OpenJobs) -> None:
+        """The last: nothing works on a job any more, whatever a process that was killed has left."""
+        with contextlib.suppress(DatabaseError):  # the next start does it
+            jobs.requeue()
+        left = jobs.count()
+        jobs.close()
+        self._shutdown.stop_servers(left)
+
+    def _start_services(self) -> None:
         for server in (self.postgres, self.valkey):
             self._supervisor.add(server.process)
         early = [name for name in self._services if name != "worker"]  # they start in parallel
@@ -99,25 +133,28 @@ class EmbeddedStack:
         self._supervisor.watch()
 
     def _start_together(self, names: Sequence[str]) -> None:
-        processes = [Process(self._program(name)) for name in names]
-        for process in processes:
+        for name in names:
+            self._processes[name] = process = Process(self._program(name))
             process.spawn()
             self._supervisor.add(process)
-        for process in processes:
-            process.wait_ready()
+        for name in names:
+            self._processes[name].wait_ready()
 
     def _program(self, name: str) -> Program:
         engine = name == "engine"
-        arguments = ("--model", str(self.settings.model), "--url", self.settings.require_engine_url()) if engine else ()
+        arguments = (*self._engine_arguments(), "--url", self.settings.require_engine_url()) if engine else ()
         return Program(
             name=name,
-            argv=(sys.executable, "-m", "thothy_ai.cli", name, *arguments),
+            argv=(sys.executable, "-P", "-m", "thothy_ai.cli", name, *arguments),  # -P: not from the current folder
             env=self.settings.environment() | {f"{PREFIX}METRICS_PORT": str(self._metrics_port(name))},
             log=self._log(name),
             ready=Readiness(self.postgres, self.valkey, self.settings).of(name),
             ready_seconds=ENGINE_READY_SECONDS if engine else READY_SECONDS,
-            stop_seconds=self.settings.shutdown_deadline_seconds + RELEASE_SECONDS if name == "worker" else 15,
+            stop_seconds=END_SECONDS,
         )
+
+    def _engine_arguments(self) -> tuple[str, ...]:
+        return "--model", str(self.settings.model)
 
     def _metrics_port(self, name: str) -> int:
         """One port per process, counted up from the configured one."""
@@ -134,8 +171,13 @@ class EmbeddedStack:
                 "engine_url": endpoint.url,
                 "engine_token": SecretStr(endpoint.token) if endpoint.token else None,
                 "model": model.absolute() if model else None,
+                "shutdown_deadline_seconds": self._deadline_seconds(),
             }
         )
+
+    def _deadline_seconds(self) -> float:
+        chosen = "shutdown_deadline_seconds" in self.settings.model_fields_set
+        return self.settings.shutdown_deadline_seconds if chosen else DEADLINE_SECONDS
 
     def _log(self, name: str) -> Path:
         return self.home / "logs" / f"{name}.log"
@@ -147,49 +189,3 @@ class EmbeddedStack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-@contextlib.contextmanager
-def _locked(home: Path) -> Iterator[None]:
-    """Hold the home's lock, which ends with the process; files that a killed stack left behind are removed."""
-    with (home / "stack.lock").open("a+", encoding="ascii") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise StackRunningError(f"a stack already runs in {home} (process {lock.read().strip()})") from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        _remove_leftovers(home)
-        try:
-            yield
-        finally:
-            _remove_leftovers(home)
-            lock.truncate(0)
-
-
-def _remove_leftovers(home: Path) -> None:
-    (home / STACK_ENV).unlink(missing_ok=True)
-    remove_socket(home)
-
-
-def _quoted(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-@contextlib.contextmanager
-def _announced(settings: Settings) -> Iterator[None]:
-    """Publish the addresses for other commands in this home."""
-    wanted = {f"{PREFIX}{name.upper()}" for name in SHARED_KEYS}
-    lines = [f"{name}={_quoted(value)}\n" for name, value in settings.environment().items() if name in wanted]
-    file = settings.home / STACK_ENV
-    fresh = file.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
-        opened.writelines(lines)
-    fresh.rename(file)
-    try:
-        yield
-    finally:
-        file.unlink(missing_ok=True)

@@ -69,13 +69,17 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop watching, then stop every process, the last added first, even if stopping one fails."""
+        self.release()
+        with contextlib.ExitStack() as stack:
+            for watched in self._watched:
+                stack.callback(watched.process.stop)
+
+    def release(self) -> None:
+        """Stop watching: the processes go on, and belong to the caller again."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._over.set)
-            for watched in self._watched:
-                stack.callback(watched.process.stop)
+        self._over.set()
 
     def _run(self) -> None:
         while not self._stopping.wait(self._patience.check_every):

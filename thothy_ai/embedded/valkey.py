@@ -17,7 +17,7 @@ from typing import Self
 from redis import Redis
 from redis.exceptions import RedisError
 
-from thothy_ai.embedded.process import Process, Program, free_port
+from thothy_ai.embedded.process import PORT_TAKEN, Process, Program, free_port
 from thothy_ai.errors import ConfigError, ServiceStartError
 
 CONFIG = """\
@@ -66,8 +66,8 @@ class Valkey:
             self._process = Process(self._program(binary))
             try:
                 self._process.start()
-            except ServiceStartError as error:
-                if attempt == TRIES or "bind" not in str(error).lower():
+            except ServiceStartError:
+                if attempt == TRIES or not self._process.wrote(PORT_TAKEN):
                     raise
             else:
                 break

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Generic, Self, cast
 from uuid import UUID
 
 from thothy_ai.db.connect import make_async_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
+from thothy_ai.jobs.kind import A, A_co
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
 from thothy_ai.queue.drafts import (
     Draft,
     EnqueueOptions,
     Entry,
+    draft,
     draft_all,
     load_kinds,
     parameters,
@@ -54,33 +56,29 @@ class AsyncProducer:
 
     async def enqueue(
         self,
-        request: Request,
+        request: Request[A],
         *,
         priority: int = 0,
         deadline: datetime | None = None,
         not_before: datetime | None = None,
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
-    ) -> AsyncJob:
+    ) -> AsyncJob[A]:
         """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
 
         Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
         """
         options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts)
-        return (await self.enqueue_many([(request, options)]))[0]
+        jobs: list[AsyncJob[A]] = await self._enqueue([draft(request, options, self.settings, datetime.now(UTC))])
+        return jobs[0]
 
-    async def enqueue_many(self, entries: Iterable[Entry]) -> list[AsyncJob]:
+    async def enqueue_many(self, entries: Iterable[Entry[A]]) -> list[AsyncJob[A]]:
         """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all of them or none.
 
-        Returns the jobs in the order of `entries`. Raises the same errors as `enqueue`.
+        Returns the jobs in the order of `entries`. Raises the same errors as `enqueue`, naming the entry; two entries
+        with one idempotency key and different requests are a conflict, too.
         """
-        drafts = draft_all(entries, self.settings)
-        if not drafts:
-            return []
-        with reaching(self.settings):
-            async with self._engine.begin() as connection:
-                settled = await self._insert(connection, drafts)
-        return [AsyncJob(self, draft.id, draft.kind) for draft in settled]
+        return await self._enqueue(draft_all(entries, self.settings))
 
     async def job(self, job_id: UUID | str) -> AsyncJob:
         """Return the job with this id. Raises `UnknownJobError`, or `InvalidJobError` if the id is malformed."""
@@ -119,6 +117,14 @@ class AsyncProducer:
         """Close all database connections."""
         await self._engine.dispose()
 
+    async def _enqueue(self, drafts: list[Draft]) -> list[AsyncJob[A]]:
+        if not drafts:
+            return []
+        with reaching(self.settings):
+            async with self._engine.begin() as connection:
+                settled = await self._insert(connection, drafts)
+        return [AsyncJob(self, made.id, made.kind, existed=made.existed) for made in settled]
+
     async def _insert(self, connection: AsyncConnection, drafts: list[Draft]) -> list[Draft]:
         tenant = self.settings.tenant
         taken = (await connection.execute(statement("producer/enqueue"), parameters(drafts, tenant))).one().taken
@@ -137,13 +143,17 @@ class AsyncProducer:
         await self.close()
 
 
-class AsyncJob:
-    """A handle to one job: its id and kind. Everything else is read from the database on each call."""
+class AsyncJob(Generic[A_co]):
+    """A handle to one job: its id and kind. Everything else is read from the database on each call.
 
-    def __init__(self, producer: AsyncProducer, job_id: UUID, kind: str) -> None:
+    `existed`: the job was there before the call that returned this handle, which enqueued nothing.
+    """
+
+    def __init__(self, producer: AsyncProducer, job_id: UUID, kind: str, *, existed: bool = True) -> None:
         self._producer = producer
         self.id = job_id
         self.kind = kind
+        self.existed = existed
 
     async def refresh(self) -> Snapshot:
         """Read the job's current state. Raises `UnknownJobError` if it has been deleted."""
@@ -157,7 +167,7 @@ class AsyncJob:
         """Cancel the job: immediately while it waits, within a heartbeat while it runs. False if it had ended."""
         return await self._producer.cancel(self.id)
 
-    async def result(self, timeout: float | None = None) -> Artifact:  # noqa: ASYNC109 - the same signature as the sync version
+    async def result(self, timeout: float | None = None) -> A_co:  # noqa: ASYNC109 - the same signature as the sync version
         """Wait up to `timeout` seconds (None: indefinitely) for the artifact, an instance of the kind's artifact class.
 
         Raises `ResultTimeoutError`, or `JobFailedError`, `JobCancelledError` or `JobExpiredError` if the job ended
@@ -166,7 +176,7 @@ class AsyncJob:
         schedule = PollSchedule(self.id, timeout)
         while not (snapshot := await self.refresh()).succeeded():  # noqa: ASYNC110 - the database is polled
             await asyncio.sleep(schedule.next_delay(snapshot.state))
-        return await self._producer.artifact(snapshot)
+        return cast("A_co", await self._producer.artifact(snapshot))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id}, {self.kind!r})"

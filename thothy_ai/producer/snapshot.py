@@ -24,6 +24,7 @@ from thothy_ai.errors import (
     UnreadableArtifactError,
 )
 from thothy_ai.jobs import Artifact, registry
+from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import UnknownKindError
 
 MIN_DELAY = 0.05  # seconds between two polls of a job
@@ -78,7 +79,7 @@ def read_artifact(snapshot: Snapshot, body: object) -> Artifact:
     except UnknownKindError as error:
         raise UnreadableArtifactError(snapshot.id, str(error)) from None
     except ValidationError as error:
-        raise UnreadableArtifactError(snapshot.id, str(error).splitlines()[0]) from None
+        raise UnreadableArtifactError(snapshot.id, ": ".join(filter(None, first_problem(error)))) from None
     return artifact
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, cast
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -15,11 +15,13 @@ from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
+from thothy_ai.jobs.kind import A, A_co
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
 from thothy_ai.queue.drafts import (
     Draft,
     EnqueueOptions,
     Entry,
+    draft,
     draft_all,
     load_kinds,
     parameters,
@@ -53,32 +55,29 @@ class Producer:
 
     def enqueue(
         self,
-        request: Request,
+        request: Request[A],
         *,
         priority: int = 0,
         deadline: datetime | None = None,
         not_before: datetime | None = None,
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
-    ) -> Job:
+    ) -> Job[A]:
         """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
 
         Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
         """
         options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts)
-        return self.enqueue_many([(request, options)])[0]
+        jobs: list[Job[A]] = self._enqueue([draft(request, options, self.settings, datetime.now(UTC))])
+        return jobs[0]
 
-    def enqueue_many(self, entries: Iterable[Entry]) -> list[Job]:
+    def enqueue_many(self, entries: Iterable[Entry[A]]) -> list[Job[A]]:
         """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all of them or none.
 
-        Returns the jobs in the order of `entries`. Raises the same errors as `enqueue`.
+        Returns the jobs in the order of `entries`. Raises the same errors as `enqueue`, naming the entry; two entries
+        with one idempotency key and different requests are a conflict, too.
         """
-        drafts = draft_all(entries, self.settings)
-        if not drafts:
-            return []
-        with reaching(self.settings), self._engine.begin() as connection:
-            settled = self._insert(connection, drafts)
-        return [Job(self, draft.id, draft.kind) for draft in settled]
+        return self._enqueue(draft_all(entries, self.settings))
 
     def job(self, job_id: UUID | str) -> Job:
         """Return the job with this id. Raises `UnknownJobError`, or `InvalidJobError` if the id is malformed."""
@@ -113,6 +112,13 @@ class Producer:
         """Close all database connections."""
         self._engine.dispose()
 
+    def _enqueue(self, drafts: list[Draft]) -> list[Job[A]]:
+        if not drafts:
+            return []
+        with reaching(self.settings), self._engine.begin() as connection:
+            settled = self._insert(connection, drafts)
+        return [Job(self, made.id, made.kind, existed=made.existed) for made in settled]
+
     def _insert(self, connection: Connection, drafts: list[Draft]) -> list[Draft]:
         tenant = self.settings.tenant
         taken = connection.execute(statement("producer/enqueue"), parameters(drafts, tenant)).one().taken
@@ -131,13 +137,17 @@ class Producer:
         self.close()
 
 
-class Job:
-    """A handle to one job: its id and kind. Everything else is read from the database on each call."""
+class Job(Generic[A_co]):
+    """A handle to one job: its id and kind. Everything else is read from the database on each call.
 
-    def __init__(self, producer: Producer, job_id: UUID, kind: str) -> None:
+    `existed`: the job was there before the call that returned this handle, which enqueued nothing.
+    """
+
+    def __init__(self, producer: Producer, job_id: UUID, kind: str, *, existed: bool = True) -> None:
         self._producer = producer
         self.id = job_id
         self.kind = kind
+        self.existed = existed
 
     def refresh(self) -> Snapshot:
         """Read the job's current state. Raises `UnknownJobError` if it has been deleted."""
@@ -151,7 +161,7 @@ class Job:
         """Cancel the job: immediately while it waits, within a heartbeat while it runs. False if it had ended."""
         return self._producer.cancel(self.id)
 
-    def result(self, timeout: float | None = None) -> Artifact:
+    def result(self, timeout: float | None = None) -> A_co:
         """Wait up to `timeout` seconds (None: indefinitely) for the artifact, an instance of the kind's artifact class.
 
         Raises `ResultTimeoutError`, or `JobFailedError`, `JobCancelledError` or `JobExpiredError` if the job ended
@@ -160,7 +170,7 @@ class Job:
         schedule = PollSchedule(self.id, timeout)
         while not (snapshot := self.refresh()).succeeded():
             time.sleep(schedule.next_delay(snapshot.state))
-        return self._producer.artifact(snapshot)
+        return cast("A_co", self._producer.artifact(snapshot))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id}, {self.kind!r})"

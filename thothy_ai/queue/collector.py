@@ -50,13 +50,7 @@ class QueueCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The current metric families."""
-        reading = self._latest()
-        yield GaugeMetricFamily(
-            "thothy_database_up", "1 when Postgres answered.", value=float(reading.status is not None)
-        )
-        if reading.status is not None:
-            yield from _families(reading.status)
-            yield _dead(reading.dead)
+        return families(self._latest())
 
     def _latest(self) -> Reading:
         with self._lock:
@@ -81,10 +75,14 @@ def export_queue(settings: Settings) -> None:
         REGISTRY.register(QueueCollector(make_engine(settings, application="metrics", pool_size=1)))
 
 
-def _families(status: QueueStatus) -> Iterator[Metric]:
-    yield from _waiting(status)
-    yield _deadlines(status)
-    yield _leases(status)
+def families(reading: Reading) -> Iterator[Metric]:
+    """The metric families of a reading."""
+    yield GaugeMetricFamily("thothy_database_up", "1 when Postgres answered.", value=float(reading.status is not None))
+    if reading.status is not None:
+        yield from _waiting(reading.status)
+        yield _deadlines(reading.status)
+        yield _leases(reading.status)
+        yield _dead(reading.dead)
 
 
 def _waiting(status: QueueStatus) -> Iterator[Metric]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, text
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, Engine, text
 
 from thothy_ai.db.fragments import FRAGMENTS
 from thothy_ai.db.statements import statement
@@ -10,8 +13,33 @@ from thothy_ai.db.statements import statement
 WAKE_DISPATCHER = text(f"SELECT {FRAGMENTS['wake_dispatcher']}")
 
 
-def set_paused(engine: Engine, *, paused: bool, note: str | None = None) -> None:
-    """Stop or resume dispatching. Jobs that are dispatched or running go on."""
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Whether the queue is paused, since when it is or is not, and the note of the pause."""
+
+    paused: bool = False
+    changed_at: datetime | None = None
+    note: str | None = None
+
+
+def set_paused(engine: Engine, *, paused: bool, note: str | None = None) -> Control:
+    """Stop or resume dispatching. Jobs that are dispatched or running go on. Returns what held before.
+
+    A queue that is already paused keeps its time, and its note unless there is a new one.
+    """
     with engine.begin() as connection:
+        before = _control(connection)
         connection.execute(statement("queue/pause"), {"paused": paused, "note": note})
         connection.execute(WAKE_DISPATCHER)
+    return before
+
+
+def read_control(engine: Engine) -> Control:
+    """Whether the queue is paused at this moment."""
+    with engine.connect() as connection:
+        return _control(connection)
+
+
+def _control(connection: Connection) -> Control:
+    row = connection.execute(statement("queue/control")).one_or_none()
+    return Control(*row) if row is not None else Control()

@@ -9,12 +9,14 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 from uuid_utils.compat import uuid7
 
-from thothy_ai.errors import ConfigError, IdempotencyConflictError, InvalidJobError
+from thothy_ai.errors import ConfigError, EntryError, IdempotencyConflictError, InvalidJobError
 from thothy_ai.jobs import Request, registry
+from thothy_ai.jobs.kind import A
+from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import AnyKind, KindError, UnknownKindError
 from thothy_ai.settings import Settings
 
@@ -36,12 +38,15 @@ class EnqueueOptions:
 
 
 DEFAULT = EnqueueOptions()
-Entry = Request | tuple[Request, EnqueueOptions]
+Entry = Request[A] | tuple[Request[A], EnqueueOptions]
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One job, ready to be inserted. `request` is canonical JSON; `digest` covers tenant, kind and request."""
+    """One job, ready to be inserted. `request` is canonical JSON; `digest` covers tenant, kind and request.
+
+    `entry` is its index in `enqueue_many`. `existed`: its idempotency key is that of another job, whose id it has.
+    """
 
     id: UUID
     kind: str
@@ -49,6 +54,8 @@ class Draft:
     digest: str
     source_key: str
     options: EnqueueOptions
+    entry: int | None = None
+    existed: bool = False
 
 
 def load_kinds(settings: Settings) -> None:
@@ -72,22 +79,55 @@ def validated(kind: AnyKind, fields: Mapping[str, Any]) -> Request:
     try:
         request: Request = kind.request.model_validate(fields)
     except ValidationError as error:
-        raise _invalid(error) from None
+        raise _invalid(error, kind.request) from None
     return request
 
 
-def draft_all(entries: Iterable[Entry], settings: Settings) -> list[Draft]:
-    """Drafts of requests, or of (request, options). Raises `InvalidJobError` for the first invalid one."""
+def draft_all(entries: Iterable[Entry[A]], settings: Settings) -> list[Draft]:
+    """Drafts of requests, or of (request, options).
+
+    Raises `InvalidJobError` for the first invalid entry, and `IdempotencyConflictError` for a key that two entries with
+    different requests share.
+    """
     now = datetime.now(UTC)
-    pairs = (entry if isinstance(entry, tuple) else (entry, DEFAULT) for entry in entries)
-    return [draft(request, options, settings, now) for request, options in pairs]
+    drafts: list[Draft] = []
+    first: dict[str, int] = {}  # the entry that brought a key
+    for number, entry in enumerate(entries):
+        try:
+            drafts.append(draft(*_pair(entry), settings, now, number))
+            _check_key(drafts, first)
+        except EntryError as error:
+            raise error.at(number) from None
+    return drafts
 
 
-def draft(request: Request, options: EnqueueOptions, settings: Settings, now: datetime) -> Draft:
+def _pair(entry: object) -> tuple[Request, EnqueueOptions]:
+    match entry:
+        case (Request() as request, EnqueueOptions() as options):
+            return request, options
+        case Request():
+            return entry, DEFAULT
+        case _:
+            raise InvalidJobError("request", "must be a request, or a pair of a request and its EnqueueOptions")
+
+
+def _check_key(drafts: Sequence[Draft], first: dict[str, int]) -> None:
+    """Check the last draft's key against those of the drafts before it."""
+    last = drafts[-1]
+    if last.options.idempotency_key is None:
+        return
+    other = first.setdefault(last.options.idempotency_key, len(drafts) - 1)
+    if drafts[other].digest != last.digest:
+        raise IdempotencyConflictError(last.options.idempotency_key, other=other)
+
+
+def draft(
+    request: Request, options: EnqueueOptions, settings: Settings, now: datetime, entry: int | None = None
+) -> Draft:
     """A job for this request. Raises `InvalidJobError`, naming the field."""
     try:
         kind = registry.kind_of(request)
-    except UnknownKindError as error:
+    except KindError as error:
         raise InvalidJobError("request", str(error)) from None
     body = _canonical(kind, request)
     return Draft(
@@ -97,6 +137,7 @@ def draft(request: Request, options: EnqueueOptions, settings: Settings, now: da
         digest=sha256(f"{settings.tenant}\0{kind.name}\0{body}".encode()).hexdigest(),
         source_key=kind.source_key(request),
         options=_checked(options, settings, now),
+        entry=entry,
     )
 
 
@@ -134,12 +175,12 @@ def settle(drafts: Sequence[Draft], holders: Mapping[str, tuple[UUID, str]]) -> 
 
 
 def _settled(draft: Draft, holder: tuple[UUID, str] | None) -> Draft:
-    if holder is None:
+    if holder is None or holder[0] == draft.id:
         return draft
     job_id, digest = holder
     if digest != draft.digest:
-        raise IdempotencyConflictError(draft.options.idempotency_key or "")
-    return replace(draft, id=job_id)
+        raise IdempotencyConflictError(draft.options.idempotency_key or "", job_id=job_id).at(draft.entry)
+    return replace(draft, id=job_id, existed=True)
 
 
 def _canonical(kind: AnyKind, request: Request) -> str:
@@ -148,16 +189,15 @@ def _canonical(kind: AnyKind, request: Request) -> str:
         body = request.model_dump_json()
         kind.request.model_validate_json(body)
     except ValidationError as error:
-        raise _invalid(error) from None
+        raise _invalid(error, kind.request) from None
     except (PydanticSerializationError, UnicodeEncodeError) as error:
         raise InvalidJobError("request", f"cannot be written as JSON: {str(error).splitlines()[0]}") from None
     return body
 
 
-def _invalid(error: ValidationError) -> InvalidJobError:
-    problem = error.errors(include_input=False, include_url=False)[0]
-    field = ".".join(str(part) for part in problem["loc"]) or "request"
-    return InvalidJobError(field, problem["msg"].removeprefix("Value error, "))
+def _invalid(error: ValidationError, model: type[BaseModel]) -> InvalidJobError:
+    field, message = first_problem(error, model.model_fields)
+    return InvalidJobError(field or "request", message)
 
 
 def _checked(options: EnqueueOptions, settings: Settings, now: datetime) -> EnqueueOptions:

@@ -25,6 +25,7 @@ from thothy_ai.engine.errors import (
     InvalidRequestError,
     PromptTooLongError,
 )
+from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import UnknownKindError
 from thothy_ai.settings import Settings
 from thothy_ai.worker import follow_ups, outcomes
@@ -174,6 +175,6 @@ class Attempts:
 
 def _first_line(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        return f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']}"
+        field, message = first_problem(error)
+        return f"{field or 'request'}: {message}"
     return str(error)

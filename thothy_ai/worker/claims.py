@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
 from thothy_ai.queue.hints import Hint
+from thothy_ai.queue.seeds import attempt_seed
 
 AttemptRef = tuple[UUID, int]  # job id and attempt number: names an attempt in the record; the number fences it
 
@@ -48,8 +48,8 @@ class Claim:
 
     @property
     def seed(self) -> int:
-        """63 bits for sampling: the same for the same attempt wherever it runs, different for a retry."""
-        return int.from_bytes(sha256(self.key.encode()).digest()[:8]) >> 1
+        """For sampling: the same for the same attempt wherever it runs, different for a retry."""
+        return attempt_seed(self.id, self.attempt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from thothy_ai.worker.finish import Finish
 
 ATTEMPTS = Counter("thothy_attempts", "Attempts that ended, by kind and outcome.", ["kind", "outcome"])
 ARTIFACTS = Counter("thothy_artifacts", "Outputs that were judged.", ["kind", "verdict", "reason"])
-GPU_SECONDS = Counter("thothy_gpu_seconds", "Device seconds that attempts used: of a GPU, on a CPU of it.", ["kind"])
+GPU_SECONDS = Counter("thothy_gpu_seconds", "Seconds that attempts used of the device, a GPU or a CPU.", ["kind"])
 IN_FLIGHT = Gauge("thothy_worker_in_flight", "Jobs that this worker runs.")
 STALE_CLAIMS = Counter("thothy_worker_claims_stale", "Messages whose job was taken, ended or dispatched again.")
 FENCED = Counter("thothy_results_fenced", "Results that came after their job was given to another attempt.")

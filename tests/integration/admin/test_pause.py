@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from tests.support.queue_bench import PATIENCE, Queue, eventually
-from thothy_ai.admin.pause import pause_and_wait
+from thothy_ai.admin.pause import until_idle
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.control import set_paused
 
@@ -17,7 +17,12 @@ def test_a_dispatch_that_has_begun_is_waited_for(queue: Queue) -> None:
     """It saw a queue that was not paused, and has not committed yet."""
     queue.enqueue("one", "two")
     said: list[int] = []
-    pausing = threading.Thread(target=lambda: said.extend(pause_and_wait(queue.engine)))
+
+    def pause() -> None:
+        set_paused(queue.engine, paused=True)
+        said.extend(until_idle(queue.engine))
+
+    pausing = threading.Thread(target=pause)
     with queue.engine.begin() as dispatcher:
         assert len(dispatcher.execute(statement("queue/dispatch"), ROOM).all()) == 2
         pausing.start()

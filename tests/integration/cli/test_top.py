@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tests.support.home import THOTHY
 from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.served_engine import served
-from tests.support.terminal import terminal
+from tests.support.terminal_ask import terminal
 from tests.support.worker_fleet import environment
 from thothy_ai.admin.top import Paced, Record
 from thothy_ai.cli import app

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from tests.support.fake_engine import FakeClient
 from tests.support.home import THOTHY
 from tests.support.queue_bench import PATIENCE, Queue, RunnerBench, runner_bench
-from tests.support.terminal import terminal
+from tests.support.terminal_ask import terminal
 from tests.support.worker_fleet import environment
 from thothy_ai.admin.job_watch import JobWatch
 from thothy_ai.cli import app

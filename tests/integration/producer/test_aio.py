@@ -45,7 +45,9 @@ def test_batches_are_all_or_nothing(settings: Settings) -> None:
         keyed = EnqueueOptions(idempotency_key="k")
         jobs = await producer.enqueue_many([Hook(source=SOURCE), (Hook(source=SOURCE), keyed)])
         assert len(jobs) == 2
-        with pytest.raises(IdempotencyConflictError):
+        again = await producer.enqueue(Hook(source=SOURCE), idempotency_key="k")
+        assert [job.existed for job in (*jobs, again)] == [False, False, True]
+        with pytest.raises(IdempotencyConflictError, match=f"^entry 1: .* that of job {jobs[1].id}$"):
             await producer.enqueue_many([Hook(source=SOURCE), (Hook(source="Another."), keyed)])
         with pytest.raises(UnknownJobError):
             await producer.cancel(type(jobs[0].id)(int=1))

@@ -101,11 +101,62 @@ def test_the_same_key_with_another_request_is_a_conflict(producer: Producer, eng
 
 
 def test_a_conflict_anywhere_in_a_batch_leaves_nothing_of_it(producer: Producer, engine: Engine) -> None:
-    producer.enqueue(Hook(source=SOURCE), idempotency_key="taken")
+    first = producer.enqueue(Hook(source=SOURCE), idempotency_key="taken")
     batch = [Hook(source=SOURCE), (Hook(source="Something else."), EnqueueOptions(idempotency_key="taken"))]
-    with pytest.raises(IdempotencyConflictError):
+    with pytest.raises(IdempotencyConflictError) as caught:
         producer.enqueue_many(batch)
+    assert (caught.value.key, caught.value.entry, caught.value.job_id) == ("taken", 1, first.id)
+    said = f"idempotency key 'taken' already belongs to a different request, that of job {first.id}"
+    assert str(caught.value) == f"entry 1: {said}"
+    with pytest.raises(IdempotencyConflictError) as alone:
+        producer.enqueue(Hook(source="Something else."), idempotency_key="taken")
+    assert (str(alone.value), alone.value.entry) == (said, None)
     assert rows(engine, "SELECT count(*) FROM job") == [(1,)]
+
+
+def test_two_entries_with_one_key_and_different_requests_are_both_named(producer: Producer, engine: Engine) -> None:
+    keyed = EnqueueOptions(idempotency_key="k")
+    batch = [Hook(source="zero"), (Hook(source="one"), keyed), (Hook(source="one"), keyed), (Hook(source="3"), keyed)]
+    with pytest.raises(IdempotencyConflictError) as caught:
+        producer.enqueue_many(batch)
+    assert (caught.value.entry, caught.value.other, caught.value.job_id) == (3, 1, None)
+    assert str(caught.value).startswith("entry 3: idempotency key 'k' already belongs")
+    assert str(caught.value).endswith(", that of entry 1")
+    assert rows(engine, "SELECT count(*) FROM job") == [(0,)]
+
+
+class Unheard(Request):
+    """No kind has it."""
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        (Hook.model_construct(source=" "), "source: is empty"),
+        ((Hook(source=SOURCE), EnqueueOptions(priority=101)), "priority: 101 is not a whole number from -100 to 100"),
+        ((Hook(source=SOURCE), EnqueueOptions(idempotency_key="")), "idempotency_key: must be text of 1 to 500"),
+        (Unheard(), "request: no kind has the request class 'Unheard'"),
+        ({"source": SOURCE}, "request: must be a request, or a pair of a request and its EnqueueOptions"),
+        ((Hook(source=SOURCE), {"priority": 1}), "request: must be a request, or a pair of a request and its Enq"),
+    ],
+    ids=["request", "option", "key", "kind", "mapping", "pair"],
+)
+def test_an_invalid_entry_is_named_by_its_index(producer: Producer, engine: Engine, entry: Any, says: str) -> None:
+    with pytest.raises(InvalidJobError) as caught:
+        producer.enqueue_many([*(Hook(source=SOURCE) for _ in range(17)), entry])
+    assert caught.value.entry == 17
+    assert str(caught.value).startswith(f"entry 17: {says}")
+    assert rows(engine, "SELECT count(*) FROM job") == [(0,)]
+
+
+def test_a_job_knows_whether_it_existed(producer: Producer) -> None:
+    keyed = EnqueueOptions(idempotency_key="k")
+    assert [producer.enqueue(Hook(source=SOURCE), idempotency_key="k").existed for _ in range(2)] == [False, True]
+    jobs = producer.enqueue_many([Hook(source=SOURCE), (Hook(source=SOURCE), keyed)])
+    assert [job.existed for job in jobs] == [False, True]
+    other = EnqueueOptions(idempotency_key="other")
+    assert [job.existed for job in producer.enqueue_many([(Hook(source=SOURCE), other)] * 2)] == [False, True]
+    assert producer.job(jobs[0].id).existed
 
 
 def test_a_key_twice_in_one_batch_is_one_job(producer: Producer, engine: Engine) -> None:
@@ -241,7 +292,7 @@ def test_without_a_database_there_is_no_producer(clean_environment: None, settin
 
 
 def test_kinds_that_cannot_be_loaded_are_a_configuration_error(settings: Settings) -> None:
-    with pytest.raises(ConfigError, match=r"THOTHY_KINDS: no\.such\.module"):
+    with pytest.raises(ConfigError, match=r"THOTHY_KINDS: there is no module 'no.such.module' installed"):
         Producer(settings.model_copy(update={"kinds": ("no.such.module",)}))
 
 

@@ -13,7 +13,7 @@ from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
 from tests.support.worker_fleet import UNACKED, WorkerFleet, check_each_once, enqueue
-from thothy_ai.admin.pause import pause_and_wait
+from thothy_ai.admin.pause import until_idle
 from thothy_ai.cli import app
 from thothy_ai.queue.control import set_paused
 from thothy_ai.queue.status import queue_status
@@ -86,7 +86,8 @@ def test_a_queue_that_is_paused_finishes_what_runs_and_admits_nothing(queue: Que
         eventually(lambda: queue.count("running") == 1)
         late = queue.enqueue("ok waiting", "ok too")
         messages = queue.dispatch()
-        assert list(pause_and_wait(queue.engine, note="new image"))[-1] == 0
+        set_paused(queue.engine, paused=True, note="new image")
+        assert list(until_idle(queue.engine))[-1] == 0
         assert queue.job(running[0]).state == "succeeded"
         assert [queue.job(job_id).state for job_id in late] == ["queued"] * 2
         for hint in messages:  # a message that is already on its way is stale

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from thothy_ai.jobs import Hook, Request, registry
-from thothy_ai.jobs.registry import KindError, UnknownKindError
+from thothy_ai.jobs.registry import KindError, UnknownKindError, UnknownRequestError
 
 BUILT_IN = ("hook", "report_section", "translation", "trend_summary")
 NOTE = """
@@ -63,7 +63,10 @@ def test_a_request_of_no_kind_is_refused() -> None:
         """A subclass is a different request: it may have other fields."""
 
     for request in (Request(), Wilder(source="A text.")):
-        with pytest.raises(UnknownKindError):
+        name = type(request).__name__
+        with pytest.raises(
+            UnknownRequestError, match=f"no kind has the request class '{name}'; THOTHY_KINDS must name"
+        ):
             registry.kind_of(request)
 
 
@@ -78,7 +81,7 @@ def test_an_extra_module_adds_its_kind(modules: Path) -> None:
 
 def test_extra_modules_are_loaded_all_or_none(modules: Path) -> None:
     (modules / "extra_first.py").write_text(NOTE.format(name="first", request="First"))
-    with pytest.raises(KindError, match="extra_missing: cannot be imported"):
+    with pytest.raises(KindError, match="there is no module 'extra_missing' installed"):
         registry.load_extra(["extra_first", "extra_missing"])
     assert "first" not in registry.names()
 
@@ -88,6 +91,28 @@ def test_names_are_unique(modules: Path) -> None:
     with pytest.raises(KindError, match="extra_hook: the name 'hook' is taken"):
         registry.load_extra(["extra_hook"])
     assert registry.find("hook").request is Hook
+
+
+def test_request_classes_are_unique(modules: Path) -> None:
+    text = NOTE.format(name="second_hook", request="Unused").replace("request=Unused", "request=Hook")
+    text = text.replace("artifact=NoteArtifact", "artifact=HookArtifact")
+    (modules / "extra_second.py").write_text(f"from thothy_ai.jobs import Hook, HookArtifact\n{text}")
+    with pytest.raises(KindError, match="extra_second: the request class Hook is that of the kind 'hook'"):
+        registry.load_extra(["extra_second"])
+
+
+def test_a_kind_s_artifact_is_the_one_that_its_request_names(modules: Path) -> None:
+    text = NOTE.format(name="note", request="Note").replace("Note(Request)", "Note(Request[HookArtifact])")
+    (modules / "extra_mistaken.py").write_text(f"from thothy_ai.jobs import HookArtifact\n{text}")
+    with pytest.raises(KindError, match=r"Note is a Request\[HookArtifact\], but the kind's artifact is NoteArtifact"):
+        registry.load_extra(["extra_mistaken"])
+
+
+def test_a_file_adds_its_kind(modules: Path) -> None:
+    (modules / "from-a-file.py").write_text(NOTE.format(name="note", request="Note"))
+    for _ in range(2):
+        registry.load_extra([str(modules / "from-a-file.py")])
+    assert registry.find("note").request.__name__ == "Note"
 
 
 def test_a_module_without_a_kind_is_refused(modules: Path) -> None:

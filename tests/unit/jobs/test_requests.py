@@ -8,6 +8,15 @@ from pydantic import ValidationError
 from thothy_ai.jobs import Hook, ReportSection, Request, Translation, TrendSummary
 from thothy_ai.jobs.text import MAX_CHARACTERS
 
+HEADINGS = (
+    'The "new" normal',
+    "#1: why it grows",
+    "Up 🎉 and *up* <again>",
+    "C:\\new\\t",
+    "{a|b} = [c]",
+    "発酵 – 100 %",
+)
+
 
 def refusal(kind: type[Request], **fields: object) -> tuple[str, str]:
     with pytest.raises(ValidationError) as caught:
@@ -25,7 +34,7 @@ def refusal(kind: type[Request], **fields: object) -> tuple[str, str]:
         ("a\x00b", "contains a NUL character"),
         ("a\ud800b", "contains a lone surrogate (U+D800)"),
         ("a" * (MAX_CHARACTERS + 1), "has 400,001 characters; the limit is 400,000"),
-        (None, "valid string"),
+        (None, "valid string"),  # pydantic's words; `jobs/problems.py` has ours
     ],
 )
 def test_a_bad_source_is_named(kind: type[Request], source: object, expected: str) -> None:
@@ -50,6 +59,16 @@ def test_a_bad_source_is_named(kind: type[Request], source: object, expected: st
 )
 def test_a_bad_field_is_named(kind: type[Request], fields: dict[str, object], field: str) -> None:
     assert refusal(kind, source="A text.", **fields)[0] == field
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_a_heading_may_be_any_line(heading: str) -> None:
+    assert ReportSection(source="A text.", heading=heading).heading == heading
+
+
+@pytest.mark.parametrize("heading", ["two\nlines", "a\ttab", "a\u2028b", "x" * 121])
+def test_a_heading_is_one_line(heading: str) -> None:
+    assert refusal(ReportSection, source="A text.", heading=heading)[0] == "heading"
 
 
 def test_a_long_source_needs_a_passage_to_translate() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from thothy_ai.demo.plan import demo_jobs
-from thothy_ai.jobs import Artifact, Request, Translation, registry
+from thothy_ai.jobs import Artifact, ReportSection, Request, Translation, registry
 from thothy_ai.jobs.schema import NOT_TEXT, SchemaError, grammar_schema, prose, sentences, title
 
 SAMPLES = {type(job): job for job in demo_jobs()}
@@ -170,6 +170,25 @@ def test_text_fields_reject(field: str, value: str) -> None:
 )
 def test_text_fields_accept_other_languages(body: str) -> None:
     assert Shapes.model_validate(GOOD | {"body": body}).body == body
+
+
+@pytest.mark.parametrize("heading", ['The "new" normal', "#1: why 🎉", "C:\\new\\t", "<b>{a|b}</b>", "発酵 – 100 %"])
+def test_a_heading_with_any_characters_is_fixed_by_the_grammar_and_accepted(heading: str) -> None:
+    """What the grammar lets through, byte for byte, is what the artifact accepts."""
+    llguidance = pytest.importorskip("llguidance", reason="the engine's extra")
+    kind = registry.find("report_section")
+    request = ReportSection(source="A text.", heading=heading)
+    matcher = llguidance.LLMatcher(
+        llguidance.LLTokenizer("byte"), llguidance.LLMatcher.grammar_from_json_schema(json.dumps(kind.schema(request)))
+    )
+    body = "Crocks sell out within hours in Lyon. Makers lend them to schools now."
+    output = json.dumps({"body": body, "heading": heading}, ensure_ascii=False, separators=(",", ":")).encode()
+    assert matcher.validate_tokens(list(output)) == len(output), matcher.get_error()
+    verdict = kind.judge(request, output.decode(), truncated=False)
+    assert verdict.artifact is not None
+    assert verdict.artifact.model_dump() == {"body": body, "heading": heading}
+    other = output[:-2] + b'!"}'
+    assert matcher.validate_tokens(list(other)) < len(other)
 
 
 @pytest.mark.parametrize("request_", SAMPLES.values(), ids=lambda job: registry.kind_of(job).name)

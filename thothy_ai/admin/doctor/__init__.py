@@ -22,12 +22,19 @@ CHECKS = (
 
 
 def examine(load: Callable[[], Settings], only: Sequence[str] = ()) -> list[Finding]:
-    """Findings of the checks named in `only`, or of all, in the order in which they should be fixed."""
+    """Findings of the checks named in `only`, or of all, in the order in which they should be fixed.
+
+    A check is skipped if one that it needs has failed before it: its finding would have the same cause.
+    """
     from thothy_ai.admin.doctor import checks  # noqa: PLC0415 - brings SQLAlchemy and Redis along; naming checks does not
 
     try:
         settings = load()
     except ConfigError as error:
-        return [Finding("settings", Level.WRONG, str(error), "correct that environment variable, or unset it")]
-    names = [name for name in CHECKS if not only or name in only]
-    return [finding for name in names for finding in checks.run(name, settings)]
+        return [Finding("settings", Level.WRONG, str(error), "correct it in the environment, or unset it there")]
+    found: list[Finding] = []
+    for name in (name for name in CHECKS if not only or name in only):
+        wrong = {finding.check for finding in found if finding.level is Level.WRONG}
+        reason = checks.reason_to_skip(name, settings, wrong)
+        found += [Finding(name, Level.SKIPPED, reason)] if reason else checks.run(name, settings)
+    return found

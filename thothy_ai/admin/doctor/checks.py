@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from thothy_ai.admin.doctor import processes, stores
 from thothy_ai.admin.doctor.finding import Finding, Level
+from thothy_ai.admin.doctor.queue import queue
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.errors import ThothyError
-from thothy_ai.settings import Settings, endpoint
+from thothy_ai.settings import Settings, endpoint, unknown_variables
 
 FIXES = {
     "postgres": "start Postgres (`thothy up`, or `docker compose up -d postgres`), or correct THOTHY_DATABASE_URL",
     "schema": "run `thothy migrate`",
     "redis": "start Redis (`thothy up`, or `docker compose up -d redis`), or correct THOTHY_REDIS_URL",
-    "engine": "start it: `thothy engine --model PATH`, or correct THOTHY_ENGINE_URL",
-    "celery": "Redis first",
-    "dispatcher": "Postgres first",
-    "reaper": "Postgres first",
-    "worker": "Postgres first",
-    "queue": "Postgres and the schema first",
+    "engine": "start it (`thothy up`, or `thothy engine --model PATH`), or correct THOTHY_ENGINE_URL",
+    "celery": "set THOTHY_REDIS_URL",
+    "dispatcher": "see what `thothy doctor --only postgres` finds",
+    "reaper": "see what `thothy doctor --only postgres` finds",
+    "worker": "see what `thothy doctor --only postgres` finds",
+    "queue": "see what `thothy doctor --only postgres --only schema` finds",
 }
+ERROR_NUMBER = re.compile(r"\[Errno -?\d+\] ")  # of the operating system; its words follow
+NO_STACK = (
+    "start one: `thothy up`; or change to the folder it runs in, or set THOTHY_DATABASE_URL, THOTHY_REDIS_URL and"
+    " THOTHY_ENGINE_URL"
+)
+# What must be right before a check can find anything of its own. All of them need a stack.
+NEEDS = {
+    "postgres": (),
+    "redis": (),
+    "celery": (),
+    "engine": (),
+    "schema": ("postgres",),
+    "dispatcher": ("postgres",),
+    "reaper": ("postgres",),
+    "worker": ("postgres",),
+    "queue": ("postgres", "schema"),
+}
+
+
+def reason_to_skip(name: str, settings: Settings, wrong: Collection[str]) -> str | None:
+    """Why a check could only repeat what other checks found to be wrong; None if it should be made."""
+    if name in NEEDS and "settings" in wrong and not _named_services(settings):
+        return "no stack runs here"
+    missed = next((need for need in NEEDS.get(name, ()) if need in wrong), None)
+    return f"needs {missed}" if missed else None
 
 
 def run(name: str, settings: Settings) -> list[Finding]:
@@ -29,23 +56,35 @@ def run(name: str, settings: Settings) -> list[Finding]:
     try:
         return list(CHECKS[name](settings))
     except (ThothyError, EngineError) as error:
-        return [Finding(name, Level.WRONG, str(error), FIXES.get(name))]
+        return [Finding(name, Level.WRONG, ERROR_NUMBER.sub("", str(error)), FIXES.get(name))]
 
 
 def settings_in_use(settings: Settings) -> Iterator[Finding]:
-    """Which services the settings name."""
+    """Which services the settings name, and variables that are no setting."""
+    named = _named_services(settings)
+    if named:
+        says = ", ".join(f"{name} at {where}" for name, where in named.items())
+        yield Finding("settings", Level.OK, f"{says}; the home is {settings.home}")
+    else:
+        says = f"no stack runs in {settings.home.absolute()}, and no setting names another"
+        yield Finding("settings", Level.WRONG, says, NO_STACK)
+    for variable in unknown_variables(Settings.model_fields, settings.home):
+        fix = f"rename it to {variable.nearest}, or unset it" if variable.nearest else "unset it"
+        yield Finding("settings", Level.WARNING, str(variable), fix)
+
+
+def _named_services(settings: Settings) -> dict[str, str]:
+    """Where the services are that the settings name, without passwords."""
     urls = {"postgres": settings.database_url, "redis": settings.redis_url}
-    known = {name: endpoint(url.get_secret_value()) for name, url in urls.items() if url is not None}
-    engine = {"engine": settings.engine_url} if settings.engine_url else {}
-    says = ", ".join(f"{name} at {where}" for name, where in {**known, **engine}.items()) or "no service is named"
-    yield Finding("settings", Level.OK, f"{says}; home is {settings.home}")
+    named = {name: endpoint(url.get_secret_value()) for name, url in urls.items() if url is not None}
+    return {**named, "engine": settings.engine_url} if settings.engine_url else named
 
 
 def model(settings: Settings) -> Iterator[Finding]:
     """Whether what THOTHY_MODEL names looks like a model."""
     path = settings.model
     if path is None:
-        yield Finding("model", Level.WARNING, "THOTHY_MODEL is not set here; only the engine's process needs it")
+        yield Finding("model", Level.OK, "THOTHY_MODEL is not set here; only the engine's process needs it")
         return
     problem = _model_problem(path)
     if problem:
@@ -77,5 +116,5 @@ CHECKS: Mapping[str, Callable[[Settings], Iterator[Finding]]] = {
     "dispatcher": processes.process("dispatcher", leads=True),
     "reaper": processes.process("reaper", leads=True),
     "worker": processes.process("worker", leads=False),
-    "queue": stores.queue,
+    "queue": queue,
 }

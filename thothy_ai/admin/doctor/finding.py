@@ -7,11 +7,12 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How serious a finding is. A warning is worth knowing, but stops nothing."""
+    """How serious a finding is. A warning is worth knowing, but stops nothing; a skipped check has not been made."""
 
     OK = "ok"
     WARNING = "warning"
     WRONG = "wrong"
+    SKIPPED = "skipped"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from thothy_ai.admin.doctor.finding import Finding, Level
 from thothy_ai.admin.doctor.stores import postgres_engine
 from thothy_ai.admin.engine_state import engine_state
-from thothy_ai.db.statements import statement
+from thothy_ai.admin.processes import connected
 from thothy_ai.settings import Settings
 
 FULL = 0.95
@@ -35,13 +35,14 @@ def celery(settings: Settings) -> Iterator[Finding]:
     used = configuration(settings)
     wrong = {name: used.get(name) for name, value in CELERY_NEEDS.items() if used.get(name) != value}
     for name, value in wrong.items():
-        yield Finding("celery", Level.WRONG, f"{name} is {value!r}", f"it must be {CELERY_NEEDS[name]!r}")
+        says = f"{name} is {value!r}, and must be {CELERY_NEEDS[name]!r}"
+        yield Finding("celery", Level.WRONG, says, "install this version of Thothy AI again")
     deadline = settings.shutdown_deadline_seconds
     if deadline >= VISIBILITY_TIMEOUT:
-        late = f"a worker may take {deadline:g} s to shut down, but messages come back after {VISIBILITY_TIMEOUT} s"
+        late = f"a worker may take {deadline:g} s to shut down, but its messages come back after {VISIBILITY_TIMEOUT} s"
         yield Finding("celery", Level.WRONG, late, f"set THOTHY_SHUTDOWN_DEADLINE_SECONDS below {VISIBILITY_TIMEOUT}")
     elif not wrong:
-        yield Finding("celery", Level.OK, f"{says}, settings are correct")
+        yield Finding("celery", Level.OK, f"{says}; the settings are correct")
 
 
 def engine(settings: Settings) -> Iterator[Finding]:
@@ -50,32 +51,31 @@ def engine(settings: Settings) -> Iterator[Finding]:
     info, stats = asyncio.run(engine_state(url, settings.reveal_engine_token()))
     load = (
         f"{stats.scheduler.running} running, {stats.scheduler.waiting} waiting, "
-        f"{stats.blocks.used} of {stats.blocks.total} KV blocks used"
+        f"{stats.blocks.used:,} of {stats.blocks.total:,} KV blocks in use"
     )
     yield Finding("engine", Level.OK, f"{info.model} on {info.device} at {url}: {load}")
     if stats.memory.total_bytes and stats.memory.used_bytes > FULL * stats.memory.total_bytes:
-        says = f"{stats.memory.used_bytes / stats.memory.total_bytes:.0%} of the device's memory is used"
-        yield Finding(
-            "engine", Level.WARNING, says, "move other processes off the device, or give it a smaller KV pool"
-        )
+        says = f"{stats.memory.used_bytes / stats.memory.total_bytes:.0%} of the device's memory is in use"
+        fix = "move other processes off the device, or start the engine with a smaller KV pool"
+        yield Finding("engine", Level.WARNING, says, fix)
 
 
 def process(name: str, *, leads: bool) -> Callable[[Settings], Iterator[Finding]]:
     """A check that a process of this name is connected; with `leads`, that one of them leads."""
 
     def check(settings: Settings) -> Iterator[Finding]:
-        with postgres_engine(settings) as engine, engine.connect() as connection:
-            rows = connection.execute(statement("admin/doctor_sessions")).all()
-        found = next((row for row in rows if row.application == f"thothy-{name}"), None)
+        with postgres_engine(settings) as engine:
+            found = connected(engine).get(name)
         if found is None:
             yield Finding(name, Level.WRONG, f"no {name} is connected to Postgres", f"start it: `thothy {name}`")
         elif leads and not found.leads:
-            yield Finding(name, Level.WRONG, f"a {name} is connected, but none leads", f"restart the {name}")
-        elif leads and found.quiet > QUIET_SECONDS:
-            yield Finding(
-                name, Level.WRONG, f"the {name} has been silent for {found.quiet:.0f} s", f"restart the {name}"
-            )
+            says = f"a {name} is connected, but none leads, so none works"
+            yield Finding(name, Level.WRONG, says, f"restart the {name}")
+        elif leads and found.quiet_seconds > QUIET_SECONDS:
+            says = f"the {name} hangs: it has been silent for {found.quiet_seconds:.0f} s"
+            yield Finding(name, Level.WRONG, says, f"restart the {name}")
         else:
-            yield Finding(name, Level.OK, f"alive, last seen {found.quiet:.0f} s ago")
+            does = "leads" if leads else "is connected"
+            yield Finding(name, Level.OK, f"{does}, last seen {found.quiet_seconds:.0f} s ago")
 
     return check

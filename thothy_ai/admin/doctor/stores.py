@@ -1,4 +1,4 @@
-"""Checks of the stores: Postgres, its schema, Redis, and the queue in them."""
+"""Checks of the stores: Postgres, its schema and Redis."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from redis.exceptions import AuthenticationError, RedisError
 from sqlalchemy import Engine, Row
 
 from thothy_ai.admin.doctor.finding import Finding, Level
+from thothy_ai.admin.processes import connected
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.schema import check_schema
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import BrokerUnreachableError
-from thothy_ai.queue.status import queue_status
 from thothy_ai.settings import Settings, endpoint
 
 MIN_POSTGRES = 150000
@@ -45,14 +45,15 @@ def postgres(settings: Settings) -> Iterator[Finding]:
     yield Finding(
         "postgres",
         Level.OK,
-        f"Postgres {server.version} at {where}, {server.connections} of {server.max_connections} connections",
+        f"Postgres {server.version} at {where}, {server.connections} of {server.max_connections} connections in use",
     )
     if server.number < MIN_POSTGRES:
-        yield Finding("postgres", Level.WRONG, "Postgres is older than 15", "upgrade it")
+        yield Finding("postgres", Level.WRONG, "Postgres is older than 15", "upgrade Postgres to 15 or newer")
     if server.read_only:
         yield Finding("postgres", Level.WRONG, "this Postgres is read-only", "name the primary in THOTHY_DATABASE_URL")
     if server.connections > 0.9 * server.max_connections:
-        yield Finding("postgres", Level.WARNING, "connections are running out", "raise max_connections")
+        fix = "raise max_connections in Postgres, or close clients that are not needed"
+        yield Finding("postgres", Level.WARNING, "connections are running out", fix)
 
 
 def schema(settings: Settings) -> Iterator[Finding]:
@@ -61,7 +62,8 @@ def schema(settings: Settings) -> Iterator[Finding]:
     with postgres_engine(settings) as engine:
         if not _one(engine, "admin/doctor_server").partitioned:
             says = "history has no partition for next month yet"
-            yield Finding("schema", Level.WARNING, says, "run `thothy migrate`, and check that a reaper runs")
+            fix = "run `thothy migrate`" + ("" if "reaper" in connected(engine) else ", and start `thothy reaper`")
+            yield Finding("schema", Level.WARNING, says, fix)
 
 
 def redis(settings: Settings) -> Iterator[Finding]:
@@ -78,20 +80,9 @@ def redis(settings: Settings) -> Iterator[Finding]:
     except RedisError as error:
         raise BrokerUnreachableError(f"Redis cannot be reached at {where}: {error}") from None
     server = f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info['redis_version']}"
-    yield Finding("redis", Level.OK, f"{server} at {where}, {waiting} messages waiting")
+    yield Finding(
+        "redis", Level.OK, f"{server} at {where}, {waiting:,} {'message' if waiting == 1 else 'messages'} waiting"
+    )
     if info.get("maxmemory") and info.get("maxmemory_policy") != "noeviction":
         says = f"Redis may evict jobs' messages: its maxmemory-policy is {info['maxmemory_policy']}"
         yield Finding("redis", Level.WARNING, says, "set maxmemory-policy to noeviction")
-
-
-def queue(settings: Settings) -> Iterator[Finding]:
-    """Open jobs, whether the queue is paused, and whether expired leases are reaped."""
-    with postgres_engine(settings) as engine:
-        status = queue_status(engine)
-    counts = ", ".join(f"{status[state].jobs} {state}" for state in ("queued", "dispatched", "running"))
-    yield Finding("queue", Level.OK, counts)
-    if status.paused:
-        yield Finding("queue", Level.WARNING, f"paused ({status.note or 'no note'})", "run `thothy queue resume`")
-    if status["running"].expired_leases:
-        says = f"{status['running'].expired_leases} leases expired and were not reaped"
-        yield Finding("queue", Level.WARNING, says, "check that a reaper runs")

@@ -19,7 +19,7 @@ EXPECTED = {
     "up", "demo", "enqueue", "jobs list", "jobs show", "jobs retry", "jobs cancel", "artifacts list", "artifacts show",
     "artifacts export", "drain", "report", "queue pause", "queue resume", "queue status", "migrate", "doctor", "engine",
     "worker", "dispatcher", "reaper", "dead list", "dead show", "dead redrive", "dead purge", "history prune", "chaos",
-    "ask", "jobs watch", "top",
+    "completion", "ask", "jobs watch", "top",
 }  # fmt: skip
 
 
@@ -52,11 +52,11 @@ def test_help_has_an_example_that_names_the_command(path: tuple[str, ...], clean
     ("arguments", "words"),
     [
         (["nonsense"], "nonsense"),
-        (["jobs", "show", "not-an-id"], "valid UUID"),
+        (["jobs", "show", "not-an-id"], "is not a job id"),
         (["jobs", "list", "--state", "finished"], "finished"),
         (["jobs", "list", "--since", "yesterday"], "2026-11-21T06:00"),
         (["jobs", "retry"], "pass either job ids or --state"),
-        (["jobs", "cancel"], "at least one"),
+        (["jobs", "cancel"], "pass job ids, or filters"),
         (["dead", "redrive"], "or pass --all alone"),
         (["dead", "purge", "--all", "--kind", "hook"], "or pass --all alone"),
         (["dead", "list", "--until", "1d", "--older-than", "1d"], "pass only one of them"),

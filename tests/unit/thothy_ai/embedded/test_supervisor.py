@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from thothy_ai.embedded import process
-from thothy_ai.embedded.process import Process, Program, last_line
+from thothy_ai.embedded.process import Process, Program
 from thothy_ai.embedded.supervisor import Patience, Supervisor
 from thothy_ai.errors import ServiceStartError
 
@@ -45,10 +45,27 @@ def test_a_program_is_ready_when_it_says_so(tmp_path: Path) -> None:
     assert process.exit_code == -15
 
 
-def test_one_that_ends_before_it_is_ready_is_reported_with_its_last_log_line(tmp_path: Path) -> None:
-    process = Process(program(tmp_path, "echo 'no such model: /m' >&2; exit 3", ready=lambda: False))
+def test_one_that_ends_before_it_is_ready_is_reported_with_its_error(tmp_path: Path) -> None:
+    process = Process(program(tmp_path, "echo 'thothy: no such model: /m' >&2; exit 3", ready=lambda: False))
     with pytest.raises(ServiceStartError, match=r"part ended with status 3: no such model: /m \(log: .*part\.log\)"):
         process.start()
+
+
+def test_what_an_earlier_run_logged_is_no_cause(tmp_path: Path) -> None:
+    process = Process(
+        program(tmp_path, f"test -e {tmp_path}/ran || echo 'thothy: earlier'; touch {tmp_path}/ran; exit 3")
+    )
+    for cause in (": earlier", ""):
+        process.spawn()
+        until(lambda: not process.alive)
+        assert process.end_line() == f"part ended with status 3{cause} (log: {process.program.log})"
+
+
+def test_one_that_was_killed_is_reported_with_the_signal_and_no_line_of_its_log(tmp_path: Path) -> None:
+    process = Process(program(tmp_path, "echo 'thothy: a warning from before'; kill -KILL $$"))
+    process.spawn()
+    until(lambda: not process.alive)
+    assert process.end_line() == f"part was killed by SIGKILL (log: {process.program.log})"
 
 
 def test_one_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
@@ -130,8 +147,8 @@ def test_a_log_that_cannot_be_rotated_ends_no_process(
         quiet.bound_log()
 
 
-def test_one_that_keeps_dying_ends_the_whole_with_its_last_log_line(tmp_path: Path, supervisor: Supervisor) -> None:
-    process = Process(program(tmp_path, "echo 'out of memory'; exit 1"))
+def test_one_that_keeps_dying_ends_the_whole_with_its_error(tmp_path: Path, supervisor: Supervisor) -> None:
+    process = Process(program(tmp_path, "echo 'thothy: out of memory'; exit 1"))
     process.spawn()
     supervisor.add(process)
     supervisor.watch()
@@ -157,11 +174,3 @@ def test_processes_are_stopped_last_first(tmp_path: Path) -> None:
     supervisor.stop()
     assert order.read_text().split() == ["worker", "engine"]
     assert supervisor.wait(0)
-
-
-def test_the_last_line_that_says_something(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    assert last_line(log) == ""
-    log.write_bytes(b"first\nlast \xff word\n\n  \n")
-    assert last_line(log) == "last \ufffd word"
-    assert last_line(log, start=log.stat().st_size) == ""

@@ -1,9 +1,18 @@
--- Artifacts in the order they were made. A filter that is NULL lets everything through.
-SELECT job_id, kind, locale, attempt, tenant, verdict, reason, body, text, created_at
+-- Artifacts, the newest first, with what identifies them: the request's key, channel and audience, the source, the parent
+-- job, and the model. A filter that is NULL lets everything through.
+SELECT job_id, artifact.kind, locale, artifact.attempt, artifact.tenant, verdict, artifact.reason,
+    idempotency_key, request ->> 'channel' AS channel, request ->> 'audience' AS audience, source_key, parent_id,
+    (SELECT s.model FROM engine_session AS s WHERE s.id = tried.engine_session_id) AS model,
+    created_at, body, text
 FROM artifact
-WHERE (CAST(:job_id AS uuid) IS NULL OR job_id = :job_id)
-    AND (CAST(:kind AS text) IS NULL OR kind = :kind)
+LEFT JOIN (SELECT id, state, idempotency_key, source_key, parent_id, enqueued_at FROM job) AS made_by ON id = job_id
+LEFT JOIN job_request USING (job_id)
+LEFT JOIN attempt AS tried USING (job_id, attempt)
+WHERE {selected_jobs}
+    AND (CAST(:job_id AS uuid) IS NULL OR job_id = :job_id)
+    AND (CAST(:kind AS text) IS NULL OR artifact.kind = :kind)
     AND (CAST(:verdict AS text) IS NULL OR verdict = :verdict)
     AND (CAST(:since AS timestamptz) IS NULL OR created_at >= :since)
-ORDER BY created_at DESC, job_id DESC, attempt DESC, locale
+    AND (CAST(:until AS timestamptz) IS NULL OR created_at < :until)
+ORDER BY created_at DESC, job_id DESC, artifact.attempt DESC, locale
 LIMIT :limit

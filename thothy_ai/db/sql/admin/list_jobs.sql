@@ -1,8 +1,10 @@
 -- Jobs for a list, the newest first. A filter that is NULL lets everything through.
-SELECT id, kind, state, priority, deadline, attempt, failures, reason, detail, tenant, worker, enqueued_at, started_at, finished_at
+SELECT id, kind, state, priority, deadline, attempt, failures, reason, detail, tenant, worker, idempotency_key, source_key,
+    parent_id, enqueued_at, started_at, finished_at
 FROM job
-WHERE (CAST(:states AS text[]) IS NULL OR state = ANY(CAST(:states AS text[])))
+WHERE {selected_jobs}
     AND (CAST(:kind AS text) IS NULL OR kind = :kind)
     AND (CAST(:since AS timestamptz) IS NULL OR enqueued_at >= :since)
+    AND (CAST(:until AS timestamptz) IS NULL OR enqueued_at < :until)
 ORDER BY id DESC
 LIMIT :limit

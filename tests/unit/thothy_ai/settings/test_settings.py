@@ -57,6 +57,74 @@ def test_kinds_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings.load().kinds == ("acme.sonnet", "acme.limerick")
 
 
+def test_kinds_may_be_a_json_list_since_a_path_may_hold_a_comma(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THOTHY_KINDS", '["/a,b/quiz.py", "acme.sonnet"]')
+    settings = Settings.load()
+    assert settings.kinds == ("/a,b/quiz.py", "acme.sonnet")
+    monkeypatch.setenv("THOTHY_KINDS", settings.environment()["THOTHY_KINDS"])
+    assert Settings.load() == settings
+    monkeypatch.setenv("THOTHY_KINDS", "[quiz")
+    with pytest.raises(ConfigError, match=r"^THOTHY_KINDS: must be names and paths, separated by commas"):
+        Settings.load()
+
+
+def test_kinds_in_files_are_known_by_their_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process, in another folder, must find the same file."""
+    (tmp_path / "quiz.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setenv("THOTHY_KINDS", "quiz, quiz.py,kinds/poem.py,~/haiku.py,sonnet")
+    found = str(tmp_path / "quiz.py")
+    assert Settings.load().kinds == (found, found, str(tmp_path / "kinds/poem.py"), "/home/ada/haiku.py", "sonnet")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("LEASE_SECONDS", "soon", "must be a number"),
+        ("LEASE_SECONDS", "0", "must be greater than 0"),
+        ("LEASE_SECONDS", "inf", "must be a finite number"),
+        ("MAX_ATTEMPTS", "three", "must be a whole number"),
+        ("MAX_ATTEMPTS", "0", "must be at least 1"),
+        ("METRICS_PORT", "70000", "must be at most 65535"),
+        ("PRICE_PER_COMPUTE_HOUR", "-1", "must be at least 0"),
+        ("CURRENCY", "US dollars", "must have at most 8 characters"),
+        ("LOG_LEVEL", "LOUD", "must be 'DEBUG', 'INFO', 'WARNING', 'ERROR' or 'CRITICAL'"),
+    ],
+)
+def test_a_message_says_what_is_expected(monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
+    monkeypatch.setenv(f"THOTHY_{name}", value)
+    with pytest.raises(ConfigError) as caught:
+        Settings.load()
+    assert str(caught.value) == f"THOTHY_{name}: {says}"
+
+
+def test_the_log_level_may_be_lower_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THOTHY_LOG_LEVEL", "debug")
+    assert Settings.load().log_level == "DEBUG"
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_is_described(name: str) -> None:
+    """The reference page is made of these descriptions."""
+    description = Settings.model_fields[name].description
+    assert description
+    assert description[0].isupper()
+    assert description.endswith(".")
+    if "seconds" in name:
+        assert "econds" in description
+
+
+@pytest.mark.parametrize("content", [b"THOTHY_TENANT=a\n=b c\n", b"THOTHY_TENANT=a\nnonsense here\n", b"\xff\xfe\x00"])
+def test_a_garbled_stack_env_is_named(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "stack.env").write_bytes(content)
+    line = 2 if content.startswith(b"THOTHY") else 1
+    with pytest.raises(ConfigError, match=rf"stack\.env, line {line} is not NAME=value: remove the file") as caught:
+        Settings.load(home=tmp_path)
+    assert "\n" not in str(caught.value)
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -86,13 +154,15 @@ def test_a_malformed_value_is_reported_by_name_without_the_value(
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_lease_outlives_two_heartbeats() -> None:
-    assert Settings.load(lease_seconds=20, heartbeat_seconds=10)
-    with pytest.raises(
-        ConfigError,
-        match=r"^the lease \(15 s\) is shorter than two heartbeat intervals \(10 s each\): set THOTHY_LEASE",
-    ):
-        Settings.load(lease_seconds=15)
+def test_a_lease_outlives_two_heartbeats_that_are_missed() -> None:
+    assert Settings.load(lease_seconds=30, heartbeat_seconds=10)
+    for lease, heartbeat in ((10, 5), (29, 10)):
+        with pytest.raises(ConfigError) as caught:
+            Settings.load(lease_seconds=lease, heartbeat_seconds=heartbeat)
+        words = (
+            f"THOTHY_LEASE_SECONDS ({lease} s) must be at least three times THOTHY_HEARTBEAT_SECONDS ({heartbeat} s)"
+        )
+        assert str(caught.value) == words
 
 
 def test_another_process_gets_the_same_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,170 @@
+"""`metrics.md`: every Prometheus metric, which process serves it at which port, and the alerts that read it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+from prometheus_client import Metric
+from prometheus_client.metrics import MetricWrapperBase
+
+from docs.generate.markdown import code, page, table
+from thothy_ai.embedded.stack import SERVICES
+from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.engine.process.metrics import registry_of
+from thothy_ai.queue import metrics as queue_metrics
+from thothy_ai.queue.collector import Reading, families
+from thothy_ai.queue.status import QueueStatus
+from thothy_ai.worker import metrics as worker_metrics
+
+ROOT = Path(__file__).parents[2]
+# Which process runs the code that counts. A file that is in none of them fails the page.
+PROCESSES = {
+    "thothy_ai/queue/dispatcher.py": "dispatcher",
+    "thothy_ai/queue/reaper.py": "reaper",
+    "thothy_ai/queue/transport.py": "worker",
+    "thothy_ai/worker": "worker",
+}
+_SUFFIXES = {"counter": "_total", "info": "_info"}
+_HEADS = ("Metric", "Type", "Labels", "Process", "What it says")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric as a page shows it."""
+
+    name: str
+    kind: str
+    labels: str
+    processes: str
+    help: str
+
+    def row(self) -> tuple[str, ...]:
+        """Its row in a table."""
+        return code(self.name), self.kind, self.labels or "-", self.processes, self.help
+
+
+def metrics_page() -> str:
+    """The page."""
+    return page(
+        "Metrics",
+        "The metrics that each process serves for Prometheus, at `/metrics` of its `THOTHY_METRICS_PORT`; without"
+        " that setting it serves none.",
+        "## Ports",
+        "In the Compose file, each process serves at the port below inside the Compose network; Prometheus, at port"
+        f" {_prometheus_port()}, scrapes all of them.\nWith `thothy up`, each process has a port of its own on"
+        " `THOTHY_METRICS_HOST`, counted from `THOTHY_METRICS_PORT`:\n`THOTHY_METRICS_PORT=9400 thothy up`.",
+        table(("Process", "Compose file", "`thothy up`"), _ports()),
+        "Every process except the engine also serves the standard metrics of the Python client: `process_*`,"
+        " `python_gc_*`, `python_info`.",
+        "## Jobs and attempts",
+        table(_HEADS, (family.row() for family in counted())),
+        "## The queue",
+        "Read from Postgres when Prometheus scrapes; every dispatcher serves them, a standby too.",
+        table(_HEADS, (family.row() for family in of_queue())),
+        "## The engine",
+        table(_HEADS, (family.row() for family in of_engine())),
+        "## Alerts",
+        "The rules in `deploy/prometheus/alerts.yml`. The description of each alert says which commands to run.",
+        table(("Alert", "Severity", "After", "What it says"), _alerts()),
+    )
+
+
+def counted() -> Iterator[Family]:
+    """What the processes count themselves."""
+    for module in (queue_metrics, worker_metrics):
+        for name, metric in vars(module).items():
+            if isinstance(metric, MetricWrapperBase) and _defines(module, name):
+                found = next(iter(metric.collect()))
+                yield _family(found, _processes(name), dict.fromkeys(metric._labelnames, ()))
+
+
+def of_queue() -> Iterator[Family]:
+    """What the dispatcher reads from Postgres."""
+    reading = Reading(QueueStatus({}, paused=False, changed_at=None, note=None), (("", "", 0),))
+    return (_family(found, "dispatcher", _labels(found)) for found in families(reading))
+
+
+def of_engine() -> Iterator[Family]:
+    """What an engine reports about itself."""
+    return (_family(found, "engine", _labels(found)) for found in registry_of(NullEngine()).collect())
+
+
+def _family(found: Metric, processes: str, labels: dict[str, tuple[str, ...]]) -> Family:
+    shown = [code(label) + (f" ({', '.join(values)})" if any(values) else "") for label, values in labels.items()]
+    name = found.name + _SUFFIXES.get(found.type, "")
+    return Family(name, found.type, ", ".join(shown), processes, found.documentation)
+
+
+def _labels(found: Metric) -> dict[str, tuple[str, ...]]:
+    """The labels of a family, with the values that they have; those of an `info` differ from engine to engine."""
+    names = list(found.samples[0].labels) if found.samples else []
+    fixed = found.type != "info"
+    return {name: tuple(sample.labels[name] for sample in found.samples) if fixed else () for name in names}
+
+
+def _defines(module: ModuleType, name: str) -> bool:
+    return re.search(rf"^{name} = ", _text(Path(str(module.__file__))), re.MULTILINE) is not None
+
+
+def _processes(name: str) -> str:
+    """The processes whose code uses this constant. Raises `LookupError` for one that no process runs."""
+    use = re.compile(rf"\b{name}\.(?:labels|inc|dec|set|set_function|observe)\b")
+    files = [path for room in ("queue", "worker") for path in (ROOT / "thothy_ai" / room).rglob("*.py")]
+    users = sorted({_process(path) for path in files if use.search(_text(path))})
+    if not users:
+        raise LookupError(f"nothing counts {name}")
+    return ", ".join(users)
+
+
+def _process(path: Path) -> str:
+    file = path.relative_to(ROOT).as_posix()
+    found = [process for prefix, process in PROCESSES.items() if file.startswith(prefix)]
+    if not found:
+        raise LookupError(f"{file} counts something: name its process in {Path(__file__).name}")
+    return found[0]
+
+
+def _ports() -> list[tuple[str, str, str]]:
+    """Where each process serves: in Compose, and with `thothy up`."""
+    scraped = {target.partition(":")[0]: target for target in _targets()}
+    offsets = {name: f"`THOTHY_METRICS_PORT` + {offset}" for offset, name in enumerate(SERVICES)}
+    return [(name, code(scraped[name]), offsets[name].removesuffix(" + 0")) for name in SERVICES]
+
+
+def _targets() -> Iterator[str]:
+    """`host:port` of everything that Prometheus scrapes."""
+    for job in _yaml("deploy/prometheus/prometheus.yml")["scrape_configs"]:
+        for group in job.get("static_configs", ()):
+            yield from group["targets"]
+        for group in job.get("dns_sd_configs", ()):
+            yield from (f"{name}:{group['port']}" for name in group["names"])
+
+
+def _prometheus_port() -> str:
+    (published,) = _yaml("compose.yaml")["services"]["prometheus"]["ports"]
+    return str(published).rpartition(":")[2]
+
+
+def _alerts() -> Iterator[tuple[str, str, str, str]]:
+    for group in _yaml("deploy/prometheus/alerts.yml")["groups"]:
+        for rule in _rules(group["rules"]):
+            says = re.sub(r"\{\{ *\$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", rule["annotations"]["summary"])
+            yield code(rule["alert"]), rule["labels"]["severity"], rule.get("for", "at once"), says
+
+
+def _rules(rules: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    return (rule for rule in rules if "alert" in rule)
+
+
+def _yaml(file: str) -> Any:
+    return yaml.safe_load(_text(ROOT / file))
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")

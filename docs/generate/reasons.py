@@ -1,0 +1,113 @@
+"""What each reason code means, and what to do about it; the codes themselves are the code's, and a test compares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thothy_ai.jobs import RejectionReason
+
+AT_ONCE = "yes, at once, with another seed; a failure is counted"
+LATER = "yes, after a delay; a failure is counted"
+FREE = "yes; nothing is counted"
+NO = "no: the job is dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A reason code in words: what happened, whether the job is retried, what to do."""
+
+    meaning: str
+    retried: str
+    advice: str
+
+
+REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
+    RejectionReason.OFF_SCHEMA: (
+        "The output does not parse as the artifact, or breaks a rule of its form.",
+        "If most outputs do, check the kind's checks and its schema.",
+    ),
+    RejectionReason.TRUNCATED: (
+        "The output reached its token budget, or stops in the middle of a sentence.",
+        "Raise the kind's `max_tokens`, or ask for less.",
+    ),
+    RejectionReason.TOO_LONG: ("A text has more words or characters than allowed.", "Use a larger model."),
+    RejectionReason.TOO_SHORT: ("A text has fewer words or characters than required.", "Use a longer source."),
+    RejectionReason.EMPTY: ("The output, or a text of it, is empty.", "Check the model and its chat template."),
+    RejectionReason.REPETITION: ("A text repeats itself.", "Use a larger model, or a higher `repetition_penalty`."),
+    RejectionReason.WRONG_LANGUAGE: (
+        "The text is not in the language of the request.",
+        "Use a model that writes this language: the bundled one writes English only.",
+    ),
+    RejectionReason.COPIED_FROM_SOURCE: (
+        "A long run of words is copied from the source.",
+        "Use a longer source, or a higher temperature.",
+    ),
+    RejectionReason.PROMPT_ECHO: ("The text repeats the prompt's instruction.", "Use an instruction-tuned model."),
+    RejectionReason.OFF_TOPIC: ("The text shares too few words with the source.", "Check that the source has content."),
+    RejectionReason.NUMBER_NOT_IN_SOURCE: (
+        "The text has a number that the source does not have.",
+        "Use a larger model; a number that was not in the source must not be published.",
+    ),
+}
+
+FAILURES: dict[str, Reason] = {
+    "lease_lost": Reason(
+        "The worker sent no heartbeat for `THOTHY_LEASE_SECONDS`: it was killed, or lost Postgres.",
+        LATER,
+        "Read the worker's log; look for the kernel's out-of-memory messages.",
+    ),
+    "engine_lost": Reason(
+        "The engine died while the job was in flight.",
+        "yes, apart from other jobs that saw it die; an engine death is counted",
+        "Read the engine's log.",
+    ),
+    "engine_killer": Reason(
+        "The engine died for the third time with this job in flight, the last time with nothing beside it.",
+        NO,
+        "Read the engine's log; `thothy dead redrive` runs the job again, alone.",
+    ),
+    "engine_away": Reason("The engine could not be reached.", FREE, "Run `thothy doctor`."),
+    "engine_aborted": Reason("The engine ended the request early.", FREE, "Nothing, unless it recurs."),
+    "connection_lost": Reason(
+        "The connection to an engine that is alive broke.",
+        "yes; nothing is counted for the first 20 attempts",
+        "Look for the cause in the logs of engine and worker.",
+    ),
+    "not_alone": Reason(
+        "A job that must run alone waited in vain for other jobs to end.", FREE, "Nothing: the other jobs go first."
+    ),
+    "shutdown": Reason("Its worker was stopped before it had finished.", FREE, "Nothing."),
+    "deadline": Reason(
+        "The deadline passed before the job finished.",
+        "no: the job is expired",
+        "`thothy jobs retry ID` runs it without a deadline.",
+    ),
+    "unknown_kind": Reason(
+        "The worker does not know the kind.", NO, "Set `THOTHY_KINDS` for workers as for producers, then redrive."
+    ),
+    "invalid_job": Reason(
+        "The request does not match the kind's request class.", NO, "Deploy the same version to workers and producers."
+    ),
+    "kind_error": Reason(
+        "The kind's own code raised an error.", LATER, "Fix the kind; the worker's log has the trace."
+    ),
+    "worker_error": Reason("The worker raised an error.", LATER, "Report it with the trace in the worker's log."),
+    "unstorable": Reason("Postgres refuses the outcome.", NO, "Report it with the worker's log."),
+}
+
+# What to do about the engine's errors; their meanings are the docstrings of their classes.
+ENGINE_ADVICE: dict[str, str] = {
+    "engine_error": "Read the engine's log.",
+    "invalid_request": "Correct the request, or the kind's sampling parameters.",
+    "prompt_too_long": "Shorten the source, or give the engine a longer context or a larger KV pool.",
+    "invalid_grammar": "Correct the artifact's schema.",
+    "no_finite_score": "Check the model's files; try another data type.",
+    "model_load": "Check the path; `thothy doctor --only model`.",
+    "unsupported_model": "Use a model of a supported family and tensor type (README).",
+    "out_of_memory": "Use a smaller model, fp8 weights, or less `--kv-tokens`.",
+    "engine_lost": "Run `thothy doctor --only engine`.",
+    "engine_authentication": "Set the same `THOTHY_ENGINE_TOKEN` for engine and workers.",
+    "engine_stopped": "Start the engine again.",
+    "engine_draining": "Wait for the engine that replaces it.",
+    "protocol": "Run engine and workers of the same version.",
+}

@@ -1,0 +1,85 @@
+"""`thothy migrate`, and every command on a database that is missing, old or broken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from sqlalchemy import Engine, text
+
+from tests.support.command_line import (
+    SOURCE,
+    Run,
+    one_line,
+)
+from thothy_ai.errors import MigrationsBehindError
+from thothy_ai.jobs import TrendSummary
+from thothy_ai.producer import Producer
+from thothy_ai.settings import Settings
+
+
+def test_migrate_twice(run: Run, empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THOTHY_DATABASE_URL", empty_database)
+    for command in (["jobs", "list"], ["report"], ["queue", "status"]):
+        assert "run `thothy migrate`" in one_line(run(*command, exit_code=1))
+    assert "is at revision" in run("migrate").stdout
+    assert "is at revision" in run("migrate").stdout
+    assert run("jobs", "list").stdout == "No jobs.\n"
+
+
+@pytest.mark.parametrize("command", [["jobs", "list"], ["enqueue", "hook", "--source", SOURCE], ["migrate"], ["drain"]])
+def test_an_unreachable_postgres_is_named(run: Run, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    monkeypatch.setenv("THOTHY_DATABASE_URL", "postgresql+psycopg://u:sesame@127.0.0.1:9/db")
+    message = one_line(run(*command, exit_code=1))
+    assert message.startswith("Postgres cannot be reached at 127.0.0.1:9")
+    assert "sesame" not in message
+
+
+def test_a_failing_statement_is_reported_in_one_line(run: Run, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE artifact RENAME TO damaged"))
+        connection.execute(text("CREATE VIEW artifact AS SELECT *, 1 / 0 AS broken FROM damaged WHERE 1 / 0 = 1"))
+    assert "refused a statement" in one_line(run("artifacts", "list", exit_code=1))
+
+
+def test_as_a_program(settings: Settings) -> None:
+    environment = {
+        **os.environ,
+        "THOTHY_DATABASE_URL": settings.require_database_url(),
+        "THOTHY_HOME": str(settings.home),
+    }
+    command = [sys.executable, "-m", "thothy_ai.cli"]
+    done = subprocess.run([*command, "queue", "status"], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "The queue is empty.\n", "")
+    broken = {**environment, "THOTHY_DATABASE_URL": "mysql://x:sesame@y/z"}
+    done = subprocess.run([*command, "jobs", "list"], env=broken, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("thothy: THOTHY_DATABASE_URL: must look like postgresql+psycopg://")
+    assert "sesame" not in done.stderr
+
+
+class TestOldSchema:
+    """On a database that was not migrated, every entry point reports that in one line."""
+
+    @pytest.fixture(autouse=True)
+    def _unmigrated(self, run: Run, empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("THOTHY_DATABASE_URL", empty_database)
+        monkeypatch.setenv("THOTHY_ENGINE_URL", "unix:///nowhere/engine.sock")
+
+    @pytest.mark.parametrize("service", ["worker", "dispatcher", "reaper"])
+    def test_a_service_does_not_start(self, service: str) -> None:
+        command = [sys.executable, "-m", "thothy_ai.cli", service]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert "run `thothy migrate`" in done.stderr.splitlines()[-1]
+
+    def test_enqueue_says_what_to_do(self, run: Run) -> None:
+        done = run("enqueue", "trend_summary", "--source", SOURCE, exit_code=1)
+        assert "run `thothy migrate`" in one_line(done)
+
+    def test_a_producer_raises_it(self) -> None:
+        with Producer.from_env() as producer, pytest.raises(MigrationsBehindError):
+            producer.enqueue(TrendSummary(source=SOURCE))

@@ -1,0 +1,150 @@
+"""`thothy drain` and `thothy report`, as they are typed: on empty, paused, delayed and busy queues, in pipes."""
+
+from __future__ import annotations
+
+import json
+import signal
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Engine
+
+from tests.support.command_line import Run, end, enqueue
+from tests.support.fake_engine import FakeClient
+from tests.support.queue_bench import Queue, eventually, runner_bench, running
+from tests.support.terminal_texts import InTerminal
+from tests.support.typed import environment_of, error_line, spawned, typed
+from thothy_ai.queue.dispatcher import Dispatcher
+
+HOUR = timedelta(hours=1)
+ONE_RUNS = """
+    UPDATE job SET state = 'running', worker = 'w', attempt = 1, started_at = now(),
+        lease_until = now() + interval '1 h'
+"""
+
+
+class TestDrain:
+    def test_an_empty_queue(self, queue: Queue) -> None:
+        assert typed(queue.settings, "drain").stdout == "The queue is empty.\n"
+        done = typed(queue.settings, "drain", "--json")
+        assert json.loads(done.stdout)["total"]["jobs"]["succeeded"] == 0
+        assert done.stderr == ""
+
+    def test_with_since_an_empty_queue_has_a_report(self, queue: Queue) -> None:
+        queue.enqueue("done")
+        queue.rows("UPDATE job SET state = 'dead', reason = 'x', finished_at = now()")
+        done = typed(queue.settings, "drain", "--since", "1h")
+        assert "jobs dead or expired" in done.stdout
+
+    def test_jobs_for_later_are_counted_and_not_waited_for(self, queue: Queue) -> None:
+        due = datetime.now(UTC) + timedelta(days=2)
+        queue.enqueue("later", not_before=due)
+        said = typed(queue.settings, "drain").stdout
+        day = due.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        assert said == f"1 job is not due before {day}. `thothy drain --include-delayed` waits for it.\n"
+        queue.enqueue("even later", not_before=due + HOUR)
+        assert f"2 jobs are not due yet, the next at {day}. " in typed(queue.settings, "drain").stdout
+        machine = typed(queue.settings, "drain", "--json")
+        assert json.loads(machine.stdout)["total"]["jobs"]["queued"] == 2
+        assert "2 jobs are not due yet" in machine.stderr
+
+    def test_with_include_delayed_they_are_waited_for_with_a_countdown(self, queue: Queue) -> None:
+        queue.enqueue("later", not_before=datetime.now(UTC) + timedelta(days=2))
+        done = typed(queue.settings, "drain", "--include-delayed", "--timeout", "1s", exit_code=1)
+        assert "1 delayed, the next is due in 1 d 23 h" in done.stderr
+        assert done.stderr.splitlines()[-1] == "thothy: 1 job is still open after 1.0 s"
+
+    def test_a_job_that_is_due_soon_is_waited_for_and_so_is_a_retry(self, queue: Queue) -> None:
+        queue.enqueue("soon", not_before=datetime.now(UTC) + timedelta(seconds=50))
+        done = typed(queue.settings, "drain", "--timeout", "1s", exit_code=1)
+        assert "1 queued, the next is due in " in done.stderr
+        queue.rows("UPDATE job SET attempt = 1, failures = 1, not_before = now() + interval '1 hour'")
+        done = typed(queue.settings, "drain", "--timeout", "1s", exit_code=1)
+        assert "1 queued, the next is due in " in done.stderr
+
+    def test_a_paused_queue_is_named_at_once(self, queue: Queue) -> None:
+        queue.enqueue("one")
+        typed(queue.settings, "queue", "pause", "--note", "new image")
+        said = typed(queue.settings, "drain", "--timeout", "1s", exit_code=1).stderr.splitlines()
+        assert said[0].startswith("The queue has been paused since ")
+        assert said[0].endswith("(new image). `thothy queue resume` resumes it.")
+        assert said[-1].startswith("thothy: 1 job is still open after 1.0 s. The queue has been paused since ")
+
+    def test_missing_processes_are_named(self, queue: Queue) -> None:
+        queue.enqueue("one")
+        with spawned(environment_of(queue.settings), "drain") as drain:
+            assert drain.stderr is not None
+            assert drain.stderr.readline() == "1 queued\n"
+            said = "No dispatcher or worker is connected. `thothy doctor` says what to do.\n"
+            assert drain.stderr.readline() == said
+            drain.send_signal(signal.SIGINT)
+            report, said = drain.communicate(timeout=60)
+        assert (drain.returncode, report) == (130, "")
+        assert said == "Stopped watching; the queue keeps draining.\n"
+
+    def test_running_jobs_are_said_to_run(self, queue: Queue) -> None:
+        queue.enqueue(*"abc")
+        queue.rows(ONE_RUNS + " WHERE id = (SELECT min(id::text)::uuid FROM job)")
+        done = typed(queue.settings, "drain", "--timeout", "0s", exit_code=1)
+        assert done.stderr.splitlines()[0] == "1 running, 2 queued, none finished yet"
+
+    def test_on_a_terminal_ctrl_c_leaves_one_line(self, queue: Queue) -> None:
+        queue.enqueue("one")
+        queue.rows(ONE_RUNS)
+        drain = InTerminal("drain", environment=environment_of(queue.settings))
+        drain.read_until("1 running, none finished yet")
+        drain.process.send_signal(signal.SIGINT)
+        assert drain.finish()[-1].endswith("Stopped watching; the queue keeps draining.")
+        assert drain.process.returncode == 130
+
+    def test_what_it_watched_is_reported(self, queue: Queue) -> None:
+        queue.enqueue("old", not_before=datetime.now(UTC) + timedelta(days=9))
+        queue.rows("UPDATE job SET enqueued_at = now() - interval '9 days'")
+        queue.enqueue(*map(str, range(20)))
+        with (
+            runner_bench(queue, FakeClient(delay=0.2)) as bench,
+            running(Dispatcher(queue.settings)),
+            spawned(environment_of(queue.settings), "drain") as drain,
+        ):
+            eventually(lambda: bench.hand_over() or drain.poll() is not None)
+            report, said = drain.communicate()
+        assert drain.returncode == 0, said
+        assert "jobs succeeded            20   20" in report
+        assert report.splitlines()[-1].startswith("1 job is not due before ")
+        headline = report.splitlines()[1]
+        assert headline.startswith(datetime.now().astimezone().strftime("%Y-%m-%d")), "not from nine days ago"
+
+
+class TestReport:
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["--since", "2099-01-01"], "--since 2099-01-01 00:00:00 is in the future"),
+            (["--since", "1h", "--until", "2h"], " must be later than --since "),
+            (["--since", "2026-01-02", "--until", "2026-01-01"], "--until 2026-01-01 00:00:00 must be later than"),
+        ],
+    )
+    def test_a_window_that_is_none(self, queue: Queue, arguments: list[str], words: str) -> None:
+        line = error_line(typed(queue.settings, "report", *arguments, exit_code=2))
+        assert line.startswith("thothy: ")
+        assert words in line
+
+    def test_until_alone_reports_the_day_before_it(self, queue: Queue) -> None:
+        window = json.loads(typed(queue.settings, "report", "--until", "3d", "--json").stdout)
+        start, end = (datetime.fromisoformat(window[name]) for name in ("since", "until"))
+        assert end - start == timedelta(days=1)
+
+    def test_a_window_without_jobs(self, queue: Queue) -> None:
+        said = typed(queue.settings, "report").stdout
+        assert said.startswith("No job ended from ")
+        assert said.endswith(", and none is open.\n")
+        queue.enqueue("one")
+        assert typed(queue.settings, "report").stdout.endswith("; 1 job is open (1 queued).\n")
+
+
+def test_report(run: Run, engine: Engine) -> None:
+    end(engine, enqueue(run), "succeeded")
+    report = json.loads(run("report", "--since", "2h", "--json").stdout)
+    assert report["kinds"]["trend_summary"]["jobs"]["succeeded"] == 1
+    assert "trend_summary" in run("report").stdout
+    assert "later than --since" in run("report", "--since", "1h", "--until", "2h", exit_code=2).output

@@ -1,0 +1,120 @@
+"""How a stack stops: in which order, how long, and what becomes of jobs whose worker does not answer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.support.null_stack import NEVER, NullStack
+from tests.support.queue_bench import eventually
+from thothy_ai.embedded import EmbeddedStack, Postgres
+from thothy_ai.embedded.open_jobs import OpenJobs
+from thothy_ai.embedded.shutdown import Phase, StopProgress
+from thothy_ai.embedded.stack import DEADLINE_SECONDS
+from thothy_ai.jobs import Hook
+from thothy_ai.producer import Producer
+from thothy_ai.settings import Settings
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+PATIENT: dict[str, Any] = {"lease_seconds": 1000, "dispatch_timeout_seconds": 1000}
+CLAIM = """
+    UPDATE job
+    SET state = 'running', attempt = 1, worker = 'gone', lease_until = now() + interval '1 hour', started_at = now(),
+        dispatched_at = now()
+    WHERE id = %s
+"""
+
+
+class Observer:
+    """Keeps what it is told, and hurries the stop at the first report of a phase."""
+
+    def __init__(self, hurry_at: Phase | None = None) -> None:
+        self.hurry = threading.Event()
+        self.seen: list[StopProgress] = []
+        self._hurry_at = hurry_at
+
+    def report(self, progress: StopProgress) -> None:
+        self.seen.append(progress)
+        if progress.phase is self._hurry_at:
+            self.hurry.set()
+
+    def phases(self) -> list[Phase]:
+        return list(dict.fromkeys(progress.phase for progress in self.seen))
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder that `nobody` can reach, which pytest's own are not."""
+    folder = Path(tempfile.mkdtemp(prefix="thothy-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def rows(postgres: Postgres, query: str, *parameters: Any) -> list[Any]:
+    with psycopg.connect(postgres.url.replace("+psycopg", "")) as connection:
+        done = connection.execute(query.encode(), parameters or None)
+        return done.fetchall() if done.description else []
+
+
+def test_jobs_of_a_worker_that_does_not_answer_are_released_for_it(home: Path) -> None:
+    observer = Observer(hurry_at=Phase.FINISH)
+    settings = Settings.load(home=home, shutdown_deadline_seconds=1000, **PATIENT)
+    with NullStack(settings, latency=NEVER, observer=observer) as stack, Producer(stack.settings) as producer:
+        job = producer.enqueue(Hook(source="Crocks sold out in March."))
+        eventually(lambda: job.refresh().state == "running")
+        worker = stack.pids()["worker"]
+        assert worker is not None
+        os.kill(worker, signal.SIGSTOP)
+    assert observer.phases() == [Phase.FINISH, Phase.HURRY, Phase.SERVICES, Phase.SERVERS]
+    assert (observer.seen[0].running, observer.seen[-1].open) == (1, 1)
+    with Postgres(home / "postgres") as postgres:
+        assert rows(postgres, "SELECT state, failures, attempt, worker, reason FROM job") == [
+            ("queued", 0, 1, None, "shutdown")
+        ]
+        assert rows(
+            postgres, "SELECT outcome, worker LIKE %s, engine_session_id IS NULL FROM attempt", f"%:{worker}:%"
+        ) == [("released", True, False)]
+        assert rows(postgres, "SELECT event, detail FROM job_event") == [("released", "shutdown")]
+
+
+def test_what_a_killed_stack_left_is_queued_again_or_cancelled_as_was_requested(home: Path) -> None:
+    with EmbeddedStack(Settings.load(home=home), services=()) as stack, Producer(stack.settings) as producer:
+        ids = [producer.enqueue(Hook(source=f"Crocks sold out in town {number}.")).id for number in range(4)]
+        for job_id in ids[:2]:
+            rows(stack.postgres, CLAIM, job_id)
+        producer.cancel(ids[1])
+        rows(stack.postgres, "UPDATE job SET state = 'dispatched', dispatched_at = now() WHERE id = %s", ids[2])
+        jobs = OpenJobs(stack.settings)
+        assert (jobs.running(), jobs.count()) == (2, 4)
+        assert jobs.requeue() == 2
+        assert rows(stack.postgres, "SELECT state, failures, finished_at IS NULL FROM job ORDER BY id") == [
+            ("queued", 0, True),
+            ("cancelled", 0, False),
+            ("queued", 0, True),
+            ("queued", 0, True),
+        ]
+        assert rows(stack.postgres, "SELECT outcome, worker FROM attempt") == [("released", "gone")] * 2
+        assert rows(stack.postgres, "SELECT event FROM job_event ORDER BY job_id") == [("released",), ("cancelled",)]
+        assert (jobs.requeue(), jobs.cancel(), jobs.count()) == (0, 3, 0)
+        jobs.close()
+    assert OpenJobs(stack.settings).running() is None  # Postgres is gone: unknown, and no error
+
+
+def test_the_deadline_is_short_unless_the_settings_say_otherwise(home: Path) -> None:
+    for chosen, deadline in (({}, DEADLINE_SECONDS), ({"shutdown_deadline_seconds": 70}, 70)):
+        observer = Observer()
+        with EmbeddedStack(Settings.load(home=home, **chosen), services=(), observer=observer) as stack:
+            assert stack.settings.environment()["THOTHY_SHUTDOWN_DEADLINE_SECONDS"] == str(float(deadline))
+        assert observer.seen[0] == StopProgress(Phase.FINISH, 0, seconds_left=deadline)
+        assert observer.phases() == [Phase.FINISH, Phase.SERVICES, Phase.SERVERS]

@@ -1,0 +1,36 @@
+"""`EmbeddedStack` with an engine that needs no model; run as a script, the `thothy` command with that stack.
+
+The script's first argument is the seconds that the engine takes for an answer; the others are those of `thothy`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import thothy_ai.embedded
+from thothy_ai.cli import main
+from thothy_ai.embedded import EmbeddedStack
+from thothy_ai.settings import Settings
+
+NEVER = 3600.0  # seconds: no test waits for such an answer
+
+
+class NullStack(EmbeddedStack):
+    """The whole stack, but for the engine's model."""
+
+    latency = 0.0
+
+    def __init__(self, settings: Settings, *, latency: float | None = None, **options: Any) -> None:
+        super().__init__(settings.model_copy(update={"model": Path("null")}), **options)
+        self._latency = self.latency if latency is None else latency
+
+    def _engine_arguments(self) -> tuple[str, ...]:
+        return "--null", "--null-latency", str(self._latency)
+
+
+if __name__ == "__main__":
+    NullStack.latency = float(sys.argv.pop(1))
+    thothy_ai.embedded.EmbeddedStack = NullStack
+    main()

@@ -1,0 +1,50 @@
+"""The check of the queue: open jobs, a pause, and leases that have expired."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import Engine
+
+from thothy_ai.admin.doctor.finding import Finding, Level
+from thothy_ai.admin.doctor.stores import postgres_engine
+from thothy_ai.admin.processes import Connected, connected
+from thothy_ai.db.statements import statement
+from thothy_ai.queue.status import queue_status
+from thothy_ai.settings import Settings
+
+LATE_SECONDS = 10  # past its interval, a reaper should have taken a lease back
+WAIT = "wait, then run `thothy doctor --only queue` again"
+
+
+def queue(settings: Settings) -> Iterator[Finding]:
+    """Open jobs, whether the queue is paused, and whether expired leases are reaped."""
+    with postgres_engine(settings) as engine:
+        status = queue_status(engine)
+        counts = ", ".join(f"{status[state].jobs:,} {state}" for state in ("queued", "dispatched", "running"))
+        yield Finding("queue", Level.OK, counts if status.open else "empty")
+        if status.paused:
+            note = f" ({status.note})" if status.note else ""
+            yield Finding("queue", Level.WARNING, f"paused{note}: nothing is dispatched", "run `thothy queue resume`")
+        if leases := status["running"].expired_leases:
+            words = "lease has expired: its worker" if leases == 1 else "leases have expired: their worker"
+            reaper = connected(engine).get("reaper")
+            says, fix = _why_not_reaped(reaper, _expired_seconds(engine), settings)
+            yield Finding("queue", Level.WARNING, f"{leases:,} {words} died or hangs, {says}", fix)
+
+
+def _why_not_reaped(reaper: Connected | None, expired: float, settings: Settings) -> tuple[str, str]:
+    """Why jobs whose lease expired that many seconds ago still wait for the reaper, and what to do."""
+    if reaper is None or not reaper.leads:
+        return "and no reaper takes the jobs back", "start one: `thothy reaper`"
+    if reaper.led_seconds < settings.lease_seconds:
+        grace = f"and the reaper, which has just started, gives live workers {settings.lease_seconds:g} s to report"
+        return grace, WAIT
+    if expired < settings.reap_interval_seconds + LATE_SECONDS:
+        return "and the reaper is about to take the jobs back", WAIT
+    return f"and the reaper has not taken the jobs back for {expired:,.0f} s", "look at its log, and restart the reaper"
+
+
+def _expired_seconds(engine: Engine) -> float:
+    with engine.connect() as connection:
+        return float(connection.execute(statement("admin/expired_lease")).scalar_one())

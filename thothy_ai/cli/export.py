@@ -1,0 +1,122 @@
+"""Writes artifacts to files: one JSON or Markdown file each in a folder, or all in one JSONL or CSV file."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TextIO
+
+from thothy_ai.cli import times
+from thothy_ai.cli.markdown import body_of, document, title_of
+from thothy_ai.cli.shell import usage
+from thothy_ai.cli.tables import json_text
+
+STANDARD_OUTPUT = "-"
+SLUG_CHARS = 50
+COLUMNS = (
+    "job_id", "kind", "locale", "attempt", "tenant", "verdict", "reason", "idempotency_key", "channel", "audience",
+    "source_key", "parent_id", "model", "seed", "created_at", "title", "text",
+)  # fmt: skip
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_NO_WORD = re.compile(r"[^a-z0-9]+")
+Artifacts = Iterator[dict[str, Any]]
+
+
+class Format(StrEnum):
+    """How artifacts are written."""
+
+    JSON = "json"
+    JSONL = "jsonl"
+    MD = "md"
+    CSV = "csv"
+
+
+def format_for(to: Path, wanted: Format | None) -> Format:
+    """The format that was asked for, or that the target's name stands for. Raises `BadParameter`."""
+    named = Format(to.suffix[1:].lower()) if to.suffix[1:].lower() in list(Format) and not to.is_dir() else None
+    chosen = wanted or named or (Format.JSONL if _is_output(to) else Format.JSON)
+    if chosen is Format.JSON and _is_output(to):
+        usage("JSON goes to a folder, one file per artifact; for standard output, pass --format jsonl, csv or md")
+    if chosen in {Format.JSON, Format.MD} and named is chosen:
+        usage(f"{to}: {chosen} goes to a folder, one file per artifact; for one file, name it .jsonl or .csv")
+    return chosen
+
+
+def write(artifacts: Artifacts, to: Path, chosen: Format) -> int:
+    """Write the artifacts; returns how many. Raises `OSError`."""
+    match chosen:
+        case Format.JSON:
+            return write_folder(artifacts, to)
+        case Format.MD if not _is_output(to):
+            return write_folder(artifacts, to, document, "md")
+        case Format.MD:
+            return _write_lines(artifacts, to, document)
+        case Format.JSONL:
+            return _write_lines(artifacts, to, lambda artifact: json_text(artifact) + "\n")
+        case Format.CSV:
+            return _write_csv(artifacts, to)
+
+
+def write_folder(
+    artifacts: Artifacts, to: Path, text: Callable[[dict[str, Any]], str] | None = None, extension: str = "json"
+) -> int:
+    """Write each artifact to its own file, JSON by default; returns the number of files. Raises `OSError`."""
+    render = text or (lambda artifact: json_text(artifact, indent=2) + "\n")
+    to.mkdir(parents=True, exist_ok=True)
+    written = 0
+    for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the last number is the count
+        (to / file_name(artifact, extension)).write_text(render(artifact), encoding="utf-8")
+    return written
+
+
+def file_name(artifact: dict[str, Any], extension: str = "json") -> str:
+    """A unique file name of safe ASCII characters: kind, locale, first words and job id; of a rejected one, attempt."""
+    parts = [artifact["kind"], artifact["locale"], _slug(artifact), str(artifact["job_id"])]
+    if artifact["verdict"] != "accepted":
+        parts.append(f"attempt{artifact['attempt']}")
+    safe = (_UNSAFE.sub("_", part).strip(".")[:60] or "_" for part in parts if part is not None)
+    return ".".join([*safe, extension])
+
+
+def _slug(artifact: dict[str, Any]) -> str | None:
+    """The first words of the title or text, for people; None where they have no ASCII letters."""
+    text = title_of(artifact["body"]) or body_of(artifact)[: 4 * SLUG_CHARS]
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    slug = _NO_WORD.sub("-", plain).strip("-")
+    return (slug if len(slug) <= SLUG_CHARS else slug[: SLUG_CHARS + 1].rpartition("-")[0] or slug[:SLUG_CHARS]) or None
+
+
+def _write_lines(artifacts: Artifacts, to: Path, text: Callable[[dict[str, Any]], str]) -> int:
+    written = 0
+    with _opened(to) as file:
+        for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the last number is the count
+            file.write(text(artifact))
+    return written
+
+
+def _write_csv(artifacts: Artifacts, to: Path) -> int:
+    written = 0
+    with _opened(to) as file:
+        rows = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        rows.writeheader()
+        for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the last number is the count
+            texts = {"title": title_of(artifact["body"]), "text": body_of(artifact)}
+            rows.writerow({**artifact, "created_at": times.utc(artifact["created_at"]), **texts})
+    return written
+
+
+def _opened(to: Path) -> AbstractContextManager[TextIO]:
+    if _is_output(to):
+        return nullcontext(sys.stdout)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    return to.open("w", encoding="utf-8", newline="")
+
+
+def _is_output(to: Path) -> bool:
+    return str(to) == STANDARD_OUTPUT

@@ -1,0 +1,84 @@
+"""Artifacts as text to publish: the title, and the body as Markdown, whatever the kind.
+
+A field that is named like a title becomes the heading. Texts become paragraphs, lists become bullets, and a field is
+named where its content would not be clear without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from thothy_ai.cli.tables import json_text
+
+TITLES = ("title", "headline", "heading", "subject", "name")
+_LINE_BREAKS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\u2028\u2029\ufeff"}  # YAML reads them as its own
+
+
+def title_of(body: Mapping[str, Any] | None) -> str | None:
+    """The title of an artifact, if its kind has one."""
+    found = (body.get(name) for name in TITLES) if body else ()
+    return next((" ".join(text.split()) for text in found if isinstance(text, str) and text.strip()), None)
+
+
+def body_of(artifact: Mapping[str, Any]) -> str:
+    """The artifact's text without its title; for an output that did not parse, the output."""
+    body = artifact["body"]
+    if body is None:
+        return str(artifact["text"]).strip()
+    rest = {name: body[name] for name in _in_order(artifact["kind"], body) if not _is_title(name, body)}
+    return "\n\n".join(_blocks(rest, 2)).strip()
+
+
+def document(artifact: Mapping[str, Any]) -> str:
+    """The artifact as Markdown, with everything that identifies it as YAML front matter."""
+    about = {name: value for name, value in artifact.items() if name not in {"body", "text"} and value is not None}
+    matter = "".join(f"{name}: {_yaml(value)}\n" for name, value in about.items())
+    title = title_of(artifact["body"])
+    return f"---\n{matter}---\n\n" + (f"# {title}\n\n" if title else "") + body_of(artifact) + "\n"
+
+
+def _yaml(value: object) -> str:
+    """A scalar of YAML: JSON's are."""
+    return json_text(value).translate(_LINE_BREAKS)
+
+
+def _is_title(name: str, body: Mapping[str, Any]) -> bool:
+    return isinstance(body[name], str) and name == next((each for each in TITLES if body.get(each)), None)
+
+
+def _in_order(kind: str, body: Mapping[str, Any]) -> list[str]:
+    """The body's fields in the order of the kind's artifact class, which the database does not keep."""
+    from thothy_ai.jobs import registry
+
+    known = list(registry.find(kind).artifact.model_fields) if kind in registry.names() else []
+    return sorted(body, key=lambda name: known.index(name) if name in known else len(known))
+
+
+def _blocks(fields: Mapping[str, Any], level: int) -> Iterator[str]:
+    several = sum(isinstance(value, list) for value in fields.values()) > 1
+    for name, value in fields.items():
+        if value in (None, "", [], {}):
+            continue
+        match value:
+            case str():
+                yield value.strip()
+            case dict():
+                yield f"{'#' * level} {_label(name)}"
+                yield from _blocks(value, min(level + 1, 6))
+            case list():
+                if several:
+                    yield f"{'#' * level} {_label(name)}"
+                yield "\n".join(f"- {_item(each)}" for each in value)
+            case _:
+                yield f"{_label(name)}: {json_text(value)}"
+
+
+def _item(value: object) -> str:
+    """One line of a list; an object's texts beside each other."""
+    texts = value.values() if isinstance(value, dict) else [value]
+    return ": ".join(" ".join((each if isinstance(each, str) else json_text(each)).split()) for each in texts)
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ").capitalize()

@@ -1,0 +1,9 @@
+-- The open jobs that a cancellation by filter selects, the oldest first.
+SELECT id, kind, state
+FROM job
+WHERE {open}
+    AND {selected_jobs}
+    AND (CAST(:kind AS text) IS NULL OR kind = :kind)
+    AND (CAST(:since AS timestamptz) IS NULL OR enqueued_at >= :since)
+    AND (CAST(:until AS timestamptz) IS NULL OR enqueued_at < :until)
+ORDER BY id

@@ -1,0 +1,2 @@
+-- Jobs that have not ended.
+SELECT count(*) AS jobs FROM job WHERE {open}

@@ -1,0 +1,73 @@
+"""The files of a stack's home: its lock, and `stack.env`, which tells other commands where the stack is."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from thothy_ai.embedded.cause import describe_os_error
+from thothy_ai.embedded.endpoint import remove_socket
+from thothy_ai.errors import ConfigError, ServiceStartError, StackRunningError, ThothyError
+from thothy_ai.settings import PREFIX, STACK_ENV, Settings
+
+SHARED_KEYS = ("database_url", "redis_url", "engine_url", "engine_token", "model", "kinds")
+
+
+@contextlib.contextmanager
+def locked(home: Path) -> Iterator[None]:
+    """Hold the home's lock, which ends with the process; files that a killed stack left behind are removed.
+
+    Raises `StackRunningError`, OSError.
+    """
+    with (home / "stack.lock").open("a+", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise StackRunningError(f"a stack already runs in {home} (process {lock.read().strip()})") from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        _remove_leftovers(home)
+        try:
+            yield
+        finally:
+            _remove_leftovers(home)
+            lock.truncate(0)
+
+
+@contextlib.contextmanager
+def announced(settings: Settings) -> Iterator[None]:
+    """Publish the addresses for other commands in this home. Raises OSError."""
+    wanted = {f"{PREFIX}{name.upper()}" for name in SHARED_KEYS}
+    lines = [f"{name}={_quoted(value)}\n" for name, value in settings.environment().items() if name in wanted]
+    file = settings.home / STACK_ENV
+    fresh = file.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+        opened.writelines(lines)
+    fresh.rename(file)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def unusable(home: Path, error: OSError) -> ThothyError:
+    """The error that says why the system refuses to work in this home."""
+    if isinstance(error, (FileExistsError, NotADirectoryError)):
+        file = next((path for path in (home, *home.parents) if path.is_file()), home)
+        return ConfigError(f"the home {home} cannot be used: {file} is a file; set THOTHY_HOME to a folder")
+    return ServiceStartError(f"the home {home} cannot be used: {describe_os_error(error)}")
+
+
+def _remove_leftovers(home: Path) -> None:
+    (home / STACK_ENV).unlink(missing_ok=True)
+    remove_socket(home)
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

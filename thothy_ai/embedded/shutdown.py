@@ -1,0 +1,122 @@
+"""`Shutdown`: ends the processes of a stack in order, within seconds, and tells an observer what it waits for.
+
+dispatcher, reaper   are told to end first: nothing more is dispatched
+worker               finishes what it can before its deadline, then releases the rest
+engine               once no worker uses it
+Valkey, Postgres     last: the worker records in them what it releases
+
+An observer can hurry it at any time. Then the worker releases at once, and what does not end within a second is killed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from thothy_ai.embedded.process import Process
+
+POLL_SECONDS = 0.1
+RELEASE_SECONDS = 15.0  # past its deadline, for a worker to record what it releases, even in a slow Postgres
+HURRY_SECONDS = 1.0  # for a worker to release its jobs, and for the servers to close, when the stop is hurried
+AT_ONCE_SECONDS = 0.2  # for a process that has nothing left to do
+
+
+class Phase(Enum):
+    """What a stopping stack waits for."""
+
+    FINISH = auto()  # running jobs, which may finish
+    RELEASE = auto()  # the worker, which releases the others
+    HURRY = auto()  # the same, without waiting for any job
+    SERVICES = auto()
+    SERVERS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class StopProgress:
+    """One moment of a stop. The numbers of jobs are None when they are unknown or belong to another phase."""
+
+    phase: Phase
+    running: int | None = None
+    open: int | None = None
+    seconds_left: float = 0.0
+
+
+class StopObserver(Protocol):
+    """Who is told about a stop, and may hurry it."""
+
+    @property
+    def hurry(self) -> threading.Event:
+        """Set when the stop is to end at once."""
+
+    def report(self, progress: StopProgress) -> None:
+        """Take note of the progress: called several times per second, and first before any process is told to end."""
+
+
+class Unobserved:
+    """Nobody watches, and nobody hurries."""
+
+    def __init__(self) -> None:
+        self.hurry = threading.Event()
+
+    def report(self, progress: StopProgress) -> None:
+        """Ignore it."""
+
+
+class Shutdown:
+    """Stops `processes`, by name, of which any may be missing. Nothing else may use them meanwhile."""
+
+    def __init__(self, processes: Mapping[str, Process], observer: StopObserver) -> None:
+        self._processes = processes
+        self._observer = observer
+
+    def stop_services(self, deadline_seconds: float, running: Callable[[], int | None]) -> None:
+        """Stop dispatcher, reaper, worker and engine. `running` counts the jobs that the worker still runs."""
+        early, worker, engine = self._named("dispatcher", "reaper"), self._named("worker"), self._named("engine")
+        self._report(Phase.FINISH, running(), deadline_seconds)
+        for process in (*early, *worker):
+            process.terminate()
+        for process in worker:
+            self._await_worker(process, deadline_seconds, running)
+        self._report(Phase.SERVICES)
+        self._end((*early, *engine), AT_ONCE_SECONDS)
+
+    def stop_servers(self, open_jobs: int | None) -> None:
+        """Stop Valkey and Postgres, which must be the last. `open_jobs` is what they keep."""
+        self._observer.report(StopProgress(Phase.SERVERS, open=open_jobs))
+        self._end(self._named("valkey", "postgres"), HURRY_SECONDS)
+
+    def _await_worker(self, worker: Process, deadline_seconds: float, running: Callable[[], int | None]) -> None:
+        deadline = time.monotonic() + deadline_seconds
+        while not worker.wait(POLL_SECONDS):
+            if self._observer.hurry.is_set():
+                self._report(Phase.HURRY)
+                self._end([worker], HURRY_SECONDS)  # its second signal
+                return
+            left = deadline - time.monotonic()
+            if left < -RELEASE_SECONDS:
+                worker.kill()
+            self._report(Phase.FINISH if left > 0 else Phase.RELEASE, running(), max(0.0, left))
+
+    def _end(self, processes: Sequence[Process], hurry_seconds: float) -> None:
+        """Signal these processes; kill those that do not end in time, or within `hurry_seconds` of being hurried."""
+        for process in processes:
+            process.terminate()
+        began, hurried = time.monotonic(), None
+        for process in processes:
+            while not process.wait(POLL_SECONDS):
+                now = time.monotonic()
+                if hurried is None and self._observer.hurry.is_set():
+                    hurried = now
+                until = began + process.program.stop_seconds if hurried is None else hurried + hurry_seconds
+                if now > until:
+                    process.kill()
+
+    def _named(self, *names: str) -> tuple[Process, ...]:
+        return tuple(self._processes[name] for name in names if name in self._processes)
+
+    def _report(self, phase: Phase, running: int | None = None, seconds_left: float = 0.0) -> None:
+        self._observer.report(StopProgress(phase, running, seconds_left=seconds_left))

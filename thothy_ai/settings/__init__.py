@@ -1,0 +1,9 @@
+"""The settings of a service process: `Settings`, and the `THOTHY_*` variables that are none."""
+
+from __future__ import annotations
+
+from thothy_ai.settings.settings import OwnSettings, Settings
+from thothy_ai.settings.values import endpoint
+from thothy_ai.settings.variables import PREFIX, STACK_ENV, UnknownVariable, unknown_variables
+
+__all__ = ["PREFIX", "STACK_ENV", "OwnSettings", "Settings", "UnknownVariable", "endpoint", "unknown_variables"]

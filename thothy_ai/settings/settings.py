@@ -1,0 +1,282 @@
+"""`Settings`: the frozen configuration of one service process.
+
+Values come from `THOTHY_*` environment variables, then from `$THOTHY_HOME/stack.env`, which a running embedded stack
+writes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from thothy_ai.errors import ConfigError, NotConnectedError
+from thothy_ai.settings.values import (
+    DatabaseUrl,
+    EngineUrl,
+    Kinds,
+    PositiveOrZero,
+    RedisUrl,
+    Seconds,
+    kinds_text,
+)
+from thothy_ai.settings.variables import PREFIX, STACK_ENV, check_stack_env
+
+T = TypeVar("T")
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+
+
+class Settings(BaseSettings):
+    """The configuration of one process. URLs that contain passwords are `SecretStr`; read them with `require_*`."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True)
+
+    home: Path = Field(
+        default=Path(".thothy"),
+        description="Folder of the embedded stack: its data, its logs, and the addresses of its servers.",
+    )
+    database_url: DatabaseUrl | None = Field(
+        default=None,
+        description="Postgres, as postgresql+psycopg://user:password@host:port/database. A running embedded stack"
+        " sets it for all commands with the same home.",
+    )
+    redis_url: RedisUrl | None = Field(
+        default=None,
+        description="Redis or Valkey, as redis://:password@host:port/0. A running embedded stack sets it, too.",
+    )
+    engine_url: EngineUrl | None = Field(
+        default=None,
+        description="Where the engine listens: unix:///path/engine.sock, or tcp://127.0.0.1:port, which also requires"
+        " an engine token. A running embedded stack sets it, too.",
+    )
+    engine_token: SecretStr | None = Field(
+        default=None, description="Secret that an engine on a TCP port requires of its clients."
+    )
+    model: Path | None = Field(
+        default=None,
+        description="Model of the engine: a Hugging Face folder or a GGUF file. `thothy up` runs the bundled model"
+        " without it.",
+    )
+    tenant: str = Field(
+        default="default",
+        min_length=1,
+        description="Tenant of the jobs that this process enqueues. Tenants share neither idempotency keys nor cached"
+        " prefixes.",
+    )
+    kinds: Kinds = Field(
+        default=(),
+        description="Job kinds of your own, separated by commas: paths of Python files, names of files in the current"
+        " folder without `.py`, or names of installed modules.",
+    )
+
+    queue_prefix: str = Field(default="thothy:", description="Prefix of all keys in Redis.")
+    queue_name: str = Field(default="jobs", min_length=1, description="Name of the queue in Redis, after the prefix.")
+
+    worker_in_flight: int = Field(
+        default=64,
+        ge=1,
+        description="Maximum number of jobs that a worker has in flight. 1024 is best on a GPU, which runs that many"
+        " sequences at once.",
+    )
+    lease_seconds: Seconds = Field(
+        default=60,
+        description="Seconds without a heartbeat after which a worker's jobs are taken back. At least twice the"
+        " heartbeat interval.",
+    )
+    heartbeat_seconds: Seconds = Field(
+        default=10, description="Seconds between two heartbeats of a worker, each of which extends its leases."
+    )
+    shutdown_deadline_seconds: Seconds = Field(
+        default=60,
+        description="Seconds that a worker has to finish its running jobs after SIGTERM, before it releases the rest.",
+    )
+
+    max_attempts: int = Field(
+        default=3,
+        ge=1,
+        le=32767,
+        description="Number of attempts that may fail before a job is dead, unless the job sets its own.",
+    )
+    retry_base_seconds: PositiveOrZero = Field(
+        default=2,
+        description="Maximum number of seconds before the first retry of a failed attempt, doubled for each further"
+        " retry; the delay itself is random.",
+    )
+    retry_cap_seconds: PositiveOrZero = Field(
+        default=300, description="Maximum number of seconds before any retry of a failed attempt."
+    )
+
+    dispatch_interval_seconds: Seconds = Field(
+        default=0.25, description="Seconds between two dispatches of due jobs to Redis, while Redis has enough of them."
+    )
+    dispatch_min_depth: int = Field(
+        default=64,
+        ge=1,
+        description="Minimum number of waiting jobs that the dispatcher keeps in Redis, or twice the running ones.",
+    )
+    dispatch_timeout_seconds: Seconds = Field(
+        default=15,
+        description="Seconds after which a dispatched job that no worker has claimed is dispatched again, if Redis is"
+        " nearly empty.",
+    )
+    reap_interval_seconds: Seconds = Field(
+        default=2,
+        description="Seconds between two rounds of the reaper, which takes back jobs whose lease has expired.",
+    )
+
+    price_per_compute_hour: PositiveOrZero | None = Field(
+        default=None,
+        description="Price of one hour of the engine's device, in the currency below. With it, costs are also shown in"
+        " money.",
+    )
+    currency: str = Field(
+        default="USD", min_length=1, max_length=8, description="Currency of the price, as it is shown: USD, EUR, CHF."
+    )
+
+    metrics_host: str = Field(default="127.0.0.1", description="Address on which a process serves its metrics.")
+    metrics_port: int = Field(
+        default=0,
+        ge=0,
+        le=65535,
+        description="TCP port on which a process serves its Prometheus metrics; 0 serves none. In the embedded stack:"
+        " the engine's port; reaper, dispatcher and worker use the next three.",
+    )
+    log_level: LogLevel = Field(
+        default="INFO",
+        description="Least severe level that is logged: DEBUG, INFO, WARNING, ERROR or CRITICAL. DEBUG also shows the"
+        " traceback of a command's error.",
+    )
+
+    @model_validator(mode="after")
+    def _leases_outlive_heartbeats(self) -> Self:
+        if self.lease_seconds < 3 * self.heartbeat_seconds:
+            lease, heartbeat = f"{self.lease_seconds:g} s", f"{self.heartbeat_seconds:g} s"
+            raise ValueError(
+                f"{PREFIX}LEASE_SECONDS ({lease}) must be at least three times {PREFIX}HEARTBEAT_SECONDS ({heartbeat})"
+            )
+        return self
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _any_case(cls, value: object) -> object:
+        return value.upper() if isinstance(value, str) else value
+
+    @classmethod
+    def load(cls, **overrides: Any) -> Self:  # noqa: ANN401 - pydantic validates each value
+        """Load the settings; `overrides` take precedence. Raises `ConfigError` with a one-line message."""
+        try:
+            return cls(**overrides)
+        except ValidationError as error:
+            raise ConfigError(_first_problem(error)) from None
+        except (SettingsError, OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"settings cannot be read: {error}") from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - its path depends on `home`
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """In order of precedence: arguments, environment, `stack.env` in the home that those two define."""
+        home = Path(init_settings().get("home") or env_settings().get("home") or cls.model_fields["home"].default)
+        check_stack_env(home / STACK_ENV)
+        stack = DotEnvSettingsSource(settings_cls, env_file=home / STACK_ENV)
+        return init_settings, env_settings, stack, file_secret_settings
+
+    def require_database_url(self) -> str:
+        """The SQLAlchemy URL of Postgres, including the password. Raises `ConfigError` if it is not set."""
+        return self._require("database_url", self.database_url).get_secret_value()
+
+    def require_redis_url(self) -> str:
+        """The URL of Redis, including the password. Raises `ConfigError` if it is not set."""
+        return self._require("redis_url", self.redis_url).get_secret_value()
+
+    def require_engine_url(self) -> str:
+        """The URL that the engine listens on. Raises `ConfigError` if it is not set."""
+        return self._require("engine_url", self.engine_url)
+
+    def reveal_engine_token(self) -> str | None:
+        """The secret that an engine on a TCP port requires of its clients; None when not set."""
+        return self.engine_token.get_secret_value() if self.engine_token else None
+
+    def require_model(self) -> Path:
+        """The path of the model folder or file. Raises `ConfigError` if it is not set."""
+        return self._require("model", self.model)
+
+    def environment(self) -> dict[str, str]:
+        """Environment variables that pass these settings to another process, including passwords."""
+        explicit = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
+        return {f"{PREFIX}{name.upper()}": _to_text(value) for name, value in explicit.items() if value is not None}
+
+    def _require(self, name: str, value: T | None) -> T:
+        if value is None:
+            raise NotConnectedError(
+                f"{PREFIX}{name.upper()} is not set, and no embedded stack is running in {self.home}"
+            )
+        return value
+
+
+_EXPECTED = {
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "literal_error": "must be {expected}",
+    "value_error": "{error}",
+}
+
+
+class OwnSettings(Settings):
+    """The settings of a process that starts a stack: without those of a stack that runs, or was killed, in its home."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """In order of precedence: arguments, environment."""
+        return init_settings, env_settings, file_secret_settings
+
+
+def _first_problem(error: ValidationError) -> str:
+    """The first problem as `THOTHY_NAME: message`, without the value, which may contain a password."""
+    problem = error.errors(include_input=False, include_url=False)[0]
+    if not problem["loc"]:  # a conflict between settings
+        return _says(problem)
+    return f"{PREFIX}{str(problem['loc'][0]).upper().removeprefix(PREFIX)}: {_says(problem)}"
+
+
+def _says(problem: ErrorDetails) -> str:
+    template = _EXPECTED.get(problem["type"])
+    return template.format(**problem.get("ctx", {})) if template else problem["msg"]
+
+
+def _to_text(value: object) -> str:
+    match value:
+        case SecretStr():
+            return value.get_secret_value()
+        case tuple():
+            return kinds_text(value)
+        case _:
+            return str(value)

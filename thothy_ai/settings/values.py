@@ -1,0 +1,94 @@
+"""The types of settings' values: URLs, seconds, the modules of kinds. A message never shows the value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import SplitResult, parse_qs, urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic_settings import NoDecode
+
+
+def _split(url: str) -> SplitResult:
+    """Split a URL. Raises `ValueError` without the library's own message, which may quote part of a password."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # reading the port validates it
+    except ValueError:
+        raise ValueError("is not a URL (special characters in a password must be percent-encoded)") from None
+    return parts
+
+
+def _database_url(value: SecretStr) -> SecretStr:
+    scheme, separator, rest = value.get_secret_value().partition("://")
+    if not separator or scheme not in {"postgres", "postgresql", "postgresql+psycopg"}:
+        raise ValueError("must look like postgresql+psycopg://user:password@host:port/database")
+    url = f"postgresql+psycopg://{rest}"
+    if not _split(url).path.strip("/"):
+        raise ValueError("does not name a database")
+    return SecretStr(url)
+
+
+def _redis_url(value: SecretStr) -> SecretStr:
+    if _split(value.get_secret_value()).scheme not in {"redis", "rediss"}:
+        raise ValueError("must look like redis://:password@host:port/0")
+    return value
+
+
+def _engine_url(value: str) -> str:
+    parts = _split(value)
+    complete = parts.path if parts.scheme == "unix" else parts.scheme == "tcp" and parts.hostname and parts.port
+    if not complete:
+        raise ValueError("must look like unix:///path/engine.sock or tcp://127.0.0.1:port")
+    return value
+
+
+def _kinds(value: object) -> object:
+    """The entries of a list, or of a text that separates them by commas or is a JSON list."""
+    if isinstance(value, str):
+        value = _json_list(value) if value.lstrip().startswith("[") else [*map(str.strip, value.split(","))]
+    return tuple(_located(str(entry)) for entry in value if entry) if isinstance(value, list | tuple) else value
+
+
+def _json_list(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ValueError("must be names and paths, separated by commas, or a JSON list of them") from None
+
+
+def _located(entry: str) -> str:
+    """An entry that names a file, as an absolute path: another process may run in another folder.
+
+    A bare name that is a file's in the current folder names that file: `quiz` is `quiz.py`, if there is one.
+    """
+    if "/" in entry or entry.endswith(".py"):
+        return str(Path(entry).expanduser().absolute())
+    file = Path(f"{entry}.py")
+    return str(file.absolute()) if file.is_file() else entry
+
+
+def kinds_text(kinds: tuple[str, ...]) -> str:
+    """The text that reads back as these kinds."""
+    return json.dumps(kinds) if any("," in entry for entry in kinds) else ",".join(kinds)
+
+
+DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
+RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
+EngineUrl = Annotated[str, AfterValidator(_engine_url)]
+Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PositiveOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def endpoint(url: str) -> str:
+    """`host:port` or the socket path of a URL, for messages: never the user or password."""
+    parts = urlsplit(url)
+    default = {"redis": 6379, "rediss": 6379}.get(parts.scheme, 5432)
+    if parts.scheme == "unix":
+        return parts.path
+    query = parse_qs(parts.query)  # libpq also accepts host and port in the query: ?host=/run/postgresql
+    host = parts.hostname or query.get("host", ["localhost"])[0]
+    return host if host.startswith("/") else f"{host}:{parts.port or query.get('port', [default])[0]}"

@@ -1,0 +1,73 @@
+"""The `THOTHY_*` variables that settings are read from: the environment, and a running stack's `stack.env`.
+
+A variable that is not a setting is most likely a misspelt one, which would otherwise go unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from dotenv import dotenv_values
+from dotenv.parser import Binding, parse_stream
+
+from thothy_ai.errors import ConfigError
+
+PREFIX = "THOTHY_"
+STACK_ENV = "stack.env"
+# Read elsewhere than by `Settings`: by tests of crashes, and by Docker Compose from an `.env` file.
+OTHERS = ("THOTHY_CRASH_POINT", "THOTHY_GPU", "THOTHY_MODELS", "THOTHY_VERSION")
+# What Kubernetes sets in every container beside a Service whose name begins with "thothy".
+_SERVICE_LINK = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)")
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownVariable:
+    """A variable that is not a setting. `nearest` is the setting that was probably meant; None if none is close."""
+
+    name: str
+    nearest: str | None
+
+    def __str__(self) -> str:
+        meant = f"; did you mean {self.nearest}?" if self.nearest else ", and has no effect"
+        return f"{self.name} is not a setting{meant}"
+
+
+def unknown_variables(settings: Iterable[str], home: Path) -> list[UnknownVariable]:
+    """The variables in the environment and in the home's `stack.env` that are not among these settings, sorted."""
+    known = [*(f"{PREFIX}{name.upper()}" for name in settings), *OTHERS]
+    file = home / STACK_ENV
+    found = {*os.environ, *(dotenv_values(file) if file.is_file() else ())}
+    strange = {name for name in found if name.upper().startswith(PREFIX) and name.upper() not in known}
+    return [UnknownVariable(name, _nearest(name.upper(), known)) for name in sorted(strange) if not _is_link(name)]
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    stems = {candidate.removeprefix(PREFIX): candidate for candidate in known}
+    found = get_close_matches(name.removeprefix(PREFIX), stems, n=1, cutoff=0.7)
+    return stems[found[0]] if found else None
+
+
+def _is_link(name: str) -> bool:
+    return bool(_SERVICE_LINK.fullmatch(name)) or os.environ.get(name, "").startswith(("tcp://", "udp://"))
+
+
+def check_stack_env(file: Path) -> None:
+    """Raises `ConfigError` for a file that is not made of lines `NAME=value`."""
+    if not file.is_file():
+        return
+    try:
+        with file.open(encoding="utf-8") as opened:
+            wrong = next((str(line.original.line) for line in parse_stream(opened) if _is_damaged(line)), None)
+    except UnicodeDecodeError:
+        wrong = "1"
+    if wrong is not None:
+        raise ConfigError(f"{file}, line {wrong} is not NAME=value: remove the file, and start the stack again")
+
+
+def _is_damaged(line: Binding) -> bool:
+    return line.error or (line.key is not None and line.value is None)

@@ -24,7 +24,7 @@ COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "white")
 @app.command()
 def logs(
     services: Annotated[
-        list[str] | None, typer.Argument(metavar="[SERVICE]...", show_default=False, help="Default: all services.")
+        list[str] | None, typer.Argument(metavar="SERVICE", show_default=False, help="Default: all services.")
     ] = None,
     lines: Annotated[
         int, typer.Option("--lines", "-n", min=0, help="Show so many of the last lines of each service.")

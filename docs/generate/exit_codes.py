@@ -36,6 +36,8 @@ EXAMPLES = (
     "THOTHY_LEASE_SECONDS=soon thothy jobs list",
 )
 NO = (
+    ("thothy ask trend_summary --source-file notes.txt", "The validators reject the output."),
+    ("thothy jobs watch 3d9a4f10", "The job ended without an artifact."),
     ("thothy doctor", "A check fails."),
     ("thothy drain --timeout 10m", "Jobs are still open when the time is up."),
     ("thothy queue pause --wait --timeout 600", "Jobs are still running when the time is up; the queue stays paused."),

@@ -41,7 +41,7 @@ class EngineFigures:
     kv_used: float | None
     prompt_tokens_per_second: float | None  # computed; those found in the prefix cache are not
     output_tokens_per_second: float | None
-    step_seconds: float | None
+    step_seconds: float | None  # these two since the engine's start, if no step has ended in the last seconds
     mask_seconds: float | None  # of the host, per step
     busy_share: float | None
     prefix_hit_rate: float | None  # since the engine's start, if no prompt was admitted in the last seconds
@@ -69,9 +69,10 @@ class EngineMeter:
 
 def _figures(info: EngineInfo, stats: EngineStats, first: CoreStats, seconds: float) -> EngineFigures:
     core, blocks = stats.core, stats.blocks
-    steps, busy = core.steps - first.steps, core.busy_seconds - first.busy_seconds
-    hits = _ratio(core.cached_tokens - first.cached_tokens, core.prompt_tokens - first.prompt_tokens)
-    share = _ratio(busy, seconds)
+    stepped = first if core.steps > first.steps else CoreStats()  # an idle engine has averages, too
+    admitted = first if core.prompt_tokens > first.prompt_tokens else CoreStats()
+    steps = core.steps - stepped.steps
+    share = _ratio(core.busy_seconds - first.busy_seconds, seconds)
     return EngineFigures(
         model=info.model,
         device=info.device,
@@ -81,10 +82,12 @@ def _figures(info: EngineInfo, stats: EngineStats, first: CoreStats, seconds: fl
         kv_used=_ratio(blocks.used, blocks.total),
         prompt_tokens_per_second=_ratio(core.prefill_tokens - first.prefill_tokens, seconds),
         output_tokens_per_second=_ratio(core.output_tokens - first.output_tokens, seconds),
-        step_seconds=_ratio(busy, steps),
-        mask_seconds=_ratio(core.mask_seconds - first.mask_seconds, steps),
+        step_seconds=_ratio(core.busy_seconds - stepped.busy_seconds, steps),
+        mask_seconds=_ratio(core.mask_seconds - stepped.mask_seconds, steps),
         busy_share=None if share is None else min(share, 1.0),
-        prefix_hit_rate=_ratio(core.cached_tokens, core.prompt_tokens) if hits is None else hits,
+        prefix_hit_rate=_ratio(
+            core.cached_tokens - admitted.cached_tokens, core.prompt_tokens - admitted.prompt_tokens
+        ),
         preemptions=stats.scheduler.preemptions,
     )
 

@@ -25,6 +25,7 @@ from thothy_ai.queue.status import QueueStatus, queue_status
 from thothy_ai.settings import Settings
 
 COST = 20  # a statement's duration times this passes before it runs again
+RATE_SECONDS = 60
 MIN_RATE_SECONDS = 3.0  # a rate over less would jump
 HOUR = timedelta(hours=1)
 
@@ -112,14 +113,14 @@ class Record:
         self._settings = settings
         self._engine = make_engine(settings, application="cli", pool_size=1)
         self._status = Paced(lambda: queue_status(self._engine), 0.5)
-        self._rate = Paced(lambda: _rate(self._engine), 0.5)
         self._hour = Paced(lambda: _hour(self._engine), 5.0)
 
     def read(self) -> RecordFigures:
         """The figures of this moment. Raises `DatabaseError`."""
         with reaching(self._settings):
+            rate = _rate(self._engine)  # first: where a connection is made, that must not count as the count's time
             status, age = self._status.value()
-            queue = QueueFigures(status, age, self._rate.value()[0])
+            queue = QueueFigures(status, age, rate)
             return RecordFigures(queue, self._hour.value()[0])
 
     def close(self) -> None:
@@ -138,7 +139,7 @@ class Workers:
     def read(self) -> WorkerFigures:
         """The figures of this moment. Raises `RedisError`. Each worker listens for who watches its jobs."""
         [(_, workers)] = self._redis.pubsub_numsub(self._channel)
-        return WorkerFigures(int(workers), int(self._redis.llen(self._list)))  # type: ignore[arg-type] # not async
+        return WorkerFigures(int(workers), int(self._redis.llen(self._list)))
 
     def close(self) -> None:
         """Close the connection."""
@@ -164,7 +165,7 @@ class EngineProbe:
 def _rate(engine: Engine) -> float:
     """Jobs per second; 0 while too few seconds are known."""
     with engine.connect() as connection:
-        row = connection.execute(statement("admin/top_rate")).one()
+        row = connection.execute(statement("admin/top_rate"), {"window": RATE_SECONDS}).one()
     return float(row.ended / row.seconds) if row.seconds >= MIN_RATE_SECONDS else 0.0
 
 

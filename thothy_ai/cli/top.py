@@ -127,7 +127,7 @@ def _to_json(frame: Frame) -> dict[str, Any]:
 
     parts: dict[str, Any] = {"record": frame.record, "workers": frame.workers, "engine": frame.engine}
     away = {name: part.why for name, part in parts.items() if isinstance(part, Unreachable)}
-    values = {name: None if name in away else asdict(part) for name, part in parts.items()}
+    values: dict[str, Any] = {name: None if name in away else asdict(part) for name, part in parts.items()}
     if not isinstance(frame.record, Unreachable):
         queue, hour = frame.record.queue, frame.record.hour
         values["record"]["queue"] |= {"open": queue.status.open, "seconds_to_go": queue.seconds_to_go}

@@ -114,7 +114,7 @@ def _reasons(hour: HourFigures) -> Table:
     """The most frequent reasons, in two columns."""
     grid = Table.grid(expand=True, padding=(0, 1))
     for justify in ("right", "left") * 2:
-        grid.add_column(justify=justify, no_wrap=True, overflow="ellipsis", ratio=None if justify == "right" else 1)  # type: ignore[arg-type] # a literal
+        grid.add_column(justify=justify, no_wrap=True, overflow="ellipsis", ratio=None if justify == "right" else 1)
     cells = [(f"{number:,}", printable(reason)) for reason, number in hour.reasons[: 2 * REASON_LINES]]
     for at in range(REASON_LINES):
         left, right = cells[at : at + 1], cells[at + REASON_LINES : at + REASON_LINES + 1]

@@ -46,7 +46,7 @@ def _program(settings: Settings, model: Path, folder: Path, endpoint: Endpoint) 
     token = {f"{PREFIX}ENGINE_TOKEN": endpoint.token} if endpoint.token else {}
     return Program(
         name="engine",
-        argv=(sys.executable, "-m", "thothy_ai.cli", "engine", *arguments),
+        argv=(sys.executable, "-P", "-m", "thothy_ai.cli", "engine", *arguments),
         env=settings.environment() | {f"{PREFIX}METRICS_PORT": "0"} | token,
         log=folder / "engine.log",
         ready=lambda: engine_listens(endpoint.url),

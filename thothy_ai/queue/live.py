@@ -88,7 +88,7 @@ class LiveText:
         self._channel = text_channel(settings, job_id)
         url = settings.redis_url.get_secret_value() if settings.redis_url else None
         options: dict[str, Any] = {"socket_timeout": ANSWER_SECONDS, "socket_connect_timeout": ANSWER_SECONDS}
-        self._redis = Redis.from_url(url, **options) if url else None
+        self._redis: Any = Redis.from_url(url, **options) if url else None  # its stubs lack a type for `pubsub`
         self._inbox: PubSub | None = None
         self._announce_at = self._retry_at = 0.0
         self._attempt = self._length = 0

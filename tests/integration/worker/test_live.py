@@ -12,13 +12,19 @@ from redis import Redis
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
 from thothy_ai.embedded.process import free_port
-from thothy_ai.queue.live import Interest, LiveText, Piece, interest_channel
+from thothy_ai.queue.live import Interest, LiveText, Piece, interest_channel, text_channel
 from thothy_ai.settings import Settings
 
 
 @pytest.fixture
 def client() -> FakeClient:
     return FakeClient()
+
+
+@pytest.fixture
+def redis(queue: Queue) -> Iterator[Redis]:
+    with Redis.from_url(queue.settings.require_redis_url()) as client:
+        yield client
 
 
 def heard(live: LiveText, characters: int) -> str:
@@ -48,13 +54,20 @@ def test_a_watched_job_s_text_is_heard_from_the_start_by_late_watchers_too(queue
             assert (last.at, last.text) == (8, "three ")
 
 
-def test_a_watcher_that_is_early_hears_the_next_attempt(queue: Queue, client: FakeClient) -> None:
+def test_one_announcement_before_an_attempt_is_enough(
+    queue: Queue, client: FakeClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thothy_ai.worker.live.INTEREST_SECONDS", 10 * PATIENCE)
     client.said = ["early bird"]
     [job_id] = queue.enqueue("hang on")
-    with runner_bench(queue, client) as bench, closing(LiveText(queue.settings, job_id)) as live:
-        assert live.next(0.1) is None
+    channel = interest_channel(queue.settings)
+    with runner_bench(queue, client) as bench, redis.pubsub() as inbox:
+        eventually(lambda: redis.pubsub_numsub(channel)[0][1])
+        inbox.subscribe(text_channel(queue.settings, job_id))
+        redis.publish(channel, Interest(job_id).encode())
         bench.hand_over()
-        assert heard(live, 10) == "early bird"
+        eventually(lambda: (got := inbox.get_message()) and got["type"] == "message")
+    assert client.streamed == [f"{job_id}.1"]
 
 
 def test_nothing_is_streamed_while_nobody_watches(queue: Queue, client: FakeClient) -> None:
@@ -80,12 +93,6 @@ def test_without_redis_jobs_run_and_watchers_wait(queue: Queue, client: FakeClie
     assert queue.job(job_id).state == "succeeded"
 
 
-@pytest.fixture
-def redis(queue: Queue) -> Iterator[Redis]:
-    with Redis.from_url(queue.settings.require_redis_url()) as client:
-        yield client
-
-
 def test_hostile_announcements_and_pieces_are_ignored(queue: Queue, client: FakeClient, redis: Redis) -> None:
     channel = interest_channel(queue.settings)
     with runner_bench(queue, client) as bench:
@@ -96,7 +103,7 @@ def test_hostile_announcements_and_pieces_are_ignored(queue: Queue, client: Fake
         with closing(LiveText(queue.settings, job_id)) as live:
             assert live.next(0.1) is None
             for data in (b"", b"null", b'{"attempt": 1}', b'{"attempt": "x", "at": 0, "text": ""}'):
-                redis.publish(f"{queue.settings.queue_prefix}live:{job_id}", data)
+                redis.publish(text_channel(queue.settings, job_id), data)
             client.said = ["fine"]
             assert heard(live, 4) == "fine"
 

@@ -40,5 +40,5 @@ def test_the_first_sample_and_a_new_session_have_no_rates() -> None:
     meter.measure(0.0, info(), stats(50))
     for figures in (EngineMeter().measure(0.0, info(), stats(50)), meter.measure(1.0, info("two"), stats(1))):
         assert figures.output_tokens_per_second is None
-        assert figures.step_seconds is None
-        assert figures.prefix_hit_rate == pytest.approx(0.25)  # since its start
+        assert figures.step_seconds == pytest.approx(0.025)  # since its start, and so is the next
+        assert figures.prefix_hit_rate == pytest.approx(0.25)

@@ -1,0 +1,66 @@
+"""A backend that answers with what the test says, in pieces; one that is left without an end waits for its abort."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from thothy_ai.engine.api import (
+    Delta,
+    EngineInfo,
+    EngineStats,
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    Usage,
+)
+from thothy_ai.engine.backend import Failure, Sink
+from thothy_ai.engine.errors import EngineError
+
+Answer = Sequence[str] | EngineError
+
+
+class AnsweringBackend:
+    """`answer` gives the pieces of an answer, or an error; `hang` keeps the end back. Requests are kept, and aborts."""
+
+    def __init__(self, answer: Callable[[GenerationRequest], Answer]) -> None:
+        self.answer = answer
+        self.hang = False
+        self.reason = FinishReason.STOP
+        self.requests: list[GenerationRequest] = []
+        self.aborted = threading.Event()
+        self._sinks: dict[str, Sink] = {}
+
+    def submit(self, request: GenerationRequest, sink: Sink) -> None:
+        self.requests.append(request)
+        answer = self.answer(request)
+        if isinstance(answer, EngineError):
+            sink([Failure(request.id, answer)])
+            return
+        sink([Delta(request.id, piece, ()) for piece in answer])
+        self._sinks[request.id] = sink
+        if not self.hang:
+            self._end(request.id, "".join(answer), self.reason)
+
+    def abort(self, request_id: str) -> None:
+        if request_id in self._sinks:
+            self._end(request_id, "", FinishReason.ABORTED)
+            self.aborted.set()
+
+    def stream(self, request_id: str) -> None:
+        raise NotImplementedError
+
+    def stats(self) -> EngineStats:
+        return EngineStats()
+
+    def info(self) -> EngineInfo:
+        return EngineInfo("5f6d0d5e-0000-4000-8000-000000000000", "answering", "cpu", "float32", 16, 10, 100, 0.0)
+
+    def stop_accepting(self) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def _end(self, id_: str, text: str, reason: FinishReason) -> None:
+        self._sinks.pop(id_)([GenerationResult(id_, text, (), reason, Usage(40, 30, 20, 1.5))])

@@ -47,7 +47,8 @@ def test_a_damaged_stack_env_is_one_error_of_ours(
     tmp_path: Path, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "stack.env").write_bytes(garbage)
-    with pytest.raises(ConfigError, match=r"stack\.env is damaged; delete it, and start the stack again$") as caught:
+    says = r"stack\.env, line \d is not NAME=value: remove the file, and start the stack again$"
+    with pytest.raises(ConfigError, match=says) as caught:
         Settings.load(home=tmp_path)
     assert "\n" not in str(caught.value)
     assert caplog.records == []

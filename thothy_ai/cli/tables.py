@@ -180,16 +180,17 @@ def _fitted(value: str, width: int, head: Column) -> str:
 
 
 def _wrapped(value: str, width: int | None) -> list[str]:
-    """The lines of a value, broken between words and never within one: it may have to be copied."""
+    """The lines of a value, indented as it is, broken between words and never within one: it may have to be copied."""
     if width is None or _width(value) <= width:
         return [value]
-    lines = [""]
+    indent = value[: len(value) - len(value.lstrip(" "))]
+    lines = [indent]
     for word in value.split():
-        longer = f"{lines[-1]} {word}".lstrip()
-        if _width(longer) <= width or not lines[-1]:
+        longer = f"{lines[-1]} {word}" if lines[-1].strip() else indent + word
+        if _width(longer) <= width or not lines[-1].strip():
             lines[-1] = longer
         else:
-            lines.append(word)
+            lines.append(indent + word)
     return lines
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from thothy_ai.cli.tables import MIN_TEXT_WIDTH, Column, cell, count, layout, printable, short_id
+from thothy_ai.cli import tables
+from thothy_ai.cli.tables import MIN_TEXT_WIDTH, Column, cell, count, layout, print_text, printable, short_id
 
 JOB = UUID("019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10")
 COLUMNS = [
@@ -104,3 +105,13 @@ def test_a_short_id_is_the_part_that_differs_within_a_batch() -> None:
 
 def test_direction_marks_are_not_printed() -> None:
     assert printable("a\u202eb\u2066c") == "a\ufffdb\ufffdc"
+
+
+def test_a_text_is_broken_between_words_and_keeps_its_indentation(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "terminal_width", lambda: 20)
+    print_text('{\n  "hook": "Repair cafes are spreading"\n}\n\n  /a/path/that/is/longer')
+    assert capsys.readouterr().out.splitlines() == [
+        "{", '  "hook": "Repair', "  cafes are", '  spreading"', "}", "", "  /a/path/that/is/longer",
+    ]  # fmt: skip

@@ -102,7 +102,7 @@ class JobWatch:
 
 
 def _waiting(connection: Connection, row: Row[Any]) -> Waiting:
-    sessions = {session.application for session in connection.execute(statement("admin/doctor_sessions"))}
+    sessions = {session.application for session in connection.execute(statement("admin/processes"))}
     due = row.state == JobState.QUEUED and not row.later
     limit = {"id": row.id, "limit": MAX_AHEAD}
     return Waiting(

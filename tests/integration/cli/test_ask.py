@@ -17,7 +17,7 @@ from tests.support.echo_kind import KIND
 from tests.support.home import THOTHY, Home, fresh_home, processes_of
 from tests.support.queue_bench import PATIENCE
 from tests.support.served_engine import served
-from tests.support.terminal import terminal
+from tests.support.terminal_ask import terminal
 from tests.support.worker_fleet import ROOT
 from thothy_ai.cli import app
 from thothy_ai.engine.api import FinishReason, Message

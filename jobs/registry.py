@@ -5,6 +5,8 @@ A kind is a module with a `KIND`. Built-in modules are imported at the first loo
 
 from __future__ import annotations
 
+import operator
+import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pkgutil import iter_modules
@@ -52,11 +54,25 @@ def find(name: str) -> AnyKind:
 
 
 def kind_of(request: Request) -> AnyKind:
-    """Return the kind of this request, by its exact class. Raises `UnknownRequestError`."""
-    for kind in _all().values():
-        if type(request) is kind.request:
-            return kind
+    """Return the kind of this request, by its exact class. Raises `UnknownRequestError`.
+
+    A class of the same name from the same file counts as the same: a producer may have imported that file otherwise.
+    """
+    kinds_of = _all().values()
+    for same in (operator.is_, _is_same_code):
+        for kind in kinds_of:
+            if same(type(request), kind.request):
+                return kind
     raise UnknownRequestError(request)
+
+
+def _is_same_code(one: type, other: type) -> bool:
+    file = _file_of(one)
+    return file is not None and (file, one.__qualname__) == (_file_of(other), other.__qualname__)
+
+
+def _file_of(cls: type) -> str | None:
+    return getattr(sys.modules.get(cls.__module__), "__file__", None)
 
 
 def load_extra(modules: Iterable[str]) -> None:

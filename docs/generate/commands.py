@@ -74,7 +74,7 @@ def _walk(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _section(name: str, command: Any) -> str:
-    about, examples = _split(command.help or "")
+    about, examples = split_help(command.help or "")
     arguments, options = _bench_rows() if name == _BENCH else _rows(command)
     parts = (
         f"## {name}",
@@ -86,7 +86,7 @@ def _section(name: str, command: Any) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _split(text: str) -> tuple[str, list[str]]:
+def split_help(text: str) -> tuple[str, list[str]]:
     """A help text without its examples, and the examples."""
     paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
     examples = [part.removeprefix(_EXAMPLE) for part in paragraphs if part.startswith(_EXAMPLE)]
@@ -95,7 +95,7 @@ def _split(text: str) -> tuple[str, list[str]]:
 
 def _summary(command: Any) -> str:
     """The first sentence of a command's help."""
-    first = _split(command.help or "")[0].partition("\n\n")[0]
+    first = split_help(command.help or "")[0].partition("\n\n")[0]
     return first.partition(". ")[0].rstrip(".")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +104,3 @@ def _kind(kind: AnyKind) -> str:
 def _field(name: str, field: FieldInfo) -> tuple[str, str, str, str]:
     default = "required" if field.is_required() else shown(field.get_default(call_default_factory=True))
     return code(name), type_of(field.annotation, field.metadata), default, field.description or "-"
-
-
-def examples() -> Iterator[str]:
-    """The examples, a line each."""
-    return (json.dumps(example) for example in EXAMPLES)

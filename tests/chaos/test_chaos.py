@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
+from thothy_ai.chaos.invariants import Violation
 from thothy_ai.chaos.options import ChaosOptions
 from thothy_ai.chaos.plan import FaultKind
 from thothy_ai.chaos.run import Injected, Report
+from thothy_ai.chaos.summary import RunSummary
 from thothy_ai.cli import app
 
 THOTHY = [sys.executable, "-m", "thothy_ai.cli", "chaos"]
@@ -86,6 +88,51 @@ def test_a_run_that_gives_up_before_its_last_fault_has_proved_nothing(monkeypatc
     assert CliRunner().invoke(app, ["chaos", "--faults", "1", "--json"]).exit_code == 0
 
 
+SUMMARY = RunSummary(
+    jobs=10_000, follow_ups=1_234, sent=20_000, lost_in_redis=999, republished=999, attempts=12_345, attempts_lost=99,
+    attempts_released=99, results_fenced=9, duplicates=0, missing=0, beyond_limit=0, dead_of_faults=9,
+    states={"succeeded": 10_000}, engine_sessions=9, busy_seconds=100.0, billed_seconds=100.0, wasted_seconds=1.0,
+    divided_seconds=1.0, baseline_jobs=2_000, baseline_seconds=9.0, faulted_jobs=8_000, faulted_seconds=90.0,
+    faulted_seconds_without_faults=36.0,
+)  # fmt: skip
+ONE_FAULT = (Injected(0.1, FaultKind.REDIS_CUT, "cut"),)
+BROKEN = (
+    Violation("every job has ended", "019c0000-0000-7000-8000-000000000001", "is queued " + "and queued " * 20),
+    Violation("attempts stay within the limit", "b", "4 failures"),
+    Violation("every job has ended", "c", "is running"),
+)
+
+
+def verdict(monkeypatch: pytest.MonkeyPatch, violations: tuple[Violation, ...], *options: str) -> Result:
+    def ends(options: ChaosOptions, _tell: object) -> Report:
+        return Report(options, SUMMARY, ONE_FAULT, violations, Path("/logs") if violations else None)
+
+    monkeypatch.setattr("thothy_ai.chaos.run.run_chaos", ends)
+    return CliRunner().invoke(app, ["chaos", "--faults", "1", *options])
+
+
+def test_the_verdict_is_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = verdict(monkeypatch, ())
+    assert sound.exit_code == 0
+    assert sound.stdout.splitlines()[-1] == (
+        "All invariants hold: 10,000 jobs, 1 fault, nothing lost, nothing done twice."
+    )
+    assert max(map(len, sound.stdout.splitlines())) <= 80
+    assert json.loads(verdict(monkeypatch, (), "--json").stdout)["violations"] == []
+
+
+def test_violations_are_listed_whole_by_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = verdict(monkeypatch, BROKEN)
+    assert broken.exit_code == 1
+    assert broken.stderr == "thothy: 2 invariants are violated; logs are in /logs\n"
+    assert "All invariants hold" not in broken.stdout
+    listed = broken.stdout[broken.stdout.index("Violated: attempts") :].splitlines()
+    assert listed[:2] == ["Violated: attempts stay within the limit", "  b: 4 failures"]
+    assert listed[3] == "Violated: every job has ended"
+    assert listed[4] == f"  {BROKEN[0].subject}: {BROKEN[0].description}"
+    assert verdict(monkeypatch, BROKEN[:1]).stderr.startswith("thothy: 1 invariant is violated; ")
+
+
 def test_an_interrupted_run_leaves_nothing_behind(environment: dict[str, str], folder: Path) -> None:
     with subprocess.Popen([*THOTHY, "--jobs", "200"], env=environment, stderr=subprocess.PIPE, text=True) as run:
         try:
@@ -93,7 +140,7 @@ def test_an_interrupted_run_leaves_nothing_behind(environment: dict[str, str], f
             assert "without faults" in run.stderr.readline()
             assert processes(bytes(folder))
             run.send_signal(signal.SIGINT)
-            assert run.wait(60) == 1
+            assert run.wait(60) == 130
         finally:
             run.kill()
     assert list(folder.iterdir()) == []

@@ -143,7 +143,7 @@ def purge(
         groups = dead_letters.groups(engine, selection)
         if groups and not yes:
             _print_groups(groups)
-            confirm(f"Delete {count(_total(groups), 'job')} and their history?")
+            confirm(f"Delete {count(_total(groups), 'job')}, history included?")
         purged = dead_letters.purge(engine, selection)
     _report("purged", "deleted", purged, len(selection.ids), typed, as_json)
 

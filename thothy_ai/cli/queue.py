@@ -88,7 +88,7 @@ def status(as_json: AsJson = False) -> None:
 
 
 def _print_states(now: QueueStatus) -> None:
-    heads = [Column("state"), *map(_number, ("jobs", "oldest waits", "delayed", "late in 1 h", "late in 24 h"))]
+    heads = [Column("state"), *map(_number, ("jobs", "oldest waits", "delayed", "deadline < 1 h", "deadline < 24 h"))]
     rows = [
         [name, f"{at.jobs:,}", times.spell(at.due_age), f"{at.delayed:,}", f"{at.due_1h:,}", f"{at.due_24h:,}"]
         for name, at in ((name, now[name]) for name in ("queued", "dispatched", "running"))

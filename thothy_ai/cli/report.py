@@ -70,7 +70,7 @@ def drain(
         _check_window(since, None)
     with database() as engine:
         try:
-            seconds = timeout.total_seconds() if timeout else None
+            seconds = timeout.total_seconds() if timeout is not None else None
             watched = watch(engine, console(stderr=True), seconds, include_delayed=include_delayed)
         except KeyboardInterrupt:
             typer.echo("Stopped watching; the queue keeps draining.", err=True)
@@ -92,7 +92,7 @@ def _conclude(watched: DrainProgress, timeout: timedelta | None, *, quiet: bool)
     from thothy_ai.cli.watch import obstacle_sentences
 
     if watched.open:
-        waited = f" after {times.spell(timeout.total_seconds())}" if timeout else ""
+        waited = f" after {times.spell(timeout.total_seconds())}" if timeout is not None else ""
         causes = " ".join(obstacle_sentences(watched.obstacles)) if watched.obstacles else ""
         left = f"{count(watched.open, 'job')} {'is' if watched.open == 1 else 'are'} still open{waited}"
         fail(f"{left}. {causes}" if causes else left)

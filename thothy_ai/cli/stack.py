@@ -21,10 +21,11 @@ Model = Annotated[
 ]
 NEXT = """\
 Ready after {seconds:.1f} s. In another terminal{home}:
-  thothy enqueue trend_summary --source-file notes.txt --audience "indie founders"
+  thothy enqueue trend_summary --source-file notes.txt --audience students
   thothy drain
   thothy artifacts list
-Logs: `thothy logs`, or {logs}. Ctrl-C stops everything; the queue is kept.
+Logs: `thothy logs`, or {logs}.
+Ctrl-C stops everything; the queue is kept.
 """
 
 

@@ -6,6 +6,7 @@ elsewhere with a line per phase.
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 import sys
@@ -16,7 +17,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from thothy_ai.embedded.shutdown import StopProgress
+    from thothy_ai.embedded.shutdown import Phase, StopProgress
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # SIGHUP: the terminal was closed
 REPEAT_SECONDS = 5.0  # between two lines about the same phase, without a terminal
@@ -36,7 +37,8 @@ class StopDisplay:
         self._speaks = always
         self._requested = self._stopping = False
         self._terminal = sys.stdout.isatty()
-        self._said: tuple[str, float] = ("", 0.0)  # the phase's name, and when
+        self._phase: Phase | None = None
+        self._text, self._said_at = "", 0.0
         self._transient = False
         self._before: dict[signal.Signals, Any] = {}
 
@@ -77,14 +79,12 @@ class StopDisplay:
 
     def _show(self, progress: StopProgress) -> None:
         text, now = _text(progress), time.monotonic()
-        if text is None:
-            return
-        name, said_at = self._said
         counts_down = progress.seconds_left > 0
-        if name == progress.phase.name and not counts_down:
+        is_new = progress.phase is not self._phase
+        if text is None or text == self._text or not (is_new or counts_down):
             return
-        if self._terminal or name != progress.phase.name or now - said_at >= REPEAT_SECONDS:
-            self._said = (progress.phase.name, now)
+        if is_new or self._terminal or now - self._said_at >= REPEAT_SECONDS:
+            self._phase, self._text, self._said_at = progress.phase, text, now
             self._write(text, transient=counts_down and self._terminal)
 
     def _write(self, text: str, *, transient: bool = False) -> None:
@@ -116,7 +116,7 @@ def _text(progress: StopProgress) -> str | None:
 def _finishing(progress: StopProgress) -> str:
     if progress.running == 0:
         return "Stopping: no job is running."
-    seconds, running = max(1, round(progress.seconds_left)), jobs(progress.running, "running ")
+    seconds, running = max(1, math.ceil(progress.seconds_left)), jobs(progress.running, "running ")
     return f"Stopping: waiting up to {seconds} s for {running}; Ctrl-C again stops at once."
 
 

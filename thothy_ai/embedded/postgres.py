@@ -7,6 +7,8 @@ Postgres refuses to run as root. Under root it runs as `nobody`, from paths that
 from __future__ import annotations
 
 import signal
+import time
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +20,8 @@ from thothy_ai.embedded.process import PORT_TAKEN, Process, Program, free_port
 from thothy_ai.errors import ServiceStartError
 
 TRIES = 3  # a port that was free may be taken a moment later
+MEMORY_IN_USE = "pre-existing shared memory block"  # children of a server that was killed have not ended yet
+CHILDREN_SECONDS, CHILDREN_PAUSE = 15.0, 0.2
 DATABASE = "thothy"
 
 
@@ -54,13 +58,16 @@ class Postgres:
         Raises `ServiceStartError`, `ConfigError` when the wheel is not installed.
         """
         self._cluster.prepare(durable=self._durable)
-        for attempt in range(1, TRIES + 1):
+        began = time.monotonic()
+        for attempt in count(1):
             self.port = free_port()
             self._process = Process(self._program())
             try:
                 self._process.start()
             except ServiceStartError:
-                if attempt == TRIES or not self._process.wrote(PORT_TAKEN):
+                if self._process.wrote(MEMORY_IN_USE) and time.monotonic() - began < CHILDREN_SECONDS:
+                    time.sleep(CHILDREN_PAUSE)
+                elif attempt >= TRIES or not self._process.wrote(PORT_TAKEN):
                     raise
             else:
                 break
@@ -100,6 +107,7 @@ class Postgres:
             ready=self.answers,
             user=self._cluster.account,
             stop_signal=signal.SIGINT,  # "fast": terminate sessions, write a checkpoint
+            abort_signal=signal.SIGQUIT,  # "immediate": without one. SIGKILL would leave its children behind
             death_signal=signal.SIGINT,
         )
 

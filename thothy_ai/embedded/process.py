@@ -29,6 +29,7 @@ TETHER = Path(__file__).with_name("tether.py")
 FIRST_PAUSE = 0.02  # seconds between two checks of a program that starts, and how they grow
 MAX_PAUSE = 0.25
 GROWTH = 1.25
+ABORT_SECONDS = 5.0
 MAX_LOG_BYTES = 32 * 2**20
 PORT_TAKEN = "Address already in use"
 
@@ -46,6 +47,7 @@ class Program:
     ready_seconds: float = 30
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 15
+    abort_signal: signal.Signals = signal.SIGKILL  # ends it at once; no data may be lost
     death_signal: signal.Signals = signal.SIGKILL  # when this process dies
 
 
@@ -116,7 +118,7 @@ class Process:
         try:
             self.terminate()
             if not self.wait(self.program.stop_seconds):
-                self.kill()
+                self.abort()
         except BaseException:  # a second Ctrl-C: stop at once
             self.kill()
             raise
@@ -132,6 +134,14 @@ class Process:
             if self._popen is not None:
                 self._popen.wait(seconds)
         return not self.alive
+
+    def abort(self) -> None:
+        """End it at once; kill it if the program's own signal for that does not."""
+        if self._popen is not None and self.program.abort_signal is not signal.SIGKILL:
+            self._popen.send_signal(self.program.abort_signal)
+            self.wait(ABORT_SECONDS)
+        if self.alive:
+            self.kill()
 
     def kill(self) -> None:
         """Kill it and its process group."""

@@ -113,7 +113,7 @@ class Shutdown:
                     hurried = now
                 until = began + process.program.stop_seconds if hurried is None else hurried + hurry_seconds
                 if now > until:
-                    process.kill()
+                    process.abort()
 
     def _named(self, *names: str) -> tuple[Process, ...]:
         return tuple(self._processes[name] for name in names if name in self._processes)

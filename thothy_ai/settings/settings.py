@@ -89,7 +89,7 @@ class Settings(BaseSettings):
     )
     lease_seconds: Seconds = Field(
         default=60,
-        description="Seconds without a heartbeat after which a worker's jobs are taken back. At least twice the"
+        description="Seconds without a heartbeat after which a worker's jobs are taken back. At least three times the"
         " heartbeat interval.",
     )
     heartbeat_seconds: Seconds = Field(

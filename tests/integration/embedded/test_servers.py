@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -102,6 +103,27 @@ def test_postgres_comes_back_over_the_lock_of_a_server_that_was_killed(home: Pat
     lock.write_text(lock.read_text().replace(str(postgres.process.pid), "1", 1))  # the id of something that lives
     with postgres:
         assert postgres.answers()
+
+
+def test_postgres_waits_for_the_children_of_a_server_that_was_killed(home: Path) -> None:
+    first, log = Postgres(home), home / "postgres.log"
+    first.start()
+    connection = psycopg.connect(first.url.replace("+psycopg", ""))
+    child = connection.info.backend_pid
+    os.kill(child, signal.SIGSTOP)  # it cannot notice the end of its server
+    first.process.kill()
+    connection.close()
+
+    def go_on() -> None:
+        eventually(lambda: "pre-existing shared memory block" in log.read_text())
+        os.kill(child, signal.SIGCONT)
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    with Postgres(home) as second:
+        assert second.answers()
+    thread.join()
+    assert "pre-existing shared memory block" in log.read_text()
 
 
 def test_run_by_root_all_that_postgres_touches_is_where_nobody_can_reach_it(

@@ -108,11 +108,11 @@ def test_the_command_says_when_nothing_runs_and_when_something_still_does(
     queue.ask("worker/claim", ids=[held], dispatch_nos=[1], worker="slow", lease_seconds=60, engine_session_id=None)
     [waiting] = queue.enqueue("ok waiting")
     late = CliRunner().invoke(app, ["queue", "pause", "--wait", "--timeout", "0"])
-    assert (late.exit_code, late.stderr) == (1, "thothy: 1 jobs are still running after 0 s; the queue stays paused\n")
+    assert (late.exit_code, late.stderr) == (1, "thothy: 1 job is still running after 0 s; the queue stays paused\n")
     queue.rows("UPDATE job SET state = 'queued', worker = NULL, lease_until = NULL WHERE id = :id", id=held)
     done = CliRunner().invoke(app, ["queue", "pause", "--wait"])
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[-1].startswith("Paused: no job is running, 2 are waiting.")
+    assert done.stdout.splitlines()[-1].startswith("No job is running, and 2 jobs wait.")
     assert (queue.dispatch(), queue.job(waiting).state) == ([], "queued")
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from docs.generate import exit_codes, jsonl, reasons
+from docs.generate.commands import commands, split_help
 from docs.generate.errors import engine_errors
 from docs.generate.metrics import counted, of_engine, of_queue
 from docs.generate.pages import PAGES, REFERENCE
@@ -23,6 +26,7 @@ from thothy_ai.jobs import RejectionReason, registry
 from thothy_ai.settings import Settings
 
 ROOT = Path(__file__).parents[3]
+COMMANDS = dict(commands())
 
 
 def test_every_page_is_what_the_code_says() -> None:
@@ -104,6 +108,20 @@ def test_the_examples_show_every_exit_code() -> None:
         with exit_codes.empty_folder():
             shown.add(exit_codes.run(line)[0])
     assert shown == set(exit_codes.MEANINGS) - {130}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_a_command_use_options_that_exist(name: str) -> None:
+    for line in split_help(COMMANDS[name].help or "")[1]:
+        words = shlex.split(line[line.index("thothy") :])
+        used = max((other for other in COMMANDS if words[: len(other.split())] == other.split()), key=len)
+        assert used.startswith(name), line
+        if used != "thothy bench drain":  # whose options are argparse's
+            assert {word for word in words if re.match(r"--?[a-z]", word)} <= _options(COMMANDS[used]), line
+
+
+def _options(command: Any) -> set[str]:
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
 def test_alerts_and_rules_read_only_metrics_that_exist() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,16 @@ def test_a_file_adds_its_kind(modules: Path) -> None:
     for _ in range(2):
         registry.load_extra([str(modules / "from-a-file.py")])
     assert registry.find("note").request.__name__ == "Note"
+
+
+def test_a_producer_may_import_the_file_of_a_kind_by_another_name(modules: Path) -> None:
+    """As a module of its own package, for example, after the registry has imported it from its path."""
+    (modules / "shop").mkdir()
+    (modules / "shop" / "extra_label.py").write_text(NOTE.format(name="label", request="Label"))
+    registry.load_extra([str(modules / "shop" / "extra_label.py")])
+    label = import_module("shop.extra_label").Label
+    assert label is not registry.find("label").request
+    assert registry.kind_of(label(source="A text.")) is registry.find("label")
 
 
 def test_a_module_without_a_kind_is_refused(modules: Path) -> None:

@@ -45,7 +45,7 @@ def postgres(settings: Settings) -> Iterator[Finding]:
     yield Finding(
         "postgres",
         Level.OK,
-        f"Postgres {server.version} at {where}, {server.connections} of {server.max_connections} connections in use",
+        f"Postgres {server.version} at {where}, {server.connections} of {server.max_connections} connections",
     )
     if server.number < MIN_POSTGRES:
         yield Finding("postgres", Level.WRONG, "Postgres is older than 15", "upgrade Postgres to 15 or newer")

@@ -65,7 +65,6 @@ def test_in_a_terminal_the_countdown_stays_on_its_line(
     *counted, last = first.split(ERASE)[1:]
     assert [text.split(";")[0] for text in counted] == [
         "Stopping: waiting up to 5 s for 12 running jobs",
-        "Stopping: waiting up to 5 s for 12 running jobs",
         "Stopping: waiting up to 4 s for 9 running jobs",
     ]
     assert all(len(text) < 80 for text in counted)
@@ -84,8 +83,11 @@ def test_idle_unknown_and_single() -> None:
 
 @pytest.fixture
 def quiet() -> Iterator[StopDisplay]:
+    before = {number: signal.getsignal(number) for number in stopping.SIGNALS}
     with StopDisplay(always=False) as display:
         yield display
+    for number, handler in before.items():  # after a signal they stay ignored: the process is expected to end
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -100,6 +102,13 @@ def test_the_first_signal_ends_the_command_and_the_next_hurries_the_stop(
     os.kill(os.getpid(), number)
     assert quiet.hurry.is_set()
     assert "12 running jobs" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("quiet")
+def test_one_more_ctrl_c_at_the_end_is_no_error() -> None:
+    with pytest.raises(StopRequested), StopDisplay():
+        os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)  # would raise if it were handled
 
 
 def test_a_stop_that_nobody_asked_for_is_silent_in_a_demo(

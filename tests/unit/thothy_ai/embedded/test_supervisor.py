@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,6 +93,17 @@ def test_one_that_does_not_listen_is_ended_by_force_with_its_children(tmp_path: 
     until(lambda: not Path(f"/proc/{pid}").exists() or ") Z" in Path(f"/proc/{pid}/stat").read_text())
 
 
+def test_one_that_ends_at_once_in_its_own_way_is_not_killed(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    script = f"trap 'exit 7' QUIT; trap '' TERM; touch {started}; while :; do sleep 0.02; done"
+    for abort_signal, code in ((signal.SIGQUIT, 7), (signal.SIGKILL, -9)):
+        part = Process(program(tmp_path, script, ready=started.exists, abort_signal=abort_signal, stop_seconds=0.1))
+        part.start()
+        part.stop()
+        assert part.exit_code == code
+        started.unlink()
+
+
 def test_stopping_twice_or_before_the_start_does_nothing(tmp_path: Path) -> None:
     process = Process(program(tmp_path, "exec sleep 60"))
     process.stop()
@@ -99,6 +111,19 @@ def test_stopping_twice_or_before_the_start_does_nothing(tmp_path: Path) -> None
     process.stop()
     process.stop()
     assert not process.alive
+
+
+def test_one_whose_start_is_interrupted_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_orders: object) -> None:
+        raise KeyboardInterrupt
+
+    part = Process(program(tmp_path, "exec sleep 60"))
+    monkeypatch.setattr(process.futures, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        part.spawn()
+    assert part.alive
+    part.stop()
+    assert not part.alive
 
 
 def test_one_that_dies_is_started_again(tmp_path: Path, supervisor: Supervisor) -> None:

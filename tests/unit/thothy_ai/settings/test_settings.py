@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from thothy_ai.errors import ConfigError
-from thothy_ai.settings import Settings, endpoint
+from thothy_ai.settings import OwnSettings, Settings, endpoint
 
 DATABASE = "postgresql+psycopg://me:hunter2@db.example:6543/thothy"
 REDIS = "redis://:hunter2@cache.example:6390/0"
@@ -38,6 +38,31 @@ def test_stack_env_is_read_from_the_home_argument(tmp_path: Path, monkeypatch: p
     (tmp_path / "stack.env").write_text(f"THOTHY_DATABASE_URL={DATABASE}\n")
     monkeypatch.setenv("THOTHY_HOME", "/elsewhere")
     assert Settings.load(home=tmp_path).require_database_url() == DATABASE
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"what is this\n", b"THOTHY_TENANT='a'\nword\n", b"\xff\xfe\x00", b"THOTHY_TENANT='a\n"]
+)
+def test_a_damaged_stack_env_is_one_error_of_ours(
+    tmp_path: Path, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "stack.env").write_bytes(garbage)
+    says = r"stack\.env, line \d is not NAME=value: remove the file, and start the stack again$"
+    with pytest.raises(ConfigError, match=says) as caught:
+        Settings.load(home=tmp_path)
+    assert "\n" not in str(caught.value)
+    assert caplog.records == []
+    assert OwnSettings.load(home=tmp_path).tenant == "default"  # a stack that starts here replaces the file
+
+
+def test_a_stack_that_starts_takes_nothing_from_one_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stack.env").write_text("THOTHY_MODEL=/gone\nTHOTHY_TENANT=stack\n")
+    monkeypatch.setenv("THOTHY_HOME", str(tmp_path))
+    monkeypatch.setenv("THOTHY_TENANT", "environment")
+    settings = OwnSettings.load()
+    assert (settings.home, settings.model, settings.tenant) == (tmp_path, None, "environment")
 
 
 def test_an_empty_variable_counts_as_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

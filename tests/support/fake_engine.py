@@ -90,6 +90,7 @@ class FakeClient:
     def __init__(self, delay: float = 0.0) -> None:
         self.up = True
         self.accepting = True
+        self.late_deltas = True  # False: as an engine of an earlier version
         self.delay = delay
         self.submitted: list[GenerationRequest] = []
         self.streamed: list[str] = []  # ids of generations that were asked for deltas
@@ -109,7 +110,7 @@ class FakeClient:
         self._reach()
         if self.delay < 0:
             raise ZeroDivisionError("nonsense")
-        return EngineInfo(self.session_id, "fake", "cpu", "float32", 16, 100, 1024, self.started_at, late_deltas=True)
+        return EngineInfo(self.session_id, "fake", "cpu", "float32", 16, 100, 1024, self.started_at, self.late_deltas)
 
     async def stats(self) -> EngineStats:
         self._reach()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from thothy_ai.cli.shell import FAILED, INTERRUPTED, database, find_job, job_ref, load_settings
+from thothy_ai.cli.job_options import JobId
+from thothy_ai.cli.shell import FAILED, INTERRUPTED, database, find_job, load_settings
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -20,11 +21,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 
 
-def watch(
-    job_id: Annotated[
-        str, typer.Argument(metavar="ID", parser=job_ref, help="Its id, or a unique beginning or end of it.")
-    ],
-) -> None:
+def watch(job_id: JobId) -> None:
     """Watch a job until it ends: its states, why it waits, its attempts, and on a terminal its text as it is written.
 
     Exit with 0 if it succeeded, and with 1 otherwise. In a pipe, each change is one line, and the artifact the last.

@@ -124,7 +124,7 @@ def test_a_plain_prompt_is_answered_as_it_is(ask: Ask, backend: AnsweringBackend
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["echo"], "text: field required"),
+        (["echo"], "text: is missing"),
         (["echo", "--text", " "], "text: is empty"),
         (["echo", "--text", "x", "--attempts", "0"], "--attempts"),
         (["echo", "--text", "x", "--seed", "-1"], "--seed"),

@@ -69,4 +69,5 @@ def test_a_stack_env_that_is_garbage(home: Home) -> None:
     done = home.run("jobs", "list")
     assert done.returncode != 0
     [line] = done.stderr.splitlines()
-    assert line.endswith(f"{home.folder / 'stack.env'} is damaged; delete it, and start the stack again")
+    cause = "line 1 is not NAME=value: remove the file, and start the stack again"
+    assert line.endswith(f"{home.folder / 'stack.env'}, {cause}")

@@ -163,7 +163,11 @@ def test_filters_of_operators_are_values(queue: Queue, monkeypatch: pytest.Monke
     queue.enqueue("ok")
     monkeypatch.setenv("THOTHY_DATABASE_URL", queue.settings.require_database_url())
     for hostile in ("' OR true; DROP TABLE job; --", "%", "{{7*7}}", "\\"):
-        for command in (["jobs", "list", "--key"], ["dead", "list", "--reason"], ["dead", "purge", "--yes", "--reason"]):
+        for command in (
+            ["jobs", "list", "--key"],
+            ["dead", "list", "--reason"],
+            ["dead", "purge", "--yes", "--reason"],
+        ):
             done = CliRunner().invoke(app, [*command, hostile])
             assert done.exit_code == 0, done.output
         for command in (["jobs", "list"], ["dead", "purge", "--yes"]):  # there is no such kind

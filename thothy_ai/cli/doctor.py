@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from thothy_ai.cli.shell import AsJson, load_settings, usage
-from thothy_ai.cli.tables import PIPE_WIDTH, console, print_json, printable
+from thothy_ai.cli.tables import PIPE_WIDTH, console, print_json, printable, wrapped
 
 if TYPE_CHECKING:
     from thothy_ai.admin.doctor import Finding
@@ -21,7 +19,6 @@ app = typer.Typer()
 COLOURS = {"ok": "green", "warning": "yellow", "wrong": "red", "skipped": "bright_black"}
 LEVEL_WIDTH, CHECK_WIDTH = 9, 12
 MIN_TEXT_WIDTH = 24  # of a very narrow terminal
-COMMAND = re.compile(r"`[^`]*`")
 
 
 @app.command()
@@ -65,14 +62,8 @@ def _print_one(level: str, check: str, says: str, fix: str | None, width: int) -
     label = typer.style(f"{level:<{LEVEL_WIDTH}}", fg=COLOURS[level])
     name = typer.style(f"{check:<{CHECK_WIDTH}}", bold=True) if check else ""
     indent = LEVEL_WIDTH + (CHECK_WIDTH if check else 0)
-    first, *rest = _wrapped(says, width - indent)
+    room = max(width - indent, MIN_TEXT_WIDTH)
+    first, *rest = wrapped(printable(says), room)
     typer.echo(f"{label}{name}{first}")
-    for line in [*rest, *(_wrapped(f"fix: {fix}", width - indent) if fix else ())]:
+    for line in [*rest, *(wrapped(printable(f"fix: {fix}"), room) if fix else ())]:
         typer.echo(f"{'':{indent}}{line}")
-
-
-def _wrapped(text: str, width: int) -> Iterator[str]:
-    """Lines of at most `width` columns, if its longest word fits. A command in backquotes stays on one line."""
-    whole = COMMAND.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), printable(text))
-    lines = textwrap.wrap(whole, max(width, MIN_TEXT_WIDTH), break_long_words=False, break_on_hyphens=False)
-    return (line.replace("\N{NO-BREAK SPACE}", " ") for line in lines)

@@ -10,7 +10,7 @@ import typer
 
 from thothy_ai.cli import times
 from thothy_ai.cli.shell import INTERRUPTED, AsJson, database, fail, usage
-from thothy_ai.cli.tables import Column, count, print_json, printable, table
+from thothy_ai.cli.tables import Column, count, print_json, print_text, printable, table
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -42,7 +42,7 @@ def pause(
     with database() as engine:
         said = _pause(engine, note)
         if not wait:
-            return typer.echo(f"{said} `thothy queue resume` resumes dispatching.")
+            return print_text(f"{said} `thothy queue resume` resumes dispatching.")
         typer.echo(said)
         try:
             return _wait(engine, timeout)
@@ -63,7 +63,7 @@ def resume() -> None:
     with database() as engine:
         before = set_paused(engine, paused=False)
     if before.paused:
-        typer.echo(f"Resumed. The queue had been {paused_since(before.changed_at, before.note)}.")
+        print_text(f"Resumed. The queue had been {paused_since(before.changed_at, before.note)}.")
     else:
         typer.echo("The queue was not paused.")
 
@@ -83,7 +83,7 @@ def status(as_json: AsJson = False) -> None:
         return print_json({**asdict(now), "open": now.open, "oldest_age_seconds": now.oldest_age})
     if now.paused:
         since = paused_since(now.changed_at, now.note)
-        typer.echo(f"The queue has been {since}. `thothy queue resume` resumes dispatching.")
+        print_text(f"The queue has been {since}. `thothy queue resume` resumes dispatching.")
     return _print_states(now) if now.open else typer.echo("The queue is empty.")
 
 
@@ -127,7 +127,7 @@ def _wait(engine: Engine, timeout: float | None) -> None:
             fail(f"{_still_running(running)} after {timeout:g} s; the queue stays paused")
     waiting = queue_status(engine).open
     left = f"{count(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}" if waiting else "none waits"
-    typer.echo(f"No job is running, and {left}. `thothy queue resume` resumes dispatching.")
+    print_text(f"No job is running, and {left}. `thothy queue resume` resumes dispatching.")
 
 
 def _still_running(running: int) -> str:

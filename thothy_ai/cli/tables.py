@@ -29,6 +29,7 @@ PIPE_WIDTH = 10_000  # of a console without a terminal: no limit in practice
 MAX_RULE = 200  # under the heads of a table that may be as wide as its content
 # Control characters and bidirectional overrides, which could manipulate a terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_WORD = re.compile(r"(?:`[^`]*`|\S)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def print_fields(fields: Sequence[tuple[str, object]]) -> None:
     width = terminal_width()
     indent = max((len(name) for name, _ in fields), default=0) + GAP
     for name, value in fields:
-        lines = _wrapped(cell(value), None if width is None else max(width - indent, MIN_TEXT_WIDTH))
+        lines = wrapped(cell(value), None if width is None else max(width - indent, MIN_TEXT_WIDTH))
         typer.echo(f"{name:<{indent}}{lines[0]}")
         for line in lines[1:]:
             typer.echo(" " * indent + line)
@@ -77,7 +78,7 @@ def print_text(text: str) -> None:
     """Print a text; on a terminal its lines are broken between words."""
     width = terminal_width()
     for line in printable(text).splitlines() or [""]:
-        typer.echo("\n".join(_wrapped(line, width)))
+        typer.echo("\n".join(wrapped(line, width)))
 
 
 def layout(
@@ -179,13 +180,16 @@ def _fitted(value: str, width: int, head: Column) -> str:
     return padding + value if head.number else value + padding
 
 
-def _wrapped(value: str, width: int | None) -> list[str]:
-    """The lines of a value, indented as it is, broken between words and never within one: it may have to be copied."""
+def wrapped(value: str, width: int | None) -> list[str]:
+    """The lines of a value, indented as it is, broken between words and never within one: it may have to be copied.
+
+    A command in backquotes is one word. Width None: one line.
+    """
     if width is None or _width(value) <= width:
         return [value]
     indent = value[: len(value) - len(value.lstrip(" "))]
     lines = [indent]
-    for word in value.split():
+    for word in _WORD.findall(value):
         longer = f"{lines[-1]} {word}" if lines[-1].strip() else indent + word
         if _width(longer) <= width or not lines[-1].strip():
             lines[-1] = longer

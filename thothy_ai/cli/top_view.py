@@ -88,8 +88,8 @@ def _engine_lines(engine: EngineFigures) -> Iterable[Line]:
     yield "device", printable(engine.device)
     yield "rows", f"{engine.running:,} running, {engine.waiting:,} waiting"
     yield "KV", f"{_percent(engine.kv_used)} of {engine.kv_blocks:,} blocks"
-    yield "prompt", f"{_whole(engine.prompt_tokens_per_second)} tokens/s"
-    yield "output", f"{_whole(engine.output_tokens_per_second)} tokens/s"
+    yield "prompt", f"{_whole(engine.prompt_tokens_per_second)} tok/s"
+    yield "output", f"{_whole(engine.output_tokens_per_second)} tok/s"
     yield "step", f"{_ms(engine.step_seconds)}, masks {_ms(engine.mask_seconds)}"
     yield "busy", _percent(engine.busy_share)
     yield "prefix", f"{_percent(engine.prefix_hit_rate)} cached"

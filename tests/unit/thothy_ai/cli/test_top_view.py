@@ -64,7 +64,7 @@ def test_a_full_frame_shows_every_figure() -> None:
     for figure in (
         "1,222,222", "12,345", "2,048", "1,024, 3 expired leases", "16 connected", "waits 2 d 07 h", "4,321",
         "123.4 jobs/s", "2 h 45 m", "SmolLM2-135M-Instruct.Q4_1", "cuda:0 NVIDIA H200", "1,024 running, 1,234 waiting",
-        "98.7% of 123,456 blocks", "123,457 tokens/s", "45,679 tokens/s", "23.4 ms, masks 1.2 ms", "98.8%",
+        "98.7% of 123,456 blocks", "123,457 tok/s", "45,679 tok/s", "23.4 ms, masks 1.2 ms", "98.8%",
         "83.1% cached",
         "artifact yield 80.0%: 98,765 of 123,456 jobs with output", "104,522 of 234,567 attempts without an artifact",
         "q quits",

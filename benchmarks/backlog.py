@@ -5,6 +5,7 @@ python -m benchmarks.backlog        writes RESULTS.md and docs/query-plans.md; s
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import threading
 import time
@@ -58,6 +59,7 @@ PLANNED = """
 
 def main() -> None:
     """Run all measurements and write RESULTS.md and docs/query-plans.md."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     body = NOTE + table(("measurement", "result", "target"), [_enqueue_row(), *_dispatch_rows()])
     write_section(TITLE, COMMAND, body)
     print(body)

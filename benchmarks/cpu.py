@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ COMMAND = "make bench-cpu"
 
 def main() -> None:
     """Run all comparisons and keep their tables."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     folder = converted_folder(bundled_model_path(), torch.float32, default_cache_dir())
     for measure in (lambda: _static_batching(folder), _queue, queue_cpu.alone):
         title, body = measure()

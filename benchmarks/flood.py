@@ -5,6 +5,7 @@ python -m benchmarks.flood 600      runs for 600 seconds; writes RESULTS.md
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -147,7 +148,11 @@ def _slow_engine(url: str) -> Iterator[int]:
 
 def main() -> None:
     """Run the flood and write RESULTS.md."""
-    seconds = float(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seconds", type=float, help=f"how long to enqueue; at least {FIRST_SAMPLE_SECONDS}")
+    seconds = parser.parse_args().seconds
+    if not seconds >= FIRST_SAMPLE_SECONDS:
+        parser.error(f"seconds must be at least {FIRST_SAMPLE_SECONDS}")
     body = flood(seconds)
     write_section("A flood, CPU", f"python -m benchmarks.flood {seconds:g}", body)
     print(body)

@@ -6,6 +6,7 @@ engine that answers immediately. Both use the embedded stack, with real servers 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import random
@@ -222,6 +223,7 @@ def _through_queue(producer: Producer, engine: Engine, jobs: Sequence[Probe]) ->
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     title, body = alone()
     write_section(title, "python -m benchmarks.queue_cpu", body)
     print(body)

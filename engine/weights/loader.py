@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,15 +33,23 @@ class LoadedModel:
 
 
 def load_model(
-    path: Path, *, device: torch.device, dtype: torch.dtype, weights: str = "auto", cache_dir: Path | None = None
+    path: Path,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    weights: str = "auto",
+    cache_dir: Path | None = None,
+    check: Callable[[ModelConfig], None] = lambda _: None,
 ) -> LoadedModel:
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
     `weights`: "auto" (as `dtype`) or "fp8". `cache_dir` keeps converted GGUF files; None: the user's cache folder.
+    `check` is called before any weight is read, and may raise.
     """
     form = weight_format(weights, device)
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir())
     config = ModelConfig.from_folder(folder)
+    check(config)
     with SafetensorsFolder(folder, device, dtype) as source:
         model = assemble(config, source, form)
     return LoadedModel(config, model, load_tokenizer(folder), path.stem if path.is_file() else path.resolve().name)

@@ -65,7 +65,7 @@ def test_a_seeded_draw_does_not_depend_on_its_batch(loaded: LoadedModel, *, over
 
 
 def test_a_pool_that_does_not_fit_is_refused_with_the_numbers(loaded: LoadedModel) -> None:
-    with pytest.raises(OutOfMemoryError, match=r"of \d+\.\d GiB are free"):
+    with pytest.raises(OutOfMemoryError, match=r"of \d+\.\d GB are free"):
         build_core(loaded, EngineOptions(url="", memory_utilization=0.0001), lambda _: None)
 
 

@@ -9,7 +9,7 @@ nat. It is sensitive: over eight random layers, 24 tokens after a prompt of 600 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,7 +26,7 @@ from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 from thothy_ai.kernels.step import StepTokens
 
-JOBS = 8
+MIN_JOBS, MAX_JOBS = 4, 8  # that are checked: a quarter of the drain within these limits
 # Nats: of the worst token, and of all on average. Random layers magnify rounding: 32 of them make 0.06 of bfloat16's,
 # root mean square. A number near the middle between two fp8 numbers falls on either side, which makes 0.6 with fp8
 # weights (both measured, llama-8b); a token of another context lies 5.6 below the best one on average.
@@ -56,16 +56,25 @@ class Checked:
     tolerance: float
 
 
-def check(drained: Drained, model: Model, options: EngineOptions, tolerance: float | None = None) -> Checked:
+def check(
+    drained: Drained,
+    model: Model,
+    options: EngineOptions,
+    tolerance: float | None = None,
+    on_job: Callable[[int, int], None] = lambda _, __: None,
+) -> Checked:
     """Compare some jobs, spread over the drain; WrongTokensError if a gap is wider than `tolerance` nats, or the mean
     than a quarter of it.
 
-    None stands for what rounding explains in the drain's types.
+    None stands for what rounding explains in the drain's types. `on_job` gets each job's index and their number.
     """
     limit, mean_limit = _tolerance(model, options) if tolerance is None else (tolerance, tolerance / _MEAN_TO_WORST)
     oracle = _Oracle(model, options)
-    sample = spread(drained.finished, JOBS)
-    gaps = [oracle.gaps(request.prompt, output) for request, output in sample]
+    sample = spread(drained.finished, min(MAX_JOBS, max(MIN_JOBS, len(drained.finished) // 4)))
+    gaps = []
+    for index, (request, output) in enumerate(sample):
+        on_job(index, len(sample))
+        gaps.append(oracle.gaps(request.prompt, output))
     for (request, _), gap in zip(sample, gaps, strict=True):
         if not float(gap.max()) <= limit:  # NaN included
             raise WrongTokensError(

@@ -6,44 +6,50 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from thothy_ai.bench.draws import redraw
 from thothy_ai.bench.options import BenchOptions, parse
-from thothy_ai.bench.workload import Work, read_workload
-from thothy_ai.engine.errors import EngineError
+from thothy_ai.bench.progress import Progress
+from thothy_ai.bench.workload import read_workload
+from thothy_ai.engine.errors import EngineError, InvalidRequestError, ModelLoadError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from thothy_ai.bench.measure import Report
 
 _PROGRAM = "python -m thothy_ai.bench"
-_WARM_UP_JOBS = 64
+FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None, program: str = _PROGRAM) -> None:
-    """Run a command line; SystemExit 1, after one line on standard error, if it fails or a token is wrong."""
+    """Run a command line. After one line on standard error, SystemExit: 1 if the drain fails or a token is wrong, 2 for
+    wrong input, 130 after Ctrl-C."""
     options = parse(arguments, program)
+    progress = Progress(sys.stderr)
     try:
-        report = _run(options)
+        report = _run(options, progress)
     except EngineError as error:
-        sys.stderr.write(f"{program}: {error}\n")
-        raise SystemExit(1) from error
+        _end(progress, str(error), WRONG_INPUT if _is_wrong_input(error) else FAILED, error)
+    except KeyboardInterrupt as error:
+        _end(progress, "interrupted", INTERRUPTED, error)
     sys.stdout.write(json.dumps(asdict(report)) + "\n" if options.as_json else _text(report))
 
 
-def _run(options: BenchOptions) -> Report:
+def _run(options: BenchOptions, progress: Progress) -> Report:
+    workload = read_workload(options.workload)
+    progress.update("Starting")
     from thothy_ai.bench.measure import measure  # noqa: PLC0415  imports torch, which help does not need
 
-    return measure(options, _work(options))
+    return measure(options, workload, progress)
 
 
-def _work(options: BenchOptions) -> Work:
-    """The jobs to drain, and those of the warm-up: the last ones listed, with other tokens."""
-    workload = read_workload(options.workload)
-    if options.draw is not None:
-        workload = redraw(workload, options.draw)
-    jobs = workload.ordered(options.order, options.seed)[: options.jobs]
-    return Work(workload.name, jobs, workload.jobs[-_WARM_UP_JOBS:])
+def _is_wrong_input(error: EngineError) -> bool:
+    """Whether the file or an option is at fault. Too little memory is not."""
+    return isinstance(error, (InvalidRequestError, ModelLoadError)) and not isinstance(error, OutOfMemoryError)
+
+
+def _end(progress: Progress, message: str, code: int, cause: BaseException) -> NoReturn:
+    progress.say(f"thothy: {' '.join(message.split())}")
+    raise SystemExit(code) from cause
 
 
 def _text(report: Report) -> str:

@@ -10,7 +10,7 @@ import gc
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from thothy_ai.bench.workload import Job, TokenDraw
@@ -21,6 +21,10 @@ from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel
+
+_WATCH_SECONDS = 0.5  # between looks at a drain: each takes the interpreter's lock for a moment
+
+OnProgress = Callable[[int, EngineStats], None]
 
 
 class DrainFailedError(EngineError):
@@ -55,13 +59,20 @@ class Drain:
         self._inbox.watch(self.core)
         self.core.start()
 
-    def run(self, requests: Sequence[CoreRequest]) -> Drained:
-        """Submit the requests and wait. Raises `DrainFailedError` if a job did not get its tokens."""
+    def run(self, requests: Sequence[CoreRequest], on_progress: OnProgress = lambda _, __: None) -> Drained:
+        """Submit the requests and wait. Raises `DrainFailedError` if a job did not get its tokens.
+
+        `on_progress` is called now and then, with the number of finished jobs and the core's counters.
+        """
         self._inbox.expect(len(requests))
         with _uncollected():
             before, begin = self.core.stats(), time.perf_counter()
             for request in requests:
                 self.core.submit(request)
+            while not self._inbox.wait(_WATCH_SECONDS):
+                if self.core.failure is not None:
+                    raise DrainFailedError(str(self.core.failure))
+                on_progress(len(requests) - self._inbox.left, self.core.stats())
             steps, end = self._inbox.collect()
         return Drained(
             seconds=end - begin,
@@ -73,7 +84,7 @@ class Drain:
         )
 
     def close(self) -> None:
-        """End the core; its memory is freed with the last reference to this."""
+        """End the core after its step; its memory is freed with the last reference to this."""
         self.core.stop()
         self.core.join()
 
@@ -136,9 +147,17 @@ class _Inbox:
             self._ended_at = time.perf_counter()
             self._done.set()
 
+    @property
+    def left(self) -> int:
+        """Requests that have not ended."""
+        return self._left
+
+    def wait(self, seconds: float) -> bool:
+        """Whether all requests have ended, at the latest after `seconds`."""
+        return self._done.wait(seconds)
+
     def collect(self) -> tuple[list[_Step], float]:
-        """Wait until all requests have ended; returns the reports and the time of the last one."""
-        self._done.wait()
+        """The reports, and the time of the last one, once all requests have ended."""
         return self._steps, self._ended_at
 
 

@@ -29,17 +29,17 @@ class PeerResult:
     seconds: float
 
 
-def drain_figures(drained: Drained) -> list[Figure]:
-    """What a drain took and how the engine ran."""
+def drain_figures(drained: Drained, counted_jobs: str, unit: str) -> list[Figure]:
+    """What a drain took and how the engine ran. `unit`: an hour of what computed."""
     counted = _Difference(drained)
     preemptions = drained.after.scheduler.preemptions - drained.before.scheduler.preemptions
     jobs, seconds = len(drained.finished), drained.seconds
     prompt, output, steps = counted("prompt_tokens"), counted("output_tokens"), counted("steps")
     members = fmean(drained.running) if drained.running else 0.0
     return [
-        ("jobs", f"{jobs:,}"),
+        ("jobs", counted_jobs),
         ("seconds", f"{seconds:.2f}"),
-        ("jobs per GPU-hour", f"{jobs / seconds * 3600:,.0f}"),
+        (f"jobs per {unit}", f"{jobs / seconds * 3600:,.0f}"),
         ("tokens/s, prompt and output", f"{(prompt + output) / seconds:,.0f}"),
         ("prompt tokens", f"{prompt:,.0f}"),
         ("output tokens", f"{output:,.0f}"),

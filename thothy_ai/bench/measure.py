@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ import torch
 from thothy_ai.bench import peers
 from thothy_ai.bench.check import check
 from thothy_ai.bench.drain import Drain, Drained, as_requests
+from thothy_ai.bench.draws import redraw
 from thothy_ai.bench.figures import (
     Figure,
     PeerResult,
@@ -23,12 +24,18 @@ from thothy_ai.bench.figures import (
     profile_figures,
     start_up_figures,
 )
-from thothy_ai.bench.models import bench_model
-from thothy_ai.bench.options import BenchOptions
+from thothy_ai.bench.models import bench_model, default_shape
+from thothy_ai.bench.options import JOBS_ON_A_CPU, BenchOptions
+from thothy_ai.bench.pace import Load, Pace
 from thothy_ai.bench.profile import Kernel, profiled, require_gpu
-from thothy_ai.bench.workload import TokenDraw, Work
-from thothy_ai.engine.api import EngineInfo
+from thothy_ai.bench.progress import Progress, counted, spell
+from thothy_ai.bench.workload import TokenDraw, Work, Workload
+from thothy_ai.engine.api import EngineInfo, EngineStats
 from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.execution.device import resolve_device
+
+_WARM_UP_JOBS = 64  # on a GPU: the engine learns how long the outputs of each kind are
+_WARM_UP_JOBS_ON_A_CPU = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,34 +48,52 @@ class Report:
     kernels: tuple[Kernel, ...] = ()
 
 
-def measure(options: BenchOptions, work: Work) -> Report:
+def measure(options: BenchOptions, workload: Workload, progress: Progress) -> Report:
     """Measure according to the options. Raises `EngineError`, also for wrong tokens."""
     if options.profile:
         require_gpu()
     if options.peer is not None:
         peers.require(options.peer)
-    ours = _Ours(options, work)
-    info, drained = ours.info, ours.measure()
-    ours.close()
+    if options.shape is None and options.engine.model is None:
+        options = replace(options, shape=default_shape(options.engine))
+    work = _work(options, workload, on_gpu=resolve_device(options.engine.device).type == "cuda")
+    ours = _Ours(options, work, progress)
+    try:
+        drained = ours.measure()
+    finally:
+        ours.close()
     peer_results = []
     if options.peer_seconds is not None:
         peer_results.append(PeerResult(options.peer_name, options.peer_seconds))
     if options.peer is not None:
+        progress.say(f"Running the same jobs on {options.peer}")
         peer_results.append(peers.measure(options, ours.warm_up, ours.requests("drain")))
     return Report(
-        title=_title(options, work, info),
-        where=f"{info.device}, torch {torch.__version__}",
+        title=_title(options, work, ours.info),
+        where=f"{ours.info.device}, torch {torch.__version__}",
         figures=(*ours.figures, *peer_figures(peer_results, drained)),
         kernels=ours.kernels,
     )
 
 
+def _work(options: BenchOptions, workload: Workload, *, on_gpu: bool) -> Work:
+    """The jobs to drain, and those of the warm-up: the last ones listed, on a CPU a few short ones."""
+    if options.draw is not None:
+        workload = redraw(workload, options.draw)
+    limit = options.jobs or (None if on_gpu else JOBS_ON_A_CPU)
+    jobs = workload.ordered(options.order, options.seed)[:limit]
+    shortest = sorted(workload.jobs, key=lambda job: (job.output_tokens, job.prompt_tokens))
+    warm_up = workload.jobs[-_WARM_UP_JOBS:] if on_gpu else tuple(shortest[:_WARM_UP_JOBS_ON_A_CPU])
+    return Work(workload.name, jobs, warm_up, len(workload.jobs))
+
+
 class _Ours:
     """This project's engine. `figures` and `kernels` are filled as it is measured."""
 
-    def __init__(self, options: BenchOptions, work: Work) -> None:
-        self._options, self._work = options, work
-        loaded = bench_model(options.shape, options.engine)
+    def __init__(self, options: BenchOptions, work: Work, progress: Progress) -> None:
+        self._options, self._work, self._progress = options, work, progress
+        progress.say(f"Loading {options.model_name}")
+        loaded = bench_model(str(options.shape), options.engine, progress.update)
         self._model, self._vocab = loaded.model, loaded.config.vocab_size
         self._drain = Drain(loaded, options.engine)
         gc.collect()
@@ -89,18 +114,19 @@ class _Ours:
 
     def measure(self) -> Drained:
         """Warm up, drain, check, profile."""
-        first, *others = self.warm_up
-        self._drain.run([first])
-        start_up = StartUp(self._ready, process_age())
-        if others:
-            self._drain.run(others)
-        drained = self._drain.run(self.requests("drain"))
-        checked = check(drained, self._model, self._options.engine, self._options.tolerance)
-        self.figures += [*drain_figures(drained), *check_figures(checked), *start_up_figures(start_up)]
+        start_up = self._warm_up()
+        self._announce()
+        drained = self._run("drain")
+        options = self._options
+        checked = check(drained, self._model, options.engine, options.tolerance, self._checking)
+        figures = drain_figures(drained, self._work.counted, self._unit)
+        self.figures += [*figures, *check_figures(checked), *start_up_figures(start_up)]
         if self._options.profile:
-            profile, again = profiled(lambda: self._drain.run(self.requests("profiled")))
+            self._progress.say("Draining again, profiled")
+            profile, again = profiled(lambda: self._run("profiled"))
             self.figures += profile_figures(profile, again)
             self.kernels = profile.kernels
+        self._progress.clear()
         return drained
 
     def close(self) -> None:
@@ -111,6 +137,54 @@ class _Ours:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._model.device.type == "cuda"
+
+    @property
+    def _unit(self) -> str:
+        return "GPU-hour" if self._on_gpu else "compute-hour"
+
+    def _warm_up(self) -> StartUp:
+        first, *others = self.warm_up
+        self._progress.say(f"Warming up with {counted(1 + len(others), 'job')}")
+        self._drain.run([first])
+        start_up = StartUp(self._ready, process_age())
+        if others:
+            self._drain.run(others)
+        return start_up
+
+    def _announce(self) -> None:
+        """Say what will be drained and, on a CPU, how long it may take at the pace of the warm-up."""
+        work, jobs = self._work, len(self._work.jobs)
+        text = f"Draining {work.counted} jobs of {work.name}" if jobs > 1 else f"Draining 1 job of {work.name}"
+        if self._options.jobs is None and jobs < work.listed:
+            text += f", a sample (--jobs {work.listed} drains all)"
+        if not self._on_gpu:
+            pace = Pace(EngineStats().core, self._drain.core.stats().core)
+            text += f"; it may take {spell(pace.full_seconds(Load.of(work.jobs)))}"
+        self._progress.say(text)
+
+    def _run(self, name: str) -> Drained:
+        """Drain the jobs under another draw of tokens, with progress."""
+        load, before = Load.of(self._work.jobs), self._drain.core.stats().core
+        begin = time.perf_counter()
+
+        def show(done: int, stats: EngineStats) -> None:
+            pace = Pace(before, stats.core)
+            left = pace.remaining_seconds(load)
+            self._progress.update(
+                f"{done:,} of {counted(len(self._work.jobs), 'job')} done, "
+                f"{pace.tokens / (time.perf_counter() - begin):,.0f} tokens/s"
+                + (f", about {spell(left)} left" if left is not None else "")
+            )
+
+        return self._drain.run(self.requests(name), show)
+
+    def _checking(self, index: int, jobs: int) -> None:
+        text = f"Checking the tokens of job {index + 1} of {jobs}"
+        (self._progress.update if index else self._progress.say)(text)
 
     def _draw(self, run: str) -> TokenDraw:
         return TokenDraw(self._vocab, f"{self._options.seed} {run}")
@@ -127,6 +201,6 @@ def _title(options: BenchOptions, work: Work, info: EngineInfo) -> str:
     engine = options.engine
     types = [info.dtype]
     types += [f"fp8 {name}" for name, value in (("weights", engine.weights), ("KV", engine.kv_dtype)) if value == "fp8"]
-    jobs = f"{len(work.jobs):,} jobs of {work.name}"
+    jobs = f"{work.counted} jobs of {work.name}"
     pool = f", KV pool of {engine.kv_tokens:,} tokens" if engine.kv_tokens else ""
     return f"Drain: {options.model_name} {', '.join(types)}; {jobs}, {options.order.value}{pool}"

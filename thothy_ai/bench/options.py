@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from thothy_ai.bench.shapes import SHAPES
+from thothy_ai.bench.shapes import ON_A_CPU, ON_A_GPU, SHAPES, described
 from thothy_ai.bench.workload import Order
 from thothy_ai.engine.options import Command, Declared, EngineOptions, options_of
 
 PEERS = ("transformers", "vllm")
+JOBS_ON_A_CPU = 16
 _EXAMPLE = "Example: thothy bench drain benchmarks/workloads/templates.json --shape llama-8b"
 
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """What to drain, on which engine, and what to compare with. `jobs` None: all; `draw` None: the file's lengths."""
+    """What to drain, on which engine, and what to compare with. `draw` None: the file's lengths.
+
+    None for `shape` and `jobs` stands for what suits the device.
+    """
 
     workload: Path
-    shape: str
+    shape: str | None
     engine: EngineOptions
     order: Order
     jobs: int | None
@@ -37,7 +42,7 @@ class BenchOptions:
     @property
     def model_name(self) -> str:
         """The folder's name, or the shape's."""
-        return self.engine.model.resolve().name if self.engine.model else self.shape
+        return self.engine.model.resolve().name if self.engine.model else str(self.shape)
 
 
 def parse(arguments: Sequence[str] | None = None, program: str | None = None) -> BenchOptions:
@@ -48,10 +53,12 @@ def parse(arguments: Sequence[str] | None = None, program: str | None = None) ->
 
 
 def _parser(program: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=program,
+        usage="%(prog)s [OPTIONS] FILE",
         description="Drain a workload file through the engine, check its tokens and print the figures.",
-        epilog=_EXAMPLE,
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("workload", type=Path, metavar="FILE", help="The jobs by their lengths, as JSON.")
     _add_work(parser.add_argument_group("jobs"))
@@ -60,10 +67,24 @@ def _parser(program: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Report a usage error in one line."""
+        sys.stderr.write(f"thothy: {message} (see {self.prog} --help)\n")
+        raise SystemExit(2)
+
+
+def _epilog() -> str:
+    width = max(map(len, SHAPES))
+    shapes = [f"  {shape:<{width}}  {described(shape)}" for shape in SHAPES]
+    return "\n".join(("shapes:", *shapes, "", _EXAMPLE))
+
+
 def _add_work(group: argparse._ArgumentGroup) -> None:
     orders = [order.value for order in Order]
+    limit = f"Drain only the first N jobs. [default: {JOBS_ON_A_CPU} on a CPU, all on a GPU]"
     group.add_argument("--order", choices=orders, default="listed", help="Order of submission. [default: listed]")
-    group.add_argument("--jobs", type=_bounded(int, 1), metavar="N", help="Only the first N jobs.")
+    group.add_argument("--jobs", type=_bounded(int, 1), metavar="N", help=limit)
     group.add_argument("--seed", type=int, default=0, help="Seed of token ids and shuffled orders. [default: 0]")
     group.add_argument("--draw", type=int, metavar="SEED", help="Draw new lengths of the same kinds and distributions.")
 
@@ -72,8 +93,8 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--shape",
         choices=sorted(SHAPES),
-        default="llama-8b",
-        help="Random weights of this shape, unless --model is given. [default: llama-8b]",
+        help="Random weights of this shape, unless --model is given. "
+        f"[default: {ON_A_CPU} on a CPU; on a GPU the first of {', '.join(ON_A_GPU)} that fits]",
     )
     for declared in options_of(Command.BENCH):
         group.add_argument(declared.flag, default=declared.default, help=_help(declared), **_parsing(declared))

@@ -35,6 +35,20 @@ SHAPES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 8192,
         "rms_norm_eps": 1e-6,
     },
+    "smollm2-135m": {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "num_hidden_layers": 30,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "head_dim": 64,
+        "vocab_size": 49_152,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-5,
+    },
     "tiny": {  # for tests, and for trying the benchmark on a CPU
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -50,6 +64,38 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rms_norm_eps": 1e-5,
     },
 }
+
+
+ON_A_CPU = "smollm2-135m"
+ON_A_GPU = ("llama-8b", "qwen3-0.6b", "smollm2-135m")  # the first one that fits
+
+
+def parameters(shape: str) -> int:
+    """Number of parameters; a tied head has none of its own."""
+    config = SHAPES[shape]
+    hidden, heads, kv_heads = (config[name] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
+    attention = 2 * hidden * (heads + kv_heads) * config["head_dim"]
+    head_norms = 2 * config["head_dim"] if config["model_type"] == "qwen3" else 0
+    layer = attention + head_norms + 3 * hidden * config["intermediate_size"] + 2 * hidden
+    tables = 1 if config["tie_word_embeddings"] else 2
+    return int(config["num_hidden_layers"] * layer + tables * config["vocab_size"] * hidden + hidden)
+
+
+def described(shape: str) -> str:
+    """The number of parameters, and the size of the weights on a GPU and on a CPU."""
+    count = parameters(shape)
+    return f"{_number(count)} parameters: {_size(2 * count)} in bfloat16, {_size(4 * count)} in float32"
+
+
+def _number(count: int) -> str:
+    for unit, name in ((1e9, "billion"), (1e6, "million")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count:,}"
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size < 1e8 else f"{size / 1e6:.0f} MB"
 
 
 def write_config(shape: str, folder: Path) -> Path:

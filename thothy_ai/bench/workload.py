@@ -83,27 +83,71 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The jobs to drain, the name of their workload, and the jobs of the warm-up."""
+    """The jobs to drain, the name and size of their workload, and the jobs of the warm-up."""
 
     name: str
     jobs: tuple[Job, ...]
     warm_up: tuple[Job, ...]
+    listed: int
+
+    @property
+    def counted(self) -> str:
+        """`1,000`, or `32 of 1,000`."""
+        return f"{len(self.jobs):,}" if len(self.jobs) == self.listed else f"{len(self.jobs):,} of {self.listed:,}"
 
 
 def read_workload(path: Path) -> Workload:
     """Read a workload file. Raises `InvalidRequestError` if it cannot be read or is malformed."""
+    rows, arrival = _content(path)
+    if arrival is None:
+        _check_rows(path, rows, _TEMPLATE_ROW)
+        return Workload(path.stem, template_jobs(rows))
+    _check_rows(path, rows, _SIBLING_ROW)
+    unknown = sorted({row[2] for row in rows} - INSTRUCTION_TOKENS.keys())
+    if unknown:
+        known = ", ".join(sorted(INSTRUCTION_TOKENS))
+        raise InvalidRequestError(f"{path}: unknown kind {unknown[0]!r}; with 'arrival', kinds are {known}")
+    if not _is_permutation(arrival, len(rows)):
+        raise InvalidRequestError(f"{path}: 'arrival' must list the indices 0 to {len(rows) - 1}, each once")
+    return Workload(path.stem, sibling_jobs(rows), tuple(arrival))
+
+
+def _content(path: Path) -> tuple[list[Any], Any]:
+    """The jobs' rows, at least one, and what "arrival" holds."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        rows, arrival = content["jobs"], content.get("arrival")
-        if arrival is None:
-            return Workload(path.stem, template_jobs(rows))
-        if sorted(arrival) != list(range(len(rows))):
-            raise InvalidRequestError(f"{path}: 'arrival' does not name every job once")
-        return Workload(path.stem, sibling_jobs(rows), tuple(arrival))
     except OSError as error:
         raise InvalidRequestError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidRequestError(f"{path}: not a workload: {error!r}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"{path}: not JSON: {error}") from error
+    rows = content.get("jobs") if isinstance(content, dict) else None
+    if not isinstance(rows, list) or not rows:
+        raise InvalidRequestError(f'{path}: not a workload: expected an object with "jobs", a list of at least one job')
+    return rows, content.get("arrival")
+
+
+_TEMPLATE_ROW = {"kind": str, "template tokens": int, "body tokens": int, "output tokens": int}
+_SIBLING_ROW = {"source": int, "source tokens": int, "kind": str, "output tokens": int}
+
+
+def _check_rows(path: Path, rows: list[Any], columns: dict[str, type]) -> None:
+    """Raise `InvalidRequestError` for the first row that is malformed. Token counts are positive."""
+    for index, row in enumerate(rows):
+        fits = isinstance(row, list) and len(row) == len(columns)
+        if not fits or not all(map(_is_cell, row, columns, columns.values())):
+            raise InvalidRequestError(f"{path}: job {index} is {row!r}; expected [{', '.join(columns)}]")
+
+
+def _is_cell(value: object, column: str, kind: type) -> bool:
+    return type(value) is kind and not (column.endswith("tokens") and isinstance(value, int) and value < 1)
+
+
+def _is_permutation(indices: object, count: int) -> bool:
+    return (
+        isinstance(indices, list)
+        and all(type(index) is int for index in indices)
+        and sorted(indices) == list(range(count))
+    )
 
 
 def template_jobs(rows: Iterable[Sequence[Any]]) -> tuple[Job, ...]:

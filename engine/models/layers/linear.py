@@ -119,9 +119,14 @@ def linear(weight: Tensor, bias: Tensor | None = None, /, *, shared: bool = Fals
 
     A packed layer holds its own copy and keeps no reference to `weight`.
     """
-    if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+    if packs(weight.device, weight.dtype):
         return PackedLinear(weight, bias)
     return DenseLinear(weight, bias, shared=shared)
+
+
+def packs(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether plain layers are packed there, and thus hold copies of weights that they would otherwise share."""
+    return device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
 def _plain(x: Activations, dtype: torch.dtype) -> Tensor:

@@ -36,7 +36,7 @@ def require(name: str) -> None:
 def measure(options: BenchOptions, warm_up: Sequence[CoreRequest], requests: Sequence[CoreRequest]) -> PeerResult:
     """Load the peer that the options name, warm it up and drain. Raises `DrainFailedError` if a token is missing."""
     with tempfile.TemporaryDirectory() as scratch:
-        folder = options.engine.model or write_config(options.shape, Path(scratch))
+        folder = options.engine.model or write_config(str(options.shape), Path(scratch))
         name, resident = _peer(options, folder)
         with resident as peer:
             peer.run(warm_up)

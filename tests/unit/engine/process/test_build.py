@@ -58,7 +58,7 @@ def test_auto_on_a_cpu() -> None:
 
 
 def test_a_pool_larger_than_memory_is_refused_with_the_numbers(loaded: LoadedModel) -> None:
-    with pytest.raises(OutOfMemoryError, match=r"take \d+\.\d GiB, cpu has \d+\.\d GiB"):
+    with pytest.raises(OutOfMemoryError, match=r"take \d+\.\d GB, cpu has \d+\.\d GB"):
         build_core(loaded, replace(ROOMY, kv_tokens=10**11), lambda _: None)
 
 

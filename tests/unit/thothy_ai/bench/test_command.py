@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -11,9 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from thothy_ai.bench import command
+from thothy_ai.bench.models import default_shape
 from thothy_ai.bench.options import parse
+from thothy_ai.bench.progress import Progress
 from thothy_ai.bench.workload import Order
 from thothy_ai.cli import app
+from thothy_ai.engine.execution.host_memory import HostMemory
+from thothy_ai.engine.options import EngineOptions
 
 
 @pytest.fixture
@@ -27,11 +32,11 @@ def test_thothy_bench_drain_prints_the_figures(work: Path) -> None:
     arguments = ["bench", "drain", str(work), "--shape", "tiny", "--device", "cpu"]
     done = CliRunner().invoke(app, [*arguments, "--peer-seconds", "100", "--peer-name", "Slowpoke 1"])
     assert done.exit_code == 0, done.output
-    lines = done.output.splitlines()
+    lines = done.stdout.splitlines()
     assert lines[0] == "Drain: tiny float32; 6 jobs of small, listed"
-    for name in ("seconds", "jobs per GPU-hour", "prefix cache hit rate", "preemptions", "steps", "KV pool in use"):
+    for name in ("seconds", "jobs per compute-hour", "prefix cache hit rate", "preemptions", "steps", "KV pool in use"):
         assert any(line.startswith(name) for line in lines), name
-    assert any(line.startswith("tokens checked against the references") and "30 of 6 jobs" in line for line in lines)
+    assert any(line.startswith("tokens checked against the references") and "20 of 4 jobs" in line for line in lines)
     assert any(line.startswith("start-up, process to first job done") for line in lines)
     assert any(line.startswith("Slowpoke 1") and line.endswith("x ours") for line in lines)
 
@@ -40,8 +45,8 @@ def test_json_has_the_same_figures(work: Path, capsys: pytest.CaptureFixture[str
     command.main([str(work), "--shape", "tiny", "--jobs", "3", "--order", "source", "--json", "--no-prefix-cache"])
     report = json.loads(capsys.readouterr().out)
     figures = dict(report["figures"])
-    assert report["title"] == "Drain: tiny float32; 3 jobs of small, source"
-    assert (figures["jobs"], figures["output tokens"], figures["prefix cache hit rate"]) == ("3", "15", "0.0%")
+    assert report["title"] == "Drain: tiny float32; 3 of 6 jobs of small, source"
+    assert (figures["jobs"], figures["output tokens"], figures["prefix cache hit rate"]) == ("3 of 6", "15", "0.0%")
     assert report["kernels"] == []
 
 
@@ -68,9 +73,10 @@ def test_an_error_is_one_line(
     with pytest.raises(SystemExit) as ended:
         command.main([str(work), "--shape", "tiny", *arguments])
     said = capsys.readouterr()
-    assert ended.value.code == 1
-    assert words in said.err
-    assert len(said.err.splitlines()) == 1
+    assert ended.value.code == 2
+    last = said.err.splitlines()[-1]
+    assert last.startswith("thothy: ")
+    assert words in last
     assert not said.out
 
 
@@ -78,7 +84,8 @@ def test_an_error_is_one_line(
 def test_usage_errors_exit_2(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, ["bench", "drain", *arguments])
     assert done.exit_code == 2
-    assert "usage: " in done.output
+    assert done.stderr.startswith("thothy: ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_options_reach_the_engine() -> None:
@@ -91,7 +98,7 @@ def test_options_reach_the_engine() -> None:
     assert (engine.weights, engine.kv_dtype, engine.kv_tokens, engine.max_rows) == ("fp8", "fp8", 100, 7)
     assert (engine.block_size, engine.token_budget, engine.memory_utilization) == (8, 9, 0.5)
     assert (engine.overlap, engine.graphs, engine.prefix_cache) == (False, False, True)
-    assert (options.order, options.model_name, options.jobs) == (Order.SHUFFLED, "llama-8b", None)
+    assert (options.order, options.shape, options.jobs) == (Order.SHUFFLED, None, None)
 
 
 def test_the_parser_needs_no_torch_and_the_module_none_of_the_service_s_libraries(work: Path) -> None:
@@ -106,3 +113,42 @@ def test_the_parser_needs_no_torch_and_the_module_none_of_the_service_s_librarie
         for arguments in (["--help"], [str(work), "--shape", "tiny", "--device", "cpu"])
     ]
     assert [text.splitlines()[-1] for text in loaded] == ["[]", "['torch']"]
+
+
+def test_a_shape_beyond_the_memory_is_refused_with_the_numbers_before_a_weight_is_drawn(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thothy_ai.engine.process.sizing.host_memory", lambda: HostMemory(9_800_000_000, 10**10))
+    monkeypatch.setattr("thothy_ai.bench.models.RandomWeights", None)
+    with pytest.raises(SystemExit) as ended:
+        command.main([str(work), "--shape", "llama-8b", "--device", "cpu"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "thothy: llama-8b needs 32.1 GB for weights in float32, and this machine has 9.8 GB available: "
+        "choose --shape qwen3-0.6b or pass --model FOLDER with a smaller model"
+    )
+
+
+def test_the_default_on_a_cpu_is_a_small_shape() -> None:
+    assert default_shape(EngineOptions(url="", device="cpu")) == "smollm2-135m"
+
+
+@pytest.mark.parametrize("content", [None, "not JSON", '{"job": []}', '{"jobs": []}', '{"jobs": [["hook", 1, 2, 0]]}'])
+def test_a_wrong_file_is_one_line_and_exits_2(content: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "work.json"
+    if content is not None:
+        path.write_text(content)
+    done = CliRunner().invoke(app, ["bench", "drain", str(path)])
+    assert done.exit_code == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"thothy: {path}: ")
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream, every_seconds=3600)
+    progress.say("Loading")
+    progress.update("1 of 2")
+    assert stream.getvalue() == "Loading\n"
+    Progress(stream, every_seconds=0).update("2 of 2")
+    assert stream.getvalue() == "Loading\n2 of 2\n"

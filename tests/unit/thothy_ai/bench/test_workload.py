@@ -94,10 +94,10 @@ def test_another_draw_has_other_lengths_of_the_same_distributions(name: str) -> 
     ("content", "words"),
     [
         ("[1]", "not a workload"),
-        ('{"jobs": [["hook", 1]]}', "not a workload"),
+        ('{"jobs": [["hook", 1]]}', "job 0 is"),
         ('{"jobs": [[0, 10, "poem", 4]], "arrival": [0]}', "poem"),
-        ('{"jobs": [[0, 10, "hook", 4]], "arrival": [0, 0]}', "every job once"),
-        ("{", "not a workload"),
+        ('{"jobs": [[0, 10, "hook", 4]], "arrival": [0, 0]}', "each once"),
+        ("{", "not JSON"),
     ],
 )
 def test_a_malformed_workload_file_is_refused(content: str, words: str, tmp_path: Path) -> None:

@@ -1,0 +1,183 @@
+"""What an engine needs of its device, by the model's configuration: planned, and refused, before any weight is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.errors import OutOfMemoryError
+from thothy_ai.engine.execution.device import resolve_kv_dtype
+from thothy_ai.engine.execution.host_memory import host_memory
+from thothy_ai.engine.execution.sampler import Sampler
+from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.layers.linear import packs
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.weights.assemble import assemble
+from thothy_ai.engine.weights.formats import weight_format
+
+_CPU_KV_TOKENS = 16_384
+_MIN_KV_TOKENS = 1024  # the smallest useful pool
+_MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every row pays for a larger context
+_GPU_BUFFERS = 1 << 29  # bytes for attention's partial results and for CUDA graphs
+GB = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes that an engine will take, and those that its device has available. `kv` is the smallest useful pool."""
+
+    weights: int
+    kv: int
+    workspace: int
+    available: int
+    weight_type: str  # as options name it
+    device: torch.device
+
+    @property
+    def needed(self) -> int:
+        """All of it."""
+        return self.weights + self.kv + self.workspace
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device has as much available."""
+        return self.needed <= self.available
+
+    def require(self, name: str) -> None:
+        """Raise `OutOfMemoryError` with the numbers unless it fits."""
+        if not self.fits:
+            raise OutOfMemoryError(f"{name} needs {self._needs()}, and {self._has()}")
+
+    def _needs(self) -> str:
+        weights = f"{self.weights / GB:.1f} GB for weights in {self.weight_type}"
+        if self.weights > self.available:
+            return weights
+        rest = f"{self.kv / GB:.1f} GB for the KV cache and {self.workspace / GB:.1f} GB of workspace"
+        return f"{self.needed / GB:.1f} GB, of which {weights}, {rest}"
+
+    def _has(self) -> str:
+        where = "this machine" if self.device.type == "cpu" else str(self.device)
+        return f"{where} has {max(0, self.available) / GB:.1f} GB available"
+
+
+def plan_memory(model: ModelConfig, options: EngineOptions, device: torch.device, dtype: torch.dtype) -> MemoryPlan:
+    """The plan of an engine that is not loaded yet."""
+    sizes = engine_sizes(model, options, device)
+    kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, device)
+    return MemoryPlan(
+        weights=weight_bytes(model, options.weights, device, dtype),
+        kv=KVCache.bytes_per_block(model, sizes.block_size, kv_dtype) * _min_blocks(sizes, options, device),
+        workspace=workspace_bytes(model, sizes, dtype, device),
+        available=_usable(options, device),
+        weight_type="fp8" if options.weights == "fp8" else str(dtype).removeprefix("torch."),
+        device=device,
+    )
+
+
+def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: torch.dtype) -> int:
+    """Bytes that the model's weights hold on the device: those of a model built of tensors without storage."""
+    held = assemble(model, _WithoutStorage(dtype), weight_format(weights, device)).num_bytes
+    if model.tied_embeddings and packs(device, dtype):
+        held += model.vocab_size * model.hidden_size * dtype.itemsize  # the head's packed copy
+    return held
+
+
+class _WithoutStorage:
+    """A tensor source whose tensors have shapes only."""
+
+    device = torch.device("meta")
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+
+    def tensor(self, _name: str, *shape: int) -> Tensor:
+        """A tensor of this shape."""
+        return torch.empty(shape, dtype=self._dtype, device=self.device)
+
+    def weight(self, name: str, *shape: int) -> Tensor:
+        """As `tensor`."""
+        return self.tensor(name, *shape)
+
+
+def _usable(options: EngineOptions, device: torch.device) -> int:
+    """Bytes that the engine may take of the device."""
+    if device.type != "cuda":
+        return host_memory().available
+    torch.cuda.empty_cache()  # memory cached for an earlier model
+    free, total = torch.cuda.mem_get_info(device)
+    return free if options.kv_tokens is not None else int(free - (1 - options.memory_utilization) * total)
+
+
+def available_memory(device: torch.device) -> tuple[int, int]:
+    """(available, total) bytes of the device, or of this machine."""
+    return torch.cuda.mem_get_info(device) if device.type == "cuda" else host_memory()
+
+
+def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.device) -> EngineConfig:
+    """Sizes by the options, or by the device where an option is None; the pool is sized later."""
+    on_gpu = device.type == "cuda"
+    return EngineConfig(
+        block_size=options.block_size or (32 if on_gpu else 16),
+        num_blocks=2,
+        max_rows=options.max_rows or (1024 if on_gpu else 64),
+        token_budget=options.token_budget or (8192 if on_gpu else 512),
+        max_context=min(options.max_context or _MAX_CONTEXT, model.max_context),
+        prefix_cache=options.prefix_cache,
+        overlap=on_gpu if options.overlap is None else options.overlap,
+        graphs=on_gpu if options.graphs is None else on_gpu and options.graphs,
+    )
+
+
+def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:
+    """Bytes for the largest step's activations, logits and rows; generous, since memory fragments."""
+    activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.intermediate_size) * dtype.itemsize
+    logits = 2 * sizes.max_rows * model.vocab_size * dtype.itemsize  # of this step and of the previous one
+    drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
+    rows = sizes.max_rows * sizes.max_context * 4
+    if device.type == "cuda":
+        return 2 * activations + logits + drawing + rows + _GPU_BUFFERS
+    gathered = 8 * sizes.max_context * model.num_heads * model.head_dim * 4
+    return 2 * (activations + gathered) + logits + drawing + rows
+
+
+def num_blocks(
+    per_block: int, workspace: int, sizes: EngineConfig, options: EngineOptions, device: torch.device
+) -> int:
+    """Blocks of the pool, the dummy included; each takes `per_block` bytes. The weights are on the device already."""
+    if options.kv_tokens is not None or device.type != "cuda":
+        return _min_blocks(sizes, options, device)
+    torch.cuda.empty_cache()  # memory cached while the weights were loaded
+    free, total = torch.cuda.mem_get_info(device)
+    room = free - (1 - options.memory_utilization) * total - workspace
+    blocks = int(room // per_block)
+    if blocks * sizes.block_size < min(sizes.max_context, _MIN_KV_TOKENS):
+        raise OutOfMemoryError(
+            f"{free / GB:.1f} of {total / GB:.1f} GB are free beside the weights; at a memory utilization of "
+            f"{options.memory_utilization:.2f} and {workspace / GB:.1f} GB of workspace, {max(blocks, 0)} KV blocks "
+            f"of {per_block / 1e6:.2f} MB fit"
+        )
+    return blocks
+
+
+def _min_blocks(sizes: EngineConfig, options: EngineOptions, device: torch.device) -> int:
+    """Blocks, the dummy included, for as many tokens as the options ask for, or that will do on the device."""
+    default = _CPU_KV_TOKENS if device.type != "cuda" else min(sizes.max_context, _MIN_KV_TOKENS)
+    tokens = default if options.kv_tokens is None else options.kv_tokens
+    return max(1, -(-tokens // sizes.block_size)) + 1
+
+
+def check_room(planned: int, wanted: int, device: torch.device) -> None:
+    """OutOfMemoryError if `wanted` bytes, those of the plan that are not allocated yet, exceed what is available.
+
+    A CPU's allocator may overcommit, and does not raise torch.OutOfMemoryError.
+    """
+    available, total = available_memory(device)
+    if planned > total or wanted > available:
+        raise OutOfMemoryError(
+            f"weights, KV cache and workspace take {planned / GB:.1f} GB, {device} has {total / GB:.1f} GB, of which "
+            f"{available / GB:.1f} GB are available beside the weights: a smaller --kv-tokens or --max-rows would fit"
+        )

@@ -1,0 +1,58 @@
+"""Memory is planned by the configuration alone: the plan's weights are those that a loaded model holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from thothy_ai.bench.models import bench_model
+from thothy_ai.bench.shapes import parameters
+from thothy_ai.engine.execution.host_memory import host_memory
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.sizing import weight_bytes
+
+
+@pytest.mark.parametrize(("dtype", "weights"), [("float32", "auto"), ("bfloat16", "auto"), ("bfloat16", "fp8")])
+def test_planned_weights_are_those_that_a_model_holds(dtype: str, weights: str) -> None:
+    loaded = bench_model("tiny", EngineOptions(url="", device="cpu", dtype=dtype, weights=weights))
+    planned = weight_bytes(loaded.config, weights, loaded.model.device, loaded.model.dtype)
+    assert planned == loaded.model.num_bytes
+    if weights == "auto":
+        rotary = planned - parameters("tiny") * loaded.model.dtype.itemsize
+        assert 0 <= rotary < planned / 100
+
+
+def files(root: Path, **content: str) -> None:
+    for name, text in content.items():
+        path = root / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "folder", "limit", "usage", "inactive"),
+    [
+        ("0::/job\n", "sys/fs/cgroup/job", "memory.max", "memory.current", "inactive_file"),
+        ("4:memory:/job\n", "sys/fs/cgroup/memory/job", "memory.limit_in_bytes", "memory.usage_in_bytes",
+         "total_inactive_file"),
+    ],
+)  # fmt: skip
+def test_a_cgroup_s_limit_counts(
+    cgroup: str, folder: str, limit: str, usage: str, inactive: str, tmp_path: Path
+) -> None:
+    files(tmp_path, proc__meminfo="MemTotal: 8000 kB\nMemAvailable: 6000 kB\n", proc__self__cgroup=cgroup)
+    assert host_memory(tmp_path) == (6000 * 1024, 8000 * 1024)
+    group = tmp_path / folder
+    group.mkdir(parents=True)
+    (group / limit).write_text("3000000\n")
+    (group / usage).write_text("2000000\n")
+    (group / "memory.stat").write_text(f"anon 5\n{inactive} 500000\n")
+    assert host_memory(tmp_path) == (1_500_000, 3_000_000)
+
+
+def test_this_machine_has_memory() -> None:
+    available, total = host_memory()
+    assert 0 < available <= total
+    assert torch.cuda.is_available() or total > 1e8

@@ -1,0 +1,55 @@
+"""How long a drain takes, by the seconds per token that the engine has needed so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from thothy_ai.bench.workload import Job
+from thothy_ai.engine.api import CoreStats
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Tokens of a drain. A prompt part that several jobs share is computed once."""
+
+    prompt_tokens: int
+    computed_prompt_tokens: int
+    output_tokens: int
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job]) -> Load:
+        """The load of these jobs."""
+        parts = {job.parts[: end + 1]: part.tokens for job in jobs for end, part in enumerate(job.parts)}
+        return cls(sum(job.prompt_tokens for job in jobs), sum(parts.values()), sum(job.output_tokens for job in jobs))
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What the engine computed since `before`."""
+
+    before: CoreStats
+    now: CoreStats
+
+    @property
+    def tokens(self) -> float:
+        """Prompt and output tokens, cached ones included."""
+        return self._gained("cached_tokens") + self._gained("prefill_tokens") + self._gained("decode_tokens")
+
+    def remaining_seconds(self, load: Load) -> float | None:
+        """Estimate for what is left of the load; None before anything of its sort was computed."""
+        prompt, output = self._gained("prefill_tokens"), self._gained("decode_tokens")
+        if not prompt or not output:
+            return None
+        return self.full_seconds(
+            Load(0, max(0, round(load.computed_prompt_tokens - prompt)), max(0, round(load.output_tokens - output)))
+        )
+
+    def full_seconds(self, load: Load) -> float:
+        """Estimate for the whole load."""
+        prefill = self._gained("prefill_seconds") / max(1.0, self._gained("prefill_tokens"))
+        decode = self._gained("decode_seconds") / max(1.0, self._gained("decode_tokens"))
+        return load.computed_prompt_tokens * prefill + load.output_tokens * decode
+
+    def _gained(self, name: str) -> float:
+        return float(getattr(self.now, name) - getattr(self.before, name))

@@ -1,0 +1,62 @@
+"""Says on standard error what the benchmark is doing: in place on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TextIO
+
+EVERY_SECONDS = 5.0  # without a terminal
+_CLEAR = "\r\x1b[K"
+
+
+class Progress:
+    """Writes to `stream`; None is silent. `update` is overwritten by what follows, `say` stays."""
+
+    def __init__(self, stream: TextIO | None = None, every_seconds: float = EVERY_SECONDS) -> None:
+        self._stream, self._every = stream, every_seconds
+        self._in_place = stream is not None and stream.isatty()
+        self._last = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        self._write(f"{_CLEAR}{text}\n" if self._in_place else f"{text}\n")
+        self._last = time.monotonic()
+
+    def update(self, text: str) -> None:
+        """Show the state of what runs; without a terminal, only if nothing was written for a while."""
+        if self._in_place:
+            self._write(f"{_CLEAR}{text[: self._columns()]}")
+        elif time.monotonic() - self._last >= self._every:
+            self.say(text)
+
+    def clear(self) -> None:
+        """Remove the last update from the terminal."""
+        if self._in_place:
+            self._write(_CLEAR)
+
+    def _write(self, text: str) -> None:
+        if self._stream is not None:
+            self._stream.write(text)
+            self._stream.flush()
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns - 1 if self._stream else 0
+        except (OSError, ValueError):  # not a terminal that has a size
+            return 79
+
+
+def spell(seconds: float) -> str:
+    """`40 s`, `4 m 10 s` or `2 h 05 m`."""
+    whole = max(1, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} m"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `1,000 jobs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

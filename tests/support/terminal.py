@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import subprocess
 import termios
@@ -56,7 +57,13 @@ def _take_terminal() -> None:
 
 def _read(terminal: int, typed: dict[str, str]) -> str:
     shown = b""
+    interrupted = False
     while True:
+        if interrupted and not select.select([terminal], [], [], 1)[0]:
+            os.write(
+                terminal, CTRL_C.encode()
+            )  # Python may begin to read just after the first one, without noticing it
+            continue
         try:
             part = os.read(terminal, 65536)
         except OSError:  # the other end is closed
@@ -65,4 +72,5 @@ def _read(terminal: int, typed: dict[str, str]) -> str:
             return shown.decode()
         shown += part
         for prompt in [prompt for prompt in typed if prompt in shown.decode(errors="replace")]:
+            interrupted = typed[prompt] == CTRL_C
             os.write(terminal, typed.pop(prompt).encode())

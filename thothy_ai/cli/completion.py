@@ -33,7 +33,9 @@ class Shell(StrEnum):
 
 
 @app.command()
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell.", show_default=False)]) -> None:
+def completion(
+    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.", show_default=False)],
+) -> None:
     """Print the script that completes commands, options, kinds, states, reasons and job ids.
 
     Bash: put `eval "$(thothy completion bash)"` into ~/.bashrc.

@@ -60,9 +60,7 @@ def _read(terminal: int, typed: dict[str, str]) -> str:
     interrupted = False
     while True:
         if interrupted and not select.select([terminal], [], [], 1)[0]:
-            os.write(
-                terminal, CTRL_C.encode()
-            )  # Python may begin to read just after the first one, without noticing it
+            os.write(terminal, CTRL_C.encode())  # the first may have come just before Python began to read
             continue
         try:
             part = os.read(terminal, 65536)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli.shell import AsJson, fail, load_settings
-from thothy_ai.cli.tables import print_json, table
+from thothy_ai.cli.tables import count, print_json, table
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -61,9 +61,9 @@ def chaos(
         fail("interrupted; everything that was started has been removed")
     _print(report, options, as_json=as_json)
     if report.violations:
-        fail(f"{len(report.violations)} violations; logs are in {report.logs}")
+        fail(f"{count(len(report.violations), 'violation')}; logs are in {report.logs}")
     if report.not_injected:
-        fail(f"gave up after {minutes:g} minutes: {report.not_injected} of {faults} faults were not injected")
+        fail(f"gave up after {minutes:g} min: {report.not_injected} of {count(faults, 'fault')} were not injected")
 
 
 def _model(settings: Settings) -> Path:
@@ -77,7 +77,7 @@ def _print(report: Report, options: ChaosOptions, *, as_json: bool) -> None:
     if as_json:
         print_json(report.to_json())
         return
-    table(f"Chaos, seed {options.seed}: {len(report.faults)} faults", ("what", "number#"), _rows(report))
+    table(f"Chaos, seed {options.seed}: {count(len(report.faults), 'fault')}", ("what", "number#"), _rows(report))
     if report.violations:
         rows = [(violation.subject, violation.invariant, violation.description) for violation in report.violations]
         table("Violations", ("job", "invariant", "found"), rows)
@@ -88,7 +88,7 @@ def _rows(report: Report) -> list[tuple[str, str]]:
     counts = {
         "jobs sent to the queue": summary.jobs,
         "follow-up jobs": summary.follow_ups,
-        **{f"  {state}": count for state, count in summary.states.items()},
+        **{f"  {state}": number for state, number in summary.states.items()},
         "  dead because of the faults alone": summary.dead_of_faults,
         "missing": summary.missing,
         "duplicates": summary.duplicates,
@@ -111,7 +111,7 @@ def _rows(report: Report) -> list[tuple[str, str]]:
         f"drain of {summary.faulted_jobs:,} jobs with faults": summary.faulted_seconds,
         "the same without, at that rate": summary.faulted_seconds_without_faults,
     }
-    return [(name, f"{count:,}") for name, count in counts.items()] + [
+    return [(name, f"{number:,}") for name, number in counts.items()] + [
         (name, f"{value:.1f} s") for name, value in seconds.items()
     ]
 

@@ -1,7 +1,7 @@
 """`thothy completion`: the script that makes a shell complete commands; and what options and arguments complete to.
 
-The shell runs `thothy` with what was typed so far in environment variables. Whatever fails then completes to nothing, and
-so does a database that does not answer soon: a shell that waits for its prompt is no place for messages.
+The shell runs `thothy` with what was typed so far in environment variables. Whatever fails then completes to
+nothing, and so does a database that does not answer soon: a shell that waits for its prompt is no place for messages.
 """
 
 from __future__ import annotations

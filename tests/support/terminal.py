@@ -48,7 +48,12 @@ def in_terminal(
         os.close(theirs)
         shown = _read(ours, dict(typed or {}))
     os.close(ours)
-    return Shown(_CODES.sub("", shown).replace("\r\n", "\n"), process.returncode)
+    return Shown(_CODES.sub("", shown).replace("\r\n", "\n"), _as_a_shell_says(process.returncode))
+
+
+def _as_a_shell_says(code: int) -> int:
+    """A second Ctrl-C may have ended the interpreter while it was ending itself."""
+    return 128 - code if code < 0 else code
 
 
 def _take_terminal() -> None:

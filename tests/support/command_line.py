@@ -72,7 +72,7 @@ def add_artifact(engine: Engine, job_id: UUID, *, locale: str = "en", reason: st
         connection.execute(insert(Artifact), row | values)
 
 
-def shown(run: Run, job_id: UUID) -> dict[str, Any]:
+def shown(run: Run, job_id: UUID | str) -> dict[str, Any]:
     """A job as `jobs show --json` prints it."""
     job: dict[str, Any] = json.loads(run("jobs", "show", job_id, "--json").stdout)
     return job

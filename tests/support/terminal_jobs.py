@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import subprocess
 import termios
@@ -47,7 +48,12 @@ def in_terminal(
         os.close(theirs)
         shown = _read(ours, dict(typed or {}))
     os.close(ours)
-    return Shown(_CODES.sub("", shown).replace("\r\n", "\n"), process.returncode)
+    return Shown(_CODES.sub("", shown).replace("\r\n", "\n"), _as_a_shell_says(process.returncode))
+
+
+def _as_a_shell_says(code: int) -> int:
+    """A second Ctrl-C may have ended the interpreter while it was ending itself."""
+    return 128 - code if code < 0 else code
 
 
 def _take_terminal() -> None:
@@ -56,7 +62,11 @@ def _take_terminal() -> None:
 
 def _read(terminal: int, typed: dict[str, str]) -> str:
     shown = b""
+    interrupted = False
     while True:
+        if interrupted and not select.select([terminal], [], [], 1)[0]:
+            os.write(terminal, CTRL_C.encode())  # the first may have come just before Python began to read
+            continue
         try:
             part = os.read(terminal, 65536)
         except OSError:  # the other end is closed
@@ -65,4 +75,5 @@ def _read(terminal: int, typed: dict[str, str]) -> str:
             return shown.decode()
         shown += part
         for prompt in [prompt for prompt in typed if prompt in shown.decode(errors="replace")]:
+            interrupted = typed[prompt] == CTRL_C
             os.write(terminal, typed.pop(prompt).encode())

@@ -22,8 +22,9 @@ from thothy_ai.cli.job_options import (
     Until,
 )
 from thothy_ai.cli.jobs import more_exist
+from thothy_ai.cli.markdown import text_of
 from thothy_ai.cli.shell import AsJson, database, fail, find_job
-from thothy_ai.cli.tables import Column, count, json_text, print_json, print_text, table, terminal_width
+from thothy_ai.cli.tables import Column, count, print_json, print_text, table, terminal_width
 from thothy_ai.db.states import Verdict
 
 __all__ = ["app", "write_folder"]
@@ -37,7 +38,6 @@ COLUMNS = {
     "reason": Column("reason"),
     "created_at": Column("created", drop=3),
     "idempotency_key": Column("key", drop=4),
-    "text": Column("text", text=True, drop=1),
 }
 
 
@@ -69,8 +69,8 @@ def list_(
         return print_json(found[:limit])
     if not found:
         return typer.echo(filters.nothing(f"{verdict} artifacts" if verdict else "artifacts"))
-    rows = [[artifact[column] for column in COLUMNS] for artifact in found[:limit]]
-    table("", list(COLUMNS.values()), rows)
+    rows = [[*(artifact[column] for column in COLUMNS), text_of(artifact)] for artifact in found[:limit]]
+    table("", [*COLUMNS.values(), Column("text", text=True, drop=1)], rows)
     return more_exist(len(found), limit)
 
 
@@ -97,20 +97,22 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
             f"{artifact['kind']} {artifact['locale']}, attempt {artifact['attempt']}: {artifact['verdict']}{why}",
             bold=True,
         )
-        print_text(artifact["text"] if artifact["body"] is None else _body(artifact["body"]))
+        if terminal_width() is not None:
+            print_text(text_of(artifact))
+        elif artifact["body"] is not None:
+            print_json(artifact["body"])
+        else:
+            print_text(artifact["text"])
     return None
-
-
-def _body(body: object) -> str:
-    """The artifact's JSON; with the lines of its texts, on a terminal."""
-    text = json_text(body, indent=2)
-    return text if terminal_width() is None else text.replace("\\n", "\n")
 
 
 @app.command()
 def export(
     to: Annotated[
-        Path, typer.Argument(help="Folder, .jsonl or .csv file, or - for standard output.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="TARGET", help="Folder, .jsonl or .csv file, or - for standard output.", show_default=False
+        ),
     ],
     verdict: Annotated[Verdict, typer.Option(help="Verdict of the artifacts to export.")] = Verdict.ACCEPTED,
     chosen: Annotated[

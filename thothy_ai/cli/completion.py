@@ -1,7 +1,7 @@
 """`thothy completion`: the script that makes a shell complete commands; and what options and arguments complete to.
 
-The shell runs `thothy` with what was typed so far in environment variables. Whatever fails then, or takes longer than a
-second, completes to nothing: a shell that waits for its prompt is no place for messages.
+The shell runs `thothy` with what was typed so far in environment variables. Whatever fails then completes to
+nothing, and so does a database that does not answer soon: a shell that waits for its prompt is no place for messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typer
 from thothy_ai.cli.shell import COMPLETE_VARIABLE, PROGRAM, database, load_settings
 from thothy_ai.cli.tables import count, short_id
 
-SECONDS = 1.0  # to complete from the database
+SECONDS = 2.0  # to complete from the database, once it is known how to ask it
 RECENT_JOBS = 500  # that an id is completed from
 Choice = tuple[str, str]  # a value, and what it is
 app = typer.Typer()
@@ -33,7 +33,9 @@ class Shell(StrEnum):
 
 
 @app.command()
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell.", show_default=False)]) -> None:
+def completion(
+    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.", show_default=False)],
+) -> None:
     """Print the script that completes commands, options, kinds, states, reasons and job ids.
 
     Bash: put `eval "$(thothy completion bash)"` into ~/.bashrc.
@@ -52,7 +54,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell.", show_de
 def _quietly(choices: Callable[[str], Iterator[Choice]]) -> Callable[[str], list[Choice]]:
     @wraps(choices)
     def complete(incomplete: str) -> list[Choice]:
-        with suppress(Exception), _time_limit(SECONDS):
+        with suppress(Exception):
             return list(choices(incomplete))
         return []
 
@@ -77,7 +79,7 @@ def job_ids(incomplete: str) -> Iterator[Choice]:
     """The newest jobs: short ids, or whole ones where the beginning of one was typed."""
     from thothy_ai.admin.ids import recent
 
-    with database() as engine:
+    with _time_limit(SECONDS), database() as engine:
         jobs = recent(engine, RECENT_JOBS)
     typed = incomplete.lower()
     for job in jobs:
@@ -98,7 +100,7 @@ def reasons(incomplete: str) -> Iterator[Choice]:
 def _dead_reasons() -> dict[str, str]:
     from thothy_ai.admin.dead_letters import groups
 
-    with suppress(Exception), database() as engine:
+    with suppress(Exception), _time_limit(SECONDS), database() as engine:
         return {group.reason: f"{count(group.jobs, 'dead job')}" for group in groups(engine)}
     return {}
 

@@ -7,13 +7,35 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from thothy_ai.cli import times
+from thothy_ai.cli.markdown import text_of
 from thothy_ai.cli.tables import Column, count, json_text, print_fields, printable, table, terminal_width
 
 if TYPE_CHECKING:
     from thothy_ai.admin.cost import Cost
     from thothy_ai.settings import Settings
 
-PARTS = frozenset({"request", "attempts", "artifacts", "events", "follow_ups", "cost"})  # shown apart from the fields
+FIELDS = {  # what is left out here is in the JSON
+    "id": "id",
+    "kind": "kind",
+    "state": "state",
+    "reason": "reason",
+    "detail": "detail",
+    "cancel_requested": "cancel requested",
+    "idempotency_key": "key",
+    "parent_id": "parent",
+    "source_key": "source key",
+    "tenant": "tenant",
+    "priority": "priority",
+    "deadline": "deadline",
+    "not_before": "not before",
+    "enqueued_at": "enqueued",
+    "started_at": "started",
+    "finished_at": "finished",
+    "worker": "worker",
+    "attempt": "attempts",
+    "failures": "failures",
+    "engine_deaths": "engine deaths",
+}
 TABLES = {
     "attempts": {
         "attempt": Column("attempt", number=True),
@@ -57,14 +79,21 @@ def job_json(job: dict[str, Any], settings: Settings) -> dict[str, Any]:
 
 def print_job(job: dict[str, Any], settings: Settings) -> None:
     """Print a job in full. `job` is a result of `show_job`."""
-    fields = [(name, value) for name, value in job.items() if name not in PARTS and value is not None]
-    print_fields([*fields, ("cost", spell_cost(job["cost"], settings))])
+    print_fields([*_fields(job), ("cost", spell_cost(job["cost"], settings))])
     _print_request(job["request"])
     for name, columns in TABLES.items():
         rows = [_row(name, row) for row in job[name]]
         if rows:
             typer.echo("")
             table(name.replace("_", "-"), list(columns.values()), [[row[column] for column in columns] for row in rows])
+
+
+def _fields(job: dict[str, Any]) -> list[tuple[str, object]]:
+    """The names and values that say something; a job that may run at once has no time before which it may not."""
+    shown = {**job, "failures": f"{job['failures']} of at most {job['max_attempts']}"}
+    if job["not_before"] <= job["enqueued_at"]:
+        shown["not_before"] = None
+    return [(name, shown[field]) for field, name in FIELDS.items() if shown[field] or field in {"priority", "attempt"}]
 
 
 def spell_cost(cost: Cost, settings: Settings) -> str:
@@ -103,6 +132,8 @@ def _line(name: str, text: str, width: int) -> str:
 
 
 def _row(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    if name == "artifacts":
+        return {**row, "text": text_of(row)}
     if name != "attempts":
         return row
     took = (row["finished_at"] - row["started_at"]).total_seconds()

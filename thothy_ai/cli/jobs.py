@@ -59,11 +59,11 @@ def list_(
         "kind": Column("kind"),
         "state": Column("state"),
         "reason": Column("reason"),
-        "attempt": Column("attempt", number=True, drop=3),
-        "priority": Column("priority", number=True, drop=4),
-        "enqueued_at": Column("enqueued", drop=1),
-        "finished_at": Column("finished", drop=5),
-        "idempotency_key": Column("key", drop=2 if key is None else 0),
+        "attempt": Column("attempt", number=True, drop=4),
+        "priority": Column("priority", number=True, drop=5),
+        "enqueued_at": Column("enqueued", drop=2),
+        "finished_at": Column("finished", drop=6),
+        "idempotency_key": Column("key", drop=3 if key is None else 1),
     }
     table("", list(columns.values()), [[job[column] for column in columns] for job in jobs[:limit]])
     return more_exist(len(jobs), limit)

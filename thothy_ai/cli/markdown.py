@@ -30,6 +30,12 @@ def body_of(artifact: Mapping[str, Any]) -> str:
     return "\n\n".join(_blocks(rest, 2)).strip()
 
 
+def text_of(artifact: Mapping[str, Any]) -> str:
+    """The title and the text, for reading on a screen."""
+    title = title_of(artifact["body"])
+    return "\n\n".join(part for part in (title, body_of(artifact)) if part)
+
+
 def document(artifact: Mapping[str, Any]) -> str:
     """The artifact as Markdown, with everything that identifies it as YAML front matter."""
     about = {name: value for name, value in artifact.items() if name not in {"body", "text"} and value is not None}

@@ -37,6 +37,14 @@ PROGRAM, COMPLETE_VARIABLE = "thothy", "_THOTHY_COMPLETE"  # a shell asks for co
 FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys and UTC times.")]
+_PLAIN = (  # what Typer and pydantic say, and what is said instead
+    (re.compile(r"^Invalid value: "), ""),
+    (re.compile(r"Value error, "), ""),
+    (re.compile(r"\. Did you mean (.*?)\??$"), r"; did you mean \1?"),
+    (re.compile(r": Input should be"), ": it must be"),
+    (re.compile(r"^Got unexpected extra argument\(?s?\)? \((.*)\)$"), r"unexpected argument: \1"),
+    (re.compile(r"\.$"), ""),
+)
 _ID_PART = re.compile(r"-*(?:[0-9a-f]-*){4,32}")
 
 
@@ -106,12 +114,22 @@ def _fail_usage(error: Any) -> NoReturn:
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         raise typer.Exit(WRONG_INPUT)
-    message = error.format_message().rstrip(".").replace("Value error, ", "")
-    if message[:2].istitle():
-        message = message[0].lower() + message[1:]
+    message = _plainly(error)
     context = getattr(error, "ctx", None)
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""
     fail(message + hint, error.exit_code)
+
+
+def _plainly(error: Any) -> str:
+    """The message of a usage error in this program's style, with what was probably meant, or what there is."""
+    message: str = error.format_message()
+    if possible := getattr(error, "possibilities", None):
+        message = f"{error.message}; did you mean {' or '.join(sorted(possible))}?"
+    elif message.startswith("No such command") and "Did you mean" not in message:
+        message = f"{message.rstrip('.')}; there are {', '.join(error.ctx.command.list_commands(error.ctx))}"
+    for before, after in _PLAIN:
+        message = before.sub(after, message)
+    return message[0].lower() + message[1:]
 
 
 def load_settings() -> Settings:

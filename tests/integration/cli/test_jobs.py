@@ -130,7 +130,7 @@ class TestShow:
         set_job(engine, child, parent_id=parent)
         assert [each["id"] for each in shown(run, parent)["follow_ups"]] == [str(child)]
         assert str(child) in run("jobs", "show", parent).stdout
-        assert f"parent_id         {parent}" in run("jobs", "show", child).stdout
+        assert f"parent      {parent}" in run("jobs", "show", child).stdout
 
     def test_cost_is_the_device_time_of_all_attempts(self, run: Run, engine: Engine) -> None:
         job_id, session = enqueue(run), add_session(engine, gpus=2)
@@ -140,7 +140,7 @@ class TestShow:
         assert document["cost"] == {"compute_seconds": 4, "useful_seconds": 1, "price": None, "currency": "USD"}
         assert [each["model"] for each in document["attempts"]] == ["tiny", "tiny"]
         printed = run("jobs", "show", job_id).stdout
-        assert "4.00 GPU-seconds, 3.00 of them in attempts without an artifact\n" in printed
+        assert "cost        4.00 GPU-seconds, 3.00 of them in attempts without an artifact\n" in printed
 
     def test_cost_in_money(self, run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
         job_id = enqueue(run)

@@ -106,12 +106,23 @@ def _fail_usage(error: Any) -> NoReturn:
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         raise typer.Exit(WRONG_INPUT)
-    message = error.format_message().rstrip(".").replace("Value error, ", "")
+    _reword(error)
+    message = error.format_message().removeprefix("Invalid value: ").rstrip(".")
     if message[:2].istitle():
         message = message[0].lower() + message[1:]
     context = getattr(error, "ctx", None)
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""
     fail(message + hint, error.exit_code)
+
+
+def _reword(error: Any) -> None:
+    """Replace pydantic's message about an option's value, such as "Input should be …", by a plain one."""
+    from pydantic import ValidationError
+
+    from thothy_ai.jobs.problems import first_problem
+
+    if isinstance(error.__cause__, ValidationError):
+        error.message = first_problem(error.__cause__)[1]
 
 
 def load_settings() -> Settings:

@@ -49,12 +49,12 @@ def test_up_until_ctrl_c(home: Home) -> None:
     assert (stack.returncode, rest.splitlines()[-1]) == (0, "Stopped.")
     assert processes_of(home) == []
     assert not (home.folder / "stack.env").exists()
-    assert "no embedded stack is running in" in home.run("jobs", "list").stderr
+    assert "`thothy up` starts a stack" in home.run("jobs", "list").stderr
 
 
 def test_up_with_a_model_that_is_not_there(home: Home) -> None:
     done = home.run("up", "--model", "/no/such/model")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("thothy: ")
     assert "/no/such/model" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr

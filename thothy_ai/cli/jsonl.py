@@ -71,7 +71,7 @@ def _decoded(line: bytes) -> str:
 
 def _entry(line: str) -> tuple[Request, EnqueueOptions]:
     try:
-        document = json.loads(line)
+        document = json.loads(line.rstrip())  # an error at the end is then on this line, not on a next one
     except json.JSONDecodeError as error:
         raise InvalidJobError("line", f"is not JSON: {error.msg} at column {error.colno}") from None
     except (ValueError, RecursionError) as error:  # the latter: thousands of nested brackets

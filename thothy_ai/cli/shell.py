@@ -114,7 +114,8 @@ def _fail_usage(error: Any) -> NoReturn:
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         raise typer.Exit(WRONG_INPUT)
-    message = _plainly(error)
+    _reword(error)
+    message = _plainly(error).removeprefix("invalid value: ").rstrip(".")
     context = getattr(error, "ctx", None)
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""
     fail(message + hint, error.exit_code)
@@ -130,6 +131,16 @@ def _plainly(error: Any) -> str:
     for before, after in _PLAIN:
         message = before.sub(after, message)
     return message[0].lower() + message[1:]
+
+
+def _reword(error: Any) -> None:
+    """Replace pydantic's message about an option's value, such as "Input should be …", by a plain one."""
+    from pydantic import ValidationError
+
+    from thothy_ai.jobs.problems import first_problem
+
+    if isinstance(error.__cause__, ValidationError):
+        error.message = first_problem(error.__cause__)[1]
 
 
 def load_settings() -> Settings:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.shell import fail
+from thothy_ai.cli.shell import fail, usage
 
 if TYPE_CHECKING:
     from thothy_ai.settings import Settings
@@ -98,5 +98,5 @@ def _with_model(settings: Settings, model: Path | None) -> Settings:
 
     path = model or settings.model or bundled_model_path()
     if not path.exists():
-        fail(f"no model at {path}")  # before anything is started
+        usage(f"no model at {path}")  # before anything is started
     return settings.model_copy(update={"model": path})

@@ -223,7 +223,7 @@ class Settings(BaseSettings):
     def _require(self, name: str, value: T | None) -> T:
         if value is None:
             raise NotConnectedError(
-                f"{PREFIX}{name.upper()} is not set, and no embedded stack is running in {self.home}"
+                f"no stack runs in {self.home}, and {PREFIX}{name.upper()} is not set; `thothy up` starts a stack"
             )
         return value
 

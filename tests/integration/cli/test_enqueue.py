@@ -141,6 +141,7 @@ def test_a_misspelt_variable_is_named_once(run: Run, settings: Settings) -> None
     ("line", "words"),
     [
         ("{nonsense", "is not JSON"),
+        ('{"kind": "hook"\n', "Expecting ',' delimiter at column 16"),
         ("[1]", "is not a JSON object"),
         ('{"kind": "poem", "request": {}}', "unknown kind 'poem'"),
         ('{"kind": "hook"}', "request: is missing"),

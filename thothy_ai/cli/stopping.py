@@ -55,6 +55,10 @@ class StopDisplay:
         for number, handler in self._before.items():  # the process is about to end: one more signal is no error
             signal.signal(number, signal.SIG_IGN if self._requested else handler)
 
+    def begin(self) -> None:
+        """From now on a signal hurries the stop, and raises nothing."""
+        self._stopping = True
+
     def report(self, progress: StopProgress) -> None:
         """Say what the stop waits for."""
         self._stopping = True

@@ -98,9 +98,10 @@ def test_the_first_signal_ends_the_command_and_the_next_hurries_the_stop(
         with pytest.raises(StopRequested):
             os.kill(os.getpid(), number)
     assert not quiet.hurry.is_set()
-    quiet.report(FINISH[0])
+    quiet.begin()
     os.kill(os.getpid(), number)
     assert quiet.hurry.is_set()
+    quiet.report(FINISH[0])
     assert "12 running jobs" in capsys.readouterr().out
 
 

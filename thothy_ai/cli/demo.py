@@ -104,7 +104,7 @@ def _drain(stack: EmbeddedStack, out: Console) -> tuple[DrainProgress, Path]:
 def _export(engine: Engine, since: datetime, home: Path) -> Path:
     """Export the accepted artifacts created since `since` into a folder named after that time."""
     from thothy_ai.admin.artifacts import stream_artifacts
-    from thothy_ai.cli.artifacts import write_folder
+    from thothy_ai.cli.export import write_folder
     from thothy_ai.db.states import Verdict
 
     folder = home / "artifacts" / since.strftime("%Y-%m-%dT%H-%M-%S")

@@ -1,9 +1,11 @@
-"""What tests of the commands share: typing a command in this process, and putting jobs into a state."""
+"""What tests of the commands share: typing a command, and putting jobs into a state."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import subprocess
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -11,19 +13,44 @@ from uuid import UUID
 from sqlalchemy import Engine, insert, update
 from typer.testing import CliRunner, Result
 
+from tests.support.home import THOTHY
 from thothy_ai.cli import app
 from thothy_ai.db.models import Artifact, Attempt, Job
+from thothy_ai.settings import PREFIX, Settings
 
 SOURCE = "Home fermentation has moved from a hobby to a habit, say three makers of clay crocks in Lyon."
 Run = Callable[..., Result]
 
 
-def type_command(*arguments: object, exit_code: int = 0, stdin: str | bytes | None = None) -> Result:
-    """Run `thothy` in this process."""
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+def type_command(
+    *arguments: object,
+    exit_code: int = 0,
+    stdin: str | bytes | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Result:
+    """Run `thothy` in this process, with these variables beside its own, and check its exit code."""
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin, env=environment)
     assert done.exit_code == exit_code, done.output
     assert "Traceback" not in done.output
     return done
+
+
+def typed(settings: Settings, *arguments: object, exit_code: int = 0) -> Result:
+    """Run `thothy` in this process with these settings, and check its exit code."""
+    return type_command(*arguments, exit_code=exit_code, environment=settings.environment())
+
+
+def spawned(environment: Mapping[str, str], *arguments: str) -> subprocess.Popen[str]:
+    """Start `thothy` with pipes for its standard output and error."""
+    return subprocess.Popen(
+        [*THOTHY, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """The environment of a command that uses this test's services, without the variables of who runs the tests."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    return {**kept, **settings.environment()}
 
 
 def one_line(done: Result) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from thothy_ai.cli.export import Format, format_for, write, write_folder
+from thothy_ai.cli.export import Format, format_for, write
 from thothy_ai.cli.job_options import (
     Batch,
     Filters,
@@ -26,8 +26,6 @@ from thothy_ai.cli.markdown import text_of
 from thothy_ai.cli.shell import AsJson, database, fail, find_job
 from thothy_ai.cli.tables import Column, count, print_json, print_text, table, terminal_width
 from thothy_ai.db.states import Verdict
-
-__all__ = ["app", "write_folder"]
 
 app = typer.Typer(no_args_is_help=True, help="List, show and export artifacts.")
 COLUMNS = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from thothy_ai.cli.tables import console
+from thothy_ai.cli.tables import console, count
 from thothy_ai.settings import Settings
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ def run_demo(settings: Settings) -> int:
 
 
 def _run(settings: Settings, display: StopDisplay) -> int:
-    from thothy_ai.cli.stopping import jobs
     from thothy_ai.embedded import EmbeddedStack
 
     out = console()
@@ -52,7 +51,7 @@ def _run(settings: Settings, display: StopDisplay) -> int:
     out.print(f"Starting Postgres, Valkey, engine, dispatcher, reaper and worker in {settings.home} …")
     with EmbeddedStack(settings, observer=display, clean=True) as stack:
         if stack.cancelled:
-            out.print(f"Cancelled {jobs(stack.cancelled)} that an earlier demo left unfinished.")
+            out.print(f"Cancelled {count(stack.cancelled, 'job')} that an earlier demo left unfinished.")
         out.print(f"Ready after {time.monotonic() - began:.0f} s.")
         watched, artifacts = _drain(stack, out)
     out.print(f"Artifacts: {artifacts}")
@@ -62,12 +61,10 @@ def _run(settings: Settings, display: StopDisplay) -> int:
 
 def _stopped(open_jobs: int | None) -> str:
     """The last line of a demo that was interrupted."""
-    from thothy_ai.cli.stopping import jobs
-
     if not open_jobs:
         return "Stopped the demo. All processes are stopped."
     were = "was" if open_jobs == 1 else "were"
-    return f"Stopped the demo. {jobs(open_jobs)} {were} unfinished; the next demo starts without them."
+    return f"Stopped the demo. {count(open_jobs, 'job')} {were} unfinished; the next demo starts without them."
 
 
 def demo_settings(settings: Settings) -> Settings:
@@ -91,7 +88,7 @@ def _drain(stack: EmbeddedStack, out: Console) -> tuple[DrainProgress, Path]:
 
     with Producer.from_settings(stack.settings) as producer:
         jobs = producer.enqueue_many((job, EnqueueOptions(max_attempts=MAX_ATTEMPTS)) for job in demo_jobs())
-    out.print(f"Enqueued {len(jobs)} jobs.")
+    out.print(f"Enqueued {count(len(jobs), 'job')}.")
     engine = make_engine(stack.settings, application="demo", pool_size=2)
     try:
         watched = watch(engine, out)
@@ -104,7 +101,7 @@ def _drain(stack: EmbeddedStack, out: Console) -> tuple[DrainProgress, Path]:
 def _export(engine: Engine, since: datetime, home: Path) -> Path:
     """Export the accepted artifacts created since `since` into a folder named after that time."""
     from thothy_ai.admin.artifacts import stream_artifacts
-    from thothy_ai.cli.artifacts import write_folder
+    from thothy_ai.cli.export import write_folder
     from thothy_ai.db.states import Verdict
 
     folder = home / "artifacts" / since.strftime("%Y-%m-%dT%H-%M-%S")

@@ -115,7 +115,7 @@ def _fail_usage(error: Any) -> NoReturn:
         error.show()
         raise typer.Exit(WRONG_INPUT)
     _reword(error)
-    message = _plainly(error).removeprefix("invalid value: ").rstrip(".")
+    message = _plainly(error)
     context = getattr(error, "ctx", None)
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""
     fail(message + hint, error.exit_code)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli.shell import fail, usage
+from thothy_ai.cli.tables import count
 
 if TYPE_CHECKING:
     from thothy_ai.settings import Settings
@@ -69,7 +70,7 @@ def demo() -> None:
     from thothy_ai.cli.demo import run_demo
 
     if left := run_demo(_own_settings()):
-        fail(f"{left} jobs are still open")
+        fail(f"{count(left, 'job')} {'is' if left == 1 else 'are'} still open")
 
 
 def _own_settings() -> Settings:
@@ -85,11 +86,9 @@ def _next_steps(settings: Settings, home: Path, seconds: float) -> str:
 
 def _stopped(open_jobs: int | None) -> str:
     """The last line of `up`."""
-    from thothy_ai.cli.stopping import jobs
-
     if not open_jobs:
         return "Stopped."
-    return f"Stopped. {jobs(open_jobs)} {'is' if open_jobs == 1 else 'are'} queued for the next start."
+    return f"Stopped. {count(open_jobs, 'job')} {'is' if open_jobs == 1 else 'are'} queued for the next start."
 
 
 def _with_model(settings: Settings, model: Path | None) -> Settings:

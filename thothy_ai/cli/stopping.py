@@ -16,6 +16,8 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from thothy_ai.cli.tables import count
+
 if TYPE_CHECKING:
     from thothy_ai.embedded.shutdown import Phase, StopProgress
 
@@ -54,6 +56,10 @@ class StopDisplay:
     ) -> None:
         for number, handler in self._before.items():  # the process is about to end: one more signal is no error
             signal.signal(number, signal.SIG_IGN if self._requested else handler)
+
+    def begin(self) -> None:
+        """From now on a signal hurries the stop, and raises nothing."""
+        self._stopping = True
 
     def report(self, progress: StopProgress) -> None:
         """Say what the stop waits for."""
@@ -103,7 +109,7 @@ def _text(progress: StopProgress) -> str | None:
         case Phase.FINISH:
             return _finishing(progress)
         case Phase.RELEASE if progress.running != 0:
-            return f"Releasing {jobs(progress.running)} to the queue; no failure is charged."
+            return f"Releasing {_counted(progress.running, 'job')} to the queue; no failure is charged."
         case Phase.HURRY:
             return "Stopping at once: running jobs go back to the queue; no failure is charged."
         case Phase.SERVICES:
@@ -116,12 +122,10 @@ def _text(progress: StopProgress) -> str | None:
 def _finishing(progress: StopProgress) -> str:
     if progress.running == 0:
         return "Stopping: no job is running."
-    seconds, running = max(1, math.ceil(progress.seconds_left)), jobs(progress.running, "running ")
+    seconds, running = max(1, math.ceil(progress.seconds_left)), _counted(progress.running, "running job")
     return f"Stopping: waiting up to {seconds} s for {running}; Ctrl-C again stops at once."
 
 
-def jobs(number: int | None, which: str = "") -> str:
-    """ "1 job", "2 running jobs"; without a number if it is not known."""
-    if number is None:
-        return f"{which}jobs"
-    return f"{number:,} {which}job" + ("" if number == 1 else "s")
+def _counted(number: int | None, noun: str) -> str:
+    """A counted noun; without a number if it is not known."""
+    return f"{noun}s" if number is None else count(number, noun)

@@ -52,6 +52,9 @@ class StopObserver(Protocol):
     def hurry(self) -> threading.Event:
         """Set when the stop is to end at once."""
 
+    def begin(self) -> None:
+        """The stop begins. Called before anything that takes time: an exception would break it off."""
+
     def report(self, progress: StopProgress) -> None:
         """Take note of the progress: called several times per second, and first before any process is told to end."""
 
@@ -61,6 +64,9 @@ class Unobserved:
 
     def __init__(self) -> None:
         self.hurry = threading.Event()
+
+    def begin(self) -> None:
+        """Ignore it."""
 
     def report(self, progress: StopProgress) -> None:
         """Ignore it."""
@@ -72,6 +78,10 @@ class Shutdown:
     def __init__(self, processes: Mapping[str, Process], observer: StopObserver) -> None:
         self._processes = processes
         self._observer = observer
+
+    def begin(self) -> None:
+        """Tell the observer that the stop begins."""
+        self._observer.begin()
 
     def stop_services(self, deadline_seconds: float, running: Callable[[], int | None]) -> None:
         """Stop dispatcher, reaper, worker and engine. `running` counts the jobs that the worker still runs."""

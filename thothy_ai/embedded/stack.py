@@ -113,6 +113,7 @@ class EmbeddedStack:
         return OpenJobs(self.settings)
 
     def _stop_services(self, jobs: OpenJobs) -> None:
+        self._shutdown.begin()
         self._supervisor.release()
         self._shutdown.stop_services(self.settings.shutdown_deadline_seconds, jobs.running)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
@@ -20,6 +19,7 @@ from pydantic_settings import (
 )
 
 from thothy_ai.errors import ConfigError, NotConnectedError
+from thothy_ai.settings.problems import first_problem
 from thothy_ai.settings.values import (
     DatabaseUrl,
     EngineUrl,
@@ -27,7 +27,7 @@ from thothy_ai.settings.values import (
     PositiveOrZero,
     RedisUrl,
     Seconds,
-    kinds_text,
+    text_of,
 )
 from thothy_ai.settings.variables import PREFIX, STACK_ENV, check_stack_env
 
@@ -176,7 +176,7 @@ class Settings(BaseSettings):
         try:
             return cls(**overrides)
         except ValidationError as error:
-            raise ConfigError(_first_problem(error)) from None
+            raise ConfigError(first_problem(error)) from None
         except (SettingsError, OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"settings cannot be read: {error}") from None
 
@@ -218,7 +218,7 @@ class Settings(BaseSettings):
     def environment(self) -> dict[str, str]:
         """Environment variables that pass these settings to another process, including passwords."""
         explicit = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
-        return {f"{PREFIX}{name.upper()}": _to_text(value) for name, value in explicit.items() if value is not None}
+        return {f"{PREFIX}{name.upper()}": text_of(value) for name, value in explicit.items() if value is not None}
 
     def _require(self, name: str, value: T | None) -> T:
         if value is None:
@@ -226,21 +226,6 @@ class Settings(BaseSettings):
                 f"no stack runs in {self.home}, and {PREFIX}{name.upper()} is not set; `thothy up` starts a stack"
             )
         return value
-
-
-_EXPECTED = {
-    "int_parsing": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_parsing": "must be a number",
-    "finite_number": "must be a finite number",
-    "greater_than": "must be greater than {gt:g}",
-    "greater_than_equal": "must be at least {ge:g}",
-    "less_than_equal": "must be at most {le:g}",
-    "string_too_short": "must not be empty",
-    "string_too_long": "must have at most {max_length} characters",
-    "literal_error": "must be {expected}",
-    "value_error": "{error}",
-}
 
 
 class OwnSettings(Settings):
@@ -257,26 +242,3 @@ class OwnSettings(Settings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """In order of precedence: arguments, environment."""
         return init_settings, env_settings, file_secret_settings
-
-
-def _first_problem(error: ValidationError) -> str:
-    """The first problem as `THOTHY_NAME: message`, without the value, which may contain a password."""
-    problem = error.errors(include_input=False, include_url=False)[0]
-    if not problem["loc"]:  # a conflict between settings
-        return _says(problem)
-    return f"{PREFIX}{str(problem['loc'][0]).upper().removeprefix(PREFIX)}: {_says(problem)}"
-
-
-def _says(problem: ErrorDetails) -> str:
-    template = _EXPECTED.get(problem["type"])
-    return template.format(**problem.get("ctx", {})) if template else problem["msg"]
-
-
-def _to_text(value: object) -> str:
-    match value:
-        case SecretStr():
-            return value.get_secret_value()
-        case tuple():
-            return kinds_text(value)
-        case _:
-            return str(value)

@@ -70,8 +70,18 @@ def _located(entry: str) -> str:
     return str(file.absolute()) if file.is_file() else entry
 
 
-def kinds_text(kinds: tuple[str, ...]) -> str:
-    """The text that reads back as these kinds."""
+def text_of(value: object) -> str:
+    """The text that reads back as this setting's value, passwords included."""
+    match value:
+        case SecretStr():
+            return value.get_secret_value()
+        case tuple():
+            return _kinds_text(value)
+        case _:
+            return str(value)
+
+
+def _kinds_text(kinds: tuple[str, ...]) -> str:
     return json.dumps(kinds) if any("," in entry for entry in kinds) else ",".join(kinds)
 
 

@@ -11,8 +11,9 @@ from pydantic import SecretStr
 from sqlalchemy import text
 from typer.testing import CliRunner
 
-from tests.support.terminal_texts import in_terminal
-from tests.support.typed import environment_of
+from tests.support.command_line import environment_of
+from tests.support.command_terminal import lines_on_terminal
+from tests.support.home import THOTHY
 from thothy_ai.admin.doctor import CHECKS, Finding, Level, examine
 from thothy_ai.cli import app
 from thothy_ai.db.connect import make_engine
@@ -204,7 +205,7 @@ def test_without_a_stack_that_is_said_once(tmp_path: Path, clean_environment: No
 
 def test_it_fits_80_columns_and_breaks_no_command(settings: Settings) -> None:
     environment = environment_of(settings) | {"THOTHY_HOME": "/nowhere"}  # a path is not broken, however long
-    lines = in_terminal("doctor", environment=environment)
+    lines = lines_on_terminal([*THOTHY, "doctor"], environment, exit_code=1)
     assert max(map(len, lines)) <= 80
     assert "`thothy engine --model PATH`" in "\n".join(lines)
     assert [line for line in lines if line.count("`") % 2] == []

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.support.answering_backend import AnsweringBackend
+from tests.support.command_terminal import on_terminal
 from tests.support.echo_kind import KIND
 from tests.support.home import THOTHY, Home, fresh_home, processes_of
 from tests.support.queue_bench import PATIENCE
 from tests.support.served_engine import served
-from tests.support.terminal_ask import terminal
 from tests.support.worker_fleet import ROOT
 from thothy_ai.cli import app
 from thothy_ai.engine.api import FinishReason, Message
@@ -164,7 +164,7 @@ def test_an_engine_that_is_away_is_one_line(ask: Ask, env: dict[str, str]) -> No
 def test_ctrl_c_aborts_the_request_in_the_engine(backend: AnsweringBackend, env: dict[str, str]) -> None:
     backend.hang = True
     environment = {**os.environ, **env, "PYTHONPATH": str(ROOT)}
-    with terminal([*THOTHY, "ask", "echo", "--text", "half way"], environment) as screen:
+    with on_terminal([*THOTHY, "ask", "echo", "--text", "half way"], environment) as screen:
         screen.wait_for('"echo": "half way"')
         screen.interrupt()
         assert screen.ended() == 130
@@ -213,7 +213,7 @@ def test_without_an_engine_one_is_started_with_the_bundled_model_and_stopped() -
 
 def test_ctrl_c_while_an_engine_starts_leaves_nothing() -> None:
     with home_with_temporary_files() as (home, folder):
-        with terminal([*THOTHY, "ask", "--prompt", "hi"], home.environment) as screen:
+        with on_terminal([*THOTHY, "ask", "--prompt", "hi"], home.environment) as screen:
             screen.wait_for("starting one")
             screen.interrupt()
             assert screen.ended() == 130

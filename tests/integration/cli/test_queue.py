@@ -9,10 +9,10 @@ import signal
 import pytest
 from sqlalchemy import text
 
-from tests.support.command_line import Run, enqueue
+from tests.support.command_line import Run, enqueue, environment_of, one_line, spawned, typed
+from tests.support.command_terminal import lines_on_terminal
+from tests.support.home import THOTHY
 from tests.support.queue_bench import Queue
-from tests.support.terminal_texts import in_terminal
-from tests.support.typed import environment_of, error_line, spawned, typed
 
 RUNS = """
     UPDATE job SET state = 'running', worker = 'w', attempt = 1, started_at = now(),
@@ -62,7 +62,7 @@ def test_pausing_and_waiting_counts_in_words(queue: Queue) -> None:
     queue.rows(RUNS, seconds=60)
     late = typed(queue.settings, "queue", "pause", "--wait", "--timeout", "0", exit_code=1)
     assert late.stdout == "Paused.\n1 job is still running …\n"
-    assert error_line(late) == "thothy: 1 job is still running after 0 s; the queue stays paused"
+    assert one_line(late) == "1 job is still running after 0 s; the queue stays paused"
     queue.rows("UPDATE job SET state = 'queued', worker = NULL, lease_until = NULL")
     idle = typed(queue.settings, "queue", "pause", "--wait").stdout
     assert "No job is running, and 1 job waits. `thothy queue resume`" in idle
@@ -86,7 +86,7 @@ def test_status_fits_80_columns(queue: Queue) -> None:
     queue.rows(RUNS, seconds=-60)
     queue.rows(MANY, jobs=12_345)
     typed(queue.settings, "queue", "pause", "--note", "new image")
-    lines = in_terminal("queue", "status", environment=environment_of(queue.settings))
+    lines = lines_on_terminal([*THOTHY, "queue", "status"], environment_of(queue.settings))
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("The queue has been paused since ")
     assert any(re.fullmatch(r"queued +12,345 +40 d 00 h +0 +12,345 +12,345", line) for line in lines)

@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import Engine
 
-from tests.support.command_line import Run, end, enqueue
+from tests.support.command_line import Run, end, enqueue, environment_of, one_line, spawned, typed
+from tests.support.command_terminal import on_terminal
 from tests.support.fake_engine import FakeClient
+from tests.support.home import THOTHY
 from tests.support.queue_bench import Queue, eventually, runner_bench
-from tests.support.terminal_texts import InTerminal
-from tests.support.typed import environment_of, error_line, spawned, typed
 
 HOUR = timedelta(hours=1)
 ONE_RUNS = """
@@ -91,11 +91,11 @@ class TestDrain:
     def test_on_a_terminal_ctrl_c_leaves_one_line(self, queue: Queue) -> None:
         queue.enqueue("one")
         queue.rows(ONE_RUNS)
-        drain = InTerminal("drain", environment=environment_of(queue.settings))
-        drain.read_until("1 running, none finished yet")
-        drain.process.send_signal(signal.SIGINT)
-        assert drain.finish()[-1].endswith("Stopped watching; the queue keeps draining.")
-        assert drain.process.returncode == 130
+        with on_terminal([*THOTHY, "drain"], environment_of(queue.settings)) as screen:
+            screen.wait_for("1 running, none finished yet")
+            screen.interrupt()
+            assert screen.ended() == 130
+            assert screen.lines[-1].endswith("Stopped watching; the queue keeps draining.")
 
     def test_what_it_watched_is_reported(self, queue: Queue) -> None:
         queue.enqueue("old", not_before=datetime.now(UTC) + timedelta(days=9))
@@ -131,8 +131,7 @@ class TestReport:
         ],
     )
     def test_a_window_that_is_none(self, queue: Queue, arguments: list[str], words: str) -> None:
-        line = error_line(typed(queue.settings, "report", *arguments, exit_code=2))
-        assert line.startswith("thothy: ")
+        line = one_line(typed(queue.settings, "report", *arguments, exit_code=2))
         assert words in line
 
     def test_until_alone_reports_the_day_before_it(self, queue: Queue) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -11,16 +12,34 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.support.command_line import SOURCE, Run, add_artifact, add_attempt, end, enqueue, set_job, shown
+from tests.support.command_terminal import on_terminal
 from tests.support.home import THOTHY
-from tests.support.terminal_jobs import CTRL_C, Shown, in_terminal
 
+CTRL_C = "\x03"
 REASON = "number_not_in_source"  # the longest
 SHORT_ID = re.compile(r"^([0-9a-f]{8}) ", re.MULTILINE)
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What a command showed, and its exit code."""
+
+    lines: list[str]
+    exit_code: int
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
 def typed(command: str, **answers: str) -> Shown:
-    """What a command shows; it inherits this test's settings."""
-    return in_terminal([*THOTHY, *command.split()], dict(os.environ), typed=answers)
+    """What a command shows; it inherits this test's settings. Where it shows a key of `answers`, its value is typed."""
+    with on_terminal([*THOTHY, *command.split()], os.environ) as screen:
+        for prompt, answer in answers.items():
+            screen.wait_for(prompt)
+            screen.interrupt() if answer == CTRL_C else screen.press(answer)
+        code = screen.ended()
+        return Shown(screen.lines, code)
 
 
 @pytest.fixture

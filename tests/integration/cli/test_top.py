@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.command_terminal import on_terminal
 from tests.support.home import THOTHY
 from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.served_engine import served
-from tests.support.terminal_ask import terminal
 from tests.support.worker_fleet import environment
 from thothy_ai.admin.top import Paced, Record
 from thothy_ai.cli import app
@@ -70,7 +70,7 @@ def test_parts_that_are_away_say_so_and_come_back(queue: Queue, engine_url: str)
     assert (away["record"], away["workers"], away["engine"]) == (None, None, None)
     assert "THOTHY_DATABASE_URL is not set" in away["unreachable"]["record"]
     assert "not connected to the engine at unix:///nowhere/e.sock" in away["unreachable"]["engine"]
-    with terminal([*THOTHY, "top"], env) as screen:
+    with on_terminal([*THOTHY, "top"], env) as screen:
         screen.wait_for("Queue", "THOTHY_DATABASE_URL is not set", "null")
         Path(env["THOTHY_HOME"]).mkdir(exist_ok=True)
         urls = f"THOTHY_DATABASE_URL='{queue.settings.require_database_url()}'\n"
@@ -82,7 +82,7 @@ def test_parts_that_are_away_say_so_and_come_back(queue: Queue, engine_url: str)
 
 
 def test_ctrl_c_ends_it_with_success_and_leaves_the_terminal_as_it_was(queue: Queue) -> None:
-    with terminal([*THOTHY, "top"], environment(queue.settings)) as screen:
+    with on_terminal([*THOTHY, "top"], environment(queue.settings)) as screen:
         screen.wait_for("oldest")
         screen.interrupt()
         assert screen.ended() == 0

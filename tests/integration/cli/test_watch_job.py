@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.support.command_terminal import on_terminal
 from tests.support.fake_engine import FakeClient
 from tests.support.home import THOTHY
 from tests.support.queue_bench import PATIENCE, Queue, RunnerBench, runner_bench
-from tests.support.terminal_ask import terminal
 from tests.support.worker_fleet import environment
 from thothy_ai.admin.job_watch import JobWatch
 from thothy_ai.cli import app
@@ -117,7 +117,7 @@ def test_on_a_terminal_the_text_is_shown_as_it_is_written(queue: Queue) -> None:
     client.said = ['{"echo":"live', " and well"]
     [job_id] = queue.enqueue("hang on")
     with runner_bench(queue, client) as bench:
-        with terminal([*THOTHY, "jobs", "watch", str(job_id)], environment(queue.settings)) as screen:
+        with on_terminal([*THOTHY, "jobs", "watch", str(job_id)], environment(queue.settings)) as screen:
             screen.wait_for("queued: no dispatcher is connected")
             set_paused(queue.engine, paused=True)
             screen.wait_for("the queue is paused")
@@ -128,7 +128,7 @@ def test_on_a_terminal_the_text_is_shown_as_it_is_written(queue: Queue) -> None:
             assert screen.ended() == 1
             assert "attempt 1 cancelled" in screen.text
             assert "\ncancelled: " not in screen.text
-        with terminal(
+        with on_terminal(
             [*THOTHY, "jobs", "watch", str(queue.enqueue("later")[0])], environment(queue.settings)
         ) as screen:
             screen.wait_for("queued: ")

@@ -7,7 +7,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,11 @@ class Observer:
     def __init__(self, hurry_at: Phase | None = None) -> None:
         self.hurry = threading.Event()
         self.seen: list[StopProgress] = []
+        self.on_begin: Callable[[], object] = list
         self._hurry_at = hurry_at
+
+    def begin(self) -> None:
+        self.on_begin()
 
     def report(self, progress: StopProgress) -> None:
         self.seen.append(progress)
@@ -86,6 +90,13 @@ def test_jobs_of_a_worker_that_does_not_answer_are_released_for_it(home: Path) -
             postgres, "SELECT outcome, worker LIKE %s, engine_session_id IS NULL FROM attempt", f"%:{worker}:%"
         ) == [("released", True, False)]
         assert rows(postgres, "SELECT event, detail FROM job_event") == [("released", "shutdown")]
+
+
+def test_a_second_ctrl_c_is_expected_before_the_stop_does_anything(home: Path) -> None:
+    observer, watched = Observer(), []
+    with EmbeddedStack(Settings.load(home=home), services=(), observer=observer) as stack:
+        observer.on_begin = lambda: watched.append((stack.wait(0), list(observer.seen)))
+    assert watched == [(False, [])]  # it is still supervised: joining that thread, and a first count, take their time
 
 
 def test_what_a_killed_stack_left_is_queued_again_or_cancelled_as_was_requested(home: Path) -> None:

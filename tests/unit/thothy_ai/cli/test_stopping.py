@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from thothy_ai.cli import stopping
-from thothy_ai.cli.stopping import ERASE, StopDisplay, StopRequested, jobs
+from thothy_ai.cli.stopping import ERASE, StopDisplay, StopRequested
 from thothy_ai.embedded.shutdown import Phase, StopProgress
 
 FINISH = [StopProgress(Phase.FINISH, running, seconds_left=left) for running, left in ((12, 5.0), (12, 4.6), (9, 3.9))]
@@ -78,7 +78,7 @@ def test_idle_unknown_and_single() -> None:
     assert "5 s for running jobs;" in str(said[1])
     assert "5 s for 1 running job;" in str(said[2])
     assert stopping._text(StopProgress(Phase.RELEASE, 0)) is None
-    assert jobs(5002) == "5,002 jobs"
+    assert str(stopping._text(StopProgress(Phase.RELEASE, 5002))).startswith("Releasing 5,002 jobs to")
 
 
 @pytest.fixture
@@ -98,9 +98,10 @@ def test_the_first_signal_ends_the_command_and_the_next_hurries_the_stop(
         with pytest.raises(StopRequested):
             os.kill(os.getpid(), number)
     assert not quiet.hurry.is_set()
-    quiet.report(FINISH[0])
+    quiet.begin()
     os.kill(os.getpid(), number)
     assert quiet.hurry.is_set()
+    quiet.report(FINISH[0])
     assert "12 running jobs" in capsys.readouterr().out
 
 

@@ -9,6 +9,7 @@ import typer
 
 from thothy_ai.cli.export import Format, format_for, write
 from thothy_ai.cli.job_options import (
+    MAX_LISTED,
     Batch,
     Filters,
     JobId,
@@ -51,7 +52,7 @@ def list_(
     batch: Batch = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of artifacts.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of artifacts.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List artifacts, accepted and rejected, newest first.
@@ -151,4 +152,5 @@ def export(
         except OSError as error:
             fail(f"cannot write {error.filename or to}: {error.strerror}")
     noun = f"{verdict} artifact"
-    typer.echo(f"{count(written, noun)} written to {to}" if written else filters.nothing(f"{noun}s"), err=True)
+    place = "standard output" if str(to) == "-" else to
+    typer.echo(f"{count(written, noun)} written to {place}" if written else filters.nothing(f"{noun}s"), err=True)

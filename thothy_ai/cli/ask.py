@@ -77,7 +77,7 @@ def ask(
         return _refuse_options(ctx)
     text = _prompt(prompt, prompt_file)
     if text is None:
-        typer.echo(ctx.get_help())
+        typer.echo(ctx.get_help(), err=True)
         raise typer.Exit(WRONG_INPUT)
     from thothy_ai.cli.ask_questions import Chat
 

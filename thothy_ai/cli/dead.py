@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.job_options import Deadline, JobId, JobIds, Kinds, Reasons, Since, check_kinds
+from thothy_ai.cli.job_options import MAX_LISTED, Deadline, JobId, JobIds, Kinds, Reasons, Since, check_kinds
 from thothy_ai.cli.job_view import job_json, print_job
 from thothy_ai.cli.jobs import more_exist
-from thothy_ai.cli.shell import AsJson, Yes, confirm, database, fail, find_job, find_jobs, load_settings, usage
-from thothy_ai.cli.tables import Column, count, print_json, table
+from thothy_ai.cli.shell import (
+    AsJson,
+    Yes,
+    check_note,
+    confirm,
+    database,
+    fail,
+    find_job,
+    find_jobs,
+    load_settings,
+    usage,
+)
+from thothy_ai.cli.tables import Column, count, print_json, printable, table
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -44,7 +55,7 @@ def list_(
     since: Since = None,
     until: Until = None,
     older_than: OlderThan = None,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of jobs.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of jobs.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Count dead jobs by kind and reason, and list them, most recently died first.
@@ -110,6 +121,7 @@ def redrive(
     """
     from thothy_ai.admin import dead_letters
 
+    check_note("--why", why)
     typed = _Typed(job_ids, reasons, kinds, since, until, older_than)
     typed.require(every)
     with database() as engine:
@@ -163,6 +175,7 @@ class _Typed:
         """Refuse two ends of the same window."""
         if self.until is not None and self.older_than is not None:
             usage("--until and --older-than set the same limit: pass only one of them")
+        times.check_order(self.since, self.until)
 
     def require(self, every: bool) -> None:
         """Of a command that changes jobs: a forgotten filter must not select every job."""
@@ -187,7 +200,7 @@ class _Typed:
             "--until": self.until and [times.local(self.until)],
             "--older-than": self.older_than and [times.spell(self.older_than.total_seconds())],
         }
-        filters = [f"{option} {value}" for option, values in typed.items() for value in values or ()]
+        filters = [printable(f"{option} {value}") for option, values in typed.items() for value in values or ()]
         return f"No dead jobs match {' '.join(filters)}." if filters else "No dead jobs."
 
 

@@ -63,7 +63,7 @@ def enqueue(
             usage("--jsonl cannot be combined with a kind: each line names its own")
         return
     if jsonl is None:
-        typer.echo(ctx.get_help())
+        typer.echo(ctx.get_help(), err=True)
         raise typer.Exit(2)
     _enqueue_lines(jsonl, as_json)
 

@@ -24,6 +24,7 @@ COLUMNS = (
     "source_key", "parent_id", "model", "seed", "created_at", "title", "text",
 )  # fmt: skip
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LIKE_A_FILE = re.compile(r"\.[A-Za-z]{2,5}")  # the end of a name that is hardly a folder's
 _NO_WORD = re.compile(r"[^a-z0-9]+")
 Artifacts = Iterator[dict[str, Any]]
 
@@ -40,6 +41,8 @@ class Format(StrEnum):
 def format_for(to: Path, wanted: Format | None) -> Format:
     """The format that was asked for, or that the target's name stands for. Raises `BadParameter`."""
     named = Format(to.suffix[1:].lower()) if to.suffix[1:].lower() in list(Format) and not to.is_dir() else None
+    if not (wanted or named or to.is_dir()) and _LIKE_A_FILE.fullmatch(to.suffix):
+        usage(f"cannot tell a format from {to}; pass --format, or name a folder, or a .jsonl or .csv file")
     chosen = wanted or named or (Format.JSONL if _is_output(to) else Format.JSON)
     if chosen is Format.JSON and _is_output(to):
         usage("JSON goes to a folder, one file per artifact; for standard output, pass --format jsonl, csv or md")

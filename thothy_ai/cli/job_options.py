@@ -11,6 +11,7 @@ import typer
 
 from thothy_ai.cli import completion, times
 from thothy_ai.cli.shell import find_job, job_ref, load_settings, usage
+from thothy_ai.cli.tables import printable
 from thothy_ai.db.states import JobState
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from thothy_ai.admin.filters import JobFilter
 
+MAX_LISTED = 1_000_000  # more belongs into a file, from `thothy artifacts export`
 _SOURCE_KEY = re.compile(r"[0-9a-f]{4,32}")
 
 JobId = Annotated[
@@ -110,9 +112,10 @@ class Filters:
     until: datetime | None = None
 
     def __post_init__(self) -> None:
-        """Refuse two sources."""
+        """Refuse two sources, and a window that ends before it begins."""
         if self.source and self.source_file:
             usage("--source and --source-file are mutually exclusive")
+        times.check_order(self.since, self.until)
 
     def jobs(self, engine: Engine) -> JobFilter:
         """What the filters stand for, except for the times. Raises `BadParameter` and the errors of `find_job`."""
@@ -130,7 +133,7 @@ class Filters:
 
     def nothing(self, noun: str) -> str:
         """Says that nothing was found, and what was looked for."""
-        typed = [self._spelled(field.name) for field in fields(self) if getattr(self, field.name)]
+        typed = [self._spelled(field.name) for field in fields(self) if getattr(self, field.name) not in (None, [])]
         return f"No {noun} match {' '.join(typed)}." if typed else f"No {noun}."
 
     def _spelled(self, name: str) -> str:
@@ -167,4 +170,4 @@ def check_kinds(engine: Engine, kinds: Iterable[str]) -> None:
 def _short(text: str) -> str:
     """One line of a value, which may be a whole source."""
     line = " ".join(text.split())
-    return line if len(line) <= 60 else line[:59] + "…"
+    return printable(line if len(line) <= 60 else line[:59] + "…") or "''"

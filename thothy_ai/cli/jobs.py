@@ -8,6 +8,7 @@ import typer
 
 from thothy_ai.cli.job_changes import cancel, retry
 from thothy_ai.cli.job_options import (
+    MAX_LISTED,
     Batch,
     Filters,
     JobId,
@@ -38,7 +39,7 @@ def list_(
     batch: Batch = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of jobs.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of jobs.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import INTERRUPTED, AsJson, database, fail, usage
+from thothy_ai.cli.shell import INTERRUPTED, AsJson, check_note, database, fail, usage
 from thothy_ai.cli.tables import Column, count, print_json, print_text, printable, table
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def pause(
     """
     if timeout is not None and not wait:
         usage("--timeout needs --wait")
+    check_note("--note", note)
     with database() as engine:
         said = _pause(engine, note)
         if not wait:

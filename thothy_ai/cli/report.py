@@ -83,8 +83,7 @@ def drain(
 def _check_window(since: datetime, until: datetime | None) -> None:
     if since > datetime.now(UTC):
         usage(f"--since {times.local(since)} is in the future")
-    if until and until <= since:
-        usage(f"--until {times.local(until)} must be later than --since {times.local(since)}")
+    times.check_order(since, until)
 
 
 def _conclude(watched: DrainProgress, timeout: timedelta | None, *, quiet: bool) -> None:

@@ -37,6 +37,7 @@ PROGRAM, COMPLETE_VARIABLE = "thothy", "_THOTHY_COMPLETE"  # a shell asks for co
 FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys and UTC times.")]
+MAX_NOTE_CHARS = 500
 _PLAIN = (  # what Typer and pydantic say, and what is said instead
     (re.compile(r"^Invalid value: "), ""),
     (re.compile(r"Value error, "), ""),
@@ -58,6 +59,12 @@ def fail(message: object, code: int = FAILED) -> NoReturn:
 def usage(message: str) -> NoReturn:
     """Report a usage error: exit with 2."""
     raise typer.BadParameter(message)
+
+
+def check_note(option: str, note: str | None) -> None:
+    """Refuse a note that would fill the screen of whoever reads it. Raises `BadParameter`."""
+    if note is not None and len(note) > MAX_NOTE_CHARS:
+        usage(f"{option} has {len(note):,} characters; the limit is {MAX_NOTE_CHARS}")
 
 
 class Commands(TyperGroup):
@@ -134,13 +141,18 @@ def _plainly(error: Any) -> str:
 
 
 def _reword(error: Any) -> None:
-    """Replace pydantic's message about an option's value, such as "Input should be …", by a plain one."""
+    """Replace pydantic's message about an option's value, and Click's list of similar options, by plain words."""
+    from difflib import get_close_matches
+
     from pydantic import ValidationError
 
     from thothy_ai.jobs.problems import first_problem
 
     if isinstance(error.__cause__, ValidationError):
         error.message = first_problem(error.__cause__)[1]
+    if possible := getattr(error, "possibilities", None):
+        near = (get_close_matches(error.option_name, possible, n=1) or possible)[0]
+        error.message, error.possibilities = f"{error.message}; did you mean {near}?", None
 
 
 def load_settings() -> Settings:

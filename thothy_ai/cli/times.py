@@ -44,6 +44,12 @@ def _parse(text: str, sign: int) -> datetime:
         ) from None
 
 
+def check_order(since: datetime | None, until: datetime | None) -> None:
+    """Refuse a window that ends before it begins. Raises `BadParameter`."""
+    if since and until and until <= since:
+        raise BadParameter(f"--until {local(until)} must be later than --since {local(since)}")
+
+
 def local(moment: datetime | None) -> str:
     """Format a time in local time, to the second; a dash for None."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else "-"

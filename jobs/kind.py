@@ -157,7 +157,7 @@ class JobKind(Generic[R, A]):
         return source_key(self.source(request))
 
     def judge(self, request: R, text: str, truncated: bool) -> Verdict:
-        """Parse and validate an output. `truncated`: generation stopped at its token budget. Never raises."""
+        """Parse and validate an output. `truncated`: it reached its token budget. Raises what a check raises."""
         artifact = self._parse(text, truncated)
         if isinstance(artifact, Rejection):
             return Verdict.reject(artifact)

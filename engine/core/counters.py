@@ -18,6 +18,7 @@ class Counters:
 
     def __init__(self) -> None:
         self.stats = CoreStats()
+        self._mask_seconds = 0.0  # not in `stats` yet
 
     def count_refused(self) -> None:
         """Add a request that was refused."""
@@ -43,15 +44,17 @@ class Counters:
             busy_seconds=seconds,
             prefill_seconds=shares.prefill,
             decode_seconds=shares.decode,
+            mask_seconds=self._mask_seconds,
         )
+        self._mask_seconds = 0.0
         self.stats = replace(gained, batch_size=step.num_members)
 
     @contextmanager
     def filling_masks(self) -> Iterator[None]:
-        """Add the time that the block takes: the host's, for one step's grammar masks."""
+        """Add the time that the block takes, the host's for a step's grammar masks, with the next step that is read."""
         began = time.perf_counter()
         yield
-        self.stats = self.stats.plus(mask_seconds=time.perf_counter() - began)
+        self._mask_seconds += time.perf_counter() - began
 
     def count_output(self, tokens: int) -> None:
         """Add output tokens that were reported."""

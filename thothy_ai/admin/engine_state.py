@@ -13,11 +13,17 @@ from thothy_ai.engine.errors import EngineLostError
 
 ANSWER_SECONDS = 5
 WINDOW_SECONDS = 10.0
+_SILENT = logging.NullHandler()  # one: a logger takes the same handler only once
+
+
+def silence_client() -> None:
+    """Keep the client's warnings off the terminal: they say what the error says that follows."""
+    logging.getLogger("thothy_ai.engine").addHandler(_SILENT)
 
 
 async def engine_state(url: str, token: str | None) -> tuple[EngineInfo, EngineStats]:
     """The engine's information and statistics. Raises `EngineLostError`."""
-    logging.getLogger("thothy_ai.engine").addHandler(logging.NullHandler())  # the error says it
+    silence_client()
     client = connect(url, token)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):

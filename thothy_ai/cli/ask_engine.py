@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -58,14 +57,10 @@ def engine_for(settings: Settings, model: Path | None) -> Iterator[Endpoint]:
         yield endpoint
 
 
-def silence_client() -> None:
-    """Keep the client's warnings off the terminal: they say what the error says that follows."""
-    logging.getLogger("thothy_ai.engine").addHandler(logging.NullHandler())
-
-
 @asynccontextmanager
 async def connected(endpoint: Endpoint) -> AsyncIterator[tuple[EngineClient, EngineInfo]]:
     """A client of this engine, and what the engine is. Raises `EngineLostError`."""
+    from thothy_ai.admin.engine_state import silence_client
     from thothy_ai.engine.client import connect
 
     silence_client()

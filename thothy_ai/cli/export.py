@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 from thothy_ai.cli import times
 from thothy_ai.cli.markdown import body_of, document, title_of
 from thothy_ai.cli.shell import usage
-from thothy_ai.cli.tables import json_text
+from thothy_ai.cli.tables import json_text, printable
 
 STANDARD_OUTPUT = "-"
 SLUG_CHARS = 50
@@ -114,9 +114,20 @@ def _write_csv(artifacts: Artifacts, to: Path) -> int:
     return written
 
 
-def _opened(to: Path) -> AbstractContextManager[TextIO]:
+class _Writable(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+
+class _Screen:
+    """Standard output where it is a terminal: what a model wrote must not manipulate it."""
+
+    def write(self, text: str, /) -> object:
+        return sys.stdout.write(printable(text))
+
+
+def _opened(to: Path) -> AbstractContextManager[_Writable]:
     if _is_output(to):
-        return nullcontext(sys.stdout)
+        return nullcontext(_Screen() if sys.stdout.isatty() else sys.stdout)
     to.parent.mkdir(parents=True, exist_ok=True)
     return to.open("w", encoding="utf-8", newline="")
 

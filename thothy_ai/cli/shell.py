@@ -131,9 +131,7 @@ def _fail_usage(error: Any) -> NoReturn:
 def _plainly(error: Any) -> str:
     """The message of a usage error in this program's style, with what was probably meant, or what there is."""
     message: str = error.format_message()
-    if possible := getattr(error, "possibilities", None):
-        message = f"{error.message}; did you mean {' or '.join(sorted(possible))}?"
-    elif message.startswith("No such command") and "Did you mean" not in message:
+    if message.startswith("No such command") and "Did you mean" not in message:
         message = f"{message.rstrip('.')}; there are {', '.join(error.ctx.command.list_commands(error.ctx))}"
     for before, after in _PLAIN:
         message = before.sub(after, message)

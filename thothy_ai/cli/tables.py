@@ -27,8 +27,8 @@ MIN_TEXT_WIDTH = 12
 GAP = 2  # between columns
 PIPE_WIDTH = 10_000  # of a console without a terminal: no limit in practice
 MAX_RULE = 200  # under the heads of a table that may be as wide as its content
-# Control characters and bidirectional overrides, which could manipulate a terminal.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# Control characters and bidirectional overrides, which could manipulate a terminal, and what UTF-8 cannot encode.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _WORD = re.compile(r"(?:`[^`]*`|\S)+")
 
 

@@ -51,11 +51,9 @@ def top(
 def _parts() -> Iterator[Callable[[], Frame]]:
     """Read all parts until the block ends; yields the latest frame, once each part was read or has failed."""
     from thothy_ai.admin.top import EngineProbe, Record, Workers
-    from thothy_ai.cli.ask_engine import silence_client
     from thothy_ai.cli.top_parts import Part
     from thothy_ai.cli.top_view import Frame
 
-    silence_client()
     record = Part(lambda: Record(load_settings()), REFRESH_SECONDS)
     workers = Part(lambda: Workers(load_settings()), REFRESH_SECONDS)
     engine = Part(lambda: EngineProbe(load_settings()), REFRESH_SECONDS)

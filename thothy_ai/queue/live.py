@@ -65,7 +65,7 @@ class Piece:
         try:
             fields = json.loads(data)
             return cls(int(fields["attempt"]), int(fields["at"]), str(fields["text"]))
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
 

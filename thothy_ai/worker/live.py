@@ -7,6 +7,7 @@ deltas only of the requests that are watched. Without Redis, jobs run as ever.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,8 @@ from thothy_ai.worker.engine_monitor import EngineMonitor
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.client import Generation
+
+logger = logging.getLogger(__name__)
 
 MAX_INTERESTS = 1_000  # any client of Redis can announce some
 LISTEN_SECONDS = 5.0
@@ -78,8 +81,12 @@ class LiveText:
         )
         try:
             while True:
-                with suppress(RedisError, OSError):
+                try:
                     await self._listen(self._redis)
+                except (RedisError, OSError) as error:
+                    logger.debug("no live text: %s", error)
+                except Exception:  # it must not end the worker, whatever it is
+                    logger.exception("no live text for %g s", RETRY_SECONDS)
                 await asyncio.sleep(RETRY_SECONDS)
         finally:
             for task in self._tasks:

@@ -103,6 +103,26 @@ def test_without_redis_jobs_run_and_watchers_wait(queue: Queue, client: FakeClie
     assert queue.job(job_id).state == "succeeded"
 
 
+def test_an_error_of_live_text_itself_ends_no_worker(
+    queue: Queue, client: FakeClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[bytes] = []
+
+    def parse(data: bytes) -> None:
+        read.append(data)
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr("thothy_ai.worker.live.Interest.parse", parse)
+    channel = interest_channel(queue.settings)
+    with runner_bench(queue, client) as bench:
+        eventually(lambda: redis.pubsub_numsub(channel)[0][1])
+        redis.publish(channel, b"{}")
+        eventually(lambda: read)
+        [job_id] = bench.work("ok")
+        bench.settle()
+    assert queue.job(job_id).state == "succeeded"
+
+
 def test_hostile_announcements_and_pieces_are_ignored(queue: Queue, client: FakeClient, redis: Redis) -> None:
     channel = interest_channel(queue.settings)
     with runner_bench(queue, client) as bench:
@@ -112,7 +132,8 @@ def test_hostile_announcements_and_pieces_are_ignored(queue: Queue, client: Fake
             redis.publish(channel, data)
         with closing(LiveText(queue.settings, job_id)) as live:
             assert live.next(0.1) is None
-            for data in (b"", b"null", b'{"attempt": 1}', b'{"attempt": "x", "at": 0, "text": ""}'):
+            endless = b'{"attempt": Infinity, "at": 0, "text": ""}'
+            for data in (b"", b"null", b'{"attempt": 1}', b'{"attempt": "x", "at": 0, "text": ""}', endless):
                 redis.publish(text_channel(queue.settings, job_id), data)
             client.said = ["fine"]
             assert heard(live, 4) == "fine"

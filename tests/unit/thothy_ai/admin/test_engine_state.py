@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from pathlib import Path
+
 import pytest
 
-from thothy_ai.admin.engine_state import WINDOW_SECONDS, EngineMeter
+from thothy_ai.admin.engine_state import WINDOW_SECONDS, EngineMeter, engine_state
 from thothy_ai.engine.api import BlockStats, CoreStats, EngineInfo, EngineStats, SchedulerStats
+from thothy_ai.engine.errors import EngineLostError
 
 
 def info(session: str = "one") -> EngineInfo:
@@ -42,3 +47,13 @@ def test_the_first_sample_and_a_new_session_have_no_rates() -> None:
         assert figures.output_tokens_per_second is None
         assert figures.step_seconds == pytest.approx(0.025)  # since its start, and so is the next
         assert figures.prefix_hit_rate == pytest.approx(0.25)
+
+
+def test_asking_again_and_again_adds_no_log_handlers(tmp_path: Path) -> None:
+    logger = logging.getLogger("thothy_ai.engine")
+    handlers = []
+    for _ in range(3):
+        with pytest.raises(EngineLostError):
+            asyncio.run(engine_state(f"unix://{tmp_path}/engine.sock", None))
+        handlers.append(list(logger.handlers))
+    assert handlers[0] == handlers[2]

@@ -1,13 +1,16 @@
-"""Names of exported files."""
+"""Names of exported files, and what a terminal is shown."""
 
 from __future__ import annotations
 
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from thothy_ai.cli.export import file_name
+from thothy_ai.cli.export import Format, file_name, write
 
 
 def artifact(**values: Any) -> dict[str, Any]:
@@ -34,3 +37,19 @@ def test_they_say_what_it_is() -> None:
 def test_attempts_of_one_job_do_not_overwrite_each_other() -> None:
     one = artifact(verdict="rejected")
     assert file_name(one) != file_name(one | {"attempt": 3})
+
+
+@pytest.mark.parametrize("chosen", [Format.MD, Format.CSV, Format.JSONL])
+def test_no_artifact_manipulates_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, chosen: Format
+) -> None:
+    written = artifact(body={"title": "Crocks", "text": "\x1b]0;owned\x07 and à la mode"}, created_at=datetime.now(UTC))
+    assert write(iter([written]), Path("-"), chosen) == 1
+    assert ("\x1b" in capsys.readouterr().out) is (chosen is not Format.JSONL), "a pipe gets what was written"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    write(iter([written]), Path("-"), chosen)
+    shown = capsys.readouterr().out
+    assert "]0;owned" in shown
+    assert "à la mode" in shown
+    assert "\x1b" not in shown
+    assert "\x07" not in shown

@@ -82,7 +82,7 @@ def _headline(report: DrainReport) -> str:
     length = spell((report.until - report.since).total_seconds())
     window = f"{local(report.since)} to {local(report.until)} ({length})"
     ended = [f"{total.jobs[state]:,} {state.value}" for state in plots.STATES if total.jobs[state]]
-    still = f"{count(total.open, 'job')} {'is' if total.open == 1 else 'are'} still open."
+    still = f"{count(total.open, 'job')} {'is' if total.open == 1 else 'are'} still open." if total.open else ""
     states = f"{', '.join(ended)}. {still}" if ended else still
     return (
         f"<header><h1>Drain report</h1><p class=sub>{escape(window)}</p>"
@@ -113,7 +113,7 @@ def _kinds(report: DrainReport) -> str:
         ]
         for kind, of in _all_last(report)
     ]
-    return table("Jobs by kind", heads, rows)
+    return table("Jobs by kind", heads, rows, total=True)
 
 
 def _all_last(report: DrainReport) -> list[tuple[str, Figures]]:
@@ -127,7 +127,7 @@ def _percentiles(title: str, explained: str, counted: str, by_kind: Mapping[str 
         for kind, of in [*shown.items(), ("all", by_kind[None])]
     ]
     label = f"{title} per kind: 50th, 90th and 99th percentile"
-    numbers = table(f"{title}, percentiles", ["kind", counted, "p50", "p90", "p99"], rows)
+    numbers = table(f"{title}, percentiles", ["kind", counted, "p50", "p90", "p99"], rows, total=True)
     return section(title, note(explained), figure(plots.percentiles(label, shown)), numbers)
 
 
@@ -142,12 +142,12 @@ def _yield(report: DrainReport) -> str:
         [kind, f"{of.with_output:,}", f"{of.with_artifact:,}", percent(of.artifact_yield)]
         for kind, of in _all_last(report)
     ]
-    heads = ["kind", "jobs with output", "jobs with an artifact", "yield"]
+    heads = ["kind", "with output", "with artifact", "yield"]
     return section(
         "Artifact yield",
         note("Jobs with an accepted artifact, of the finished jobs that produced output."),
         figure(plots.yields(shown)) if shown else "",
-        table("Artifact yield by kind", heads, rows),
+        table("Artifact yield by kind", heads, rows, total=True),
         _reasons(report.kinds),
     )
 
@@ -165,10 +165,14 @@ def _reasons(kinds: Mapping[str, Figures]) -> str:
 
 
 def _tokens(total: Figures) -> str:
-    heads = ["prompt, computed", "prompt, cached", "prefix-cache hit rate", "output"]
     computed = total.prompt_tokens - total.cached_tokens
-    values = [f"{computed:,}", f"{total.cached_tokens:,}", percent(total.prefix_hit_rate), f"{total.output_tokens:,}"]
-    return table("Tokens of all attempts", ["", *heads], [["all", *values]])
+    rows = [
+        [name, f"{number:,}"]
+        for name, number in zip(plots.TOKENS, (computed, total.cached_tokens, total.output_tokens), strict=True)
+    ]
+    return table(
+        "Tokens of all attempts", ["", "tokens"], [*rows, ["prefix-cache hit rate", percent(total.prefix_hit_rate)]]
+    )
 
 
 def _tokens_over_time(bins: Sequence[Bin]) -> str:
@@ -185,7 +189,7 @@ def _device(report: DrainReport, seconds: Mapping[str, float]) -> str:
     rows = [[use, f"{spent:,.1f}", percent(spent / total)] for use, spent in seconds.items()]
     rows.append(["all", f"{total:,.1f}", "100.0%"])
     explained = f"{name[0].upper()}{name[1:]} by the outcome of the attempts that they were spent on."
-    numbers = table("The device's time", ["", name, "share"], rows)
+    numbers = table("The device's time", ["", name, "share"], rows, total=True)
     return section("Device time", note(explained), figure(plots.device(seconds)), numbers)
 
 

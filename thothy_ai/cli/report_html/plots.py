@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 DPI: Final = 72  # one SVG unit is one CSS pixel
 WIDE, NARROW = 920, 356  # pixels
-LABEL_CHARACTERS: Final = {WIDE: 34, NARROW: 15}  # of a kind's name
-LABEL_PIXELS: Final = {WIDE: 225, NARROW: 108}
+LABEL_CHARACTERS: Final = {WIDE: 28, NARROW: 14}  # of a kind's name
+CHARACTER_PIXELS: Final = 7.8  # of a wide typeface
 # Okabe and Ito's colours, which readers with any kind of colour vision tell apart.
 BLUE, SKY, ORANGE, VERMILION, PURPLE, GREY, PALE = (
     "#0072b2", "#56b4e9", "#e69f00", "#d55e00", "#cc79a7", "#8a8a8a", "#dedede",
@@ -192,7 +192,7 @@ def _time_axis(axes: Axes, since: datetime, until: datetime, width: int) -> None
 def time_ticks(since: datetime, until: datetime, most: int) -> list[tuple[datetime, str]]:
     """At most `most` even local times in the window, and their labels: a clock's below 36 hours, otherwise days."""
     span = (until - since).total_seconds()
-    step = next((step for step in TICK_STEPS if span / step < most), -(-int(span) // most))
+    step = next((step for step in TICK_STEPS if span / step <= most), -(-int(span) // most))
     if span > 36 * 3600:
         step = max(step, 86400)
     start = since.astimezone().replace(tzinfo=None)  # as the wall clock counts, which may be changed meanwhile
@@ -222,9 +222,14 @@ def _duration_axis(axes: Axes, low: Iterable[float], high: Iterable[float], widt
 
 
 def _rows(axes: Axes, names: Sequence[str], width: int) -> None:
-    most = LABEL_CHARACTERS[width]
-    axes.set_yticks(range(len(names)), [name if len(name) <= most else f"{name[: most - 1]}…" for name in names])
+    axes.set_yticks(range(len(names)), [shortened(name, LABEL_CHARACTERS[width]) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
+
+
+def shortened(name: str, most: int) -> str:
+    """The name in at most `most` characters. Its middle goes: names often begin or end alike, rarely both."""
+    half = most // 2
+    return name if len(name) <= most else f"{name[: most - half]}…{name[len(name) - half + 1 :]}"
 
 
 def _plot(label: str, legend: Mapping[str, str], height: int, draw: Draw) -> Plot:
@@ -241,16 +246,12 @@ def _svg(label: str, width: int, height: int, draw: Draw) -> str:
         figure = Figure((width / DPI, height / DPI), dpi=DPI)
         axes = figure.add_subplot()
         draw(axes, width)
-        names = any(text.get_text().strip() and not _is_number(text.get_text()) for text in axes.get_yticklabels())
-        left = LABEL_PIXELS[width] if names else 44 if axes.get_yticklabels() else 6
+        longest = max((len(text.get_text()) for text in axes.get_yticklabels()), default=0)
+        left = max(longest * CHARACTER_PIXELS + 8, 14)
         figure.subplots_adjust(left / width, 30 / height, 1 - 18 / width, 1 - 8 / height)
         out = StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     return inline(out.getvalue())
-
-
-def _is_number(text: str) -> bool:
-    return bool(re.fullmatch(r"-?[\d.e+]+[kMG]?", text))
 
 
 def inline(svg: str) -> str:

@@ -8,15 +8,21 @@ from html import escape
 from thothy_ai.cli.report_html.plots import Plot
 
 
-def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> str:
-    """A table whose first `texts` columns are texts, and the others numbers. It scrolls where the page is narrow."""
+def table(
+    caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, total: bool = False
+) -> str:
+    """A table whose first `texts` columns are texts, the others numbers, and whose last row may be a total.
+
+    It scrolls where the page is narrow.
+    """
     head = "".join(
         f"<th scope=col{'' if n < texts else ' class=n'}>{escape(text)}</th>" for n, text in enumerate(heads)
     )
     body = "\n".join(f"<tr>{_cells(row, texts)}</tr>" for row in rows)
+    label, classes = escape(caption), "scroll total" if total else "scroll"
     return (
-        f'<div class=scroll tabindex=0 role=region aria-label="{escape(caption)}"><table><caption>{escape(caption)}'
-        f"</caption><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
+        f'<div class="{classes}" tabindex=0 role=region aria-label="{label}"><table><caption>{label}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
     )
 
 

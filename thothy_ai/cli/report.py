@@ -35,9 +35,7 @@ def report(
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(
-            "--html", metavar="FILE", dir_okay=False, help="Also write the report with plots to an HTML file."
-        ),
+        typer.Option("--html", metavar="FILE", help="Also write the report with plots to an HTML file."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

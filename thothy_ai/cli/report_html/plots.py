@@ -5,24 +5,18 @@ Type does not shrink on a narrow screen that way: the page shows the drawing tha
 
 from __future__ import annotations
 
-import logging
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from io import StringIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from thothy_ai.admin.timeline import ACCEPTED, IDLE, REJECTED, UNSUCCESSFUL, WASTED, Bin, Percentiles
+from thothy_ai.cli.report_html.axes import DURATIONS, NARROW, WIDE, count_axis, duration_axis, label_rows, time_axis
+from thothy_ai.cli.report_html.svg import Draw, drawn
 from thothy_ai.db.states import JobState
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DPI: Final = 72  # one SVG unit is one CSS pixel
-WIDE, NARROW = 920, 356  # pixels
-LABEL_CHARACTERS: Final = {WIDE: 28, NARROW: 14}  # of a kind's name
-CHARACTER_PIXELS: Final = 7.8  # of a wide typeface
 # Okabe and Ito's colours, which readers with any kind of colour vision tell apart.
 BLUE, SKY, ORANGE, VERMILION, PURPLE, GREY, PALE = (
     "#0072b2", "#56b4e9", "#e69f00", "#d55e00", "#cc79a7", "#8a8a8a", "#dedede",
@@ -34,37 +28,8 @@ STATES: Final = {
     JobState.CANCELLED: GREY,
 }
 TOKENS: Final = {"prompt, computed": BLUE, "prompt, cached": SKY, "output": ORANGE}
+MARKS: Final = {"p50": (BLUE, "o"), "p90": (ORANGE, "D"), "p99": (VERMILION, "s")}
 USES: Final = {ACCEPTED: BLUE, REJECTED: ORANGE, UNSUCCESSFUL: VERMILION, WASTED: PURPLE, IDLE: PALE}
-DURATIONS: Final = {
-    0.001: "1 ms", 0.01: "10 ms", 0.1: "0.1 s", 1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h",
-    36000: "10 h", 86400 * 4: "4 d", 86400 * 40: "40 d",
-}  # fmt: skip
-TICK_STEPS: Final = (
-    1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
-    86400, 2 * 86400, 5 * 86400, 7 * 86400, 14 * 86400, 30 * 86400, 90 * 86400, 365 * 86400,
-)  # fmt: skip
-STYLE: Final = {
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 12,
-    "axes.edgecolor": "#9a9a9a",
-    "axes.labelcolor": "#555555",
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.axisbelow": True,
-    "axes.formatter.use_mathtext": False,
-    "axes.unicode_minus": False,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.8,
-    "text.parse_math": False,
-    "xtick.color": "#555555",
-    "ytick.color": "#555555",
-    "ytick.major.size": 0,
-    "xtick.major.size": 3,
-}
-Draw = Callable[["Axes", int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +75,10 @@ def percentiles(label: str, kinds: Mapping[str, Percentiles]) -> Plot:
                 axes.plot(
                     [seconds], [row], marker=marker, markersize=7, color=colour, markeredgecolor="white", zorder=3
                 )
-        _duration_axis(axes, [max(of.p50, least) for of in kinds.values()], [of.p99 for of in kinds.values()], width)
-        _rows(axes, list(kinds), width)
+        duration_axis(axes, [max(of.p50, least) for of in kinds.values()], [of.p99 for of in kinds.values()], width)
+        label_rows(axes, list(kinds), width)
 
     return _plot(label, {name: colour for name, (colour, _) in MARKS.items()}, 46 + 26 * len(kinds), draw)
-
-
-MARKS: Final = {"p50": (BLUE, "o"), "p90": (ORANGE, "D"), "p99": (VERMILION, "s")}
 
 
 def yields(kinds: Mapping[str, float]) -> Plot:
@@ -128,7 +90,7 @@ def yields(kinds: Mapping[str, float]) -> Plot:
         axes.barh(rows, list(kinds.values()), color=BLUE, height=0.5)
         axes.set_xlim(0, 1)
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0%", "25%", "50%", "75%", "100%"])
-        _rows(axes, list(kinds), width)
+        label_rows(axes, list(kinds), width)
 
     return _plot("Artifact yield per kind", {}, 46 + 26 * len(kinds), draw)
 
@@ -162,103 +124,11 @@ def _bars(bins: Sequence[Bin], series: Mapping[str, Sequence[float]], colours: M
             below = [low + value for low, value in zip(below, values, strict=True)]
         axes.set_xlim(starts[0], bins[-1].end.timestamp())
         axes.set_ylim(0, max([*below, 1e-9]) * 1.06)
-        _count_axis(axes, whole=all(isinstance(value, int) for values in series.values() for value in values))
-        _time_axis(axes, bins[0].start, bins[-1].end, width)
+        count_axis(axes, whole=all(isinstance(value, int) for values in series.values() for value in values))
+        time_axis(axes, bins[0].start, bins[-1].end, width)
 
     return draw
 
 
-def _count_axis(axes: Axes, *, whole: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    axes.yaxis.set_major_locator(MaxNLocator(4, integer=whole))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    axes.grid(axis="y")
-
-
-def short_number(value: float) -> str:
-    """At most four characters or so: 950, 1.5k, 20k, 3M."""
-    for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{suffix}"
-    return f"{value:.3g}"
-
-
-def _time_axis(axes: Axes, since: datetime, until: datetime, width: int) -> None:
-    ticks = time_ticks(since, until, 8 if width == WIDE else 4)
-    axes.set_xticks([moment.timestamp() for moment, _ in ticks], [text for _, text in ticks])
-
-
-def time_ticks(since: datetime, until: datetime, most: int) -> list[tuple[datetime, str]]:
-    """At most `most` even local times in the window, and their labels: a clock's below 36 hours, otherwise days."""
-    span = (until - since).total_seconds()
-    step = next((step for step in TICK_STEPS if span / step <= most), -(-int(span) // most))
-    if span > 36 * 3600:
-        step = max(step, 86400)
-    start = since.astimezone().replace(tzinfo=None)  # as the wall clock counts, which may be changed meanwhile
-    tick = start.replace(hour=0, minute=0, second=0, microsecond=0)
-    pattern = "%d %b" if step >= 86400 else "%H:%M" if step >= 60 else "%H:%M:%S"
-    tick += max(-(-(start - tick) // timedelta(seconds=step)), 0) * timedelta(seconds=step)
-    ticks = []
-    while (moment := tick.astimezone()) < until:
-        ticks.append((moment, f"{tick:{pattern}}".lstrip("0") if step >= 86400 else f"{tick:{pattern}}"))
-        tick += timedelta(seconds=step)
-    return ticks
-
-
-def _duration_axis(axes: Axes, low: Iterable[float], high: Iterable[float], width: int) -> None:
-    axes.set_xscale("log")
-    marks = list(DURATIONS)
-    first = max([mark for mark in marks if mark <= min(low)], default=marks[0])
-    last = min([mark for mark in marks if mark >= max(high)], default=marks[-1])
-    if first == last:
-        last = marks[min(marks.index(first) + 1, len(marks) - 1)]
-    shown = marks[marks.index(first) : marks.index(last) + 1]
-    axes.set_xlim(first * 0.8, last * 1.25)
-    every = 2 if width == NARROW and len(shown) > 4 else 1
-    axes.set_xticks(shown[::every], [DURATIONS[mark] for mark in shown[::every]])
-    axes.set_xticks([], minor=True)
-    axes.grid(axis="x")
-
-
-def _rows(axes: Axes, names: Sequence[str], width: int) -> None:
-    axes.set_yticks(range(len(names)), [shortened(name, LABEL_CHARACTERS[width]) for name in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
-
-
-def shortened(name: str, most: int) -> str:
-    """The name in at most `most` characters. Its middle goes: names often begin or end alike, rarely both."""
-    half = most // 2
-    return name if len(name) <= most else f"{name[: most - half]}…{name[len(name) - half + 1 :]}"
-
-
 def _plot(label: str, legend: Mapping[str, str], height: int, draw: Draw) -> Plot:
-    return Plot(label, legend, _svg(label, WIDE, height, draw), _svg(label, NARROW, height, draw))
-
-
-def _svg(label: str, width: int, height: int, draw: Draw) -> str:
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # a font that is not there is no news: the browser has it
-    salt: dict[str, Any] = {"svg.hashsalt": f"{label} {width}"}  # ids must differ between the drawings of a page
-    with rc_context({**STYLE, **salt}):
-        figure = Figure((width / DPI, height / DPI), dpi=DPI)
-        axes = figure.add_subplot()
-        draw(axes, width)
-        longest = max((len(text.get_text()) for text in axes.get_yticklabels()), default=0)
-        left = max(longest * CHARACTER_PIXELS + 8, 14)
-        figure.subplots_adjust(left / width, 30 / height, 1 - 18 / width, 1 - 8 / height)
-        out = StringIO()
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    return inline(out.getvalue())
-
-
-def inline(svg: str) -> str:
-    """The drawing as HTML embeds it: no prologue, metadata, namespaces or styles that would reach the whole page."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' xmlns(:\w+)?="[^"]*"| version="1.1"', "", svg)
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    return re.sub(r'<g id="[^"]*"', "<g", svg).replace("<svg", '<svg aria-hidden="true"', 1).strip()
+    return Plot(label, legend, drawn(label, WIDE, height, draw), drawn(label, NARROW, height, draw))

@@ -200,9 +200,19 @@ class DrainReport:
 
 def drain_report(engine: Engine, since: datetime, until: datetime | None = None) -> DrainReport:
     """The report of [since, until); `until` None means this moment by the database's clock."""
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
-        end = until or connection.execute(statement("admin/now")).scalar_one()
-        return _read(connection, since, end)
+    with snapshot(engine) as connection:
+        return read_report(connection, since, until)
+
+
+def snapshot(engine: Engine) -> Connection:
+    """A connection on which every statement sees the same moment. Close it."""
+    return engine.connect().execution_options(isolation_level="REPEATABLE READ")
+
+
+def read_report(connection: Connection, since: datetime, until: datetime | None = None) -> DrainReport:
+    """The report of [since, until), as `connection` sees it."""
+    end = until or connection.execute(statement("admin/now")).scalar_one()
+    return _read(connection, since, end)
 
 
 def _read(connection: Connection, since: datetime, until: datetime) -> DrainReport:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from thothy_ai.cli import times
 from thothy_ai.cli.shell import INTERRUPTED, AsJson, database, fail, usage
-from thothy_ai.cli.tables import PIPE_WIDTH, console, count, print_json
+from thothy_ai.cli.tables import PIPE_WIDTH, console, count, print_json, printable
 
 if TYPE_CHECKING:
     from thothy_ai.admin.report import DrainReport
@@ -31,6 +33,10 @@ def report(
     until: Annotated[
         datetime | None, typer.Option(parser=times.ago, metavar="TIME", help="End of the window. Default: now.")
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write the report with plots to an HTML file."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Report jobs per GPU-hour, drain time, failure rate and artifact yield of a time window (default: 24 hours).
@@ -41,8 +47,12 @@ def report(
 
     start = since or (until or datetime.now(UTC)) - DAY
     _check_window(start, until)
-    with database() as engine:
-        _print(drain_report(engine, start, until), as_json)
+    if html:
+        result = _write_html(html, start, until)
+    else:
+        with database() as engine:
+            result = drain_report(engine, start, until)
+    _print(result, as_json)
 
 
 @app.command()
@@ -78,6 +88,24 @@ def drain(
         if since or as_json or watched.open or watched.finished:
             _print(drain_report(engine, since or watched.since), as_json)
     _conclude(watched, timeout, quiet=as_json)
+
+
+def _write_html(file: Path, since: datetime, until: datetime | None) -> DrainReport:
+    """Write the page and return the report in it."""
+    if find_spec("matplotlib") is None:
+        fail("--html needs matplotlib: pip install 'thothy-ai[report]'")
+    from thothy_ai.admin.timeline import report_with_timeline
+    from thothy_ai.cli.report_html.page import render
+
+    with database() as engine:
+        result, timeline = report_with_timeline(engine, since, until)
+    page = render(result, timeline)
+    try:
+        file.write_text(page, encoding="utf-8")
+    except OSError as error:
+        fail(f"cannot write {file}: {error.strerror}")
+    typer.echo(f"Report written to {printable(str(file))}.", err=True)
+    return result
 
 
 def _check_window(since: datetime, until: datetime | None) -> None:

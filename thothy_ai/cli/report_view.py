@@ -73,10 +73,10 @@ def _headline(report: DrainReport, width: int) -> list[str]:
     total = report.total
     engines = sorted({f"{session.model} on {session.device}" for session in report.sessions})
     figures = (
-        f"{_rate(total.jobs_per_compute_hour)} jobs per {report.unit}",
+        f"{rate(total.jobs_per_compute_hour)} jobs per {report.unit}",
         f"drained in {spell(total.drain_seconds)}",
-        f"artifact yield {_percent(total.artifact_yield)}",
-        f"failure rate {_percent(total.failure_rate)}",
+        f"artifact yield {percent(total.artifact_yield)}",
+        f"failure rate {percent(total.failure_rate)}",
     )
     window = f"{local(report.since)} to {local(report.until)}"
     return [*_joined(figures, width), *_joined((window, *(engines or ["no resident engine"])), width)]
@@ -116,12 +116,12 @@ def _topics(unit: str) -> list[list[Line]]:
             Line("jobs dead or expired", "failed", lambda f: f"{f.failed:,}"),
             Line("jobs cancelled", "cancelled", lambda f: f"{f.jobs['cancelled']:,}"),
             Line("jobs still open", "open", lambda f: f"{f.open:,}"),
-            Line("failure rate", "failure rate", lambda f: _percent(f.failure_rate)),
-            Line("artifact yield", "yield", lambda f: _percent(f.artifact_yield)),
+            Line("failure rate", "failure rate", lambda f: percent(f.failure_rate)),
+            Line("artifact yield", "yield", lambda f: percent(f.artifact_yield)),
         ],
         [
-            Line(f"jobs per {unit}", f"per {unit}", lambda f: _rate(f.jobs_per_compute_hour)),
-            Line("jobs per busy hour", "per busy hour", lambda f: _rate(f.jobs_per_busy_hour)),
+            Line(f"jobs per {unit}", f"per {unit}", lambda f: rate(f.jobs_per_compute_hour)),
+            Line("jobs per busy hour", "per busy hour", lambda f: rate(f.jobs_per_busy_hour)),
             Line(f"busy {seconds}", "busy s", lambda f: f"{f.busy_seconds:,.1f}"),
             Line(f"wasted {seconds}", "wasted s", lambda f: f"{f.wasted_seconds:,.1f}"),
         ],
@@ -129,7 +129,7 @@ def _topics(unit: str) -> list[list[Line]]:
             Line("drain time", "drain time", lambda f: spell(f.drain_seconds)),
             Line("attempts", "attempts", lambda f: f"{f.attempts.total():,}"),
             Line("prompt tokens", "prompt tokens", lambda f: f"{f.prompt_tokens:,}"),
-            Line("prefix-cache hit rate", "cached", lambda f: _percent(f.prefix_hit_rate)),
+            Line("prefix-cache hit rate", "cached", lambda f: percent(f.prefix_hit_rate)),
             Line("output tokens", "output tokens", lambda f: f"{f.output_tokens:,}"),
         ],
     ]
@@ -161,11 +161,13 @@ def _reasons(by_kind: Mapping[str, Counter[str]], width: int) -> Iterator[str]:
     yield from ("", "Attempts without an artifact", "", *lines)
 
 
-def _rate(value: float | None) -> str:
+def rate(value: float | None) -> str:
+    """Format a figure per hour; a dash for None."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """Format a fraction; a dash for None."""
     return "-" if value is None else f"{value:.1%}"

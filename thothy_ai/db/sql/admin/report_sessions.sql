@@ -1,6 +1,8 @@
 -- Engines that were resident in the window, and for how many of its seconds.
 -- An engine with a recent heartbeat is resident until the window's end; any other, until its last heartbeat.
-SELECT id, model, device, gpus, greatest(0, extract(epoch FROM until_at - since_at))::float8 AS resident_seconds
+SELECT
+    id, model, device, gpus, since_at, until_at,
+    greatest(0, extract(epoch FROM until_at - since_at))::float8 AS resident_seconds
 FROM (
     SELECT
         id, model, device, gpus,

@@ -1,0 +1,119 @@
+"""A headless Chromium on a pipe, by its DevTools protocol: loads a page at a width, evaluates, takes pictures.
+
+A pipe needs neither a port nor a WebSocket: a message is JSON that ends in a zero byte.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+ARGUMENTS = ("--headless", "--no-sandbox", "--no-zygote", "--disable-gpu", "--disable-dev-shm-usage",
+             "--no-first-run", "--disable-background-networking", "--remote-debugging-pipe")  # fmt: skip
+# DevTools reads from descriptor 3 and writes to 4.
+LAUNCH = "import os, sys; fd = int(sys.argv[1]); os.dup2(fd, 3); os.dup2(fd, 4); os.execv(sys.argv[2], sys.argv[2:])"
+PATIENCE = 60.0  # seconds without a message
+
+
+class Browser:
+    """One page of a running Chromium."""
+
+    def __init__(self, pipe: socket.socket) -> None:
+        pipe.settimeout(PATIENCE)
+        self._pipe, self._buffer, self._number = pipe, b"", 0
+        self._session: str | None = None
+        self.requests: dict[str, str] = {}  # the URLs that the page has asked for, by the request's id
+        self.refused: list[str] = []  # of those, the URLs that its policy refused
+        target = self._ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Network", "Runtime"):
+            self._ask(f"{domain}.enable")
+
+    def load(self, page: Path, width: int, height: int = 900) -> None:
+        """Show a file in a window of that size, in pixels, and wait until it is loaded."""
+        self.requests.clear()
+        self.refused.clear()
+        self._ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self._ask("Page.navigate", url=page.resolve().as_uri())
+        while self._next().get("method") != "Page.loadEventFired":
+            pass
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of a JavaScript expression. The page's policy does not concern it."""
+        answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def picture(self, to: Path) -> None:
+        """A PNG of the whole page."""
+        taken = self._ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        to.write_bytes(base64.b64decode(taken["data"]))
+
+    def pdf(self, to: Path) -> None:
+        """The page as it prints."""
+        to.write_bytes(base64.b64decode(self._ask("Page.printToPDF", printBackground=False)["data"]))
+
+    def close(self) -> None:
+        """End the browser."""
+        self._session = None
+        self._ask("Browser.close")
+
+    def _ask(self, method: str, **params: object) -> dict[str, Any]:
+        self._number += 1
+        message: dict[str, object] = {"id": self._number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        self._pipe.sendall(json.dumps(message).encode() + b"\0")
+        while (answer := self._next()).get("id") != self._number:
+            pass
+        assert "error" not in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            more = self._pipe.recv(1 << 16)
+            assert more, "Chromium has ended"
+            self._buffer += more
+        one, _, self._buffer = self._buffer.partition(b"\0")
+        message: dict[str, Any] = json.loads(one)
+        if message.get("method") == "Network.requestWillBeSent":
+            self.requests[message["params"]["requestId"]] = message["params"]["request"]["url"]
+        if message.get("method") == "Network.loadingFailed" and message["params"].get("blockedReason") == "csp":
+            self.refused.append(self.requests[message["params"]["requestId"]])
+        return message
+
+
+@contextmanager
+def browser(start: str, home: Path) -> Iterator[Browser]:
+    """Run the Chromium that `start` starts, with its files in `home`, until the block ends."""
+    ours, its = socket.socketpair()
+    arguments = [start, *ARGUMENTS, f"--user-data-dir={home / 'profile'}"]
+    with ours, (home / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", LAUNCH, str(its.fileno()), *arguments],
+            pass_fds=(its.fileno(),),
+            env={**os.environ, "HOME": str(home)},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        its.close()
+        try:
+            one = Browser(ours)
+            yield one
+            one.close()
+            process.wait(PATIENCE)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -11,7 +11,7 @@ from pathlib import Path
 from thothy_ai.embedded.cause import describe_os_error
 from thothy_ai.embedded.endpoint import remove_socket
 from thothy_ai.errors import ConfigError, ServiceStartError, StackRunningError, ThothyError
-from thothy_ai.settings import PREFIX, STACK_ENV, Settings
+from thothy_ai.settings import PREFIX, STACK_ENV, STACK_LOCK, Settings
 
 SHARED_KEYS = ("database_url", "redis_url", "engine_url", "engine_token", "model", "kinds")
 
@@ -22,7 +22,7 @@ def locked(home: Path) -> Iterator[None]:
 
     Raises `StackRunningError`, OSError.
     """
-    with (home / "stack.lock").open("a+", encoding="ascii") as lock:
+    with (home / STACK_LOCK).open("a+", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -27,12 +27,13 @@ class OpenJobs:
         """How many jobs have not ended; None if Postgres does not answer."""
         return self._asked("embedded/count_open")
 
-    def requeue(self) -> int:
-        """Queue running and dispatched jobs again, and charge nothing; returns how many ran.
+    def requeue(self, *, deaths: int = 0) -> int:
+        """Queue running and dispatched jobs again, and charge no failure; returns how many ran.
 
-        Only for a time when no worker can: jobs that a worker still runs would run twice.
+        `deaths`: 1 if the stack was killed while they ran, which quarantines them as an engine's death does. Only for a
+        time when no worker can run: jobs that a worker still runs would run twice.
         """
-        return self._ask("embedded/requeue")
+        return self._ask("embedded/requeue", deaths=deaths)
 
     def cancel(self) -> int:
         """Cancel all waiting jobs; returns how many."""
@@ -42,9 +43,9 @@ class OpenJobs:
         """Close the connection."""
         self._engine.dispose()
 
-    def _ask(self, name: str) -> int:
+    def _ask(self, name: str, **values: int) -> int:
         with reaching(self._settings), self._engine.begin() as connection:
-            return int(connection.execute(statement(name)).scalar_one())
+            return int(connection.execute(statement(name), values).scalar_one())
 
     def _asked(self, name: str) -> int | None:
         with suppress(DatabaseError):

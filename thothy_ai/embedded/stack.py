@@ -102,7 +102,7 @@ class EmbeddedStack:
             self._processes[name] = server.process
         jobs = self._migrated()
         undo.callback(self._stop_servers, jobs)
-        jobs.requeue()  # what a stack that was killed left
+        jobs.requeue(deaths=1)  # what a stack that was killed left
         self.cancelled = jobs.cancel() if self._clean else 0
         undo.enter_context(announced(self.settings))
         undo.callback(self._stop_services, jobs)

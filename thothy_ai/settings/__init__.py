@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from thothy_ai.settings.settings import OwnSettings, Settings
+from thothy_ai.settings.stack import STACK_LOCK
 from thothy_ai.settings.values import endpoint
 from thothy_ai.settings.variables import PREFIX, STACK_ENV, UnknownVariable, unknown_variables
 
-__all__ = ["PREFIX", "STACK_ENV", "OwnSettings", "Settings", "UnknownVariable", "endpoint", "unknown_variables"]
+__all__ = [
+    "PREFIX",
+    "STACK_ENV",
+    "STACK_LOCK",
+    "OwnSettings",
+    "Settings",
+    "UnknownVariable",
+    "endpoint",
+    "unknown_variables",
+]

@@ -12,7 +12,6 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
-    DotEnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
@@ -20,6 +19,7 @@ from pydantic_settings import (
 
 from thothy_ai.errors import ConfigError, NotConnectedError
 from thothy_ai.settings.problems import first_problem
+from thothy_ai.settings.stack import StackSettingsSource
 from thothy_ai.settings.values import (
     DatabaseUrl,
     EngineUrl,
@@ -192,7 +192,7 @@ class Settings(BaseSettings):
         """In order of precedence: arguments, environment, `stack.env` in the home that those two define."""
         home = Path(init_settings().get("home") or env_settings().get("home") or cls.model_fields["home"].default)
         check_stack_env(home / STACK_ENV)
-        stack = DotEnvSettingsSource(settings_cls, env_file=home / STACK_ENV)
+        stack = StackSettingsSource(settings_cls, home)
         return init_settings, env_settings, stack, file_secret_settings
 
     def require_database_url(self) -> str:

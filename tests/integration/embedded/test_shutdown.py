@@ -122,6 +122,20 @@ def test_what_a_killed_stack_left_is_queued_again_or_cancelled_as_was_requested(
     assert OpenJobs(stack.settings).running() is None  # Postgres is gone: unknown, and no error
 
 
+def test_a_job_that_kills_the_stack_again_and_again_comes_to_an_end(home: Path) -> None:
+    with EmbeddedStack(Settings.load(home=home), services=()) as stack, Producer(stack.settings) as producer:
+        job_id = producer.enqueue(Hook(source="Crocks sold out in town.")).id
+        jobs, states = OpenJobs(stack.settings), []
+        for _ in range(3):
+            rows(stack.postgres, CLAIM, job_id)
+            assert jobs.requeue(deaths=1) == 1
+            states += rows(stack.postgres, "SELECT state, engine_deaths, failures, reason FROM job")
+        assert states == [
+            ("queued", 1, 0, "shutdown"), ("queued", 2, 0, "shutdown"), ("dead", 3, 0, "engine_killer"),
+        ]  # fmt: skip
+        jobs.close()
+
+
 def test_the_deadline_is_short_unless_the_settings_say_otherwise(home: Path) -> None:
     for chosen, deadline in (({}, DEADLINE_SECONDS), ({"shutdown_deadline_seconds": 70}, 70)):
         observer = Observer()

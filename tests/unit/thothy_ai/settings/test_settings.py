@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from thothy_ai.embedded.home import locked
 from thothy_ai.errors import ConfigError
 from thothy_ai.settings import OwnSettings, Settings, endpoint
 
@@ -75,6 +76,17 @@ def test_an_empty_variable_counts_as_unset(tmp_path: Path, monkeypatch: pytest.M
 def test_postgres_urls_are_normalized_to_one_driver(scheme: str) -> None:
     url = Settings.load(database_url=f"{scheme}://me@db/thothy").require_database_url()
     assert url == "postgresql+psycopg://me@db/thothy"
+
+
+def test_kinds_of_a_stack_count_only_while_it_runs(tmp_path: Path) -> None:
+    """They are imported: a folder that was unpacked must not name code of its own."""
+    (tmp_path / "stack.env").write_text("THOTHY_KINDS=acme.sonnet\nTHOTHY_TENANT=stack\n")
+    assert Settings.load(home=tmp_path).kinds == ()
+    with locked(tmp_path):
+        (tmp_path / "stack.env").write_text("THOTHY_KINDS=acme.sonnet\nTHOTHY_TENANT=stack\n")
+        assert Settings.load(home=tmp_path).kinds == ("acme.sonnet",)
+    (tmp_path / "stack.env").write_text("THOTHY_KINDS=acme.sonnet\nTHOTHY_TENANT=stack\n")
+    assert (Settings.load(home=tmp_path).kinds, Settings.load(home=tmp_path).tenant) == ((), "stack")
 
 
 def test_kinds_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:

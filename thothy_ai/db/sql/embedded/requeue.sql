@@ -1,12 +1,19 @@
 -- Queues again what no process works on any more: the embedded stack's own have ended, and it alone has this database.
--- No failure is charged. Messages that are still in Redis are stale: a job gets a new number with its next dispatch.
+-- No failure is charged. `deaths`: 1 if the stack was killed, which counts as the death of an engine: a job that kills the
+-- stack again and again must come to an end. Messages that are still in Redis are stale: a job gets a new number with its next dispatch.
 WITH stopped AS (
     UPDATE job
-    SET state = CASE WHEN cancel_requested THEN 'cancelled' ELSE 'queued' END,
-        finished_at = CASE WHEN cancel_requested THEN now() END,
-        not_before = now(), worker = NULL, lease_until = NULL,
-        reason = CASE WHEN NOT cancel_requested THEN 'shutdown' END, detail = NULL
-    FROM (SELECT id AS running_id, worker AS stopped_worker FROM job WHERE state = 'running' FOR UPDATE) AS running
+    SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN kills THEN 'dead' ELSE 'queued' END,
+        finished_at = CASE WHEN cancel_requested OR kills THEN now() END,
+        not_before = now(), worker = NULL, lease_until = NULL, engine_deaths = engine_deaths + :deaths,
+        reason = CASE WHEN cancel_requested THEN NULL WHEN kills THEN 'engine_killer' ELSE 'shutdown' END, detail = NULL
+    FROM (
+        SELECT id AS running_id, worker AS stopped_worker,
+            :deaths > 0 AND engine_deaths >= {deaths_to_run_alone} AS kills
+        FROM job
+        WHERE state = 'running'
+        FOR UPDATE
+    ) AS running
     WHERE job.id = running_id
     RETURNING job.id, attempt, tenant, kind, state, stopped_worker, engine_session_id, started_at
 ), tried AS (

@@ -64,7 +64,7 @@ def test_wide_characters_take_two_columns_and_what_follows_is_aligned() -> None:
     assert lines[2:] == ["漬物漬物漬…   x", "crocks        y"]
 
 
-@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=4), st.integers(41, 120))  # 41: id, two texts of 12, end
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=4), st.integers(41, 120))
 def test_no_line_is_longer_than_the_terminal_and_columns_are_aligned(rows: list[tuple[str, str]], width: int) -> None:
     columns = [Column("id"), Column("one", text=True), Column("other", text=True), Column("end")]
     lines = layout("", columns, [[JOB, one, other, "|"] for one, other in rows], width=width, short=True)

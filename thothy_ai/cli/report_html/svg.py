@@ -39,10 +39,10 @@ Draw = Callable[["Axes", int], None]
 
 def drawn(label: str, width: int, height: int, draw: Draw) -> str:
     """The drawing as SVG for an HTML page, in pixels."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of caches and fonts: the browser brings its own
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # a font that is not there is no news: the browser has it
     salt = f"{label} {width}"  # ids must differ between the drawings of a page
     with rc_context({**STYLE, "svg.hashsalt": salt}):
         figure = Figure((width / DPI, height / DPI), dpi=DPI)

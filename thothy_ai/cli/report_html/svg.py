@@ -49,7 +49,7 @@ def drawn(label: str, width: int, height: int, draw: Draw) -> str:
         axes = figure.add_subplot()
         draw(axes, width)
         longest = max((len(text.get_text()) for text in axes.get_yticklabels()), default=0)
-        left = max(longest * CHARACTER_PIXELS + 8, 14)
+        left = max(longest * CHARACTER_PIXELS + 8, 44) if longest else 14
         figure.subplots_adjust(left / width, 30 / height, 1 - 18 / width, 1 - 8 / height)
         out = StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})

@@ -47,7 +47,7 @@ def time_axis(axes: Axes, since: datetime, until: datetime, width: int) -> None:
 def time_ticks(since: datetime, until: datetime, most: int) -> list[tuple[datetime, str]]:
     """At most `most` even local times in the window, and their labels: the day at midnight, otherwise the time."""
     span = (until - since).total_seconds()
-    step = next((step for step in TICK_STEPS if span / step <= most), -(-int(span) // most))
+    step = next((step for step in TICK_STEPS if span / step <= most), -(-int(span) // (most * 86400)) * 86400)
     if span > 36 * 3600:
         step = max(step, 86400)
     start = since.astimezone().replace(tzinfo=None)  # as the wall clock counts, which may be changed meanwhile

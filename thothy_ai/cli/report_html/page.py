@@ -37,8 +37,7 @@ def render(report: DrainReport, timeline: Timeline) -> str:
 <main>
 {parts}
 </main>
-<footer>Times are local ({zone}). A job counts where it finished, and an \
-attempt, with all that it used, where it ended.</footer>
+<footer>Times are local ({zone}). Jobs count at their finish; attempts, with all that they used, at their end.</footer>
 </body>
 </html>
 """

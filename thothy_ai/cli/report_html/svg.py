@@ -39,17 +39,17 @@ Draw = Callable[["Axes", int], None]
 
 def drawn(label: str, width: int, height: int, draw: Draw) -> str:
     """The drawing as SVG for an HTML page, in pixels."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of caches and fonts: the browser brings its own
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # a font that is not there is no news: the browser has it
     salt = f"{label} {width}"  # ids must differ between the drawings of a page
     with rc_context({**STYLE, "svg.hashsalt": salt}):
         figure = Figure((width / DPI, height / DPI), dpi=DPI)
         axes = figure.add_subplot()
         draw(axes, width)
         longest = max((len(text.get_text()) for text in axes.get_yticklabels()), default=0)
-        left = max(longest * CHARACTER_PIXELS + 8, 14)
+        left = max(longest * CHARACTER_PIXELS + 8, 44) if longest else 14
         figure.subplots_adjust(left / width, 30 / height, 1 - 18 / width, 1 - 8 / height)
         out = StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})

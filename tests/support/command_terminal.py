@@ -53,6 +53,14 @@ class CommandTerminal:
         """As Ctrl-C does."""
         self._process.send_signal(signal.SIGINT)
 
+    def interrupt_until_ended(self) -> int:
+        """Its exit code, as a shell says it. One Ctrl-C may come just before Python begins to read, and wait there."""
+        while self._process.poll() is None:
+            self.interrupt()
+            self._read(1.0)
+        code = self.ended()
+        return 128 - code if code < 0 else code
+
     def ended(self) -> int:
         """Its exit code, once it has ended; everything it wrote is read."""
         until = time.monotonic() + PATIENCE

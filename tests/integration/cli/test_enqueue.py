@@ -115,7 +115,8 @@ def test_a_limit_of_attempts(run: Run) -> None:
 
 def test_an_unknown_kind_lists_those_there_are(run: Run) -> None:
     refused = run("enqueue", "haiku", "--source", SOURCE, exit_code=2)
-    assert "no kind 'haiku'; available: hook, report_section, translation, trend_summary" in refused.stderr
+    assert refused.stderr.startswith("thothy: no kind 'haiku'; available: ")
+    assert "hook, report_section, translation, trend_summary" in refused.stderr
 
 
 @pytest.mark.parametrize("heading", ['The "new" normal', "#1: why", "Up 🎉"])

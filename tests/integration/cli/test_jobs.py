@@ -102,7 +102,8 @@ class TestList:
     def test_an_unknown_kind_names_those_there_are(self, run: Run, engine: Engine, command: tuple[str, ...]) -> None:
         set_job(engine, enqueue(run), kind="of_another_version")
         message = one_line(run(*command, "--kind", "nope", exit_code=2))
-        assert "'nope' is not one of hook, of_another_version, report_section" in message
+        assert "'nope' is not one of " in message
+        assert "hook, of_another_version, report_section" in message
         run(*command, "--kind", "of_another_version", *(["--yes"] if command[1] == "cancel" else []))
 
     def test_an_empty_result_says_what_was_searched(self, run: Run) -> None:
@@ -120,7 +121,7 @@ class TestShow:
         add_artifact(engine, job_id, reason="repetition")
         run("jobs", "cancel", job_id)
         printed = run("jobs", "show", job_id).stdout
-        for words in ("w@1", "repetition", "raw text", "cancelled", SOURCE[:30]):
+        for words in ("w@1", "repetition", "Crocks", "cancelled", SOURCE[:30]):
             assert words in printed
         document = shown(run, job_id)
         assert [len(document[part]) for part in ("attempts", "artifacts", "events")] == [1, 1, 1]

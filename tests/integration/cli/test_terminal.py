@@ -37,9 +37,10 @@ def typed(command: str, **answers: str) -> Shown:
     with on_terminal([*THOTHY, *command.split()], os.environ) as screen:
         for prompt, answer in answers.items():
             screen.wait_for(prompt)
-            screen.interrupt() if answer == CTRL_C else screen.press(answer)
-        code = screen.ended()
-        return Shown(screen.lines, code)
+            if answer == CTRL_C:
+                return Shown(screen.lines, screen.interrupt_until_ended())
+            screen.press(answer)
+        return Shown(screen.lines, screen.ended())
 
 
 @pytest.fixture

@@ -36,10 +36,10 @@ def error_of(arguments: list[str], exit_code: int) -> str:
     [
         ("jobs lisst", f"no such command 'lisst'; did you mean 'list'? {SEE.format('jobs')}"),
         ("queue nonsense", f"no such command 'nonsense'; there are pause, resume, status {SEE.format('queue')}"),
-        ("jobs list --staet dead", f"no such option: --staet; did you mean --parent or --state? {LIST}"),
+        ("jobs list --staet dead", f"no such option: --staet; did you mean --state? {LIST}"),
         ("jobs list --xyzzy", f"no such option: --xyzzy {LIST}"),
         ("jobs list --state", "option '--state' requires an argument"),
-        ("jobs list --limit 0", f"invalid value for '--limit': it must be greater than or equal to 1 {LIST}"),
+        ("jobs list --limit 0", f"invalid value for '--limit': must be at least 1 {LIST}"),
         ("jobs list more", f"unexpected argument: more {LIST}"),
         ("jobs show", f"missing argument 'ID' {SEE.format('jobs show')}"),
         ("history prune", f"missing option '--older-than' {SEE.format('history prune')}"),

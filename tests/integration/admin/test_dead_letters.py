@@ -249,7 +249,7 @@ class TestCommands:
         [[note]] = queue.rows("SELECT detail FROM job_event WHERE event = 'redriven'")
         assert note.startswith("by ")
         assert note.endswith(": a better day")
-        assert "1 of the given jobs are not dead" in run("redrive", job_id, exit_code=1).stderr
+        assert "the job is not dead" in run("redrive", job_id, exit_code=1).stderr
 
     def test_purge_asks_for_confirmation(self, run: Run, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
         job_id = killed(queue, "hopeless")

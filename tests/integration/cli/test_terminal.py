@@ -37,10 +37,10 @@ def typed(command: str, **answers: str) -> Shown:
     with on_terminal([*THOTHY, *command.split()], os.environ) as screen:
         for prompt, answer in answers.items():
             screen.wait_for(prompt)
-            if answer == CTRL_C:
-                return Shown(screen.lines, screen.interrupt_until_ended())
-            screen.press(answer)
-        return Shown(screen.lines, screen.ended())
+            if answer != CTRL_C:
+                screen.press(answer)
+        code = screen.interrupt_until_ended() if CTRL_C in answers.values() else screen.ended()
+        return Shown(screen.lines, code)
 
 
 @pytest.fixture

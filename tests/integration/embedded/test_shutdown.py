@@ -29,8 +29,8 @@ pytestmark = pytest.mark.usefixtures("clean_environment")
 PATIENT: dict[str, Any] = {"lease_seconds": 1000, "dispatch_timeout_seconds": 1000}
 CLAIM = """
     UPDATE job
-    SET state = 'running', attempt = attempt + 1, worker = 'gone', lease_until = now() + interval '1 hour', started_at = now(),
-        dispatched_at = now()
+    SET state = 'running', attempt = attempt + 1, worker = 'gone', lease_until = now() + interval '1 hour',
+        started_at = now(), dispatched_at = now()
     WHERE id = %s
 """
 

@@ -46,10 +46,11 @@ def empty(field: str, text: str) -> Rejection | None:
 def words(field: str, text: str, min_words: int, max_words: int) -> Rejection | None:
     """Reject a text with too few or too many words."""
     count = len(_words(text))
+    has = f"{field} has 1 word" if count == 1 else f"{field} has {count} words"
     if count < min_words:
-        return Rejection(RejectionReason.TOO_SHORT, f"{field} has {count} words, fewer than {min_words}")
+        return Rejection(RejectionReason.TOO_SHORT, f"{has}, fewer than {min_words}")
     if count > max_words:
-        return Rejection(RejectionReason.TOO_LONG, f"{field} has {count} words, more than {max_words}")
+        return Rejection(RejectionReason.TOO_LONG, f"{has}, more than {max_words}")
     return None
 
 

@@ -146,13 +146,13 @@ class Faults:
         lost = self._count_messages()
         self._rig.valkey.process.kill()
         self._rig.valkey.process.start()
-        return f"{lost} messages lost"
+        return f"messages lost: {lost}"
 
     def _flush_redis(self, _: random.Random) -> str:
         lost = self._count_messages()
         with self._rig.redis() as redis:
             redis.flushall()
-        return f"{lost} messages lost"
+        return f"messages lost: {lost}"
 
     def _cut_redis(self, _: random.Random) -> str:
         with self._rig.redis() as redis:

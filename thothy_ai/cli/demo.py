@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from thothy_ai.cli.watch import DrainProgress
     from thothy_ai.embedded import EmbeddedStack
 
-DEADLINE_SECONDS = 2.0  # for running jobs when the demo is interrupted: nobody reads their results
+DEADLINE_SECONDS = 2.0  # for running jobs when the demo is interrupted
 MAX_ATTEMPTS = 2  # with a small model, a second attempt is worth its time and a third is not
 
 

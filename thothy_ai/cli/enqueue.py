@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from thothy_ai.cli import times
 from thothy_ai.cli.shell import AsJson, load_settings, usage
-from thothy_ai.cli.tables import print_json
+from thothy_ai.cli.tables import count, print_json
 
 if TYPE_CHECKING:
     from thothy_ai.jobs.registry import AnyKind
@@ -84,11 +84,7 @@ def _enqueue_lines(file: str, as_json: bool) -> None:
     if as_json:
         print_json({"ids": [job.id for job in jobs], "created": created, "existing": existing})
     else:
-        typer.echo(f"{_jobs(created)} enqueued" + (f"; {existing:,} already existed." if existing else "."))
-
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count:,} jobs"
+        typer.echo(f"{count(created, 'job')} enqueued" + (f"; {existing:,} already existed." if existing else "."))
 
 
 def _enqueue_one(kind: AnyKind, values: dict[str, Any], as_json: bool, **options: Any) -> None:

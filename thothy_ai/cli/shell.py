@@ -42,7 +42,6 @@ _PLAIN = (  # what Typer and pydantic say, and what is said instead
     (re.compile(r"^Invalid value: "), ""),
     (re.compile(r"Value error, "), ""),
     (re.compile(r"\. Did you mean (.*?)\??$"), r"; did you mean \1?"),
-    (re.compile(r": Input should be"), ": it must be"),
     (re.compile(r"^Got unexpected extra argument\(?s?\)? \((.*)\)$"), r"unexpected argument: \1"),
     (re.compile(r"\.$"), ""),
 )
@@ -62,7 +61,7 @@ def usage(message: str) -> NoReturn:
 
 
 def check_note(option: str, note: str | None) -> None:
-    """Refuse a note that would fill the screen of whoever reads it. Raises `BadParameter`."""
+    """Refuse a note that would fill a screen. Raises `BadParameter`."""
     if note is not None and len(note) > MAX_NOTE_CHARS:
         usage(f"{option} has {len(note):,} characters; the limit is {MAX_NOTE_CHARS}")
 

@@ -67,7 +67,7 @@ class StopDisplay:
         if progress.open is not None:
             self.open_jobs = progress.open
         if self._speaks:
-            with suppress(OSError, ValueError):  # nobody reads it any more: the stop goes on
+            with suppress(OSError, ValueError):  # the terminal is gone: the stop goes on
                 self._show(progress)
 
     def end(self, text: str) -> None:

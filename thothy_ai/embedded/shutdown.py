@@ -60,7 +60,7 @@ class StopObserver(Protocol):
 
 
 class Unobserved:
-    """Nobody watches, and nobody hurries."""
+    """Without an observer: nothing is shown, and nothing hurries the stop."""
 
     def __init__(self) -> None:
         self.hurry = threading.Event()

@@ -1,6 +1,6 @@
-"""`LiveText`: publishes what running jobs write, while somebody watches them (`queue/live.py`).
+"""`LiveText`: publishes what running jobs write, while they are watched (`queue/live.py`).
 
-While nobody does, it costs a dictionary's entry per running job and an idle connection to Redis: the engine sends
+Otherwise it costs a dictionary's entry per running job and an idle connection to Redis: the engine sends
 deltas only of the requests that are watched. Without Redis, jobs run as ever.
 """
 

@@ -87,7 +87,7 @@ def test_right_tokens_pass(options: EngineOptions) -> None:
     model = bench_model("tiny", options)
     checked = check(drained_by(model, options), model.model, options)
     assert checked.jobs == 4
-    assert checked.tokens > 8 * 6
+    assert checked.tokens > 4 * 6
     assert 0 <= checked.mean <= checked.worst <= checked.tolerance
     assert checked.agreeing > 0.9
 

@@ -83,7 +83,7 @@ def test_idle_unknown_and_single() -> None:
 
 @pytest.fixture
 def quiet() -> Iterator[StopDisplay]:
-    before = {number: signal.getsignal(number) for number in stopping.SIGNALS}
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in stopping.SIGNALS}  # nohup ignores SIGHUP
     with StopDisplay(always=False) as display:
         yield display
     for number, handler in before.items():  # after a signal they stay ignored: the process is expected to end

@@ -93,7 +93,8 @@ def test_one_that_does_not_listen_is_ended_by_force_with_its_children(tmp_path: 
     until(lambda: not Path(f"/proc/{pid}").exists() or ") Z" in Path(f"/proc/{pid}/stat").read_text())
 
 
-def test_one_that_ends_at_once_in_its_own_way_is_not_killed(tmp_path: Path) -> None:
+def test_one_that_ends_at_once_in_its_own_way_is_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "ABORT_SECONDS", 60)  # however slow the machine
     started = tmp_path / "started"
     script = f"trap 'exit 7' QUIT; trap '' TERM; touch {started}; while :; do sleep 0.02; done"
     for abort_signal, code in ((signal.SIGQUIT, 7), (signal.SIGKILL, -9)):

@@ -144,7 +144,7 @@ def test_wrong_input_is_one_line_and_exits_2(ask: Ask, arguments: list[str], wor
 
 
 def test_without_kind_and_prompt_the_help_is_shown(ask: Ask) -> None:
-    assert "thothy ask --prompt" in ask(exit_code=2).stdout
+    assert "thothy ask --prompt" in ask(exit_code=2).stderr
 
 
 @pytest.mark.parametrize(("error", "code"), [(PromptTooLongError("too long"), 2), (EngineError("it broke"), 1)])

@@ -54,7 +54,7 @@ def _run(settings: Settings, display: StopDisplay) -> int:
             out.print(f"Cancelled {count(stack.cancelled, 'job')} that an earlier demo left unfinished.")
         out.print(f"Ready after {time.monotonic() - began:.0f} s.")
         watched, artifacts = _drain(stack, out)
-    out.print(f"Artifacts: {artifacts}")
+    out.print(f"\nArtifacts: {artifacts}")
     out.print(f"Done in {time.monotonic() - began:.0f} s. All processes are stopped.")
     return watched.open
 

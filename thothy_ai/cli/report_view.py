@@ -49,11 +49,10 @@ def report_lines(report: DrainReport, width: int) -> list[str]:
     if nothing:
         return textwrap.wrap(nothing, width)
     figures = {**report.kinds, "all": report.total}
-    unsuccessful = {kind: _unsuccessful(counts) for kind, counts in report.kinds.items()}
     return [
         *_headline(report, width),
         *_figures(figures, _topics(report.unit), width),
-        *(_reasons(unsuccessful, width) if any(unsuccessful.values()) else ()),
+        *(_reasons(report.kinds, width) if report.total.unsuccessful else ()),
     ]
 
 
@@ -135,17 +134,9 @@ def _topics(unit: str) -> list[list[Line]]:
     ]
 
 
-def _unsuccessful(figures: Figures) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for key, number in figures.attempts.items():
-        if key.outcome != "succeeded":
-            counts[f"{key.outcome}: {key.reason}" if key.reason else key.outcome] += number
-    return counts
-
-
-def _reasons(by_kind: Mapping[str, Counter[str]], width: int) -> Iterator[str]:
+def _reasons(kinds: Mapping[str, Figures], width: int) -> Iterator[str]:
     """The attempts without an artifact: a column for each kind if they fit, otherwise a row for each pair."""
-    shown = {kind: counts for kind, counts in by_kind.items() if counts}
+    shown = {kind: _by_label(figures) for kind, figures in kinds.items() if figures.unsuccessful}
     reasons = sorted(set().union(*shown.values()))
     heads = [Column("reason"), *(Column(kind, number=True) for kind in shown)]
     rows: list[list[object]] = [
@@ -159,6 +150,10 @@ def _reasons(by_kind: Mapping[str, Counter[str]], width: int) -> Iterator[str]:
         ]
         lines = layout("", heads, rows, width=width, short=False)
     yield from ("", "Attempts without an artifact", "", *lines)
+
+
+def _by_label(figures: Figures) -> Counter[str]:
+    return Counter({key.label: number for key, number in figures.unsuccessful.items()})
 
 
 def rate(value: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.shell import fail, usage
+from thothy_ai.cli.shell import INTERRUPTED, fail, usage
 from thothy_ai.cli.tables import count
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def up(model: Model = None) -> None:
         except StopRequested:
             display.end(_stopped(display.open_jobs))
     if not ready:
-        raise typer.Exit(130)
+        raise typer.Exit(INTERRUPTED)
 
 
 @app.command()

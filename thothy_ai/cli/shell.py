@@ -25,7 +25,6 @@ from thothy_ai.errors import (
     DatabaseUnreachableError,
     EntryError,
     NotConnectedError,
-    ThothyError,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class Commands(TyperGroup):
                 _fail_usage(error)
             if isinstance(error, BrokenPipeError) or os.environ.get("THOTHY_LOG_LEVEL", "").upper() == "DEBUG":
                 raise
-            if isinstance(error, ThothyError) or type(error).__module__.startswith("thothy_ai."):
+            if type(error).__module__.startswith("thothy_ai."):
                 fail(error, _exit_code(error))
             name = type(error).__name__
             fail(f"unexpected {name}: {error} (set THOTHY_LOG_LEVEL=DEBUG for a traceback)")
@@ -197,7 +196,7 @@ def job_ref(text: str) -> str:
 
 
 def find_job(engine: Engine, ref: str) -> UUID:
-    """The id that `ref` stands for, which may be its beginning or its end. Raises `UnknownJobError`, `ConfigError`."""
+    """The id that `ref`, its beginning or its end, stands for. Raises `UnknownJobError`, `AmbiguousIdError`."""
     return find_jobs(engine, [ref])[0]
 
 

@@ -1,4 +1,5 @@
-"""Shared by all commands: one-line errors and exit codes, settings, the database connection, job ids, confirmation.
+"""Shared by all commands: one-line errors and exit codes, settings and model, the database connection, job ids,
+confirmation.
 
 Exit codes: 0 success; 1 the command failed, or the answer is no; 2 what the user typed or set is wrong; 130 Ctrl-C.
 """
@@ -28,6 +29,8 @@ from thothy_ai.errors import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sqlalchemy import Engine
 
     from thothy_ai.settings import Settings
@@ -164,6 +167,16 @@ def load_settings() -> Settings:
 @cache
 def _warn_once(message: str) -> None:
     typer.echo(f"thothy: {printable(message)}", err=True)
+
+
+def find_model(settings: Settings, given: Path | None) -> Path:
+    """The model given, or that of the settings, or the bundled one. Raises `BadParameter` if it does not exist."""
+    from thothy_ai.engine.bundled import bundled_model_path
+
+    path = given or settings.model or bundled_model_path()
+    if not path.exists():
+        usage(f"no model at {path}")
+    return path
 
 
 @contextmanager

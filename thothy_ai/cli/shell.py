@@ -1,5 +1,4 @@
-"""Shared by all commands: one-line errors and exit codes, settings and model, the database connection, job ids,
-confirmation.
+"""Shared by all commands: one-line errors, exit codes, settings, model, database connection, job ids, confirmation.
 
 Exit codes: 0 success; 1 the command failed, or the answer is no; 2 what the user typed or set is wrong; 130 Ctrl-C.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -48,13 +48,6 @@ def _catalogue(connection: Connection) -> dict[str, set[tuple[object, ...]]]:
         what: {tuple(str(value) for value in row) for row in connection.execute(text(query))}
         for what, query in CATALOGUE.items()
     }
-
-
-@pytest.fixture
-def engine(settings: Settings) -> Iterator[Engine]:
-    engine = make_engine(settings)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

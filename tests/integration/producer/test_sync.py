@@ -11,7 +11,6 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine, event, text
 
-from thothy_ai.db.connect import make_engine
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import (
     ConfigError,
@@ -38,13 +37,6 @@ NOW = datetime.now(UTC)
 def producer(settings: Settings) -> Iterator[Producer]:
     with Producer.from_settings(settings) as producer:
         yield producer
-
-
-@pytest.fixture
-def engine(settings: Settings) -> Iterator[Engine]:
-    engine = make_engine(settings)
-    yield engine
-    engine.dispose()
 
 
 def rows(engine: Engine, query: str) -> list[Any]:

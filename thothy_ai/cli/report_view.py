@@ -32,25 +32,29 @@ class ReportText:
     """A report that Rich prints as wide as the console. No line ends in spaces."""
 
     report: DrainReport
+    drained: str | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for number, line in enumerate(report_lines(self.report, options.max_width)):
+        for number, line in enumerate(report_lines(self.report, options.max_width, self.drained)):
             yield Text(line, style="" if number else "bold", overflow="fold")
 
 
-def render(report: DrainReport) -> ReportText:
-    """The headline, the figures per kind and in total, and the attempts without an artifact by reason."""
-    return ReportText(report)
+def render(report: DrainReport, drained: str | None = None) -> ReportText:
+    """The headline, the figures per kind and in total, and the attempts without an artifact by reason.
+
+    `drained` stands in the headline for "drained in" and the drain time.
+    """
+    return ReportText(report, drained)
 
 
-def report_lines(report: DrainReport, width: int) -> list[str]:
+def report_lines(report: DrainReport, width: int, drained: str | None = None) -> list[str]:
     """The report's lines. A window in which nothing happened is one sentence."""
     nothing = _nothing(report)
     if nothing:
         return textwrap.wrap(nothing, width)
     figures = {**report.kinds, "all": report.total}
     return [
-        *_headline(report, width),
+        *_headline(report, width, drained or f"drained in {spell(report.total.drain_seconds)}"),
         *_figures(figures, _topics(report.unit), width),
         *(_reasons(report.kinds, width) if report.total.unsuccessful else ()),
     ]
@@ -68,12 +72,12 @@ def _nothing(report: DrainReport) -> str | None:
     return f"{window}; {count(total.open, 'job')} {'is' if total.open == 1 else 'are'} open ({states})."
 
 
-def _headline(report: DrainReport, width: int) -> list[str]:
+def _headline(report: DrainReport, width: int, drained: str) -> list[str]:
     total = report.total
     engines = sorted({f"{session.model} on {session.device}" for session in report.sessions})
     figures = (
         f"{rate(total.jobs_per_compute_hour)} jobs per {report.unit}",
-        f"drained in {spell(total.drain_seconds)}",
+        drained,
         f"artifact yield {percent(total.artifact_yield)}",
         f"failure rate {percent(total.failure_rate)}",
     )

@@ -17,10 +17,11 @@ def _bench() -> None:
 
 @app.command(context_settings=_PASS_THROUGH, short_help="Drain a workload file and print the figures.")
 def drain(context: typer.Context) -> None:
-    """Drain a workload file through an engine in this process, check its tokens and print the figures.
+    """Drain a workload file, or with --kinds real jobs, through an engine in this process and print the figures.
 
     Example: thothy bench drain benchmarks/workloads/templates.json --shape llama-8b
     """
     from thothy_ai.bench.command import main
+    from thothy_ai.cli.bench_jobs import engine_requests
 
-    main(context.args, program=context.command_path)
+    main(context.args, program=context.command_path, make_requests=engine_requests)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NoReturn
 
@@ -30,9 +30,14 @@ def main(
     Ctrl-C.
     """
     options = parse(arguments, program)
+    run_and_print(options, lambda progress: _run(options, progress, make_requests))
+
+
+def run_and_print(options: BenchOptions, measure: Callable[[Progress], Report]) -> None:
+    """Measure with progress on standard error, and print the report; SystemExit as `main`."""
     progress = Progress(sys.stderr)
     try:
-        report = _run(options, progress, make_requests)
+        report = measure(progress)
     except EngineError as error:
         _end(progress, str(error), WRONG_INPUT if _is_wrong_input(error) else FAILED, error)
     except KeyboardInterrupt as error:

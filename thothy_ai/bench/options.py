@@ -56,6 +56,29 @@ def parse(arguments: Sequence[str] | None = None, program: str | None = None) ->
     parser = _parser(program)
     given = vars(parser.parse_args(arguments))
     _check(given, parser)
+    return _options(given)
+
+
+def parse_service(arguments: Sequence[str] | None = None, program: str | None = None) -> BenchOptions:
+    """Options of `thothy bench service`, which has fewer, as those of a drain of kinds; SystemExit as above."""
+    parser = _Parser(
+        prog=program,
+        usage="%(prog)s [OPTIONS]",
+        description="Run jobs through the whole service and straight to its engine, and print the figures.",
+        epilog=_epilog("Example: thothy bench service --shape llama-8b --tokenizer FOLDER"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    jobs = parser.add_argument_group("jobs")
+    _add_count(jobs)
+    _add_kind(jobs)
+    engine = parser.add_argument_group("engine")
+    _add_tokenizer(engine)
+    _add_engine(engine)
+    _add_json(parser.add_argument_group("report"))
+    return _options(vars(_parser(None).parse_args(["--kinds"])) | vars(parser.parse_args(arguments)))
+
+
+def _options(given: dict[str, Any]) -> BenchOptions:
     engine = {declared.name: given.pop(declared.name) for declared in options_of(Command.BENCH)}
     return BenchOptions(**given | {"engine": EngineOptions(url="", **engine), "order": Order(given["order"])})
 
@@ -64,8 +87,8 @@ def _parser(program: str | None) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=program,
         usage="%(prog)s [OPTIONS] FILE | --kinds",
-        description="Drain a workload file, or with --kinds real jobs, through the engine, check the output and print figures.",
-        epilog=_epilog(),
+        description="Drain a workload file, or with --kinds real jobs, and print the figures.",
+        epilog=_epilog(_EXAMPLE),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     file_help = "The jobs by their lengths, as JSON."
@@ -84,27 +107,39 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def _epilog() -> str:
+def _epilog(example: str) -> str:
     width = max(map(len, SHAPES))
     shapes = [f"  {shape:<{width}}  {described(shape)}" for shape in SHAPES]
-    return "\n".join(("shapes:", *shapes, "", _EXAMPLE))
+    return "\n".join(("shapes:", *shapes, "", example))
 
 
 def _add_work(group: argparse._ArgumentGroup) -> None:
     orders = [order.value for order in Order]
-    limit = f"Drain only the first N jobs. [default: {JOBS_ON_A_CPU} on a CPU, all on a GPU]"
     group.add_argument("--order", choices=orders, default="listed", help="Order of submission. [default: listed]")
-    group.add_argument("--jobs", type=_bounded(int, 1), metavar="N", help=limit)
-    group.add_argument("--seed", type=int, default=0, help="Seed of token ids and shuffled orders. [default: 0]")
+    _add_count(group)
     group.add_argument("--draw", type=int, metavar="SEED", help="Draw new lengths of the same kinds and distributions.")
+
+
+def _add_count(group: argparse._ArgumentGroup) -> None:
+    limit = f"Drain only the first N jobs. [default: {JOBS_ON_A_CPU} on a CPU, all on a GPU]"
+    group.add_argument("--jobs", type=_bounded(int, 1), metavar="N", help=limit)
+    group.add_argument("--seed", type=int, default=0, help="Seed of what is drawn at random. [default: 0]")
 
 
 def _add_kinds(group: argparse._ArgumentGroup) -> None:
     kinds = "Drain jobs with their kinds' prompts, schemas and sampling: with schemas, again, and without."
     group.add_argument("--kinds", action="store_true", help=kinds)
-    group.add_argument("--kind", metavar="NAME", help="Jobs of this kind alone. Default: a mix of the built-in kinds.")
+    _add_kind(group)
     house = "Begin every prompt with the same system message of N words."
     group.add_argument("--house-prompt", type=_bounded(int, 1), default=0, metavar="N", help=house)
+    _add_tokenizer(group)
+
+
+def _add_kind(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--kind", metavar="NAME", help="Jobs of this kind alone. Default: a mix of the built-in kinds.")
+
+
+def _add_tokenizer(group: argparse._ArgumentGroup) -> None:
     tokenizer = "Tokenizer for --shape: a folder with a tokenizer.json and a chat template."
     group.add_argument("--tokenizer", type=Path, metavar="FOLDER", help=tokenizer)
 
@@ -160,6 +195,10 @@ def _add_report(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--peer-seconds", type=float, metavar="SECONDS", help="A peer's time for the same jobs.")
     name = "Name of the peer that --peer-seconds is about. [default: peer]"
     group.add_argument("--peer-name", default="peer", metavar="NAME", help=name)
+    _add_json(group)
+
+
+def _add_json(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--json", action="store_true", dest="as_json", help="Print one JSON document.")
 
 

@@ -215,10 +215,11 @@ class EngineCore:
 
     def _commit(self, launched: _Launched) -> None:
         """Read a step: give its tokens and its seconds to its members, and retire those that are done."""
-        scheduled, result = launched.scheduled, launched.handle.read()
-        step = scheduled.step
+        scheduled, step = launched.scheduled, launched.scheduled.step
+        with self._counters.waiting():
+            result = launched.handle.read()
         shares = divide(result.seconds, step, scheduled.prefill, self._cost)
-        self._counters.count_step(scheduled, result.seconds, shares)
+        self._counters.count_step(scheduled, result, shares)
         tokens = iter(result.tokens)
         output = 0
         columns = (scheduled.members, step.ends.tolist(), step.samples.tolist(), shares.members)

@@ -45,13 +45,14 @@ class StepHandle:
     logits: Tensor
     rows: Tensor  # [R] int64, of the sampling members
     positions: Tensor  # [R] int64, where their sampled tokens go
+    replayed: bool  # from a graph
     sampled: Readback | None = None
 
     def read(self) -> StepResult:
         """What came of it; waits for this step, not for one that was launched after it."""
         if self.sampled is None:
             raise RuntimeError("the step was not sampled")
-        return StepResult(self.sampled.read(), self.timer.seconds())
+        return StepResult(self.sampled.read(), self.timer.seconds(), self.replayed)
 
 
 class Runner:
@@ -80,12 +81,12 @@ class Runner:
         """Launch the step's forward pass, up to its logits."""
         use_device(self._device)
         self._sampler.start_rows(step.started)
-        timer = self._timer()
+        timer, replays = self._timer(), self.replays
         timer.start()
         last, rows, positions = self._sampling_columns(step)
         logits = self._model.logits(self._hidden(step, last))
         timer.stop()
-        return StepHandle(step, timer, logits, rows, positions)
+        return StepHandle(step, timer, logits, rows, positions, self.replays > replays)
 
     @torch.inference_mode()
     def sample(self, handle: StepHandle, bitmask: Tensor | None) -> None:

@@ -16,6 +16,7 @@ from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
+from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
@@ -50,9 +51,13 @@ def load_model(
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir())
     config = ModelConfig.from_folder(folder)
     check(config)
-    with SafetensorsFolder(folder, device, dtype) as source:
-        model = assemble(config, source, form)
-    return LoadedModel(config, model, load_tokenizer(folder), path.stem if path.is_file() else path.resolve().name)
+    name = path.stem if path.is_file() else path.resolve().name
+    if wants_random_weights(folder):
+        model, name = assemble(config, RandomWeights(device, dtype), form), f"{name} (random weights)"
+    else:
+        with SafetensorsFolder(folder, device, dtype) as source:
+            model = assemble(config, source, form)
+    return LoadedModel(config, model, load_tokenizer(folder), name)
 
 
 def default_cache_dir() -> Path:

@@ -65,7 +65,7 @@ class Drain:
         `on_progress` is called now and then, with the number of finished jobs and the core's counters.
         """
         self._inbox.expect(len(requests))
-        with _uncollected():
+        with uncollected():
             before, begin = self.core.stats(), time.perf_counter()
             for request in requests:
                 self.core.submit(request)
@@ -90,7 +90,7 @@ class Drain:
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Without garbage collection: it would repeatedly walk the results kept here, which an engine does not keep."""
     gc.collect()
     gc.disable()

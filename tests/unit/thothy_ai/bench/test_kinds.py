@@ -1,0 +1,112 @@
+"""`thothy bench drain --kinds` on a tiny shape: three drains whose figures fit together, and every output valid."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.support.small_tokenizer import write_tokenizer
+from thothy_ai.bench.kind_drain import Run, drain, validity, without_schemas
+from thothy_ai.bench.models import random_folder
+from thothy_ai.bench.requests import Backlog
+from thothy_ai.cli import app
+from thothy_ai.cli.bench_jobs import engine_requests
+from thothy_ai.engine.api import EngineStats, FinishReason, GenerationResult, Usage
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.factory import make_engine
+
+SMALL = ["--shape", "tiny", "--device", "cpu", "--jobs", "3", "--kind", "hook", "--kv-tokens", "8192"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+def test_the_figures_fit_together(tokenizer: Path) -> None:
+    done = CliRunner().invoke(app, ["bench", "drain", "--kinds", *SMALL, "--tokenizer", str(tokenizer), "--json"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert report["title"] == "Drain of jobs: tiny (random weights) float32; 3 jobs of hook"
+    figures = {name: value.split("; ") for name, value in report["figures"]}
+    assert figures["runs, in this order"] == ["schemas, first time", "schemas, again", "no schemas"]
+    seconds = [float(value) for value in figures["seconds"]]
+    ratios = [float(value) for value in figures["times the seconds without schemas"]]
+    assert ratios == pytest.approx([value / seconds[2] for value in seconds], rel=0.02, abs=0.002)
+    first, _, without = figures["output tokens"]
+    assert first == without
+    assert len(set(figures["prompt tokens"])) == 1
+    assert figures["prefix cache hit rate"] == ["0.0%"] * 3
+    masks = [float(value.removesuffix(" s")) for value in figures["masks in all"]]
+    assert masks[0] > 0
+    for valid, cut in zip(figures["outputs that match their schema"], figures["outputs cut at max_tokens"], strict=True):
+        assert int(valid) + int(cut) == 3
+    assert figures["invalid outputs"] == ["0", "0"]
+
+
+def test_a_house_prompt_is_shared_by_all_jobs() -> None:
+    one, other = engine_requests(Backlog(2, house_words=50))
+    assert one.messages[0] == other.messages[0]
+    assert one.messages[0].role == "system"
+    assert len(one.messages[0].content.split()) == pytest.approx(50, abs=2)
+    assert engine_requests(Backlog(2))[0].messages[0].role == "user"
+
+
+def test_the_run_without_schemas_has_the_same_lengths_and_nothing_else_changes(tokenizer: Path, tmp_path: Path) -> None:
+    requests = engine_requests(Backlog(3, "hook"))
+    engine = make_engine(EngineOptions(url="", model=random_folder("tiny", tokenizer, tmp_path), device="cpu"))
+    try:
+        first = drain(engine, requests, "first")
+        bare = drain(engine, without_schemas(requests, first), "bare")
+    finally:
+        engine.backend.stop()
+        engine.wait_ended()
+    assert [result.usage.output_tokens for result in bare.results] == [
+        result.usage.output_tokens for result in first.results
+    ]
+    assert [result.usage.prompt_tokens for result in bare.results] == [
+        result.usage.prompt_tokens for result in first.results
+    ]
+    assert first.gained("output_tokens") == first.output_tokens == bare.gained("output_tokens")
+    assert bare.gained("steps") >= max(result.usage.output_tokens for result in bare.results)
+    assert first.gained("replayed_steps") == 0
+
+
+def result(text: str, reason: FinishReason = FinishReason.STOP) -> GenerationResult:
+    return GenerationResult("a", text, (1,), reason, Usage(1, 0, 1, 0.0))
+
+
+def test_invalid_outputs_are_counted_and_those_cut_are_not_judged() -> None:
+    (request,) = engine_requests(Backlog(1, "hook"))
+    texts = [result('{"hook":"All swim."}'), result('{"hook":"a"}'), result('{"hook":"Al', FinishReason.LENGTH)]
+    run = Run("run", 1.0, (result('{"hook":"Everybody swims."}'), *texts[1:]), EngineStats(), EngineStats())
+    checked = validity([request] * 3, run)
+    assert (checked.valid, checked.invalid, checked.cut) == (1, 1, 1)
+    assert checked.first_flaw == "output.hook: pattern"
+    assert validity([replace(request, schema=None)] * 3, run).invalid == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--kinds", "--shape", "tiny"], "pass --tokenizer FOLDER"),
+        (["--kinds", "--shape", "tiny", "--tokenizer", "/nowhere"], "/nowhere: not a folder with a tokenizer"),
+        (["--kinds", "--kind", "hok"], "unknown kind 'hok'"),
+        (["--kinds", "w.json"], "either a workload FILE or --kinds"),
+        ([], "either a workload FILE or --kinds"),
+        (["w.json", "--kind", "hook"], "--kind goes with --kinds"),
+        (["w.json", "--house-prompt", "3"], "--house-prompt goes with --kinds"),
+        (["--kinds", "--profile"], "--profile goes with a workload FILE"),
+        (["--kinds", "--draw", "0"], "--draw goes with a workload FILE"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(arguments: list[str], words: str) -> None:
+    done = CliRunner().invoke(app, ["bench", "drain", *arguments, "--device", "cpu"])
+    assert done.exit_code == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("thothy: ")
+    assert words in last

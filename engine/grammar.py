@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor
 
 from thothy_ai.engine.errors import GrammarError
-from thothy_ai.engine.grammar_batch import THREADS
-from thothy_ai.engine.grammar_lexers import JsonGrammar, Lexers
+from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar, Lexers
 from thothy_ai.engine.grammar_vocabulary import Vocabulary
 
 if TYPE_CHECKING:

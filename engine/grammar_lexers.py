@@ -10,6 +10,7 @@ the whole limit for itself; one that breaks again fails. A schema that broke sev
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits
     from llguidance._lib import JsonCompileOptions  # named nowhere else
 
+THREADS = min(16, len(os.sched_getaffinity(0)))  # that work on a step's grammars
 _COMPACT: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
 _ENOUGH_GRAMMARS = 16  # of one lexer, before another is made
 _MAX_COPIES = 500  # of one matcher: its lexer grows with their texts
@@ -158,7 +160,7 @@ class JsonGrammar:
         return None
 
     def _continue_alone(self) -> bool:
-        """After the lexer broke, consume the text so far on one of its own; False if it broke that, or is just wrong."""
+        """If the lexer broke, consume the text so far on one of its own; False if it broke that, or is just wrong."""
         if not self.matcher.get_error().startswith("lexer error"):
             return False
         self.lexer.broken = True

@@ -23,7 +23,7 @@ from thothy_ai.engine.api import BlockStats, CoreStats, EngineInfo, EngineStats,
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
-from thothy_ai.engine.core.tokens import bitmask, take_forced, take_sample
+from thothy_ai.engine.core.tokens import bitmask, take_forced, take_samples
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, TokenEvent
 from thothy_ai.engine.errors import (
     EngineError,
@@ -220,19 +220,19 @@ class EngineCore:
             result = launched.handle.read()
         shares = divide(result.seconds, step, scheduled.prefill, self._cost)
         self._counters.count_step(scheduled, result, shares)
-        tokens = iter(result.tokens)
-        output = 0
-        columns = (scheduled.members, step.ends.tolist(), step.samples.tolist(), shares.members)
-        for sequence, end, samples, share in zip(*columns, strict=True):
+        self._take_samples(scheduled.sampling_members, result.tokens)
+        for sequence, share in zip(scheduled.members, shares.members, strict=True):
             sequence.in_flight -= 1
             sequence.compute_seconds += share
-            if samples:
-                before = len(sequence.tokens)
-                take_sample(sequence, end, next(tokens), self._eos)
-                output += self._emit(sequence, before)
             if sequence.finish_reason is not None:
                 self._retire_if_done(sequence)
-        self._counters.count_output(output)
+
+    def _take_samples(self, members: list[tuple[Sequence, int]], tokens: list[int]) -> None:
+        """Give sampled tokens to the members, and report them with those that are forced after them."""
+        before = [len(sequence.tokens) for sequence, _ in members]
+        take_samples(((*member, token) for member, token in zip(members, tokens, strict=True)), self._eos)
+        emitted = (self._emit(sequence, known) for (sequence, _), known in zip(members, before, strict=True))
+        self._counters.count_output(sum(emitted))
 
     def _emit(self, sequence: Sequence, before: int) -> int:
         """Report the tokens from place `before` on; returns how many."""

@@ -128,7 +128,7 @@ def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.devic
         max_context=min(options.max_context or _MAX_CONTEXT, model.max_context),
         prefix_cache=options.prefix_cache,
         overlap=on_gpu if options.overlap is None else options.overlap,
-        graphs=on_gpu if options.graphs is None else on_gpu and options.graphs,
+        graphs=on_gpu if options.graphs is None else options.graphs,
     )
 
 

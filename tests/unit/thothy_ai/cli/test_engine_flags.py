@@ -36,7 +36,7 @@ def typer_options() -> dict[str, Any]:
 
 
 def argparse_options() -> dict[str, argparse.Action]:
-    return {action.dest: action for action in bench._parser("bench")._actions}
+    return {action.dest: action for action in bench.drain_parser("bench")._actions}
 
 
 def flags(declared: Declared) -> set[str]:

@@ -1,7 +1,7 @@
 """`EngineOptions`: every option of an engine, declared once, with its type, default, help text and limits.
 
-The command lines are derived from it: that of `thothy engine` (`thothy_ai.cli.engine_flags`) and that of `thothy bench
-drain` (`thothy_ai.bench.options`, where neither Typer nor pydantic is installed).
+The command lines are derived from it: that of `thothy engine` (`thothy_ai.cli.engine_flags`) and those of `thothy
+bench` (`thothy_ai.bench.options`, which also runs where neither Typer nor pydantic is installed).
 """
 
 from __future__ import annotations

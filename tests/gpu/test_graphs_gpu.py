@@ -32,7 +32,9 @@ def replayed(loaded: LoadedModel, *, graphs: bool, overlap: bool) -> tuple[int, 
     with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
         before = driver.core._runner.replays
         driver.run(CoreRequest(str(index), prompt, SAMPLING) for index, prompt in enumerate(prompts))
-        return driver.core.stats().core.steps, driver.core._runner.replays - before
+        stats = driver.core.stats().core
+        assert stats.replayed_steps == driver.core._runner.replays - before
+        return stats.steps, stats.replayed_steps
 
 
 @pytest.mark.parametrize("overlap", [False, True])

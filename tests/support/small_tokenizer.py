@@ -31,5 +31,6 @@ def small_tekken() -> dict[str, Any]:
 
 def write_tokenizer(folder: Path) -> Path:
     """Save the tokenizer to `folder`, and return that."""
+    folder.mkdir(exist_ok=True)
     convert(small_tekken()).save_pretrained(folder)
     return folder

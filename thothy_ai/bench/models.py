@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -52,7 +53,14 @@ def random_folder(shape: str, tokenizer: Path, folder: Path) -> Path:
     loaded = load_tokenizer(tokenizer) if tokenizer.is_dir() else None
     if loaded is None or loaded.eos_token_id is None:
         raise ModelLoadError(f"{tokenizer}: not a folder with a tokenizer that names its end-of-text token")
-    write_config(shape, folder, vocab_size=len(loaded), bos_token_id=None, eos_token_id=loaded.eos_token_id)
+    write_config(
+        shape,
+        folder,
+        vocab_size=len(loaded),
+        bos_token_id=None,
+        eos_token_id=loaded.eos_token_id,
+        transformers_version=version("transformers"),  # without it, it warns of tokenizers that older ones wrote
+    )
     for file in tokenizer.iterdir():
         if file.name.startswith(_TOKENIZER_FILES):
             shutil.copy(file, folder)

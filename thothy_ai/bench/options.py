@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from thothy_ai.bench.requests import JOBS
 from thothy_ai.bench.shapes import ON_A_CPU, ON_A_GPU, SHAPES, described
 from thothy_ai.bench.workload import Order
 from thothy_ai.engine.options import Command, Declared, EngineOptions, options_of
@@ -53,7 +54,7 @@ class BenchOptions:
 
 def parse(arguments: Sequence[str] | None = None, program: str | None = None) -> BenchOptions:
     """Options from a command line; SystemExit with code 2 for a wrong one."""
-    parser = _parser(program)
+    parser = drain_parser(program)
     given = vars(parser.parse_args(arguments))
     _check(given, parser)
     return _options(given)
@@ -61,6 +62,35 @@ def parse(arguments: Sequence[str] | None = None, program: str | None = None) ->
 
 def parse_service(arguments: Sequence[str] | None = None, program: str | None = None) -> BenchOptions:
     """Options of `thothy bench service`, which has fewer, as those of a drain of kinds; SystemExit as above."""
+    defaults = vars(drain_parser().parse_args(["--kinds"]))
+    return _options(defaults | vars(service_parser(program).parse_args(arguments)))
+
+
+def _options(given: dict[str, Any]) -> BenchOptions:
+    engine = {declared.name: given.pop(declared.name) for declared in options_of(Command.BENCH)}
+    return BenchOptions(**given | {"engine": EngineOptions(url="", **engine), "order": Order(given["order"])})
+
+
+def drain_parser(program: str | None = None) -> argparse.ArgumentParser:
+    """The parser of `thothy bench drain`."""
+    parser = _Parser(
+        prog=program,
+        usage="%(prog)s [OPTIONS] FILE | --kinds",
+        description="Drain a workload file, or with --kinds real jobs, and print the figures.",
+        epilog=_epilog(_EXAMPLE),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    file_help = "The jobs by their lengths, as JSON."
+    parser.add_argument("workload", nargs="?", type=Path, metavar="FILE", help=file_help)
+    _add_work(parser.add_argument_group("jobs"))
+    _add_kinds(parser.add_argument_group("jobs of the kinds"))
+    _add_engine(parser.add_argument_group("engine"))
+    _add_report(parser.add_argument_group("report"))
+    return parser
+
+
+def service_parser(program: str | None = None) -> argparse.ArgumentParser:
+    """The parser of `thothy bench service`."""
     parser = _Parser(
         prog=program,
         usage="%(prog)s [OPTIONS]",
@@ -75,28 +105,6 @@ def parse_service(arguments: Sequence[str] | None = None, program: str | None = 
     _add_tokenizer(engine)
     _add_engine(engine)
     _add_json(parser.add_argument_group("report"))
-    return _options(vars(_parser(None).parse_args(["--kinds"])) | vars(parser.parse_args(arguments)))
-
-
-def _options(given: dict[str, Any]) -> BenchOptions:
-    engine = {declared.name: given.pop(declared.name) for declared in options_of(Command.BENCH)}
-    return BenchOptions(**given | {"engine": EngineOptions(url="", **engine), "order": Order(given["order"])})
-
-
-def _parser(program: str | None) -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog=program,
-        usage="%(prog)s [OPTIONS] FILE | --kinds",
-        description="Drain a workload file, or with --kinds real jobs, and print the figures.",
-        epilog=_epilog(_EXAMPLE),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    file_help = "The jobs by their lengths, as JSON."
-    parser.add_argument("workload", nargs="?", type=Path, metavar="FILE", help=file_help)
-    _add_work(parser.add_argument_group("jobs"))
-    _add_kinds(parser.add_argument_group("jobs of the kinds"))
-    _add_engine(parser.add_argument_group("engine"))
-    _add_report(parser.add_argument_group("report"))
     return parser
 
 
@@ -121,7 +129,7 @@ def _add_work(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_count(group: argparse._ArgumentGroup) -> None:
-    limit = f"Drain only the first N jobs. [default: {JOBS_ON_A_CPU} on a CPU, all on a GPU]"
+    limit = f"Drain N jobs. [default: {JOBS_ON_A_CPU} on a CPU; on a GPU all of a file, {JOBS:,} of the kinds]"
     group.add_argument("--jobs", type=_bounded(int, 1), metavar="N", help=limit)
     group.add_argument("--seed", type=int, default=0, help="Seed of what is drawn at random. [default: 0]")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def tiktoken(text: str) -> list[int]:
     for piece in regex.findall(PATTERN, text):
         parts = [bytes([byte]) for byte in piece.encode()]
         while True:
-            pairs = [(ranks.get(one + two, 10**9), at) for at, (one, two) in enumerate(zip(parts, parts[1:], strict=False))]
+            pairs = [(ranks.get(one + two, 10**9), at) for at, (one, two) in enumerate(pairwise(parts))]
             if not pairs or min(pairs)[0] == 10**9:
                 break
             at = min(pairs)[1]

@@ -42,3 +42,16 @@ def test_tokens_are_counted_by_phase() -> None:
     stats = counters.stats
     assert (stats.prefill_tokens, stats.decode_tokens, stats.batch_size) == (3, 1, 2)
     assert stats.prefill_seconds + stats.decode_seconds == pytest.approx(stats.busy_seconds)
+
+
+def test_what_the_host_waited_and_replayed_counts_once_a_step_is_read() -> None:
+    scheduled = ScheduledStep(step(DECODE), (), np.array([False]), ())
+    counters = Counters()
+    with counters.waiting():
+        pass
+    assert counters.stats.wait_seconds == 0
+    for replayed in (True, False):
+        result = StepResult([], 1.0, replayed)
+        counters.count_step(scheduled, result, divide(1.0, scheduled.step, scheduled.prefill, COST))
+    assert 0 < counters.stats.wait_seconds < 1
+    assert (counters.stats.steps, counters.stats.replayed_steps) == (2, 1)

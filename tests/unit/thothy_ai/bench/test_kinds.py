@@ -43,7 +43,9 @@ def test_the_figures_fit_together(tokenizer: Path) -> None:
     assert figures["prefix cache hit rate"] == ["0.0%"] * 3
     masks = [float(value.removesuffix(" s")) for value in figures["masks in all"]]
     assert masks[0] > 0
-    for valid, cut in zip(figures["outputs that match their schema"], figures["outputs cut at max_tokens"], strict=True):
+    for valid, cut in zip(
+        figures["outputs that match their schema"], figures["outputs cut at max_tokens"], strict=True
+    ):
         assert int(valid) + int(cut) == 3
     assert figures["invalid outputs"] == ["0", "0"]
 

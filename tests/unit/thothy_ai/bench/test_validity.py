@@ -52,7 +52,11 @@ def test_a_flaw_is_named(change: dict[str, Any], words: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [('{"title": "Abc"}', "output: tags is missing"), ('{"title": "Ab', "not JSON"), ("[]", "output: not of type object")],
+    [
+        ('{"title": "Abc"}', "output: tags is missing"),
+        ('{"title": "Ab', "not JSON"),
+        ("[]", "output: not of type object"),
+    ],
 )
 def test_other_texts(text: str, words: str) -> None:
     found = flaw(json.dumps(SCHEMA), text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,7 +52,7 @@ def test_the_house_prompt_has_so_many_words_and_is_always_the_same() -> None:
     assert house_prompt(0) == ""
 
 
-KIND = '''
+KIND = """
 from typing import Annotated
 from thothy_ai.jobs.kind import Artifact, JobKind, Message, Request, Sampling
 from thothy_ai.jobs.requests import SourceRequest
@@ -72,13 +71,12 @@ KIND = JobKind(
     sampling=lambda _: Sampling(max_tokens=60),
     locale=lambda _: "en", source=lambda request: request.source, checks=lambda *_: (),
 )
-'''
+"""
 
 
 @pytest.fixture
-def extra_kinds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def extra_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thothy_ai.jobs.registry._extra", {})
-    yield
 
 
 @pytest.mark.usefixtures("extra_kinds")

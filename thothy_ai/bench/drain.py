@@ -140,6 +140,8 @@ class _Inbox:
 
     def take(self, events: list[Event]) -> None:
         """Called on the core's thread."""
+        if not events:
+            return
         if self._core is not None:
             self._steps.append(_Step(events, self._core.stats()))
         self._left -= sum(type(event) is FinishedEvent for event in events)

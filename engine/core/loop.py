@@ -52,7 +52,7 @@ class _Launched(NamedTuple):
 
 
 class EngineCore:
-    """The loop behind a `core_api.Core` (see `CoreHost`). `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks."""
+    """The loop behind a `CoreHost`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The core's process: weights, scheduling, the device and grammars, for a text edge in the process that started this one.
+"""The core's process: weights, scheduling, the device and grammars, for the text edge in the process that started it.
 
-Run as `python -m thothy_ai.engine.process.core_process FD`, FD being its end of the channel. Signals are the parent's to
-handle: SIGINT and SIGTERM stay blocked here, as the parent leaves them, and this process ends when the parent does.
+Run as `python -m thothy_ai.engine.process.core_process FD`, FD being its end of the channel. Signals are the parent's
+to handle: SIGINT and SIGTERM stay blocked here, as the parent leaves them, and this process ends when the parent does.
 """
 
 from __future__ import annotations
@@ -16,20 +16,17 @@ import sys
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from thothy_ai.engine.api import FinishReason
-from thothy_ai.engine.core_api import Core, Event, StepFailedError, TokenEvent
+from thothy_ai.engine.core_api import Core, Event, TokenEvent
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.logs import log_to_stderr
 from thothy_ai.engine.remote import messages
 from thothy_ai.engine.remote.channel import Channel, Message
 from thothy_ai.engine.remote.messages import Word
-from thothy_ai.engine.serving.wire import fields_of
-
-if TYPE_CHECKING:
-    from thothy_ai.engine.process.resident import ResidentCore
+from thothy_ai.engine.serving.plain import fields_of
 
 PARENT_DIED = 1
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>

@@ -10,7 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -70,22 +71,22 @@ def start_remote(options: EngineOptions) -> RemoteEngine:
     """
     process = CoreProcess(options)
     try:
-        tools, error = _text_tools(Path(process.expect(Word.FOLDER)))
+        tools = _text_tools(Path(process.expect(Word.FOLDER)))
         info = process.expect(Word.READY)
-        if tools is None:
-            raise error or ModelLoadError("the tokenizer cannot be loaded")
-        return RemoteEngine(process, tools, info)
+        return RemoteEngine(process, tools(), info)
     except BaseException:
         process.close()
         raise
 
 
-def _text_tools(folder: Path) -> tuple[TextTools | None, Exception | None]:
-    """The model's text tools, or the error, which is that of the other process, too: it comes first there."""
+def _text_tools(folder: Path) -> Callable[[], TextTools]:
+    """Load the model's text tools. What keeps them from loading is raised by the call: the core's errors come first."""
+    loaded: Future[TextTools] = Future()
     try:
-        return load_text_tools(folder), None
+        loaded.set_result(load_text_tools(folder))
     except (EngineError, OSError) as error:
-        return None, error
+        loaded.set_exception(error)
+    return loaded.result
 
 
 class CoreProcess:

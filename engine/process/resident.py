@@ -74,7 +74,7 @@ def load_engine(options: EngineOptions) -> ResidentModel:
 
 
 def load(options: EngineOptions, on_folder: Callable[[Path], None] = lambda _: None) -> LoadedModel:
-    """The model on its device; ModelLoadError or a subclass says why not, in one line. `on_folder`: see `load_model`."""
+    """The model on its device; ModelLoadError or a subclass says in one line why not. `on_folder`: see `load_model`."""
     model = options.model
     if model is None:
         raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")

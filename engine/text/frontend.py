@@ -3,7 +3,7 @@
     submit ──▶ input thread: template, tokenizer          ──▶ core
     sink   ◀── output thread: detokenizer, stop strings   ◀── core's events, once per step
 
-Neither thread is the core's, which may even be another process's. The input thread announces each stream through the same
+Neither thread is the core's, which may be another process. The input thread announces each stream through the same
 queue, so that the output thread alone owns the streams, and knows each of them before its first token.
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgpack
@@ -22,9 +23,9 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._sending = threading.Lock()
-        stream = end.makefile("rb", buffering=0)
+        self._stream = end.makefile("rb", buffering=0)
         self._messages = msgpack.Unpacker(
-            stream, read_size=_READ_BYTES, max_buffer_size=_MAX_BYTES, unicode_errors=_UNICODE
+            self._stream, read_size=_READ_BYTES, max_buffer_size=_MAX_BYTES, unicode_errors=_UNICODE
         )
 
     def send(self, *parts: object) -> None:
@@ -34,14 +35,21 @@ class Channel:
             self._socket.sendall(data)
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages as they arrive, until the other process closes its end or dies."""
+        """Messages as they arrive, until either process closes its end or dies."""
         while True:
             try:
                 message: Message = self._messages.unpack()
             except (msgpack.OutOfData, OSError):
                 return
+            except ValueError:
+                if self._stream.closed:
+                    return
+                raise
             yield message
 
     def close(self) -> None:
-        """Close this end: the other one has no more messages then."""
+        """Close this end: neither process has more messages then."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._stream.close()
         self._socket.close()

@@ -59,7 +59,8 @@ class PromptEncoder:
         _check_length(sum(map(self._bound.least_tokens, texts)), longest)
 
     def _encode_chat(self, request: GenerationRequest, longest: int) -> tuple[int, ...]:
-        self._check_texts((message.content for message in request.messages), longest)  # templates take time as well
+        _check_length(len(request.messages), longest)  # templates take time as well
+        self._check_texts((message.content for message in request.messages), longest)
         placeholders = _Placeholders()
         messages = [self._escaped(message, placeholders) for message in request.messages]
         rendered = self._render(messages, thinks=request.schema is None)

@@ -24,7 +24,7 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.tokens import bitmask, take_forced, take_samples
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, TokenEvent
+from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, StepFailedError, TokenEvent
 from thothy_ai.engine.errors import (
     EngineError,
     EngineLostError,
@@ -44,14 +44,6 @@ log = logging.getLogger(__name__)
 Command = Callable[[], None]
 
 
-class StepFailedError(RuntimeError):
-    """A step raised: the device's state can no longer be trusted. `members` are the ids of the requests in it."""
-
-    def __init__(self, members: tuple[str, ...], cause: BaseException) -> None:
-        super().__init__(f"step failed with {', '.join(members) or 'no members'}: {cause}")
-        self.members = members
-
-
 class _Launched(NamedTuple):
     """A step on the device, with the sequences in it."""
 
@@ -60,7 +52,7 @@ class _Launched(NamedTuple):
 
 
 class EngineCore:
-    """Implements `core_api.Core`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks."""
+    """The loop behind a `CoreHost`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks."""
 
     def __init__(
         self,
@@ -100,7 +92,7 @@ class EngineCore:
         return not self._thread.is_alive()
 
     def submit(self, request: CoreRequest) -> None:
-        """Refuse at once a request that can never be served; queue any other."""
+        """Queue a request; PromptTooLongError, InvalidRequestError or EngineNotAcceptingError if it can't be served."""
         with self._gate:
             try:
                 sequence = self._accept(request)
@@ -157,7 +149,7 @@ class EngineCore:
             while not self._stopping:
                 last = self._turn(last)
         except Exception as error:
-            self.failure = StepFailedError(_ids(self._unread), error)
+            self.failure = StepFailedError(_ids(self._unread), str(error))
             self.failure.__cause__ = error  # keeps its frames: freeing a broken device's tensors aborts the process
             log.exception("%s", self.failure)
         finally:
@@ -270,9 +262,8 @@ class EngineCore:
 
     def _publish(self) -> None:
         self._stats = self._snapshot()
-        if self._events:
-            events, self._events = self._events, []
-            self._on_events(events)
+        events, self._events = self._events, []
+        self._on_events(events)
 
     def _snapshot(self) -> tuple[SchedulerStats, BlockStats, CoreStats]:
         return self._scheduler.stats, self._scheduler.pool.stats, self._counters.stats

@@ -41,14 +41,17 @@ def load_model(
     weights: str = "auto",
     cache_dir: Path | None = None,
     check: Callable[[ModelConfig], None] = lambda _: None,
+    on_folder: Callable[[Path], None] = lambda _: None,
 ) -> LoadedModel:
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
     `weights`: "auto" (as `dtype`) or "fp8". `cache_dir` keeps converted GGUF files; None: the user's cache folder.
-    `check` is called before any weight is read, and may raise.
+    `on_folder` is told where the model's configuration and tokenizer are, as soon as that is known. `check` is called
+    before any weight is read, and may raise.
     """
     form = weight_format(weights, device)
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir())
+    on_folder(folder)
     config = ModelConfig.from_folder(folder)
     check(config)
     name = path.stem if path.is_file() else path.resolve().name

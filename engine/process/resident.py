@@ -16,7 +16,7 @@ from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, use
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.process.sizing import plan_memory
+from thothy_ai.engine.process.sizing import MAX_CONTEXT, plan_memory
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import token_bytes
@@ -58,6 +58,7 @@ def load_engine(model: Path, options: EngineOptions) -> ResidentModel:
             dtype=dtype,
             weights=options.weights,
             cache_dir=options.cache_dir,
+            max_context=options.max_context or MAX_CONTEXT,
             check=lambda config: plan_memory(config, options, device, dtype).require(model.name),
         )
         return _start(loaded, options)

@@ -48,8 +48,8 @@ class ChatTemplate:
     def mark(self, text: str, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
         """`text`, what was rendered of the messages, with marks around the special tokens that the template wrote.
 
-        None if it wrote all that there are. InvalidRequestError for a template that makes special tokens of pieces, and does something with those that
-        these messages have: it can't be told which are whose.
+        None if it wrote all that there are. InvalidRequestError for a template that makes special tokens of pieces, and
+        does something with those that these messages have: it can't be told which are whose.
         """
         marked = self._render_marked(messages, options)
         if self._special.unmark(marked) == text:

@@ -89,6 +89,12 @@ class ProtocolError(EngineError):
     code = "protocol"
 
 
+def one_line(error: BaseException, most: int = 300) -> str:
+    """What an error of another library says, in one line of at most so many characters; its type if it says nothing."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def _shortened(message: str) -> str:
     if len(message) <= MAX_MESSAGE:
         return message

@@ -79,8 +79,8 @@ async def _serve(engine: RunningEngine, options: EngineOptions) -> int:
 
 async def _watch(engine: RunningEngine, server: EngineServer, shutdown: _Shutdown, seconds: float) -> None:
     """Shut down at once when the engine hangs."""
-    await stalled(engine.progress, lambda: server.in_flight, seconds)
-    log.critical("no step has ended for %g s, with %d requests in flight", seconds, server.in_flight)
+    waited = await stalled(engine.progress, lambda: server.in_flight, seconds)
+    log.critical("no step has ended for %g s, with %d requests in flight", waited, server.in_flight)
     shutdown.force()
 
 

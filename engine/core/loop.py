@@ -23,6 +23,7 @@ from thothy_ai.engine.api import BlockStats, CoreStats, EngineInfo, EngineStats,
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
+from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
 from thothy_ai.engine.core.tokens import bitmask, take_forced, take_samples
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, StepFailedError, TokenEvent
 from thothy_ai.engine.errors import (
@@ -34,7 +35,7 @@ from thothy_ai.engine.errors import (
     PromptTooLongError,
 )
 from thothy_ai.engine.execution.memory import MemoryGauge
-from thothy_ai.engine.execution.runner import Runner, StepHandle
+from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
@@ -48,7 +49,7 @@ class _Launched(NamedTuple):
     """A step on the device, with the sequences in it."""
 
     scheduled: ScheduledStep
-    handle: StepHandle
+    handle: LaunchedStep
 
 
 class EngineCore:
@@ -67,6 +68,7 @@ class EngineCore:
         on_events: OnEvents,
     ) -> None:
         self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory
+        self._launcher = StepLauncher(runner, config.token_budget)
         self._vocab_size, self._eos, self._on_events = vocab_size, eos, on_events
         self._scheduler = Scheduler(config)
         self._counters = Counters()
@@ -166,7 +168,7 @@ class EngineCore:
         if step is not None:
             with self._counters.filling_masks():
                 masks = bitmask(step.scheduled.sampling_members, self._vocab_size)
-            self._runner.sample(step.handle, masks)
+            self._launcher.sample(step.handle, masks)
             if not self._config.overlap:
                 self._commit(step)
                 step = None
@@ -181,7 +183,9 @@ class EngineCore:
             return None
         self._unread.append(scheduled)
         self._counters.count_admitted(scheduled)
-        return _Launched(scheduled, self._runner.forward(scheduled.step))
+        handle = self._launcher.forward(scheduled)
+        self._scheduler.token_budget = self._launcher.token_limit
+        return _Launched(scheduled, handle)
 
     def _take_commands(self, *, wait: bool) -> None:
         """Run the commands of other threads; with nothing else to do, wait for one."""

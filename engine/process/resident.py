@@ -17,7 +17,7 @@ from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, use
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.process.sizing import plan_memory
+from thothy_ai.engine.process.sizing import MAX_CONTEXT, plan_memory
 from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.text.frontend import Frontend
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
@@ -90,6 +90,7 @@ def load(options: EngineOptions, on_folder: Callable[[Path], None] = lambda _: N
             dtype=dtype,
             weights=options.weights,
             cache_dir=options.cache_dir,
+            max_context=options.max_context or MAX_CONTEXT,
             check=lambda config: plan_memory(config, options, device, dtype).require(model.name),
             on_folder=on_folder,
         )

@@ -31,6 +31,7 @@ class Scheduler:
         self._rows = list(reversed(range(config.max_rows)))
         self._groups = PrefixGroups(config.group_rows, config.block_size)
         self._refused = False  # admission of the next sequence, and nothing was released since
+        self.token_budget = config.token_budget  # of the next step; the core lowers it where memory is short
         self.preemptions = 0
 
     @property
@@ -59,7 +60,7 @@ class Scheduler:
 
     def schedule(self) -> ScheduledStep | None:
         """The next step, to be launched before another one is planned; None when nothing can run now."""
-        budget = self._config.token_budget
+        budget = self.token_budget
         builder = StepBuilder()
         for sequence in tuple(self._running):
             if budget and sequence.row != NO_ROW:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from thothy_ai.engine.scheduling.prefix_groups import Group, PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
-from thothy_ai.engine.step import NO_GROUPS, NO_UPDATES, Groups, RowUpdates, StartedRows, Step
+from thothy_ai.engine.step import NO_GROUPS, NO_UPDATES, Groups, Int32, RowUpdates, StartedRows, Step
 
 _MAX_SPLIT = 128  # tokens beyond one per member: each reads its sequence's KV anew
 # sequence, row, start, count, samples, prefill: a tuple, since a step may have a thousand members
@@ -33,12 +33,20 @@ class ScheduledStep:
     """A step, and the sequences that its members stand for, in the step's order; one may have several members.
 
     `prefill` [N] bool: the member's tokens begin inside its prompt. `admitted` started, or started again, in this step.
+    `planned`: the members in the order in which they were planned: one that reads another's KV comes after it.
     """
 
     step: Step
     members: tuple[Sequence, ...]
     prefill: NDArray[np.bool_]
     admitted: tuple[Sequence, ...]
+    planned: Seq[Sequence] = ()
+
+    @property
+    def order(self) -> Int32:
+        """Places in the step of the planned members [N]."""
+        places = {sequence: place for place, sequence in enumerate(self.members)}
+        return np.array([places[sequence] for sequence in self.planned], np.int32)
 
     @property
     def sampling_members(self) -> list[tuple[Sequence, int]]:
@@ -98,7 +106,8 @@ class StepBuilder:
             self._tokens.columns(),
             self._blocks.columns(),
         )
-        return ScheduledStep(step, sequences, np.array(prefill, np.bool_), tuple(self._admitted))
+        planned = [member[0] for member in self._members]
+        return ScheduledStep(step, sequences, np.array(prefill, np.bool_), tuple(self._admitted), planned)
 
     def _nearly_fits(self, graph_rows: int) -> bool:
         tokens = sum(member[3] for member in self._members)

@@ -36,6 +36,7 @@ class _Rank(NamedTuple):
 
     deadline: float
     shorter: int  # by max_tokens
+    arrival: int
     place: Place
 
 
@@ -64,7 +65,7 @@ class WaitingQueue:
     def add(self, sequence: Sequence) -> None:
         """Add a new sequence."""
         sequence.arrival, self._arrived = self._arrived, self._arrived + 1
-        self._arrivals.append((sequence.arrival, sequence))
+        insort(self._arrivals, (sequence.arrival, sequence))
         self._line(sequence.priority).add(sequence, _rounded(sequence.request.deadline, self._clock()))
 
     def push_front(self, sequence: Sequence) -> None:
@@ -137,7 +138,7 @@ class _Line:
 
     def add(self, sequence: Sequence, deadline: float) -> None:
         place = Place(path_of(sequence), sequence.arrival, sequence)
-        rank = self._ranks[sequence] = _Rank(deadline, -sequence.max_tokens, place)
+        rank = self._ranks[sequence] = _Rank(deadline, -sequence.max_tokens, sequence.arrival, place)
         insort(self._profiles.setdefault(sequence.request.profile, []), rank)
         self._prompts.add(place)
         self._next = None
@@ -176,14 +177,12 @@ class _Line:
         family = self._family
         if family is None or not family.left:
             return None
-        members = self._prompts.sharing(family.beginning)
-        return max(
-            members, key=lambda place: (common_length(place.path, family.last), self._length(place)), default=None
-        )
+        closest = lambda place: (common_length(place.path, family.last), self._length(place), -place.arrival)  # noqa: E731
+        return max(self._prompts.sharing(family.beginning), key=closest, default=None)
 
     def _most_urgent(self) -> Place:
         firsts = [ranks[0] for ranks in self._profiles.values()]
-        return min(firsts, key=lambda rank: (rank.deadline, -self._length(rank.place), rank.place.arrival)).place
+        return min(firsts, key=lambda rank: (rank.deadline, -self._length(rank.place), rank.arrival)).place
 
     def _family_after(self, place: Place) -> _Family | None:
         """The family whose turn it is once this one has gone."""
@@ -192,7 +191,7 @@ class _Line:
             return _Family(family.beginning, place.path, family.left - 1)
         most = min(_FAMILY, len(self._prompts) // 2)
         beginning = self._prompts.beginning(place, most)
-        return None if beginning is None else _Family(beginning, place.path, most - 1)
+        return None if beginning is None else _Family(beginning, place.path, _FAMILY - 1)
 
     def _length(self, place: Place) -> float:
         sequence = place.sequence

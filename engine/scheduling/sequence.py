@@ -28,6 +28,8 @@ class Sequence:
     prompt_tokens: int = field(init=False)
     tokens: list[int] = field(init=False)
     seed: int = field(init=False)
+    priority: int = field(init=False)  # the request's, or a higher one after a long wait
+    arrival: int = -1  # its number
     computed: int = 0
     pending: int = 0
     in_flight: int = 0
@@ -50,6 +52,7 @@ class Sequence:
         self.tokens = list(self.request.prompt)
         self.seed = secrets.randbits(63) if self.request.sampling.seed is None else self.request.sampling.seed
         self.chain = self.request.salt
+        self.priority = self.request.priority
 
     @property
     def known(self) -> int:

@@ -5,10 +5,13 @@ Plain dataclasses of plain values, so that they travel as msgpack and import any
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from thothy_ai.engine.errors import InvalidRequestError
+
+MAX_PRIORITY = 1000
 
 
 class FinishReason(StrEnum):
@@ -69,7 +72,7 @@ class GenerationRequest:
 
     `schema` is a JSON schema (as JSON text) that the output must match. `profile` names the population whose output
     lengths this request is like (the service passes a job kind); admission learns from it. `salt` separates prefix
-    caches (the service passes a tenant).
+    caches (the service passes a tenant). Higher `priority` goes first. `deadline` is in Unix seconds.
     """
 
     id: str
@@ -81,6 +84,15 @@ class GenerationRequest:
     profile: str = ""
     salt: str = ""
     stream: bool = False  # send deltas; without it only the result comes back
+    priority: int = 0
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an order that no queue could keep (`InvalidRequestError`)."""
+        if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
+            raise InvalidRequestError(f"priority={self.priority} is out of range")
+        if self.deadline is not None and not math.isfinite(self.deadline):
+            raise InvalidRequestError(f"deadline={self.deadline} is not a time")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CoreRequest:
-    """A tokenized request. `grammar` belongs to this request alone and is advanced by the core."""
+    """A tokenized request. `grammar` belongs to this request alone and is advanced by the core. Higher `priority` goes
+    first; `deadline` is in Unix seconds.
+    """
 
     id: str
     prompt: tuple[int, ...]
@@ -23,6 +25,8 @@ class CoreRequest:
     grammar: Grammar | None = None
     profile: str = ""
     salt: str = ""
+    priority: int = 0
+    deadline: float | None = None
 
 
 class TokenEvent(NamedTuple):

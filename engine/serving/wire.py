@@ -38,6 +38,8 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "profile": str,
     "salt": str,
     "stream": bool,
+    "priority": int,
+    "deadline": (int, float, type(None)),
     "max_tokens": int,
     "temperature": _NUMBER,
     "top_k": int,

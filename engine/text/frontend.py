@@ -131,7 +131,16 @@ class Frontend:
     def _core_request(self, request: GenerationRequest) -> CoreRequest:
         prompt = self._tools.prompts.encode(request)
         grammar = None if request.schema is None else self._tools.grammars.compile(request.schema)
-        return CoreRequest(request.id, prompt, request.sampling, grammar, request.profile, request.salt)
+        return CoreRequest(
+            request.id,
+            prompt,
+            request.sampling,
+            grammar,
+            request.profile,
+            request.salt,
+            request.priority,
+            request.deadline,
+        )
 
     # ---- the output thread
 

@@ -134,9 +134,12 @@ def stage(tokenizer: PreTrainedTokenizerFast, vocabulary: TokenBytes) -> Iterato
 
 def test_a_request_becomes_tokens_and_tokens_become_a_result(stage: Stage) -> None:
     sampling = SamplingParams(max_tokens=9, temperature=0.5)
-    ears = stage.submit(messages=(Message("user", "hello"),), sampling=sampling, profile="hook", salt="tenant")
+    ears = stage.submit(
+        messages=(Message("user", "hello"),), sampling=sampling, profile="hook", salt="tenant", priority=3, deadline=5.0
+    )
     request = stage.accepted()
     assert (request.id, request.sampling, request.profile, request.salt) == ("a", sampling, "hook", "tenant")
+    assert (request.priority, request.deadline) == (3, 5.0)
     assert request.grammar is None
     tokens = stage.encode("The garden 🙂 waits")
     for token in tokens:

@@ -24,7 +24,7 @@ from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import ThothyError
 from thothy_ai.queue.broker import Broker
-from thothy_ai.queue.hints import Hint
+from thothy_ai.queue.hints import Hint, list_keys
 
 DELAY = 0.2  # seconds that a slow network adds to each round trip
 LASTING_SECONDS = 3.0
@@ -192,7 +192,7 @@ class Faults:
         try:
             with self._rig.redis() as redis:
                 lengths = (
-                    redis.llen(f"{settings.queue_prefix}{settings.queue_name}"),
+                    *map(redis.llen, list_keys(settings)),
                     redis.hlen(f"{settings.queue_prefix}unacked"),
                 )
         except RedisError:

@@ -2,6 +2,10 @@
 
 One dispatcher leads, others stand by. A job becomes `dispatched` first and is published after the commit; if the
 process dies in between, the reaper queues the job again.
+
+A job is urgent while one of lower priority is dispatched or running. Urgent jobs have a list of their own in Redis, for
+which each worker keeps places free: they wait for no job of lower priority, in Redis or in a worker, and the engine
+learns their priority. Where all jobs have the same priority, none is urgent.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from thothy_ai.db.fragments import QUEUED_CHANNEL
 from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.queue import metrics
-from thothy_ai.queue.broker import Broker
+from thothy_ai.queue.broker import Broker, Depth
 from thothy_ai.queue.collector import export_queue
 from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.leader import Leader
@@ -28,6 +32,7 @@ BY_INDEX = ("SET enable_seqscan = off", "SET enable_bitmapscan = off")
 BUSY_FACTOR = 0.2  # times the interval, while there is more to dispatch
 IDLE_FACTOR = 4  # times the interval, while there is nothing; a NOTIFY comes earlier
 ADMIT_BATCH = 5000  # delayed jobs to admit per round
+MAX_URGENT = 16  # urgent jobs that wait in Redis: so many may wait there before one of a still higher priority
 
 
 class Dispatcher:
@@ -59,9 +64,16 @@ class Dispatcher:
         self._leader.stop_on_signals()
 
     def list_length(self) -> float:
-        """How many hints wait in Redis at this moment; NaN when it cannot be reached."""
+        """How many hints wait in Redis at this moment, in both lists; NaN when it cannot be reached."""
         try:
-            return float(self._broker.depth())
+            return float(sum(self._broker.depth()))
+        except BrokerUnreachableError:
+            return math.nan
+
+    def urgent_length(self) -> float:
+        """How many of them are of urgent jobs."""
+        try:
+            return float(self._broker.depth().urgent)
         except BrokerUnreachableError:
             return math.nan
 
@@ -72,16 +84,25 @@ class Dispatcher:
         interval = self._settings.dispatch_interval_seconds
         if hints:
             return interval * BUSY_FACTOR
-        return interval if depth >= self._settings.dispatch_min_depth else interval * IDLE_FACTOR
+        full = depth.ordinary >= self._settings.dispatch_min_depth or depth.urgent >= MAX_URGENT
+        return interval if full else interval * IDLE_FACTOR
 
-    def _dispatch(self, depth: int) -> list[Hint]:
-        rows = self._leader.ask("queue/dispatch", min_depth=self._settings.dispatch_min_depth, depth=depth)
-        hints = [Hint(*row) for row in rows]
+    def _dispatch(self, depth: Depth) -> list[Hint]:
+        rows = self._leader.ask(
+            "queue/dispatch",
+            min_depth=self._settings.dispatch_min_depth,
+            depth=depth.ordinary,
+            urgent_places=MAX_URGENT - depth.urgent,
+        )
+        hints = [Hint(row.id, row.dispatch_no) for row in rows]
         if not hints:
             return hints
+        urgent = {hint for hint, row in zip(hints, rows, strict=True) if row.urgent}
         crash_point("mid_dispatch")
         try:
-            self._broker.publish(hints)
+            self._broker.publish(
+                [hint for hint in hints if hint not in urgent], [hint for hint in hints if hint in urgent]
+            )
         except BrokerUnreachableError:
             self._leader.ask(
                 "queue/undo_dispatch",
@@ -102,5 +123,6 @@ def main(settings: Settings) -> None:
     dispatcher.stop_on_signals()
     export_queue(settings)
     metrics.LIST_LENGTH.set_function(dispatcher.list_length)
+    metrics.URGENT_LENGTH.set_function(dispatcher.urgent_length)
     serve_metrics(settings)
     dispatcher.run()

@@ -14,6 +14,7 @@ from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import QUICK, Queue, eventually, runner_bench
 from tests.support.worker_fleet import KEY, UNACKED, URGENT_KEY, WorkerFleet, check_each_once, enqueue
+from thothy_ai.queue.dispatcher import MAX_URGENT
 from thothy_ai.queue.drafts import EnqueueOptions
 
 IN_FLIGHT = int(str(QUICK["worker_in_flight"]))
@@ -77,8 +78,7 @@ def test_ordinary_jobs_take_no_urgent_places_and_urgent_jobs_no_ordinary_ones(
     patient_fleet.worker()
     fill(queue, redis)
     urgent = enqueue_hanging(queue, 2 * IN_FLIGHT, priority=1)
-    eventually(lambda: redis.llen(URGENT_KEY) == min(IN_FLIGHT, 16))
-    assert queue.count("running") == 2 * IN_FLIGHT
+    eventually(lambda: redis.llen(URGENT_KEY) == MAX_URGENT and queue.count("running") == 2 * IN_FLIGHT)
     assert queue.rows("SELECT priority, count(*) FROM job WHERE state = 'running' GROUP BY 1 ORDER BY 1") == [
         (0, IN_FLIGHT),
         (1, IN_FLIGHT),

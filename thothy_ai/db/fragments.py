@@ -11,7 +11,7 @@ from typing import Final
 # The order in which jobs are dispatched and claimed: earliest virtual deadline first. It is a job's deadline, or a day
 # after it was enqueued if it has none within that day, less a day per point of priority. Thus priority decides between
 # jobs of similar age, then the deadline, and none starves: only jobs enqueued at most a day later overtake a job, plus
-# a day per point of priority that they have more. Both times are rounded, deadlines by at most a quarter of their slack,
+# a day per point of priority that they have more. Both times are rounded, deadlines by up to a quarter of their slack,
 # and within equal times sources go one after the other: siblings stay together. The functions are in
 # migrations/versions/r0005_planned_order.sql; the index `ix_job_queued` is over the same terms.
 PLANNED_ORDER: Final = (

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.fragments import QUEUED_CHANNEL
@@ -94,15 +96,13 @@ class Dispatcher:
             depth=depth.ordinary,
             urgent_places=MAX_URGENT - depth.urgent,
         )
-        hints = [Hint(row.id, row.dispatch_no) for row in rows]
+        ordinary, urgent = by_urgency(rows)
+        hints = ordinary + urgent
         if not hints:
             return hints
-        urgent = {hint for hint, row in zip(hints, rows, strict=True) if row.urgent}
         crash_point("mid_dispatch")
         try:
-            self._broker.publish(
-                [hint for hint in hints if hint not in urgent], [hint for hint in hints if hint in urgent]
-            )
+            self._broker.publish(ordinary, urgent)
         except BrokerUnreachableError:
             self._leader.ask(
                 "queue/undo_dispatch",
@@ -113,6 +113,14 @@ class Dispatcher:
         crash_point("after_publish")
         metrics.DISPATCHED.inc(len(hints))
         return hints
+
+
+def by_urgency(rows: Sequence[Any]) -> tuple[list[Hint], list[Hint]]:
+    """The hints of the rows of a dispatch: of ordinary jobs, and of urgent ones."""
+    ordinary, urgent = (
+        [Hint(row.id, row.dispatch_no) for row in rows if row.urgent is wanted] for wanted in (False, True)
+    )
+    return ordinary, urgent
 
 
 def main(settings: Settings) -> None:

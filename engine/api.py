@@ -94,7 +94,7 @@ class GenerationRequest:
     deadline: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an order that no queue could keep, and names and schemas that are too long to keep (`InvalidRequestError`)."""
+        """Refuse an order that no queue could keep, and texts that are too long (`InvalidRequestError`)."""
         if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
             raise InvalidRequestError(f"priority={self.priority} is out of range")
         if self.deadline is not None and not math.isfinite(self.deadline):

@@ -80,7 +80,7 @@ class Attempts:
         """How this attempt ended. Raises `StoppedError` when its task is cancelled."""
         lease_seconds = self._settings.lease_seconds
         try:
-            prepared = prepare(claim.kind, claim.request, key=claim.key, seed=claim.seed, tenant=claim.tenant)
+            prepared = _prepare(claim)
         except UnknownKindError as error:
             return outcomes.hopeless(claim, "unknown_kind", str(error))
         except (ValidationError, InvalidRequestError) as error:
@@ -171,6 +171,18 @@ class Attempts:
         except Exception as error:  # a kind may be third-party code: its error fails this job alone
             logger.exception("kind %s cannot judge job %s", claim.kind, claim.key)
             return self.failed(claim, "kind_error", repr(error), usage)
+
+
+def _prepare(claim: Claim) -> Prepared:
+    return prepare(
+        claim.kind,
+        claim.request,
+        key=claim.key,
+        seed=claim.seed,
+        tenant=claim.tenant,
+        priority=claim.priority,
+        deadline=claim.deadline,
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -22,6 +22,7 @@ from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, Migratio
 from thothy_ai.settings import Settings
 
 ROOT = Path(__file__).parents[3]
+FUNCTIONS = ROOT / "migrations" / "versions" / "r0005_planned_order.sql"  # which an index is over
 OURS = r"^(job|attempt|artifact|engine|usage|queue)"
 PARTITION = r"_(default|\d{4}_\d{2})(_|$)"
 
@@ -99,6 +100,8 @@ def test_alembic_s_own_command_finds_the_database_by_the_settings(settings: Sett
 
 def test_migration_and_models_make_the_same_tables(engine: Engine, empty: Settings) -> None:
     from_models = create_engine(empty.require_database_url())
+    with from_models.begin() as connection:
+        connection.execute(text(FUNCTIONS.read_text(encoding="utf-8")))
     Base.metadata.create_all(from_models)
     with engine.connect() as migrated, from_models.connect() as created:
         assert _catalogue(migrated) == _catalogue(created)

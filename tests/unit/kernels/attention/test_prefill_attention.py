@@ -213,7 +213,14 @@ def test_a_step_that_only_decodes_launches_nothing(device: torch.device) -> None
 def test_tiles_have_every_query_once_the_longest_sequence_first_and_each_from_its_end() -> None:
     query_lens, kv_lens = (1, 1, 70, 1, 33), (900, 4, 100, 300, 90)
     tiles = query_tiles(query_lens, kv_lens, first_member=2, tokens=32)
-    assert tiles == [(3, 72, 299, 1), (2, 66, 94, 6), (2, 34, 62, 38), (2, 2, 30, 70), (4, 105, 89, 1), (4, 73, 57, 33)]
+    assert tiles == [
+        (3, 72, 299, 1, 299),
+        (2, 66, 94, 6, 30),
+        (2, 34, 62, 38, 30),
+        (2, 2, 30, 70, 30),
+        (4, 105, 89, 1, 57),
+        (4, 73, 57, 33, 57),
+    ]
 
 
 def test_equal_sequences_keep_their_order() -> None:

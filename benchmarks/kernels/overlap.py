@@ -18,14 +18,13 @@ from itertools import cycle
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from benchmarks.kernels.bandwidth import copy_bandwidth
-from benchmarks.kernels.decode_attention import FP8, LLAMA, LLAMA_FP8, Load, Problem, build_batch
+from benchmarks.kernels.decode_attention import LLAMA, LLAMA_FP8, Load, Problem, build_batch
 from benchmarks.results import table
 from thothy_ai.engine.models.layers.linear import Fp8Linear, Linear, linear, prepared
-from thothy_ai.kernels.paged import AttentionBatch
+from thothy_ai.kernels.paged import AttentionBatch, FreshKV, LayerCache
 from thothy_ai.kernels.rotary import rotary_table
 from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
 from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning
@@ -60,8 +59,10 @@ def microseconds(call: Call, replays: int = REPLAYS, inner: int = 1) -> float:
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(capture_error_mode="thread_local")
-        call()
-        graph.capture_end()
+        try:
+            call()
+        finally:
+            graph.capture_end()
         graph.replay()
         stream.synchronize()
         times = []
@@ -232,13 +233,16 @@ class Layer:
         attention.plan(self.batch)
         return attention
 
-    def before(self, cache: Any) -> tuple[Tensor, Tensor]:
+    def before(self, cache: LayerCache) -> tuple[Tensor, Tensor, FreshKV | None]:
         """Norm, merged projection, rotation: all rows."""
         add_norm = OPERATIONS.add_rms_norm_fp8 if self.fp8 else OPERATIONS.add_rms_norm
         hidden = add_norm(self.update, self.residual, self.norm, 1e-5)
         qkv = self.linear["qkv"](hidden).view(self.total, -1, DIM)
-        q = OPERATIONS.rotate_and_cache(qkv, None, 1e-5, self.rotary, self.positions, self.slots, cache, HEADS)
-        return q, torch.empty_like(q)
+        arguments = (qkv, None, 1e-5, self.rotary, self.positions, self.slots, cache, HEADS)
+        q, fresh = OPERATIONS.rotate_and_cache(*arguments)
+        if fresh is not None:
+            fresh = FreshKV(*(part[self.decodes :] for part in fresh))
+        return q, torch.empty_like(q), fresh
 
     def after(self, out: Tensor, rows: slice) -> None:
         """Output projection, norm, MLP of some rows."""
@@ -252,9 +256,9 @@ class Layer:
         def call() -> None:
             for _ in range(LAYERS):
                 cache = next(self.caches)
-                q, out = self.before(cache)
+                q, out, fresh = self.before(cache)
                 attention(q, cache, self.batch, out)
-                self.prefill(q[self.decodes :], cache, self.prefill_batch, out[self.decodes :])
+                self.prefill(q[self.decodes :], cache, self.prefill_batch, out[self.decodes :], fresh=fresh)
                 if split:
                     self.after(out, slice(self.decodes, None))
                     self.after(out, slice(0, self.decodes))
@@ -273,14 +277,14 @@ class Layer:
             beside = rest or main
             for _ in range(LAYERS):
                 cache = next(self.caches)
-                q, out = self.before(cache)
+                q, out, fresh = self.before(cache)
                 side.wait_stream(main)
                 with torch.cuda.stream(side):
                     attention(q, cache, self.batch, out)
                 if beside is not main:
                     beside.wait_stream(main)
                 with torch.cuda.stream(beside), self.blas.leaving(sms):
-                    self.prefill(q[self.decodes :], cache, self.prefill_batch, out[self.decodes :])
+                    self.prefill(q[self.decodes :], cache, self.prefill_batch, out[self.decodes :], fresh=fresh)
                     self.after(out, slice(self.decodes, None))
                 if beside is not main:
                     main.wait_stream(beside)

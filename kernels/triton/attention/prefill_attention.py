@@ -225,10 +225,7 @@ def _seen_by_all(first_position, end, KEYS: tl.constexpr, WINDOW: tl.constexpr):
     """Where the tiles of keys end that every row sees, the first of which sees the fewest; under a window, where the
     tiles begin that some row sees: all of these are masked.
     """
-    if WINDOW is None:
-        before = tl.minimum(first_position + 1, end)
-    else:
-        before = tl.maximum(first_position + 1 - WINDOW, 0)
+    before = tl.minimum(first_position + 1, end) if WINDOW is None else tl.maximum(first_position + 1 - WINDOW, 0)
     return before // KEYS * KEYS
 
 
@@ -308,7 +305,7 @@ def _load(
     """[KEYS, DIM_PAD]; zeros outside, so that slots that were never written (NaN perhaps) take no part."""
     within, dim = tl.arange(0, KEYS), tl.arange(0, DIM_PAD)
     if PAGE is None:
-        pointers = part + first.to(tl.int64) * kv_slot + ((within * kv_slot)[:, None] + dim[None, :])
+        pointers = part + first * kv_slot + ((within * kv_slot)[:, None] + dim[None, :])
     elif PAGE % KEYS == 0:  # every tile has the same 32-bit offsets, from another place
         pointers = part + (block * kv_block + first % PAGE * kv_slot) + ((within * kv_slot)[:, None] + dim[None, :])
     else:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.support.attention_case import Case, Group, make_case, textbook
 from tests.support.margins import Margins
-from thothy_ai.kernels.paged import PLAIN, AttentionParams, AttentionShape, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionParams, AttentionShape, FreshKV, LayerCache
 from thothy_ai.kernels.reference.attention import paged_attention
 from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention, Tiling, query_tiles
 
@@ -27,12 +27,14 @@ def shape_of(case: Case) -> AttentionShape:
     return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
 
 
-def attend(case: Case, tiling: Tiling | None = None, params: AttentionParams = PLAIN) -> Tensor:
+def attend(
+    case: Case, tiling: Tiling | None = None, params: AttentionParams = PLAIN, fresh: FreshKV | None = None
+) -> Tensor:
     """What the kernel makes of the case, over a poisoned result."""
     attention = PrefillAttention(shape_of(case), tiling)
     attention.plan(case.batch)
     out = torch.full_like(case.q, torch.nan)
-    attention(case.q, case.cache, case.batch, out, params)
+    attention(case.q, case.cache, case.batch, out, params, fresh)
     return out
 
 
@@ -114,8 +116,15 @@ def test_a_broken_token_spoils_no_row_before_it(fp8: bool, block_size: int, devi
     """Though it lies in the same tiles of queries and keys."""
     case = make_case([(20, 20), (37, 60)], heads=2, kv_heads=1, dim=16, block_size=block_size, seed=12)
     case = case.with_fp8_cache() if fp8 else case
-    out = attend(case.with_broken_tokens({0: 7, 1: 40}).on(device), SMALL).cpu().double()
-    expected = textbook(case)
+    broken_case = case.with_broken_tokens({0: 7, 1: 40})
+    check_broken(attend(broken_case.on(device), SMALL), case)
+    if fp8:
+        fresh = FreshKV(*(part.to(device) for part in broken_case.fresh()))
+        check_broken(attend(broken_case.on(device), SMALL, fresh=fresh), case)
+
+
+def check_broken(got: Tensor, case: Case) -> None:
+    out, expected = got.cpu().double(), textbook(case)
     for before, broken in ((slice(0, 7), slice(7, 20)), (slice(20, 37), slice(37, 57))):
         torch.testing.assert_close(out[before], expected[before], atol=3e-6, rtol=1e-5)
         assert out[broken].isnan().all()
@@ -142,6 +151,36 @@ def test_the_tiling_of_other_head_sizes(dim: int, device: torch.device) -> None:
 def test_fp8_cache(dtype: torch.dtype, block_size: int, device: torch.device) -> None:
     case = make_case(MIXED, heads=6, kv_heads=2, dim=64, block_size=block_size, seed=8).with_fp8_cache()
     check(replace(case, q=case.q.to(dtype)), device, SMALL)
+
+
+def check_fresh(case: Case, device: torch.device, params: AttentionParams = PLAIN) -> None:
+    """The step's own tokens are read from where their writer left them: in the cache they are NaN here."""
+    fresh, expected = case.fresh(), textbook(case, params)
+    out = attend(
+        case.without_prefills_in_the_cache().on(device), SMALL, params, FreshKV(*(part.to(device) for part in fresh))
+    )
+    first, (atol, rtol) = case.batch.num_decode, TOLERANCES[case.q.dtype]
+    torch.testing.assert_close(out[first:].cpu().double(), expected[first:], atol=atol, rtol=rtol)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("block_size", [3, 16, 64])
+def test_tokens_of_the_step_beside_an_fp8_cache(dtype: torch.dtype, block_size: int, device: torch.device) -> None:
+    case = make_case(MIXED, heads=6, kv_heads=2, dim=64, block_size=block_size, seed=8).with_fp8_cache()
+    check_fresh(replace(case, q=case.q.to(dtype)), device)
+
+
+@pytest.mark.parametrize("queries", [1, 15, 16, 17, 32, 33])  # of tiles of 16 queries and 16 keys
+def test_tokens_of_the_step_straddle_every_tile_edge(queries: int, device: torch.device) -> None:
+    lengths = [(queries, queries + cached) for cached in (0, 1, 14, 15, 16, 17, 31, 32, 33)]
+    case = make_case(lengths, heads=2, kv_heads=1, dim=16, block_size=16, seed=queries).with_fp8_cache()
+    check_fresh(replace(case, batch=replace(case.batch, num_decode=0)), device)
+
+
+@pytest.mark.parametrize("window", [1, 7, 16, 17, 40, 500])
+def test_windows_reach_from_the_step_into_an_fp8_cache(window: int, device: torch.device) -> None:
+    case = make_case(MIXED, heads=2, kv_heads=1, dim=16, block_size=16, seed=window).with_fp8_cache()
+    check_fresh(case, device, AttentionParams(scale=0.4, window=window, soft_cap=1.5))
 
 
 def test_values_that_only_the_scales_make_small(device: torch.device) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.kernels.fp8 import Quantized
-from thothy_ai.kernels.paged import Attention, AttentionShape, FreshKV, LayerCache
+from thothy_ai.kernels.paged import Attention, AttentionShape, LayerCache
 from thothy_ai.kernels.rotary import QKNorm, Rotary
 from thothy_ai.kernels.sampling import TokenChooser
 from thothy_ai.kernels.step import StepColumns, StepTokens
@@ -68,11 +68,8 @@ class Operations(Protocol):
         cache: LayerCache,
         num_heads: int,
         /,
-    ) -> tuple[Tensor, FreshKV | None]:
-        """Queries [T, heads, head_dim] of the merged projection, normed and rotated; keys and values are cached.
-
-        Beside an fp8 cache they may come back, too, for attention to read.
-        """
+    ) -> Tensor:
+        """Queries [T, heads, head_dim] of the merged projection, normed and rotated; keys and values are cached."""
         ...
 
     def attention(self, shape: AttentionShape, /) -> Attention:

@@ -68,17 +68,6 @@ class LayerCache(NamedTuple):
     value_scales: Tensor | None = None
 
 
-class FreshKV(NamedTuple):
-    """A step's own keys and values [T, kv_heads, head_dim], as an fp8 cache holds them, in the type of the queries.
-
-    Whoever reads them rather than the cache saves unpacking, and reads the same numbers up to that type's rounding:
-    results do not depend on how prompts are cut into chunks, or on what the prefix cache holds.
-    """
-
-    keys: Tensor
-    values: Tensor
-
-
 @dataclass(frozen=True, eq=False)
 class AttentionBatch:
     """The S sequences of one step, those with exactly one query token first. Compared by identity.
@@ -114,10 +103,6 @@ class Attention(Protocol):
     def plan(self, batch: AttentionBatch) -> None:
         """Prepare for the layers of a step; once per step, before the first layer."""
 
-    def __call__(
-        self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN, fresh: FreshKV | None = None
-    ) -> Tensor:
-        """q [T, H, D] -> [T, H, D] over one layer's cache, which has this step's keys and values already; `fresh` are
-        the same, from `rotate_and_cache`.
-        """
+    def __call__(self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN) -> Tensor:
+        """q [T, H, D] -> [T, H, D] over one layer's cache, which has this step's keys and values already."""
         ...

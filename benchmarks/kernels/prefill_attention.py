@@ -15,7 +15,7 @@ import triton.testing
 from torch import Tensor
 
 from thothy_ai.bench.workload import Part, read_workload
-from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, FreshKV, LayerCache
+from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
 from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention, Tiling
 
 SHAPES = {"llama-8b": (32, 8, 128), "qwen3-0.6b": (16, 8, 128)}  # query heads, KV heads, dimensions of a head
@@ -104,7 +104,6 @@ class Problem:
     dim: int
     block_size: int = BLOCK_SIZE
     fp8: bool = False
-    fresh: bool = True  # whether over an fp8 cache the step's own keys and values are read in 16 bits
 
     def shape(self) -> AttentionShape:
         return AttentionShape(
@@ -148,16 +147,12 @@ def _layer(lengths: Lengths, problem: Problem, tiling: Tiling | None) -> Callabl
     tokens, blocks = sum(batch.query_lens), int(batch.block_tables.max()) + 1
     attention = PrefillAttention(problem.shape(), tiling)
     attention.plan(batch)
-    q, keys, values = (
-        torch.randn(tokens, heads, problem.dim, device="cuda", dtype=torch.bfloat16)
-        for heads in (problem.heads, problem.kv_heads, problem.kv_heads)
-    )
+    q = torch.randn(tokens, problem.heads, problem.dim, device="cuda", dtype=torch.bfloat16)
     out = torch.empty_like(q)
     caches = cycle([problem.cache(blocks) for _ in range(LAYERS)])
-    fresh = FreshKV(keys, values) if problem.fp8 and problem.fresh else None
 
     def layer() -> Tensor:
-        attention(q, next(caches), batch, out, fresh=fresh)
+        attention(q, next(caches), batch, out)
         return out
 
     return layer

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, FreshKV, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
 
 # Decode rows of similar length share one call: more rows save calls, padding to the longest costs reads.
 _GROUP_ROWS = 8
@@ -36,11 +36,8 @@ class PagedAttention:
         self._batch = batch
         self._division.clear()
 
-    def __call__(
-        self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN, fresh: FreshKV | None = None
-    ) -> Tensor:
+    def __call__(self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN) -> Tensor:
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are zeros."""
-        del fresh  # the cache has the same
         if self._batch is None:
             raise RuntimeError("attention was not planned")
         if params.window not in self._division:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.paged import FreshKV, LayerCache
+from thothy_ai.kernels.paged import LayerCache
 from thothy_ai.kernels.reference.norm import rms_norm
 from thothy_ai.kernels.reference.quantize import quantize_fp8
 from thothy_ai.kernels.rotary import QKNorm, Rotary
@@ -38,11 +38,10 @@ def rotate_and_cache(
     slots: Tensor,
     cache: LayerCache,
     num_heads: int,
-) -> tuple[Tensor, FreshKV | None]:
+) -> Tensor:
     """The queries of qkv [T, heads + 2 * kv_heads, head_dim], normed and rotated; its keys and values go to the cache.
 
-    Args: `rotary` of all positions, positions [T] int64, slots [T] int64. Returns [T, heads, head_dim], and
-    nothing fresh: attention reads the cache.
+    Args: `rotary` of all positions, positions [T] int64, slots [T] int64. Returns [T, heads, head_dim].
     """
     kv_heads = cache.keys.shape[2]
     q, k, v = qkv.split((num_heads, kv_heads, kv_heads), dim=1)
@@ -50,7 +49,7 @@ def rotate_and_cache(
         q, k = rms_norm(q, norms.query, eps), rms_norm(k, norms.key, eps)
     turns = rotary.at(positions)
     write_kv(apply_rope(k, turns), v, cache, slots)
-    return apply_rope(q, turns), None
+    return apply_rope(q, turns)
 
 
 def _write(x: Tensor, cache: Tensor, scales: Tensor | None, slots: Tensor) -> None:

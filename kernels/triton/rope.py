@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.paged import FreshKV, LayerCache
+from thothy_ai.kernels.paged import LayerCache
 from thothy_ai.kernels.rotary import QKNorm, Rotary
 from thothy_ai.kernels.triton.quantize import fp8_scale, reciprocal, to_fp8
 
@@ -27,24 +27,21 @@ def rotate_and_cache(
     slots: Tensor,
     cache: LayerCache,
     num_heads: int,
-) -> tuple[Tensor, FreshKV | None]:
+) -> Tensor:
     """The queries of qkv [T, heads + 2 * kv_heads, head_dim], normed and rotated; its keys and values go to the cache.
 
     Args: `rotary` of all positions, positions [T] int64, slots [T] int64. The heads of a token lie side by side, and
-    keys and values are laid out alike. Returns [T, heads, head_dim]; and
-    beside an fp8 cache what it holds of these tokens.
+    keys and values are laid out alike. Returns [T, heads, head_dim].
     """
     tokens, _, dim = qkv.shape
     _, page, kv_heads, _ = cache.keys.shape
     out = qkv.new_empty(tokens, num_heads, dim)
-    fresh = None if cache.key_scales is None else FreshKV(*qkv.new_empty(2, tokens, kv_heads, dim))
     half = triton.next_power_of_2(dim // 2)
     heads = max(1, min(triton.next_power_of_2(kv_heads), _ELEMENTS // (2 * half)))
     parts = triton.cdiv(num_heads, heads) + triton.cdiv(kv_heads, heads)
     _rotate_and_cache_kernel[(tokens, parts)](
         out,
         *cache,
-        *(fresh or (None, None)),
         qkv,
         *(norms or (None, None)),
         *rotary,
@@ -62,7 +59,7 @@ def rotate_and_cache(
         heads,
         num_warps=_WARPS,
     )
-    return out, fresh
+    return out
 
 
 @triton.jit(do_not_specialize_on_alignment=["positions", "slots"])
@@ -72,8 +69,6 @@ def _rotate_and_cache_kernel(
     values,
     key_scales,
     value_scales,
-    fresh_keys,
-    fresh_values,
     qkv,
     query_norm,
     key_norm,
@@ -116,15 +111,8 @@ def _rotate_and_cache_kernel(
         first, second = _rotated(first, second, cos, sin, tl.load(positions + token), DIM, HALF)
         first, value = _separate_finite(first, value)
         second, value_second = _separate_finite(second, value_second)
-        fresh_at = token * KV_HEADS * DIM
-        _cache(
-            values + at, value_scales, scale_at, fresh_values, fresh_at, head, value, value_second,
-            kv_head, scale_head, KV_HEADS, DIM, HALF,
-        )  # fmt: skip
-        _cache(
-            keys + at, key_scales, scale_at, fresh_keys, fresh_at, head, first, second,
-            kv_head, scale_head, KV_HEADS, DIM, HALF,
-        )  # fmt: skip
+        _cache(values + at, value_scales, scale_at, head, value, value_second, kv_head, scale_head, KV_HEADS, DIM, HALF)
+        _cache(keys + at, key_scales, scale_at, head, first, second, kv_head, scale_head, KV_HEADS, DIM, HALF)
 
 
 @triton.jit
@@ -181,8 +169,6 @@ def _cache(
     target,
     scales,
     scale_at,
-    fresh,
-    fresh_at,
     head,
     first,
     second,
@@ -192,7 +178,7 @@ def _cache(
     DIM: tl.constexpr,
     HALF: tl.constexpr,
 ):
-    """Write a token's heads into its slot, quantized by head where there are scales; then to `fresh`, too."""
+    """Write a token's heads into its slot, quantized by head where there are scales."""
     inside = head < KV_HEADS
     if scales is not None:
         scale = fp8_scale(tl.max(tl.maximum(tl.abs(first), tl.abs(second)), 1))
@@ -200,9 +186,4 @@ def _cache(
         tl.store(scales + scale_at + head * scale_head, scale, mask=inside)
         factor = reciprocal(scale)[:, None]
         first, second = to_fp8(first * factor), to_fp8(second * factor)
-        scale = scale[:, None]
-        _store(
-            fresh + fresh_at, head * DIM, first.to(tl.float32) * scale, second.to(tl.float32) * scale,
-            inside, DIM, HALF,
-        )  # fmt: skip
     _store(target, head * kv_head, first, second, inside, DIM, HALF)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, FreshKV, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, LayerCache
 from thothy_ai.kernels.reference.rope import write_kv
 
 FP8 = torch.float8_e4m3fn
@@ -47,30 +47,6 @@ class Case:
         keys, key_scales = _quantize(self.cache.keys)
         values, value_scales = _quantize(self.cache.values)
         return replace(self, cache=LayerCache(keys, values, key_scales, value_scales))
-
-    def fresh(self) -> FreshKV:
-        """What an fp8 cache holds of the step's own tokens, in the type of the queries."""
-        slots = self._fresh_slots()
-        parts = ((self.cache.keys, self.cache.key_scales), (self.cache.values, self.cache.value_scales))
-        return FreshKV(*(_dense(part, scales).flatten(0, 1)[slots].to(self.q.dtype) for part, scales in parts))
-
-    def without_prefills_in_the_cache(self) -> Case:
-        """With NaN where the cache has the tokens of sequences that prefill."""
-        slots = self._fresh_slots()[self.batch.num_decode :]
-        cache = LayerCache(*(part if part is None else part.clone() for part in self.cache))
-        for scales in (cache.key_scales, cache.value_scales):
-            assert scales is not None
-            scales.flatten(0, 1)[slots] = torch.nan
-        return replace(self, cache=cache)
-
-    def _fresh_slots(self) -> Tensor:
-        """Where the cache has the step's tokens [T] int64."""
-        size, batch = self.cache.keys.shape[1], self.batch
-        slots = []
-        for row, queries, context in zip(batch.rows.tolist(), batch.query_lens, batch.kv_lens, strict=True):
-            position = torch.arange(context - queries, context)
-            slots.append(batch.block_tables[row].long()[position // size] * size + position % size)
-        return torch.cat(slots)
 
     def with_broken_tokens(self, positions: Mapping[int, int]) -> Case:
         """With the token at a position of some sequences as it is cached when its keys and values came out as NaN."""

@@ -29,7 +29,7 @@ class Attention:
     def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
         """hidden [T, hidden] -> [T, heads * head_dim], before the output projection; keys and values are cached."""
         tokens = context.tokens
-        q, fresh = context.operations.rotate_and_cache(
+        q = context.operations.rotate_and_cache(
             self.qkv(hidden).view(len(tokens.ids), -1, self.head_dim),
             self.qk_norm,
             self.norm_eps,
@@ -39,7 +39,7 @@ class Attention:
             context.cache,
             self.num_heads,
         )
-        return context.attention(q, context.cache, self.params, fresh).flatten(1)
+        return context.attention(q, context.cache, self.params).flatten(1)
 
     def project(self, attended: Tensor, operations: Operations) -> Tensor:
         """The output projection of attended [R, heads * head_dim] -> [R, hidden]."""

@@ -104,7 +104,7 @@ def attend_fp8(
 ):
     """The same over an fp8 cache, whose strides are even."""
     PAIRS: tl.constexpr = DIM_PAD // 2
-    query, unit = fitted(query)
+    query, unit = _fitted(query)
     even, odd = tl.split(tl.reshape(query, [ROWS, PAIRS, 2]))
     factor = (unit * scale)[:, None]
     keys = keys.to(tl.pointer_type(tl.int16))
@@ -188,7 +188,7 @@ def nonzero(l_i, WINDOW: tl.constexpr):
 
 
 @triton.jit
-def fitted(query):
+def _fitted(query):
     """Rows over powers of two, so that float16 holds them, and those powers; float32 stays float32."""
     wide = query.to(tl.float32)
     largest = tl.maximum(tl.max(tl.abs(wide), 1), _TINY)

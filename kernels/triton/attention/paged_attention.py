@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, FreshKV, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
 from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
 from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention
 
@@ -25,13 +25,11 @@ class PagedAttention:
         self._decode.plan(batch)
         self._prefill.plan(batch)
 
-    def __call__(
-        self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN, fresh: FreshKV | None = None
-    ) -> Tensor:
+    def __call__(self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN) -> Tensor:
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are left as they are in a new tensor."""
         if self._batch is None:
             raise RuntimeError("attention was not planned")
         out = torch.empty_like(q)
         self._decode(q, cache, self._batch, out, params)
-        self._prefill(q, cache, self._batch, out, params, fresh)
+        self._prefill(q, cache, self._batch, out, params)
         return out

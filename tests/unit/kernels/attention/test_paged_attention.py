@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.support.attention_case import Case, Group, make_case, textbook
-from thothy_ai.kernels.paged import Attention, AttentionParams, AttentionShape, FreshKV
+from thothy_ai.kernels.paged import Attention, AttentionParams, AttentionShape
 from thothy_ai.kernels.reference import attention as reference
 from thothy_ai.kernels.triton.attention.paged_attention import PagedAttention
 
@@ -57,18 +57,6 @@ def test_half_precision(dtype: torch.dtype, fp8: bool, device: torch.device) -> 
     case = make_case(MIXED, heads=8, kv_heads=2, dim=32, block_size=32, seed=4)
     case = replace(case.with_fp8_cache(), q=case.q.to(dtype)) if fp8 else case.of(dtype)
     check(case, device, atol=1.5e-2, rtol=1e-2)
-
-
-def test_tokens_of_the_step_beside_an_fp8_cache(device: torch.device) -> None:
-    """Sequences that decode read their own from the cache, those that prefill do not."""
-    case = make_case(MIXED, heads=8, kv_heads=2, dim=32, block_size=16, seed=4).with_fp8_cache()
-    there, fresh = case.on(device), FreshKV(*(part.to(device) for part in case.fresh()))
-    kinds = ((PagedAttention, case.without_prefills_in_the_cache()), (reference.PagedAttention, case))
-    for kind, cached in kinds:
-        attention: Attention = kind(shape_of(there))
-        attention.plan(there.batch)
-        out = attention(there.q, cached.on(device).cache, fresh=fresh).cpu().double()
-        torch.testing.assert_close(out, textbook(case), atol=3e-6, rtol=1e-5)
 
 
 def test_a_plan_holds_for_its_step_only(device: torch.device) -> None:

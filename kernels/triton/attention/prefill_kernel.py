@@ -1,151 +1,43 @@
-"""Causal attention of the sequences that prefill, over the paged cache: FlashAttention-2 (Dao, 2023) in Triton.
+"""The kernel of prefill attention: FlashAttention-2 (Dao, 2023) over pages, or over keys and values side by side.
 
 A program owns one tile of rows of one KV head: every query head of that KV head for a few successive tokens, so that
 keys and values are read once for all of them. Key tiles that every row sees come first and need no mask; those on the
 diagonal follow. A tile of keys lies in one page, or spans several: then its block-table entries are gathered. The
 entries of the next tile are loaded while this one is computed, so that its keys never wait for them.
-Programs of one tile lie side by side in the grid, and tiles of one sequence too: they find its pages in the L2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, count
-from typing import NamedTuple
-
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from thothy_ai.kernels.fp8 import FP8_MAX
-from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
-from thothy_ai.kernels.triton.attention.online_softmax import exponent_scale, finite_base, nonzero, soft_capped
+from thothy_ai.kernels.triton.attention.online_softmax import finite_base, nonzero, soft_capped
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
-from thothy_ai.kernels.triton.sms import SMs
-from thothy_ai.kernels.triton.tiles import power_of_two
 
 _FP8_MAX = tl.constexpr(FP8_MAX)
 _INTERPRETED = tl.constexpr(INTERPRETED)
-_MIN_DIM = 16  # that tensor cores take
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """A program's tile of `rows` (query heads x tokens) and `keys` at a time, and how it is compiled."""
-
-    rows: int
-    keys: int
-    warps: int
-    stages: int
-
-    @staticmethod
-    def suited(shape: AttentionShape) -> Tiling:
-        """What an H200 runs fastest (benchmarks/kernels/prefill_attention.py), as far as the device holds it."""
-        if shape.dtype == torch.float32:  # has no tensor cores here
-            tiling = Tiling(rows=32, keys=16 if shape.head_dim > 128 else 32, warps=8, stages=1)
-        elif shape.head_dim > 128:
-            tiling = Tiling(rows=128, keys=64, warps=8, stages=2)
-        else:
-            tiling = Tiling(rows=128, keys=32, warps=4, stages=3)
-        if shape.device.type != "cuda":
-            return tiling
-        shared = SMs.of(shape.device).shared_of_program
-        return tiling.within(shared // (power_of_two(shape.head_dim, _MIN_DIM) * shape.dtype.itemsize))
-
-    def within(self, vectors: int) -> Tiling:
-        """With so few keys that queries, keys and values of all stages are at most `vectors` of a head; 16 at least."""
-        keys = self.keys
-        while keys > 16 and self.rows + 2 * self.stages * keys > vectors:
-            keys //= 2
-        return replace(self, keys=keys)
-
-
-class QueryTile(NamedTuple):
-    """Where it begins: `token` of the step, `position` in its sequence; `left` of whose queries are not before it."""
-
-    member: int
-    token: int
-    position: int
-    left: int
-
-
-class PrefillAttention:
-    """Attention of a step's sequences that come after its decode sequences."""
-
-    def __init__(self, shape: AttentionShape, tiling: Tiling | None = None) -> None:
-        self._shape = shape
-        tiling = tiling or Tiling.suited(shape)
-        self._tiling = replace(tiling, rows=max(tiling.rows, triton.next_power_of_2(shape.heads_per_kv)))
-        self._tiles: Tensor | None = None
-
-    def plan(self, batch: AttentionBatch) -> None:
-        """Send the step's tiles; nothing is sent for a step that only decodes."""
-        tiles = query_tiles(
-            batch.query_lens, batch.kv_lens, batch.num_decode, self._tiling.rows // self._shape.heads_per_kv
-        )
-        self._tiles = _to_device(tiles, self._shape.device) if tiles else None
-
-    def __call__(
-        self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor, params: AttentionParams = PLAIN
-    ) -> None:
-        """Fill the rows of `out` [T, H, D] that belong to sequences [num_decode:] of the planned batch; q [T, H, D].
-
-        Keys and values have the same strides, and each head's dimensions lie next to each other, in q and out too.
-        """
-        if self._tiles is None:
-            return
-        if cache.keys.stride() != cache.values.stride():
-            raise ValueError(f"keys {cache.keys.stride()} and values {cache.values.stride()} differ in strides")
-        shape, tiling = self._shape, self._tiling
-        key_scales, value_scales = cache.key_scales, cache.value_scales
-        _prefill_kernel[(len(self._tiles) * shape.num_kv_heads,)](
-            out, q, cache.keys, cache.values, key_scales, value_scales, batch.block_tables, batch.rows, self._tiles,
-            *out.stride()[:2], *q.stride()[:2], *cache.keys.stride()[:3],
-            *((0, 0, 0) if key_scales is None else key_scales.stride()),
-            batch.block_tables.stride(0), exponent_scale(params, shape.head_dim),
-            KV_HEADS=shape.num_kv_heads, HEADS=shape.heads_per_kv, DIM=shape.head_dim,
-            DIM_PAD=power_of_two(shape.head_dim, _MIN_DIM), PAGE=shape.block_size, ROWS=tiling.rows, KEYS=tiling.keys,
-            WINDOW=params.window, SOFT_CAP=params.soft_cap,
-            num_warps=tiling.warps, num_stages=tiling.stages,
-        )  # fmt: skip
-
-
-def query_tiles(query_lens: Sequence[int], kv_lens: Sequence[int], first_member: int, tokens: int) -> list[QueryTile]:
-    """Tiles of `tokens` queries each: the longest sequences first, and a sequence's tiles that see the most keys."""
-    starts = accumulate(query_lens, initial=0)
-    spans = list(zip(count(), starts, query_lens, kv_lens, strict=False))[first_member:]
-    spans.sort(key=lambda span: span[-1], reverse=True)
-    return [
-        QueryTile(member, start + first, context - queries + first, queries - first)
-        for member, start, queries, context in spans
-        for first in reversed(range(0, queries, tokens))
-    ]
-
-
-def _to_device(tiles: list[QueryTile], device: torch.device) -> Tensor:
-    """Fresh pinned memory each time: torch hands it out again only after the copy is done."""
-    staged = torch.tensor(tiles, dtype=torch.int32, pin_memory=device.type == "cuda")
-    return staged.to(device, non_blocking=True)
 
 
 @triton.jit(
     do_not_specialize=["table_row"],
     do_not_specialize_on_alignment=["block_tables", "rows", "tiles"],
 )
-def _prefill_kernel(
+def prefill_kernel(
     out, q, keys, values, key_scales, value_scales, block_tables, rows, tiles,
     out_token, out_head, q_token, q_head, kv_block, kv_slot, kv_head, scale_block, scale_slot, scale_head, table_row,
     scale,  # to powers of two
     KV_HEADS: tl.constexpr,
     HEADS: tl.constexpr,  # query heads of a KV head
-    DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    DIM: tl.constexpr, DIM_PAD: tl.constexpr,
+    PAGE: tl.constexpr,  # tokens of a block, or None: keys and values of a sequence lie side by side
+    ROWS: tl.constexpr, KEYS: tl.constexpr,
     WINDOW: tl.constexpr,  # tokens that a query sees, or None
     SOFT_CAP: tl.constexpr,
 ):  # fmt: skip
+    """One of `tiles` (`QueryTile`s) of q [T, H, D] for one KV head."""
     head = tl.program_id(0) % KV_HEADS
-    tile = tiles + 4 * (tl.program_id(0) // KV_HEADS)
+    tile = tiles + 5 * (tl.program_id(0) // KV_HEADS)
     table = block_tables + tl.load(rows + tl.load(tile)).to(tl.int64) * table_row
     first_token, first_position, left = tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
 
@@ -166,6 +58,9 @@ def _prefill_kernel(
     end = first_position + tl.minimum(left, ROWS // HEADS)
     head = head.to(tl.int64)
     keys, values = keys + head * kv_head, values + head * kv_head
+    if PAGE is None:
+        place = tl.load(tile + 4).to(tl.int64) * kv_slot
+        keys, values = keys + place, values + place
     if key_scales is not None:
         key_scales, value_scales = key_scales + head * scale_head, value_scales + head * scale_head
     total = tl.zeros([ROWS, DIM_PAD], tl.float32)
@@ -205,8 +100,8 @@ def _attend(
         inside = key < end
         k = _load(keys, block, first, inside, kv_block, kv_slot, MASKED, DIM, DIM_PAD, PAGE, KEYS).to(factor.dtype)
         scores = tl.dot(factor, tl.trans(k), input_precision="ieee")
-        scale_at = block * scale_block + key % PAGE * scale_slot
         if key_scales is not None:
+            scale_at = block * scale_block + key % PAGE * scale_slot
             scores *= tl.load(key_scales + scale_at, mask=inside, other=0.0)[None, :]
         if SOFT_CAP is not None:
             scores = soft_capped(scores * scale, SOFT_CAP)
@@ -238,10 +133,13 @@ def _attend(
 def _blocks(table, first, last, PAGE: tl.constexpr, KEYS: tl.constexpr):
     """Of keys [first, first + KEYS): one block, or each key's where they span pages; beyond key `last`, its block.
 
-    The table's entries for what comes after a sequence may be anything.
+    The table's entries for what comes after a sequence may be anything. Without pages: 0.
     """
-    key = first if PAGE % KEYS == 0 else first + tl.arange(0, KEYS)
-    return tl.load(table + tl.minimum(key, last) // PAGE)
+    if PAGE is None:
+        return tl.minimum(first, last) * 0
+    else:  # noqa: RET505  of both, Triton compiles one
+        key = first if PAGE % KEYS == 0 else first + tl.arange(0, KEYS)
+        return tl.load(table + tl.minimum(key, last) // PAGE)
 
 
 @triton.jit
@@ -251,7 +149,9 @@ def _load(
 ):  # fmt: skip
     """[KEYS, DIM_PAD]; zeros outside, so that slots that were never written (NaN perhaps) take no part."""
     within, dim = tl.arange(0, KEYS), tl.arange(0, DIM_PAD)
-    if PAGE % KEYS == 0:  # every tile has the same 32-bit offsets, from another place
+    if PAGE is None:
+        pointers = part + first * kv_slot + ((within * kv_slot)[:, None] + dim[None, :])
+    elif PAGE % KEYS == 0:  # every tile has the same 32-bit offsets, from another place
         pointers = part + (block * kv_block + first % PAGE * kv_slot) + ((within * kv_slot)[:, None] + dim[None, :])
     else:
         slot = within % PAGE if KEYS % PAGE == 0 else (first + within) % PAGE

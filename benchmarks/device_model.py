@@ -14,6 +14,7 @@ COPY, GEMM, GEMM_FP8, PREFILL = 4.3e12, 690e12, 1140e12, 300e12
 DECODE = 0.88 * COPY
 ELEMENTWISE = 3.5e12
 STEP_SECONDS = 0.3e-3
+LAUNCH_SECONDS = 0.4e-3  # of the host, per layer of a step without a graph: no such step is shorter
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Device:
         saved = int(((step.groups.sizes - 1) * step.groups.shared).sum())
         head = self.hidden * self.vocab * 2
         elements = self.layers * (8 * self.hidden + 3 * self.inner + 2 * (self.heads + 2 * self.kv_heads) * 128)
-        return Counter(
+        parts = Counter(
             gemm=self.layers * self.gemms.seconds(tokens, self.layer_parameters),
             head=max(sampling * head / GEMM, head / COPY) if sampling else 0.0,
             decode=(read - saved) * self.kv_bytes / DECODE,
@@ -96,6 +97,9 @@ class Device:
             elementwise=2 * tokens * elements / ELEMENTWISE,
             fixed=STEP_SECONDS,
         )
+        if not single.all():
+            parts["fixed"] += max(0.0, self.layers * LAUNCH_SECONDS - parts.total())
+        return parts
 
 
 LLAMA = Device(32, 4096, 14336, 32, 8, 128_256, LLAMA_BF16)

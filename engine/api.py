@@ -5,10 +5,17 @@ Plain dataclasses of plain values, so that they travel as msgpack and import any
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from thothy_ai.engine.errors import InvalidRequestError
+
+MAX_PRIORITY = 1000
+MAX_NAME = 1_000  # characters of an id, a profile or a salt, all of which an engine keeps
+MAX_SCHEMA = 256 * 1024  # characters
+MAX_STOPS = 64
+MAX_STOP = 1_000  # characters; all of them are looked for after each token
 
 
 class FinishReason(StrEnum):
@@ -61,6 +68,8 @@ class SamplingParams:
         for name, holds in checks.items():
             if not holds:
                 raise InvalidRequestError(f"{name}={getattr(self, name)!r} is out of range")
+        if len(self.stop) > MAX_STOPS or max(map(len, self.stop), default=0) > MAX_STOP:
+            raise InvalidRequestError(f"at most {MAX_STOPS} stop strings of {MAX_STOP:,} characters each are possible")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,7 @@ class GenerationRequest:
 
     `schema` is a JSON schema (as JSON text) that the output must match. `profile` names the population whose output
     lengths this request is like (the service passes a job kind); admission learns from it. `salt` separates prefix
-    caches (the service passes a tenant).
+    caches (the service passes a tenant). Higher `priority` goes first. `deadline` is in Unix seconds.
     """
 
     id: str
@@ -81,6 +90,18 @@ class GenerationRequest:
     profile: str = ""
     salt: str = ""
     stream: bool = False  # send deltas; without it only the result comes back
+    priority: int = 0
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an order that no queue could keep, and texts that are too long (`InvalidRequestError`)."""
+        if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
+            raise InvalidRequestError(f"priority={self.priority} is out of range")
+        if self.deadline is not None and not math.isfinite(self.deadline):
+            raise InvalidRequestError(f"deadline={self.deadline} is not a time")
+        for name, most in (("id", MAX_NAME), ("profile", MAX_NAME), ("salt", MAX_NAME), ("schema", MAX_SCHEMA)):
+            if len(getattr(self, name) or "") > most:
+                raise InvalidRequestError(f"{name} has {len(getattr(self, name)):,} characters; {most:,} are possible")
 
 
 @dataclass(frozen=True, slots=True)

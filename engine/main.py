@@ -20,6 +20,7 @@ from thothy_ai.engine.backend import Backend, RunningEngine
 from thothy_ai.engine.errors import EngineError, InvalidRequestError
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.factory import make_engine
+from thothy_ai.engine.process.logs import log_to_stderr
 from thothy_ai.engine.process.watchdog import stalled
 from thothy_ai.engine.serving.address import listen_address
 from thothy_ai.engine.serving.server import EngineServer
@@ -33,11 +34,11 @@ _STOP_SECONDS = 10.0  # for the last step to end, and for the last frames to be 
 
 def run_engine(options: EngineOptions) -> None:
     """Serve until SIGTERM or SIGINT; raises SystemExit with the codes above."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     try:
         listen_address(options.url, options.token)  # before a model is loaded for it
-        engine = make_engine(options)
-        code = asyncio.run(_serve(engine, options))
+        with contextlib.closing(make_engine(options)) as engine:
+            code = asyncio.run(_serve(engine, options))
     except (EngineError, ModuleNotFoundError, OSError) as error:
         sys.stderr.write(f"thothy engine: {error}\n")
         raise SystemExit(CANNOT_START) from error
@@ -48,7 +49,7 @@ def run_engine(options: EngineOptions) -> None:
 
 
 def _exit_at_once(code: int) -> NoReturn:
-    """Skip the interpreter's teardown: torch aborts the process when it frees memory of a failed device."""
+    """Skip the interpreter's teardown, which waits for nothing that hangs."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -78,8 +79,8 @@ async def _serve(engine: RunningEngine, options: EngineOptions) -> int:
 
 async def _watch(engine: RunningEngine, server: EngineServer, shutdown: _Shutdown, seconds: float) -> None:
     """Shut down at once when the engine hangs."""
-    await stalled(engine.progress, lambda: server.in_flight, seconds)
-    log.critical("no step has ended for %g s, with %d requests in flight", seconds, server.in_flight)
+    waited = await stalled(engine.progress, lambda: server.in_flight, seconds)
+    log.critical("no step has ended for %g s, with %d requests in flight", waited, server.in_flight)
     shutdown.force()
 
 

@@ -106,7 +106,9 @@ class EngineOptions:
     metrics_port: Annotated[int, Option("Port to serve metrics on; 0 for none.", setting="metrics_port")] = 0
     cache_dir: Annotated[Path | None, Option("Folder for converted GGUF models. Default: the user's cache.")] = None
     shutdown_seconds: Annotated[float, Option("Time limit for accepted requests at shutdown.")] = 30.0
-    stall_seconds: Annotated[float, Option("A busy engine that ends no step for so long counts as hung.")] = 300.0
+    stall_seconds: Annotated[
+        float, Option("A busy engine that ends no step for so long counts as hung; sooner if its steps are short.")
+    ] = 300.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ def _compose_variables() -> list[tuple[str, str, str]]:
     rows: dict[str, tuple[str, str, str]] = {}
     for file in _COMPOSE_FILES:
         for found in _VARIABLE.finditer((ROOT / file).read_text(encoding="utf-8")):
-            required = found["kind"] == "?"
-            default = "required" if required else code(found["text"])
+            set_to = code(found["text"]) if found["text"] else "not set"
+            default = "required" if found["kind"] == "?" else set_to
             rows.setdefault(found["name"] + default, (code(found["name"]), default, code(file)))
     return sorted(rows.values())

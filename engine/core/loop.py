@@ -23,8 +23,9 @@ from thothy_ai.engine.api import BlockStats, CoreStats, EngineInfo, EngineStats,
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
-from thothy_ai.engine.core.tokens import bitmask, take_forced, take_sample
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, TokenEvent
+from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
+from thothy_ai.engine.core.tokens import bitmask, take_forced, take_samples
+from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, StepFailedError, TokenEvent
 from thothy_ai.engine.errors import (
     EngineError,
     EngineLostError,
@@ -34,7 +35,7 @@ from thothy_ai.engine.errors import (
     PromptTooLongError,
 )
 from thothy_ai.engine.execution.memory import MemoryGauge
-from thothy_ai.engine.execution.runner import Runner, StepHandle
+from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
@@ -44,23 +45,15 @@ log = logging.getLogger(__name__)
 Command = Callable[[], None]
 
 
-class StepFailedError(RuntimeError):
-    """A step raised: the device's state can no longer be trusted. `members` are the ids of the requests in it."""
-
-    def __init__(self, members: tuple[str, ...], cause: BaseException) -> None:
-        super().__init__(f"step failed with {', '.join(members) or 'no members'}: {cause}")
-        self.members = members
-
-
 class _Launched(NamedTuple):
     """A step on the device, with the sequences in it."""
 
     scheduled: ScheduledStep
-    handle: StepHandle
+    handle: LaunchedStep
 
 
 class EngineCore:
-    """Implements `core_api.Core`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks."""
+    """The loop behind a `CoreHost`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks."""
 
     def __init__(
         self,
@@ -75,6 +68,7 @@ class EngineCore:
         on_events: OnEvents,
     ) -> None:
         self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory
+        self._launcher = StepLauncher(runner, config.token_budget)
         self._vocab_size, self._eos, self._on_events = vocab_size, eos, on_events
         self._scheduler = Scheduler(config)
         self._counters = Counters()
@@ -100,7 +94,7 @@ class EngineCore:
         return not self._thread.is_alive()
 
     def submit(self, request: CoreRequest) -> None:
-        """Refuse at once a request that can never be served; queue any other."""
+        """Queue a request; PromptTooLongError, InvalidRequestError or EngineNotAcceptingError if it can't be served."""
         with self._gate:
             try:
                 sequence = self._accept(request)
@@ -157,7 +151,7 @@ class EngineCore:
             while not self._stopping:
                 last = self._turn(last)
         except Exception as error:
-            self.failure = StepFailedError(_ids(self._unread), error)
+            self.failure = StepFailedError(_ids(self._unread), str(error))
             self.failure.__cause__ = error  # keeps its frames: freeing a broken device's tensors aborts the process
             log.exception("%s", self.failure)
         finally:
@@ -174,7 +168,7 @@ class EngineCore:
         if step is not None:
             with self._counters.filling_masks():
                 masks = bitmask(step.scheduled.sampling_members, self._vocab_size)
-            self._runner.sample(step.handle, masks)
+            self._launcher.sample(step.handle, masks)
             if not self._config.overlap:
                 self._commit(step)
                 step = None
@@ -189,7 +183,9 @@ class EngineCore:
             return None
         self._unread.append(scheduled)
         self._counters.count_admitted(scheduled)
-        return _Launched(scheduled, self._runner.forward(scheduled.step))
+        handle = self._launcher.forward(scheduled)
+        self._scheduler.token_budget = self._launcher.token_limit
+        return _Launched(scheduled, handle)
 
     def _take_commands(self, *, wait: bool) -> None:
         """Run the commands of other threads; with nothing else to do, wait for one."""
@@ -220,19 +216,19 @@ class EngineCore:
             result = launched.handle.read()
         shares = divide(result.seconds, step, scheduled.prefill, self._cost)
         self._counters.count_step(scheduled, result, shares)
-        tokens = iter(result.tokens)
-        output = 0
-        columns = (scheduled.members, step.ends.tolist(), step.samples.tolist(), shares.members)
-        for sequence, end, samples, share in zip(*columns, strict=True):
+        self._take_samples(scheduled.sampling_members, result.tokens)
+        for sequence, share in zip(scheduled.members, shares.members, strict=True):
             sequence.in_flight -= 1
             sequence.compute_seconds += share
-            if samples:
-                before = len(sequence.tokens)
-                take_sample(sequence, end, next(tokens), self._eos)
-                output += self._emit(sequence, before)
             if sequence.finish_reason is not None:
                 self._retire_if_done(sequence)
-        self._counters.count_output(output)
+
+    def _take_samples(self, members: list[tuple[Sequence, int]], tokens: list[int]) -> None:
+        """Give sampled tokens to the members, and report them with those that are forced after them."""
+        before = [len(sequence.tokens) for sequence, _ in members]
+        take_samples(((*member, token) for member, token in zip(members, tokens, strict=True)), self._eos)
+        emitted = (self._emit(sequence, known) for (sequence, _), known in zip(members, before, strict=True))
+        self._counters.count_output(sum(emitted))
 
     def _emit(self, sequence: Sequence, before: int) -> int:
         """Report the tokens from place `before` on; returns how many."""
@@ -270,9 +266,8 @@ class EngineCore:
 
     def _publish(self) -> None:
         self._stats = self._snapshot()
-        if self._events:
-            events, self._events = self._events, []
-            self._on_events(events)
+        events, self._events = self._events, []
+        self._on_events(events)
 
     def _snapshot(self) -> tuple[SchedulerStats, BlockStats, CoreStats]:
         return self._scheduler.stats, self._scheduler.pool.stats, self._counters.stats

@@ -21,12 +21,18 @@ if TYPE_CHECKING:
 
 
 class DecoderLayer(Protocol):
-    """A family's layer. An update that is not added to the residual stream yet goes in, and another one comes out:
-    addition and the norm after it are one operation.
+    """A family's layer, in two parts. An update that is not added to the residual stream yet goes in, and another one
+    comes out: addition and the norm after it are one operation.
     """
 
-    def __call__(self, update: Tensor, residual: Tensor, context: LayerContext, /) -> tuple[Tensor, Tensor]:
-        """update, residual [T, hidden] -> both [R, hidden] of the tokens that go on; may overwrite `residual`."""
+    def attend(self, update: Tensor, residual: Tensor, context: LayerContext, /) -> Tensor:
+        """[T, hidden] -> what the tokens attend to [T, heads * head_dim]; `residual` is overwritten with the sum."""
+        ...
+
+    def finish(self, attended: Tensor, residual: Tensor, operations: Operations, /) -> Tensor:
+        """attended [R, heads * head_dim] of any tokens -> their next update [R, hidden]; `residual` [R, hidden] is
+        overwritten with the sum.
+        """
         ...
 
 
@@ -78,9 +84,10 @@ class Model:
         residual = decoder.embedding(tokens.ids)
         update = torch.zeros_like(residual)
         for layer, layer_cache in zip(decoder.layers, cache.layers, strict=True):
-            narrowed = wanted if layer is decoder.layers[-1] else None
-            context = LayerContext(operations, tokens, attention, layer_cache, narrowed)
-            update, residual = layer(update, residual, context)
+            attended = layer.attend(update, residual, LayerContext(operations, tokens, attention, layer_cache))
+            if wanted is not None and layer is decoder.layers[-1]:
+                attended, residual = attended.index_select(0, wanted), residual.index_select(0, wanted)
+            update = layer.finish(attended, residual, operations)
         return decoder.norm(update, residual, operations)
 
     @torch.inference_mode()

@@ -135,7 +135,7 @@ def _divide(blocks: Seq[Blocks], rows: int) -> list[_Shared]:
     stack: list[_Node] = []
     done = _Node(0, 0)
     for end in range(1, len(blocks) + 1):
-        depth = _common(blocks[end - 1], blocks[end]) if end < len(blocks) else -1
+        depth = common_length(blocks[end - 1], blocks[end]) if end < len(blocks) else -1
         done = _Node(0, end - 1, ungrouped=[end - 1])
         while stack and stack[-1].depth > depth:
             node = stack.pop()
@@ -148,7 +148,7 @@ def _divide(blocks: Seq[Blocks], rows: int) -> list[_Shared]:
     return done.groups
 
 
-def _common(one: Blocks, other: Blocks) -> int:
+def common_length(one: Blocks, other: Blocks) -> int:
     """Length of the longest common prefix: whole slices are compared, not blocks one by one."""
     low, high = 0, min(len(one), len(other))
     while low < high:

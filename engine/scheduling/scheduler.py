@@ -9,6 +9,9 @@ are still on the device, so that a step can be planned before the results of the
 
 from __future__ import annotations
 
+from bisect import bisect, insort
+from collections.abc import Iterable
+
 from thothy_ai.engine.api import FinishReason, SchedulerStats
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.scheduling.admission import LengthEstimator
@@ -26,11 +29,12 @@ class Scheduler:
         self._config = config
         self._pool = BlockPool(config.num_blocks, config.block_size, share_prefixes=config.prefix_cache)
         self._lengths = LengthEstimator()
-        self._waiting = WaitingQueue(self._lengths, max_overtaking=config.max_rows)
-        self._running: list[Sequence] = []  # oldest first
+        self._waiting = WaitingQueue(self._lengths)
+        self._running: list[Sequence] = []  # the highest priority first, then the oldest
         self._rows = list(reversed(range(config.max_rows)))
         self._groups = PrefixGroups(config.group_rows, config.block_size)
-        self._refused = False  # admission of the next sequence, and nothing was released since
+        self._refused: Sequence | None = None  # there was no room for it, and nothing was released since
+        self.token_budget = config.token_budget  # of the next step; the core lowers it where memory is short
         self.preemptions = 0
 
     @property
@@ -59,26 +63,26 @@ class Scheduler:
 
     def schedule(self) -> ScheduledStep | None:
         """The next step, to be launched before another one is planned; None when nothing can run now."""
-        budget = self._config.token_budget
-        builder = StepBuilder()
-        for sequence in tuple(self._running):
+        builder, running = StepBuilder(), tuple(self._running)
+        budget = self._admit_urgent(self.token_budget, builder)
+        for sequence in running:
             if budget and sequence.row != NO_ROW:
                 budget -= self._advance(sequence, budget, builder)
         self._admit(budget, builder)
-        return builder.build(self._groups)
+        return builder.build(self._groups, self._config.max_rows if self._config.graphs else 0)
 
     def retire(self, sequence: Sequence) -> None:
         """Remove a finished sequence that is in no unread step, and release what it holds."""
         if sequence.row == NO_ROW:
             self._waiting.remove(sequence)
-            self._refused = False
+            self._refused = None
         else:
             if sequence.broken:  # blocks before the broken token too: a masked key times NaN is NaN
                 self._pool.forget(sequence.blocks)
             self._running.remove(sequence)
             self._vacate(sequence)
         if sequence.finish_reason is not FinishReason.ABORTED:
-            self._lengths.observe(sequence.request.profile, sequence.output_tokens)
+            self._lengths.observe(sequence.request.profile, sequence.output_tokens, sequence.max_tokens)
 
     def check(self) -> None:
         """Raise RuntimeError unless the blocks in use are exactly those that running sequences hold."""
@@ -104,39 +108,66 @@ class Scheduler:
         self._take(sequence, end, builder, samples=end == known)
         return count
 
+    def _admit_urgent(self, budget: int, builder: StepBuilder) -> int:
+        """Admit those with a higher priority than the lowest that runs, before what runs is planned; returns what is
+        left of the budget.
+
+        What runs with at least their priority keeps its reserve, thus the victims of the rest of the step are below.
+        """
+        while budget and self._running:
+            sequence = self._waiting.first_above(self._running[-1].priority)
+            if sequence is None or not self._may_start(sequence):
+                break
+            kept = bisect(self._running, _order(sequence), key=_order)
+            if not self._start(sequence, budget, self._expected_growth(self._running[:kept]), kept):
+                self._refused = sequence
+                break
+            budget -= self._begin(sequence, budget, builder)
+        return budget
+
     def _admit(self, budget: int, builder: StepBuilder) -> None:
         growth: int | None = None
-        while budget and self._rows and self._waiting and not self._refused:
+        while budget and self._rows and self._waiting:
             sequence = self._waiting.first()
-            if sequence.pending or sequence.ending:
+            if not self._may_start(sequence):
                 break
-            growth = self._expected_growth() if growth is None else growth
-            if not self._start(sequence, budget, growth):
-                self._refused = True
+            growth = self._expected_growth(self._running) if growth is None else growth
+            if not self._start(sequence, budget, growth, len(self._running)):
+                self._refused = sequence
                 break
             growth += self._expected_blocks(sequence) - len(sequence.blocks)
-            self._waiting.remove(sequence)
-            self._running.append(sequence)
-            builder.admit(sequence)
-            known, computed = sequence.known, sequence.computed
-            end = min(known, computed + budget)
-            self._take(sequence, end, builder, samples=end == known)
-            budget -= end - computed
+            budget -= self._begin(sequence, budget, builder)
 
-    def _start(self, sequence: Sequence, budget: int, growth: int) -> bool:
-        """Give a waiting sequence its cached prefix, its first blocks and a row; False if blocks are lacking.
+    def _may_start(self, sequence: Sequence) -> bool:
+        return not (sequence is self._refused or sequence.pending or sequence.ending)
 
-        `growth`: blocks that the running sequences are expected to need on top of those they have.
+    def _begin(self, sequence: Sequence, budget: int, builder: StepBuilder) -> int:
+        """Add a sequence that was given a row to the running ones and to the step; returns its tokens."""
+        self._waiting.remove(sequence)
+        insort(self._running, sequence, key=_order)
+        builder.admit(sequence)
+        known, computed = sequence.known, sequence.computed
+        end = min(known, computed + budget)
+        self._take(sequence, end, builder, samples=end == known)
+        return end - computed
+
+    def _start(self, sequence: Sequence, budget: int, growth: int, kept: int) -> bool:
+        """Give a waiting sequence its cached prefix, its first blocks and a row; False if there is no room.
+
+        `growth`: blocks that the first `kept` running sequences are expected to need on top of those they have. The
+        others are of lower priority, and the last of them are preempted as far as the first blocks require it.
         """
         prefix = self._pool.find(sequence.tokens, sequence.request.salt, limit=sequence.known - 1)
         self._pool.retain(prefix.blocks)
         cached = len(prefix.blocks) * self._config.block_size
         target = cached + min(sequence.known - cached, budget)
         first = self._pool.blocks_for(target) - len(prefix.blocks)
-        reserve = growth + self._expected_blocks(sequence) - len(prefix.blocks) if self._running else first
-        if max(first, reserve) > self._pool.available:
+        reserve = growth + self._expected_blocks(sequence) - len(prefix.blocks) if kept else first
+        if max(first, reserve) > self._pool.available + self._held_after(kept, prefix.blocks):
             self._pool.release(prefix.blocks)
             return False
+        while first > self._pool.available or not self._rows:
+            self._preempt(self._running[-1])
         sequence.blocks = [*prefix.blocks, *self._pool.allocate(first)]
         sequence.computed, sequence.registered, sequence.chain = cached, len(prefix.blocks), prefix.chain
         if not sequence.preemptions:
@@ -144,13 +175,20 @@ class Scheduler:
         sequence.row = self._rows.pop()
         return True
 
-    def _expected_growth(self) -> int:
-        """Blocks that all running sequences are expected to need on top of those they have."""
-        return sum(self._expected_blocks(sequence) - len(sequence.blocks) for sequence in self._running)
+    def _held_after(self, kept: int, prefix: Iterable[int]) -> int:
+        """Blocks that only the running sequences after the first `kept` hold."""
+        held = {block for sequence in self._running[kept:] for block in sequence.blocks}
+        if held:
+            held.difference_update(prefix, *(sequence.blocks for sequence in self._running[:kept]))
+        return len(held)
+
+    def _expected_growth(self, sequences: Iterable[Sequence]) -> int:
+        """Blocks that running sequences are expected to need on top of those they have."""
+        return sum(self._expected_blocks(sequence) - len(sequence.blocks) for sequence in sequences)
 
     def _expected_blocks(self, sequence: Sequence) -> int:
         """Blocks that a sequence is expected to hold at its end; at least those for one token more than it has."""
-        output = self._lengths.expect(sequence.request.profile, sequence.max_tokens)
+        output = self._lengths.reserved(sequence.request.profile, sequence.max_tokens)
         length = max(sequence.prompt_tokens + output, min(sequence.known + 1, self._config.max_sequence_tokens))
         return max(self._pool.blocks_for(length), len(sequence.blocks))
 
@@ -192,9 +230,14 @@ class Scheduler:
         self._waiting.push_front(sequence)
 
     def _vacate(self, sequence: Sequence) -> None:
-        self._refused = False
+        self._refused = None
         self._groups.leave(sequence)
         self._pool.release(sequence.blocks)
         sequence.blocks = []
         self._rows.append(sequence.row)
         sequence.row = NO_ROW
+
+
+def _order(sequence: Sequence) -> int:
+    """Running sequences are planned in this order, and preempted in the opposite one."""
+    return -sequence.priority

@@ -18,8 +18,8 @@ class Sequence:
     """Owned by the scheduler; the core appends tokens and sets why it ends, and nothing else changes it.
 
     `tokens` are those the host knows; `pending` more were sampled and not read yet, thus `known` counts both.
-    `computed` of the known tokens have their KV written by steps launched so far. `in_flight` steps have been launched
-    with this sequence and not been read. Of `tokens` and `blocks`, the device has the first `tokens_sent` (tokens that
+    `computed` of the known tokens have their KV written by steps launched so far. `in_flight` counts its members of steps
+    that were launched and not read. Of `tokens` and `blocks`, the device has the first `tokens_sent` (tokens that
     it sampled itself included) and `blocks_sent`.
     """
 
@@ -28,6 +28,8 @@ class Sequence:
     prompt_tokens: int = field(init=False)
     tokens: list[int] = field(init=False)
     seed: int = field(init=False)
+    priority: int = field(init=False)  # the request's, or a higher one after a long wait
+    arrival: int = -1  # its number
     computed: int = 0
     pending: int = 0
     in_flight: int = 0
@@ -50,6 +52,7 @@ class Sequence:
         self.tokens = list(self.request.prompt)
         self.seed = secrets.randbits(63) if self.request.sampling.seed is None else self.request.sampling.seed
         self.chain = self.request.salt
+        self.priority = self.request.priority
 
     @property
     def known(self) -> int:

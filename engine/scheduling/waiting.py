@@ -1,164 +1,206 @@
 """The order of admission. Owns the sequences that wait.
 
-Long outputs go first: left to the end, a few of them make many steps that read all weights for few tokens. Siblings
-stay together, so that they find their prefix in the cache: sequences whose prompts begin alike form a family, and
-families take turns. The family of a source is small enough to be admitted in one turn; a kind with a long template
-forms a large one, which after each turn may have to wait for others.
+The highest priority goes first; within it preempted sequences, then the earliest deadline, then the longest expected
+output, since a drain that ends with long ones ends with steps that read all weights for few tokens. Siblings follow at
+once, whatever their own length, so that they find their prefix in the cache: sequences that begin as the one before
+does, unless that beginning is so common that some running sequence always holds it. After every `_PATIENCE` others, the
+sequence that has waited longest goes next.
 
-The families with the same longest profile form a lane, first come, first served; those with a profile of which nothing
-is known form a lane together. The lane with the longest expected output is next. No sequence is overtaken by more than
-`max_overtaking` sequences that came later.
+Deadlines are rounded down, the more coarsely the more time is left, so that they leave the order to lengths and
+siblings until they matter.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
-from dataclasses import dataclass, field
-from heapq import heappop, heappush, heapreplace
+import math
+import time
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from thothy_ai.engine.scheduling.admission import LengthEstimator
+from thothy_ai.engine.scheduling.prefix_groups import common_length
 from thothy_ai.engine.scheduling.sequence import Sequence
+from thothy_ai.engine.scheduling.siblings import Path, Place, PromptOrder, path_of
 
-_ALIKE = 256  # tokens: more than the prompts of all kinds have in common, fewer than a source has
-_TURN = 16  # sequences: more than a source has jobs
+_FAMILY = 32  # sequences: more than a source has jobs
+_PATIENCE = 16  # sequences
+_LEAST_SLACK = 60.0  # seconds
 
-Beginning = tuple[str, tuple[int, ...]]
-
-
-@dataclass(eq=False, slots=True)
-class _Family:
-    """Waiting sequences whose prompts begin alike, in order of arrival, and how many have each profile."""
-
-    beginning: Beginning
-    lane: _Lane | None = None  # only while it is made
-    profiles: Counter[str] = field(default_factory=Counter)
-    members: OrderedDict[Sequence, None] = field(default_factory=OrderedDict)
-
-    @property
-    def first(self) -> Sequence:
-        """The member that came first."""
-        return next(iter(self.members))
+Clock = Callable[[], float]
 
 
-@dataclass(eq=False, slots=True)
-class _Lane:
-    """Families whose longest profile is `profile` (None: one of which nothing is known), as a heap by arrival.
+class _Rank(NamedTuple):
+    """The order among sequences of one profile, and of one priority."""
 
-    Entries may be out of date; `WaitingQueue._head` drops those.
-    """
-
-    profile: str | None
-    families: list[tuple[int, _Family]] = field(default_factory=list)
+    deadline: float
+    shorter: int  # by max_tokens
+    arrival: int
+    place: Place
 
 
-class _Arrival(NamedTuple):
-    before: int  # sequences that had come
-    family: _Family
+class _Family(NamedTuple):
+    """Siblings whose turn it is: those whose prompts begin so, as long as `left` is not used up."""
+
+    beginning: Path
+    last: Path  # the one that went last
+    left: int
 
 
 class WaitingQueue:
-    """Adding and removing cost O(log waiting), except that a new profile costs O(profiles of the family), and removing
-    a preempted sequence that is not the first O(preempted). Choosing the next family costs O(lanes), and again for each
-    family whose longest profile has changed by then.
-    """
+    """Adding, removing and choosing cost O(log waiting), and O(profiles that wait) once per family."""
 
-    def __init__(self, lengths: LengthEstimator, max_overtaking: int) -> None:
-        self._lengths, self._max_overtaking = lengths, max_overtaking
-        self._preempted: deque[Sequence] = deque()
-        self._arrivals: OrderedDict[Sequence, _Arrival] = OrderedDict()
+    def __init__(self, lengths: LengthEstimator, clock: Clock = time.time) -> None:
+        self._lengths, self._clock = lengths, clock
+        self._lines: dict[int, _Line] = {}  # by priority; none is empty
+        self._arrivals: list[tuple[int, Sequence]] = []  # sorted
         self._arrived = 0
-        self._families: dict[Beginning, _Family] = {}
-        self._lanes: dict[str | None, _Lane] = {}  # by profile
-        self._current: _Family | None = None  # its turn lasts
-        self._turn = 0  # sequences of it that left in this turn
+        self._passed = 0  # left since a sequence that had waited longest did
 
     def __len__(self) -> int:
         """Sequences that wait."""
-        return len(self._preempted) + len(self._arrivals)
+        return len(self._arrivals)
 
     def add(self, sequence: Sequence) -> None:
-        """Add a new sequence to its family."""
-        beginning, profile = _beginning(sequence), sequence.request.profile
-        family = self._families.get(beginning)
-        if family is None:
-            family = self._families[beginning] = _Family(beginning)
-        self._arrivals[sequence] = _Arrival(self._arrived, family)
-        self._arrived += 1
-        family.members[sequence] = None
-        family.profiles[profile] += 1
-        if family.profiles[profile] == 1:
-            longest = self._lengths.longest(family.profiles)
-            if family.lane is None or longest != family.lane.profile:
-                self._enter_lane(family, longest)
+        """Add a new sequence."""
+        sequence.arrival, self._arrived = self._arrived, self._arrived + 1
+        insort(self._arrivals, (sequence.arrival, sequence))
+        self._line(sequence.priority).add(sequence, _rounded(sequence.request.deadline, self._clock()))
 
     def push_front(self, sequence: Sequence) -> None:
-        """Add a preempted sequence before all others."""
-        self._preempted.appendleft(sequence)
+        """Add a preempted sequence before all others of its priority."""
+        insort(self._arrivals, (sequence.arrival, sequence))
+        self._line(sequence.priority).push_front(sequence)
 
     def first(self) -> Sequence:
         """The next sequence; the queue must not change before it is removed."""
-        if self._preempted:
-            return self._preempted[0]
-        oldest, arrival = next(iter(self._arrivals.items()))
-        if self._arrived - len(self._arrivals) - arrival.before >= self._max_overtaking:  # left before it
-            return oldest
-        if self._current is None or self._turn >= _TURN:
-            self._current, self._turn = self._next(), 0
-        return self._current.first
+        priority = max(self._lines)
+        if self._passed >= _PATIENCE and self._lines[priority].between_families:
+            self._bring_forward(self._arrivals[0][1], priority)
+        return self._lines[priority].first()
+
+    def first_above(self, priority: int) -> Sequence | None:
+        """The next sequence of those with the highest priority, if that is higher than `priority`."""
+        highest = max(self._lines, default=priority)
+        return self._lines[highest].first() if highest > priority else None
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a sequence that was admitted, or that has ended."""
-        arrival = self._arrivals.pop(sequence, None)
-        if arrival is None:
-            self._preempted.remove(sequence)
+        index = bisect_left(self._arrivals, sequence.arrival, key=lambda arrival: arrival[0])
+        del self._arrivals[index]
+        self._passed = self._passed + 1 if index else 0
+        self._take(sequence)
+
+    def _bring_forward(self, sequence: Sequence, priority: int) -> None:
+        """Make the sequence the next of this priority, which may be higher than its own."""
+        line = self._lines[priority]
+        if sequence.priority != priority:
+            self._take(sequence)
+            sequence.priority = priority
+            line.push_front(sequence)
+        else:
+            line.lead(sequence)
+
+    def _line(self, priority: int) -> _Line:
+        line = self._lines.get(priority)
+        if line is None:
+            line = self._lines[priority] = _Line(self._lengths)
+        return line
+
+    def _take(self, sequence: Sequence) -> None:
+        line = self._lines[sequence.priority]
+        line.remove(sequence)
+        if not line:
+            del self._lines[sequence.priority]
+
+
+class _Line:
+    """Sequences of one priority."""
+
+    def __init__(self, lengths: LengthEstimator) -> None:
+        self._lengths = lengths
+        self._front: deque[Sequence] = deque()
+        self._ranks: dict[Sequence, _Rank] = {}
+        self._profiles: dict[str, list[_Rank]] = {}  # sorted; none is empty
+        self._prompts = PromptOrder()
+        self._family: _Family | None = None
+        self._next: Place | None = None  # as chosen since the last change
+
+    def __len__(self) -> int:
+        """Sequences in the line."""
+        return len(self._front) + len(self._ranks)
+
+    @property
+    def between_families(self) -> bool:
+        """Whether the next sequence, if no preempted one, is not the sibling of the one before."""
+        return not self._front and self._sibling() is None
+
+    def add(self, sequence: Sequence, deadline: float) -> None:
+        place = Place(path_of(sequence), sequence.arrival, sequence)
+        rank = self._ranks[sequence] = _Rank(deadline, -sequence.max_tokens, sequence.arrival, place)
+        insort(self._profiles.setdefault(sequence.request.profile, []), rank)
+        self._prompts.add(place)
+        self._next = None
+
+    def push_front(self, sequence: Sequence) -> None:
+        self._front.appendleft(sequence)
+
+    def first(self) -> Sequence:
+        if self._front:
+            return self._front[0]
+        if self._next is None:
+            self._next = self._sibling() or self._most_urgent()
+        return self._next.sequence
+
+    def lead(self, sequence: Sequence) -> None:
+        """Make this one the next, unless preempted ones are."""
+        if rank := self._ranks.get(sequence):
+            self._next = rank.place
+
+    def remove(self, sequence: Sequence) -> None:
+        rank = self._ranks.pop(sequence, None)
+        if rank is None:
+            self._front.remove(sequence)
             return
-        family = arrival.family
-        del family.members[sequence]
-        profile = sequence.request.profile
-        family.profiles[profile] -= 1
-        if not family.profiles[profile]:
-            del family.profiles[profile]
-        self._turn += family is self._current
-        if not family.members:
-            del self._families[family.beginning]
-            self._current = None if self._current is family else self._current
+        if rank.place is self._next:
+            self._family = self._family_after(rank.place)
+        ranks = self._profiles[sequence.request.profile]
+        del ranks[bisect_left(ranks, rank)]
+        if not ranks:
+            del self._profiles[sequence.request.profile]
+        self._prompts.remove(rank.place)
+        self._next = None
 
-    def _next(self) -> _Family:
-        """The first family of the lane with the longest expected output; of equal lanes, the one that came first."""
-        while True:
-            heads = [(lane, head) for lane in tuple(self._lanes.values()) if (head := self._head(lane))]
-            lane, family = max(heads, key=lambda head: (self._lengths.mean(head[0].profile), -self._place(head[1])))
-            longest = self._lengths.longest(family.profiles)
-            if longest == lane.profile:
-                return family
-            self._enter_lane(family, longest)
+    def _sibling(self) -> Place | None:
+        """Of the family whose turn it is, the one that shares most with the last; of equals, the longest."""
+        family = self._family
+        if family is None or not family.left:
+            return None
+        closest = lambda place: (common_length(place.path, family.last), self._length(place), -place.arrival)  # noqa: E731
+        return max(self._prompts.sharing(family.beginning), key=closest, default=None)
 
-    def _head(self, lane: _Lane) -> _Family | None:
-        """The family of the lane that came first; a lane without any is removed."""
-        heap = lane.families
-        while heap:
-            place, family = heap[0]
-            if family.lane is not lane or not family.members:
-                heappop(heap)
-            elif place != self._place(family):
-                heapreplace(heap, (self._place(family), family))
-            else:
-                return family
-        del self._lanes[lane.profile]
-        return None
+    def _most_urgent(self) -> Place:
+        firsts = [ranks[0] for ranks in self._profiles.values()]
+        return min(firsts, key=lambda rank: (rank.deadline, -self._length(rank.place), rank.arrival)).place
 
-    def _place(self, family: _Family) -> int:
-        return self._arrivals[family.first].before
+    def _family_after(self, place: Place) -> _Family | None:
+        """The family whose turn it is once this one has gone."""
+        family = self._family
+        if family and family.left and place.path[: len(family.beginning)] == family.beginning:
+            return _Family(family.beginning, place.path, family.left - 1)
+        most = min(_FAMILY, len(self._prompts) // 2)
+        beginning = self._prompts.beginning(place, most)
+        return None if beginning is None else _Family(beginning, place.path, _FAMILY - 1)
 
-    def _enter_lane(self, family: _Family, profile: str | None) -> None:
-        lane = self._lanes.get(profile)
-        if lane is None:
-            lane = self._lanes[profile] = _Lane(profile)
-        family.lane = lane
-        heappush(lane.families, (self._place(family), family))
+    def _length(self, place: Place) -> float:
+        sequence = place.sequence
+        return self._lengths.expected(sequence.request.profile, sequence.max_tokens)
 
 
-def _beginning(sequence: Sequence) -> Beginning:
-    """What siblings have in common."""
-    return sequence.request.salt, sequence.request.prompt[:_ALIKE]
+def _rounded(deadline: float | None, now: float) -> float:
+    """The deadline, rounded down to the power of two that is between an eighth and a quarter of what is left."""
+    if deadline is None:
+        return math.inf
+    grain = 2.0 ** math.floor(math.log2(max(deadline - now, _LEAST_SLACK) / 4))
+    return deadline // grain * grain

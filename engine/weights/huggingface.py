@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +39,11 @@ class SafetensorsFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of all tensors."""
+        return self._files.keys()
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A copy of tensor `name`, which must have `shape`."""

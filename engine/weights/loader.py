@@ -16,6 +16,7 @@ from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
+from thothy_ai.engine.weights.inventory import expected_tensors, require_tensors
 from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
 
@@ -40,24 +41,34 @@ def load_model(
     dtype: torch.dtype,
     weights: str = "auto",
     cache_dir: Path | None = None,
+    max_context: int | None = None,
     check: Callable[[ModelConfig], None] = lambda _: None,
+    on_folder: Callable[[Path], None] = lambda _: None,
 ) -> LoadedModel:
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
     `weights`: "auto" (as `dtype`) or "fp8". `cache_dir` keeps converted GGUF files; None: the user's cache folder.
-    `check` is called before any weight is read, and may raise.
+    `max_context`: of a longer context only so much will be used. `on_folder` is told where the model's configuration
+    and tokenizer are, as soon as that is known. `check` is called before any weight is read, and may raise. A model for
+    which neither its configurations nor its tokenizer name an end-of-text token is refused.
     """
     form = weight_format(weights, device)
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir())
-    config = ModelConfig.from_folder(folder)
-    check(config)
+    on_folder(folder)
+    config = ModelConfig.from_folder(folder, named=path).within(max_context)
+    tokenizer = load_tokenizer(folder)
+    config = config.ending_with(path, getattr(tokenizer, "eos_token_id", None))
     name = path.stem if path.is_file() else path.resolve().name
     if wants_random_weights(folder):
+        check(config)
         model, name = assemble(config, RandomWeights(device, dtype), form), f"{name} (random weights)"
     else:
-        with SafetensorsFolder(folder, device, dtype) as source:
+        source = SafetensorsFolder(folder, device, dtype)
+        require_tensors(path, source.names, expected_tensors(path, config), tied=config.tied_embeddings)
+        check(config)
+        with source:
             model = assemble(config, source, form)
-    return LoadedModel(config, model, load_tokenizer(folder), name)
+    return LoadedModel(config, model, tokenizer, name)
 
 
 def default_cache_dir() -> Path:

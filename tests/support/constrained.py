@@ -96,7 +96,7 @@ def greedy(loaded: LoadedModel, prompt: Sequence[int], slots: Sequence[Slot]) ->
     return output
 
 
-def check_constrained(cpu: LoadedModel, loaded: LoadedModel, **changes: bool) -> None:
+def check_constrained(cpu: LoadedModel, loaded: LoadedModel, **changes: int) -> None:
     """Constrained requests beside free ones, on the engine of `loaded`, against single steps on the CPU."""
     scripts = [*SCRIPTS, *([ANY] * MAX_TOKENS for _ in range(4))]
     prompts = random_prompts(VOCAB)

@@ -13,8 +13,7 @@ from tests.support.arithmetic_model import VOCAB, ArithmeticModel, arithmetic_co
 from tests.support.engine_driver import EngineDriver
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core.loop import StepFailedError
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.core_api import CoreRequest, StepFailedError
 from thothy_ai.engine.errors import (
     EngineLostError,
     EngineNotAcceptingError,

@@ -80,7 +80,7 @@ def test_an_abort_of_a_sibling_that_was_refused_lets_the_next_in() -> None:
 
 def test_no_sequence_passes_a_preempted_one_whose_sample_is_unread() -> None:
     scheduler = Scheduler(EngineConfig(block_size=2, num_blocks=6, max_rows=9, token_budget=64, max_context=10))
-    scheduler._lengths.observe("short", 0)
+    scheduler._lengths.observe("short", 0, 5)
     old, young = (
         Sequence(CoreRequest(name, (token,) * 3, SamplingParams(), profile="short"), max_tokens=5)
         for name, token in (("old", 1), ("young", 2))

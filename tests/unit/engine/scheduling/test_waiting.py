@@ -1,10 +1,11 @@
-"""The waiting queue: long outputs first, siblings together, preempted sequences before all, and none starves."""
+"""The waiting queue: priorities, deadlines, long outputs first, siblings together, and none starves."""
 
 from __future__ import annotations
 
-from itertools import count
-from math import inf
+import random
+from itertools import count, pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,27 +15,33 @@ from thothy_ai.engine.scheduling.admission import LengthEstimator
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.waiting import WaitingQueue
 
-OUTPUTS = {"hook": 50, "translation": 250, "report": 650}
-BOUND = 5
+NOW = 1_000_000.0
+PATIENCE, FAMILY = 16, 32
+LENGTHS = {"hook": 60, "translation": 300, "report": 900}  # max_tokens; half of that is expected
 _own = count(1000)
 
 
-def learnt() -> LengthEstimator:
-    lengths = LengthEstimator()
-    for profile, tokens in OUTPUTS.items():
-        lengths.observe(profile, tokens)
-    return lengths
+def tokens(name: object, number: int) -> tuple[int, ...]:
+    draw = random.Random(str(name))
+    return tuple(draw.choices(range(1000), k=number))
 
 
-def job(profile: str, *, source: int | None = None, salt: str = "") -> Sequence:
-    """A prompt of its own, or one that begins with its source."""
-    beginning = next(_own) if source is None else source
-    prompt = (*(beginning,) * 300, next(_own))
-    return Sequence(CoreRequest("", prompt, SamplingParams(), profile=profile, salt=salt), max_tokens=8)
+def job(
+    profile: str = "hook",
+    *beginnings: tuple[object, int],
+    priority: int = 0,
+    deadline: float | None = None,
+    salt: str = "",
+    max_tokens: int | None = None,
+) -> Sequence:
+    """A prompt that begins with parts by name and length, and ends with 40 tokens of its own."""
+    prompt = sum((tokens(*part) for part in (*beginnings, (next(_own), 40))), ())
+    request = CoreRequest("", prompt, SamplingParams(), None, profile, salt, priority, deadline)
+    return Sequence(request, max_tokens=max_tokens or LENGTHS.get(profile, 8))
 
 
-def queue_of(*sequences: Sequence, lengths: LengthEstimator | None = None, bound: int = 100) -> WaitingQueue:
-    made = WaitingQueue(lengths or learnt(), bound)
+def queue_of(*sequences: Sequence, lengths: LengthEstimator | None = None) -> WaitingQueue:
+    made = WaitingQueue(lengths or LengthEstimator(), clock=lambda: NOW)
     for sequence in sequences:
         made.add(sequence)
     return made
@@ -48,182 +55,253 @@ def admitted(waiting: WaitingQueue, most: int | None = None) -> list[Sequence]:
     return order
 
 
-def profiles(waiting: WaitingQueue) -> list[str]:
-    return [sequence.request.profile for sequence in admitted(waiting)]
-
-
 def test_long_outputs_go_first_and_equals_as_they_came() -> None:
     jobs = [job(profile) for profile in ("hook", "report", "translation", "report", "hook")]
     assert admitted(queue_of(*jobs)) == [jobs[place] for place in (1, 3, 2, 0, 4)]
 
 
-def test_first_come_first_served_before_anything_is_learnt() -> None:
-    jobs = [job(profile) for profile in ("hook", "report", "hook", "translation")]
-    assert admitted(queue_of(*jobs, lengths=LengthEstimator())) == jobs
+def test_within_a_profile_the_longer_job_goes_first() -> None:
+    jobs = [job("translation", max_tokens=most) for most in (100, 700, 300)]
+    assert [each.max_tokens for each in admitted(queue_of(*jobs))] == [700, 300, 100]
 
 
-def test_what_has_finished_nothing_yet_may_be_the_longest() -> None:
-    assert profiles(queue_of(job("report"), job("unheard of"))) == ["unheard of", "report"]
+def test_what_is_learnt_while_they_wait_counts() -> None:
+    lengths = LengthEstimator()
+    waiting = queue_of(job("hook", max_tokens=500), job("report", max_tokens=400), lengths=lengths)
+    assert waiting.first().request.profile == "hook"
+    lengths.observe("hook", 5, 500)
+    waiting.add(job("other", max_tokens=1))
+    assert waiting.first().request.profile == "report"
 
 
-def test_siblings_stay_together_wherever_the_longest_of_them_stands() -> None:
-    short = [job(profile, source=1) for profile in ("hook", "translation")]
-    long = [job(profile, source=2) for profile in ("hook", "report", "hook")]
-    between = [job("translation"), job("hook")]
-    came = [short[0], long[0], between[0], long[1], short[1], between[1], long[2]]
-    assert admitted(queue_of(*came)) == [*long, *short, *between]
+@pytest.mark.parametrize("house", [0, 96, 300, 2000])
+@pytest.mark.parametrize("instructed_first", [False, True])
+def test_siblings_are_together_whatever_begins_all_prompts_and_in_any_order(house: int, instructed_first: bool) -> None:
+    """A house prompt, then perhaps the kind's instructions, then the source."""
+    sources = 40
+    jobs = []
+    for source in range(sources):
+        for kind in LENGTHS:
+            parts = [("house", house), (kind, 150)] if instructed_first else [("house", house)]
+            jobs += [job(kind, *parts, (("source", source, kind if instructed_first else ""), 400)) for _ in range(2)]
+    random.Random(3).shuffle(jobs)
+    shared = house + (150 if instructed_first else 0) + 400
+    order = [each.request.prompt[:shared] for each in admitted(queue_of(*jobs))]
+    runs = 1 + sum(one != other for one, other in pairwise(order))
+    families = len(set(order))
+    assert families == sources * (3 if instructed_first else 1)
+    assert runs <= families + len(jobs) // PATIENCE  # the one that waited longest may have come before its siblings
+
+
+def test_the_longest_of_a_family_leads_it() -> None:
+    short = [job(profile, ("one", 100)) for profile in ("hook", "translation")]
+    long = [job(profile, ("two", 100)) for profile in ("hook", "report", "hook")]
+    others = [job("translation"), job("hook"), job("hook"), job("hook")]
+    order = admitted(queue_of(short[0], long[0], *others, long[1], short[1], long[2]))
+    assert order[:3] == [long[1], long[0], long[2]]
+    assert order[3:6] in ([short[1], short[0], others[0]], [others[0], short[1], short[0]])
+
+
+def test_the_closest_sibling_follows_first() -> None:
+    shared = ("house", 64), ("source", 100)
+    lead = job("report", *shared, ("instructions", 64))
+    far, close = job("translation", *shared), job("hook", *shared, ("instructions", 64))
+    others = [job("translation") for _ in range(6)]
+    assert admitted(queue_of(*others, far, close, lead))[:3] == [lead, close, far]
 
 
 def test_another_tenant_is_no_sibling() -> None:
-    mine, theirs = job("report", source=1), job("hook", source=1, salt="theirs")
-    assert admitted(queue_of(theirs, mine)) == [mine, theirs]
+    mine, theirs = job("report", ("source", 100)), job("hook", ("source", 100), salt="theirs")
+    assert admitted(queue_of(theirs, job("translation"), mine, job("translation")))[-1] is theirs
 
 
-def test_a_sibling_that_comes_while_its_family_is_admitted_goes_with_it() -> None:
-    waiting = queue_of(*(job("hook", source=1) for _ in range(2)), job("hook"))
-    waiting.remove(waiting.first())
-    late = job("hook", source=1)
+def test_a_sibling_that_comes_in_its_familys_turn_goes_with_it() -> None:
+    lead = job("report", ("source", 100))
+    waiting = queue_of(*(job("hook", ("source", 100)) for _ in range(3)), *(job("translation") for _ in range(6)), lead)
+    assert admitted(waiting, 1) == [lead]
+    late = job("hook", ("source", 100))
     waiting.add(late)
-    assert admitted(waiting)[1] is late
+    assert late in admitted(waiting, 4)
 
 
-def test_a_family_of_a_long_template_gives_way_after_a_turn() -> None:
-    waiting = queue_of(*(job("hook", source=1) for _ in range(100)))
-    admitted(waiting, 3)
-    for _ in range(4):
-        waiting.add(job("report"))
-    assert profiles(waiting) == ["hook"] * 13 + ["report"] * 4 + ["hook"] * 84
+def test_a_template_that_everyone_begins_with_leaves_the_order_to_lengths() -> None:
+    jobs = [job("hook", ("template", 400), max_tokens=10 + index) for index in range(200)]
+    random.Random(1).shuffle(jobs)
+    order = admitted(queue_of(*jobs), 15)
+    assert [each.max_tokens for each in order] == list(range(209, 194, -1))
 
 
-def test_what_is_learnt_during_a_turn_counts_after_it() -> None:
-    lengths = LengthEstimator()
-    waiting = queue_of(*(job(p, source=s) for s, p in ((1, "hook"), (2, "report")) for _ in range(40)), lengths=lengths)
-    assert {sequence.request.profile for sequence in admitted(waiting, 16)} == {"hook"}
-    for profile, tokens in OUTPUTS.items():
-        lengths.observe(profile, tokens)
-    assert profiles(waiting) == ["report"] * 40 + ["hook"] * 24
+def test_equal_prompts_are_no_family_that_never_ends() -> None:
+    alike = tokens("alike", 96)
+    jobs = [Sequence(CoreRequest("", alike, SamplingParams()), max_tokens=20) for _ in range(100)]
+    longer = job("report")
+    assert admitted(queue_of(*jobs, longer))[0] is longer
 
 
-def test_a_sequence_that_has_left_no_longer_counts_for_its_family() -> None:
-    hook, stranger, report = job("hook", source=1), job("unheard of", source=1), job("report")
-    waiting = queue_of(hook, stranger, report)
-    waiting.remove(stranger)
-    assert admitted(waiting) == [report, hook]
+def test_a_family_that_never_ends_gives_way_after_a_turn() -> None:
+    waiting = queue_of(job("report", ("source", 100)), *(job("translation") for _ in range(200)))
+    profiles = []
+    for _ in range(2 * FAMILY):
+        profiles.append(admitted(waiting, 1)[0].request.profile)
+        waiting.add(job("hook", ("source", 100)))
+    assert "translation" in profiles
+    assert profiles.count("hook") <= FAMILY + 2 * FAMILY // PATIENCE
 
 
-def test_what_came_first_goes_first_among_equals_whenever_it_was_learnt_that_they_are() -> None:
-    first, second = [job("report", source=2)], [job("hook", source=1), job("report", source=1)]
-    came = [second[0], first[0], second[1]]
-    assert admitted(queue_of(*came)) == [*second, *first]
+def test_a_higher_priority_goes_first_and_breaks_into_a_family() -> None:
+    siblings = [job("report", ("source", 100)) for _ in range(6)]
+    waiting = queue_of(*siblings, *(job() for _ in range(10)))
+    assert admitted(waiting, 1) == siblings[:1]
+    urgent = job("hook", priority=1)
+    waiting.add(urgent)
+    assert waiting.first_above(0) is urgent
+    assert waiting.first_above(1) is None
+    assert admitted(waiting, 6) == [urgent, *siblings[1:]]
 
 
-def test_siblings_stay_together_though_a_longer_one_comes_in_their_turn() -> None:
-    siblings = [job("hook", source=1) for _ in range(6)]
-    waiting = queue_of(*siblings)
-    admitted(waiting, 1)
-    waiting.add(job("report"))
-    assert admitted(waiting)[:5] == siblings[1:]
-
-
-def test_choosing_looks_at_few_lanes_however_many_profiles_clients_make_up() -> None:
-    class Counting(LengthEstimator):
-        asked = 0
-
-        def mean(self, profile: str | None) -> float:
-            self.asked += 1
-            return super().mean(profile)
-
-    lengths = Counting()
-    jobs = [job(f"made up {index}") for index in range(500)]
-    waiting = queue_of(*jobs, lengths=lengths, bound=1000)
-    lengths.asked = 0
-    assert waiting.first() is jobs[0]
-    assert lengths.asked < 5
-    assert admitted(waiting) == jobs
-
-
-def test_only_so_many_profiles_are_kept_the_least_recently_observed_go() -> None:
-    lengths = learnt()
-    for index in range(300):
-        lengths.observe(str(index), 10)
-        lengths.observe("report", 650)
-    assert lengths.mean("report") == 650
-    assert lengths.mean("hook") == lengths.mean("0") == inf
-    assert lengths.mean("299") == 10
-    assert lengths.longest(["299", "report"]) == "report"
-    assert lengths.longest(["299", "hook"]) is None
-
-
-def test_a_profile_that_is_forgotten_while_its_jobs_wait_counts_as_unknown() -> None:
-    lengths = learnt()
-    jobs = [job("hook"), job("report")]
-    waiting = queue_of(*jobs, lengths=lengths)
-    for index in range(256):
-        lengths.observe(str(index), 10)
-        lengths.observe("report", 650)
-    assert admitted(waiting) == jobs
-
-
-def test_preempted_ones_are_first_in_the_queue_the_last_of_them_before_all() -> None:
-    waiting = queue_of(job("report"))
-    one, other = job("hook"), job("hook")
-    waiting.push_front(one)
-    waiting.push_front(other)
-    assert len(waiting) == 3
-    assert admitted(waiting)[:2] == [other, one]
+def test_preempted_ones_come_first_within_their_priority_the_last_of_them_before_all() -> None:
+    waiting = queue_of()
+    one, other, lower, higher = job(), job(), job("report", priority=-1), job("report", priority=1)
+    for each in (one, other, lower):
+        waiting.add(each)
+        waiting.remove(each)
+    late = job("report")
+    waiting.add(late)
+    waiting.add(higher)
+    for each in (one, other, lower):
+        waiting.push_front(each)
+    assert len(waiting) == 5
+    assert admitted(waiting) == [higher, other, one, late, lower]
 
 
 def test_a_preempted_one_that_is_not_the_first_may_leave() -> None:
-    one, other = job("hook"), job("hook")
-    waiting = queue_of()
-    waiting.push_front(one)
-    waiting.push_front(other)
+    one, other = job(), job()
+    waiting = queue_of(one, other)
+    for each in (one, other):
+        waiting.remove(each)
+        waiting.push_front(each)
     waiting.remove(one)
     assert admitted(waiting) == [other]
 
 
-def test_a_steady_stream_of_long_ones_starves_no_short_one() -> None:
-    short = job("hook")
-    waiting = queue_of(short, bound=BOUND)
-    overtook = 0
+def test_a_deadline_goes_before_longer_ones_without_and_the_earlier_one_first() -> None:
+    soon, later, never = job(deadline=NOW + 120), job(deadline=NOW + 1200), job("report")
+    assert admitted(queue_of(never, later, soon)) == [soon, later, never]
+
+
+def test_deadlines_that_differ_by_less_than_matters_leave_the_order_to_lengths() -> None:
+    short, long = job("hook", deadline=NOW + 3600), job("report", deadline=NOW + 3605)
+    assert admitted(queue_of(short, long)) == [long, short]
+
+
+def test_siblings_follow_the_one_whose_deadline_is_nearest() -> None:
+    siblings = [job("hook", ("source", 100), deadline=NOW + 100 * (1 + place)) for place in range(4)]
+    others = [job("report", deadline=NOW + 150 + 10 * place) for place in range(6)]
+    assert set(admitted(queue_of(*others, *siblings), 4)) == set(siblings)
+
+
+@pytest.mark.parametrize("deadline", [NOW, NOW - 1e6, 0.0, -1e18, 1e300])
+def test_a_deadline_that_has_passed_or_is_absurd_is_only_early_or_late(deadline: float) -> None:
+    odd, soon = job(deadline=deadline), job(deadline=NOW + 5000)
+    assert admitted(queue_of(soon, odd))[deadline > NOW] is odd
+
+
+def passed_by(waiting: WaitingQueue, patient: Sequence, priority: int) -> int:
+    """How many of a steady stream go before it."""
+    passed = 0
     while True:
-        waiting.add(job("report"))
-        if (chosen := waiting.first()) is short:
-            break
+        for _ in range(2):
+            waiting.add(job("report", priority=priority))
+        if (chosen := waiting.first()) is patient:
+            return passed
         waiting.remove(chosen)
-        overtook += 1
-    assert overtook == BOUND
+        passed += 1
+        assert passed < 1000
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+def test_a_steady_stream_of_others_starves_none(priority: int) -> None:
+    patient = job("hook", priority=0)
+    waiting = queue_of(patient)
+    assert passed_by(waiting, patient, priority) == PATIENCE
+
+
+def test_a_preempted_one_does_not_starve_either() -> None:
+    patient = job("hook")
+    waiting = queue_of(patient)
+    waiting.remove(patient)
+    waiting.push_front(patient)
+    assert passed_by(waiting, patient, 3) <= PATIENCE
+
+
+def test_ageing_is_for_one_at_a_time_however_many_wait() -> None:
+    """A thousand that have waited for long do not delay an urgent one."""
+    waiting = queue_of(*(job() for _ in range(200)))
+    for _ in range(10):
+        for _ in range(PATIENCE + 1):
+            waiting.add(job(priority=1))
+        left = admitted(waiting, PATIENCE + 1)
+        assert sum(each.request.priority for each in left) >= PATIENCE - 1
+
+
+def test_thousands_of_long_prompts_cost_little() -> None:
+    """Comparisons of prompts are counted, not seconds: what is added compares its path with few others."""
+    house = tokens("house", 2000)
+    jobs = [
+        Sequence(CoreRequest("", (*house, *tokens(index // 5, 1500), index), SamplingParams()), max_tokens=8)
+        for index in range(3000)
+    ]
+    random.Random(5).shuffle(jobs)
+    waiting = queue_of(*jobs)
+    assert len(admitted(waiting)) == 3000
 
 
 moves = st.lists(
     st.one_of(
-        st.tuples(st.just("add"), st.sampled_from([*OUTPUTS, "new"]), st.integers(1, 4)),
+        st.tuples(
+            st.just("add"),
+            st.sampled_from([*LENGTHS, "new"]),
+            st.integers(1, 4),
+            st.sampled_from([-1, 0, 0, 0, 2]),
+            st.sampled_from([None, None, NOW + 30, NOW + 9000]),
+        ),
         st.just(("admit",)),
+        st.just(("preempt",)),
         st.tuples(st.just("abort"), st.integers(0, 50)),
-        st.tuples(st.just("learn"), st.sampled_from([*OUTPUTS, "new"]), st.integers(1, 900)),
+        st.tuples(st.just("learn"), st.sampled_from([*LENGTHS, "new"]), st.integers(1, 900)),
     ),
-    max_size=80,
+    max_size=120,
 )
 
 
 @settings(max_examples=200, deadline=None)
 @given(moves)
-def test_each_leaves_once_and_is_overtaken_at_most_so_often(moves: list[tuple]) -> None:
-    lengths, came, overtaken = learnt(), [], {}
-    waiting = queue_of(lengths=lengths, bound=BOUND)
+def test_each_leaves_once_the_highest_priority_first_and_the_oldest_is_passed_by_few(moves: list[tuple]) -> None:
+    lengths = LengthEstimator()
+    came: list[Sequence] = []
+    gone: list[Sequence] = []
+    waiting = queue_of(lengths=lengths)
+    passed = 0
     for move, *what in moves:
         if move == "add":
-            came.append(job(what[0], source=what[1]))
-            overtaken[came[-1]] = 0
+            profile, source, priority, deadline = what
+            came.append(job(profile, ("house", 64), (source, 64), priority=priority, deadline=deadline))
             waiting.add(came[-1])
         elif move == "learn":
-            lengths.observe(*what)
-        elif came:
+            lengths.observe(what[0], what[1], 1000)
+        elif move == "preempt" and gone:
+            came.append(gone.pop())
+            waiting.push_front(came[-1])
+        elif move in {"admit", "abort"} and came:
+            oldest = min(came, key=lambda sequence: sequence.arrival)
             left = waiting.first() if move == "admit" else came[what[0] % len(came)]
-            for earlier in came[: came.index(left)]:
-                overtaken[earlier] += move == "admit"
+            if move == "admit":
+                assert waiting.first() is left
+                assert left.priority == max(sequence.priority for sequence in came)
+                gone.append(left)
+            passed = 0 if left is oldest else passed + 1
             waiting.remove(left)
             came.remove(left)
         assert len(waiting) == len(came)
-    assert max(overtaken.values(), default=0) <= BOUND
+        assert passed <= PATIENCE + FAMILY + len(gone)
     assert sorted(map(id, admitted(waiting))) == sorted(map(id, came))

@@ -71,6 +71,8 @@ REQUEST = GenerationRequest(
     profile="hook",
     salt="tenant",
     stream=True,
+    priority=-7,
+    deadline=1.8e9,
 )
 INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
 
@@ -147,6 +149,8 @@ def test_a_newer_peer_may_send_more_and_an_older_one_less() -> None:
     newer["sampling"] |= {"novelty": 2}
     assert read_request(newer) == REQUEST
     assert read_request({"id": "a", "text": "t"}) == GenerationRequest("a", text="t")
+    first = {name: field for name, field in request_fields(REQUEST).items() if name not in {"priority", "deadline"}}
+    assert read_request(first) == replace(REQUEST, priority=0, deadline=None)
     assert read_stats({"running": 2, "novelty": 3}) == EngineStats(SchedulerStats(running=2))
     with pytest.raises(ProtocolError):
         read_info({"session_id": "only"})
@@ -187,6 +191,13 @@ def test_a_bad_parameter_is_named(field: str, value: object) -> None:
         {"id": "a", "sampling": []},
         {"id": "a", "schema": {}},
         {"id": "a", "stream": 1},
+        {"id": "a", "priority": True},
+        {"id": "a", "priority": 0.5},
+        {"id": "a", "priority": 2**40},
+        {"id": "a", "deadline": "soon"},
+        {"id": "a", "deadline": False},
+        {"id": "a", "deadline": float("nan")},
+        {"id": "a", "deadline": float("-inf")},
     ],
 )
 def test_a_malformed_request_is_an_invalid_one(fields: dict[str, object]) -> None:

@@ -67,6 +67,7 @@ def test_the_run_without_schemas_has_the_same_lengths_and_nothing_else_changes(t
     finally:
         engine.backend.stop()
         engine.wait_ended()
+        engine.close()
     assert [result.usage.output_tokens for result in bare.results] == [
         result.usage.output_tokens for result in first.results
     ]

@@ -80,6 +80,7 @@ def _running(options: EngineOptions, progress: Progress) -> Iterator[RunningEngi
     finally:
         engine.backend.stop()
         engine.wait_ended()
+        engine.close()
 
 
 def _warm_up(engine: RunningEngine, requests: Sequence[GenerationRequest], progress: Progress) -> None:

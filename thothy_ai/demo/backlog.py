@@ -115,9 +115,9 @@ def _translation(draw: random.Random) -> Translation:
     """A passage of a longer text into another language, or a short text in another language into English."""
     if draw.random() < 1 / 3:
         return Translation(source=_foreign(draw), target_locale="en")
-    source = _source(draw, 150, 800)
+    source = _source(draw, 260, 560)
     words = source.split(" ")
-    length = draw.randint(60, 140)
+    length = draw.randint(100, 220)
     begin = draw.randrange(len(words) - length)
     return Translation(
         source=source, passage=" ".join(words[begin : begin + length]), target_locale=draw.choice(_TARGETS)
@@ -160,7 +160,7 @@ def _prose(draw: random.Random, words: int) -> str:
 def _foreign(draw: random.Random) -> str:
     sentences = draw.choice(_FOREIGN)
     first = f"{draw.choice(_NAMES)} {draw.randint(1_000, 99_999)}."
-    return " ".join((first, *draw.choices(sentences, k=draw.randint(4, 9))))
+    return " ".join((first, *draw.choices(sentences, k=draw.randint(8, 14))))
 
 
 def _sentences() -> Iterator[str]:

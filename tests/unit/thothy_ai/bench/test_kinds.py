@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.small_tokenizer import write_tokenizer
+from thothy_ai.bench import command
 from thothy_ai.bench.kind_drain import Run, drain, validity, without_schemas
 from thothy_ai.bench.models import random_folder
 from thothy_ai.bench.requests import Backlog
@@ -67,6 +68,7 @@ def test_the_run_without_schemas_has_the_same_lengths_and_nothing_else_changes(t
     finally:
         engine.backend.stop()
         engine.wait_ended()
+        engine.close()
     assert [result.usage.output_tokens for result in bare.results] == [
         result.usage.output_tokens for result in first.results
     ]
@@ -90,6 +92,47 @@ def test_invalid_outputs_are_counted_and_those_cut_are_not_judged() -> None:
     assert (checked.valid, checked.invalid, checked.cut) == (1, 1, 1)
     assert checked.first_flaw == "output.hook: pattern"
     assert validity([replace(request, schema=None)] * 3, run).invalid == 0
+
+
+PAGES = """
+from typing import Annotated
+from thothy_ai.jobs.kind import Artifact, JobKind, Message, Sampling
+from thothy_ai.jobs.requests import SourceRequest
+from thothy_ai.jobs.schema import prose
+
+class PageArtifact(Artifact):
+    title: Annotated[str, prose(3, 12)]
+    body: Annotated[str, prose(3, 30)]
+
+class Page(SourceRequest[PageArtifact]):
+    product: str
+
+KIND = JobKind(
+    name="page", request=Page, artifact=PageArtifact,
+    prompt=lambda request: (Message("user", request.source[:300] + request.product),),
+    sampling=lambda _: Sampling(max_tokens=120, temperature=0.5),
+    locale=lambda _: "en", source=lambda request: request.source, checks=lambda *_: (),
+)
+"""
+
+
+def test_a_user_s_kind_of_several_fields(tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thothy_ai.jobs.registry._extra", {})
+    (tmp_path / "pages.py").write_text(PAGES)
+    monkeypatch.setenv("THOTHY_KINDS", str(tmp_path / "pages.py"))
+    arguments = ["--kinds", "--kind", "page", "--shape", "tiny", "--device", "cpu", "--jobs", "2", "--json"]
+    done = CliRunner().invoke(app, ["bench", "drain", *arguments, "--tokenizer", str(tokenizer)])
+    assert done.exit_code == 0, done.output
+    figures = dict(json.loads(done.stdout)["figures"])
+    assert figures["jobs"] == "2: 2 page"
+    assert (figures["outputs that match their schema"], figures["invalid outputs"]) == ("2; 2", "0; 0")
+
+
+def test_without_the_service_s_libraries_kinds_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--kinds"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "thothy: --kinds needs the service's libraries: run thothy bench drain --kinds\n"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +52,17 @@ def load_model(
     check(config)
     with SafetensorsFolder(folder, device, dtype) as source:
         model = assemble(config, source, form)
-    return LoadedModel(config, model, load_tokenizer(folder), path.stem if path.is_file() else path.resolve().name)
+    tokenizer = load_tokenizer(folder)
+    name = path.stem if path.is_file() else path.resolve().name
+    return LoadedModel(_with_ends(config, tokenizer), model, tokenizer, name)
+
+
+def _with_ends(config: ModelConfig, tokenizer: PreTrainedTokenizerBase | None) -> ModelConfig:
+    """The tokenizer's own end-of-text token counts beside those of the configuration, if there is a logit for it."""
+    end = getattr(tokenizer, "eos_token_id", None)
+    if end is None or end >= config.vocab_size or end in config.eos_token_ids:
+        return config
+    return replace(config, eos_token_ids=(*config.eos_token_ids, end))
 
 
 def default_cache_dir() -> Path:

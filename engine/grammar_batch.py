@@ -39,7 +39,7 @@ def fill_masks(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> None:
             if grammar.matcher.is_error():
                 grammar.correct(mask[row])
 
-    _in_parallel([place for place in grammars if isinstance(place[0], JsonGrammar)], fill, _MASKS_PER_THREAD)
+    _in_parallel(_of_schemas(grammars), fill, _MASKS_PER_THREAD)
     for grammar, row in grammars:
         if not isinstance(grammar, JsonGrammar):
             grammar.fill_mask(mask[row])
@@ -54,11 +54,15 @@ def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | N
         for (grammar, token), done in zip(part, consumed, strict=True):
             errors[grammar] = grammar.advanced(token, consumed=done)
 
-    _in_parallel([place for place in grammars if isinstance(place[0], JsonGrammar)], advance, _TOKENS_PER_THREAD)
+    _in_parallel(_of_schemas(grammars), advance, _TOKENS_PER_THREAD)
     for grammar, token in grammars:
         if not isinstance(grammar, JsonGrammar):
             errors[grammar] = _error(grammar, token)
     return [errors[grammar] for grammar, _ in grammars]
+
+
+def _of_schemas(grammars: Sequence[tuple[Grammar, int]]) -> list[Place]:
+    return [(grammar, value) for grammar, value in grammars if isinstance(grammar, JsonGrammar)]
 
 
 def _error(grammar: Grammar, token: int) -> EngineError | None:

@@ -1,4 +1,4 @@
-"""Grammars that share lexers, on threads: masks are llguidance's own, and a lexer that breaks takes no other text along."""
+"""Grammars that share lexers, on threads: masks are llguidance's own, and a lexer that breaks takes no text along."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 
+import llguidance.hf
 import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
@@ -59,10 +60,9 @@ def allowed(row: torch.Tensor) -> list[int]:
 def test_masks_of_random_walks_are_those_of_matchers_that_share_nothing(
     compiler: GrammarCompiler, tokenizer: PreTrainedTokenizerFast
 ) -> None:
-    import llguidance.hf  # noqa: PLC0415  only here
-
     plain = llguidance.hf.from_tokenizer(tokenizer, n_vocab=VOCAB, eos_token=list(EOS), slices=[])
     compiler.compile(CLASSES)
+    assert compiler._vocabulary._sets
     for slices in compiler._vocabulary._sets.values():
         slices.result()  # in use from the next lexer on
     schemas = [*SCHEMAS, CLASSES] * 4

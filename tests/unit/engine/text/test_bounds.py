@@ -17,6 +17,8 @@ PIECES = [
     *("é", "e\u0301" * 4, "한", "\u1112\u1161\u11ab" * 4, "\u2581", "\u2581" * 8, "ᾂ", "α\u0313\u0300\u0345"),
     *("\u037e", "\u1fef", "\u2126"),
 ]
+SPECIAL = f"<|{'x' * 60}|>"  # longer than any word
+PIECES += [SPECIAL * 4]
 TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=30).map("".join)
 
 
@@ -33,6 +35,7 @@ def composing() -> Tokenizer:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=266, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(["한한한한", "éééé"] * 9, trainer)
+    tokenizer.add_special_tokens([SPECIAL])
     return tokenizer
 
 

@@ -69,7 +69,7 @@ def test_no_text_has_fewer_tokens(make: Callable[[], Tokenizer]) -> None:
 def test_a_long_text_is_known_to_be_long(make: Callable[[], Tokenizer], text: str) -> None:
     tokenizer = make()
     tokens = len(tokenizer.encode(text * 1000, add_special_tokens=False).ids)
-    assert token_bound(tokenizer).least_tokens(text * 1000) > tokens / 60
+    assert token_bound(tokenizer).least_tokens(text * 1000) > tokens / 200
 
 
 def stripping() -> Tokenizer:

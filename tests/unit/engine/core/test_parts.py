@@ -87,7 +87,7 @@ def test_too_large_a_step_runs_in_parts_with_the_same_tokens(overlap, most, late
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert any("6 members and 17 tokens ran out of memory: CUDA out of memory." in each.message for each in warnings)
     assert len(warnings) < 12, "the next steps are smaller"
-    assert not any("more of it" in each.message for each in warnings)
+    assert not any("\n" in each.message for each in warnings)
 
 
 @pytest.mark.parametrize("overlap", [False, True])

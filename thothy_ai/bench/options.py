@@ -38,6 +38,8 @@ class BenchOptions:
     peer_seconds: float | None
     peer_name: str
     as_json: bool
+    house_prompt: int = 0
+    urgent: float | None = None
 
     @property
     def model_name(self) -> str:
@@ -87,6 +89,10 @@ def _add_work(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--jobs", type=_bounded(int, 1), metavar="N", help=limit)
     group.add_argument("--seed", type=int, default=0, help="Seed of token ids and shuffled orders. [default: 0]")
     group.add_argument("--draw", type=int, metavar="SEED", help="Draw new lengths of the same kinds and distributions.")
+    house = "Put N common tokens before every prompt."
+    group.add_argument("--house-prompt", type=_bounded(int, 0), default=0, metavar="N", help=house)
+    urgent = "Drain again while an urgent job is submitted every so many seconds."
+    group.add_argument("--urgent", type=_bounded(float, 0.01), metavar="SECONDS", help=urgent)
 
 
 def _add_engine(group: argparse._ArgumentGroup) -> None:

@@ -72,7 +72,9 @@ class Lt:
         self._check(self.lib.cublasLtMatmulDescSetAttribute(described, 3, ctypes.byref(transposed), ctypes.c_size_t(4)))
         self._check(self.lib.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
         most = ctypes.c_uint64(WORKSPACE)
-        self._check(self.lib.cublasLtMatmulPreferenceSetAttribute(preference, 1, ctypes.byref(most), ctypes.c_size_t(8)))
+        self._check(
+            self.lib.cublasLtMatmulPreferenceSetAttribute(preference, 1, ctypes.byref(most), ctypes.c_size_t(8))
+        )
         a, b, c = self._layout(inputs, outputs), self._layout(inputs, tokens), self._layout(outputs, tokens)
         results, count = (Result * OFFERS)(), ctypes.c_int()
         self._check(
@@ -129,7 +131,9 @@ def main() -> None:
     big = torch.randn(16384, 4096, dtype=torch.bfloat16, device="cuda")
     square = torch.randn(14336, 4096, dtype=torch.bfloat16, device="cuda")
     rate = 2 * 16384 * 4096 * 14336 / microseconds([lambda: torch.nn.functional.linear(big, square)]) / 1e6
-    print(f"{torch.cuda.get_device_name()}, copies at {copy:.0f} GB/s, a large product at {rate:.0f} TFLOP/s", flush=True)
+    print(
+        f"{torch.cuda.get_device_name()}, copies at {copy:.0f} GB/s, a large product at {rate:.0f} TFLOP/s", flush=True
+    )
     lt = Lt()
     rows: list[tuple[str, ...]] = []
     sums = {tokens: [0.0, 0.0, 0.0] for tokens in ROWS}

@@ -5,6 +5,7 @@ part() { name=$1; limit=$2; shift 2; timeout "$limit" "$@" > "$OUT/$name.txt" 2>
 part tests 170 python -m pytest -q -x -p no:cacheprovider tests/gpu/test_graphs_gpu.py tests/unit/kernels/attention/test_prefill_attention.py tests/unit/kernels/attention/test_paged_attention.py
 part exact 150 python -m pytest -q -x -p no:cacheprovider tests/gpu/test_exactness_gpu.py -k "llama or siblings or groups"
 TAIL=4000 part prefill 60 python -m benchmarks.kernels prefill_attention
+TAIL=4000 part small 60 python -m benchmarks.kernels.prefill_small
 part sms 60 python -m benchmarks.kernels.decode_sms
 part mixed 150 python -m benchmarks.kernels.mixed_step
 TAIL=700 part fp8 100 python -m thothy_ai.bench benchmarks/workloads/templates.json --shape llama-8b --weights fp8 --kv-dtype fp8 --profile

@@ -2,7 +2,7 @@
 # One batch of measurements; each part has its own limit.
 mkdir -p "$OUT"
 part() { name=$1; limit=$2; shift 2; timeout "$limit" "$@" > "$OUT/$name.txt" 2>&1; echo "== $name: $?"; tail -c "${TAIL:-2500}" "$OUT/$name.txt"; }
-part tests 170 python -m pytest -q --maxfail=4 -p no:cacheprovider tests/gpu/test_graphs_gpu.py tests/unit/kernels/attention/test_prefill_attention.py tests/unit/kernels/attention/test_paged_attention.py
+part tests 230 python -m pytest -q --maxfail=4 -p no:cacheprovider tests/gpu/test_graphs_gpu.py tests/unit/kernels/attention/test_prefill_attention.py tests/unit/kernels/attention/test_paged_attention.py tests/gpu/test_compilation_gpu.py
 part exact 150 python -m pytest -q --maxfail=4 -p no:cacheprovider tests/gpu/test_exactness_gpu.py -k "llama or siblings or groups"
 TAIL=4000 part prefill 60 python -m benchmarks.kernels prefill_attention
 TAIL=4000 part small 60 python -m benchmarks.kernels.prefill_small

@@ -10,6 +10,7 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.errors import OutOfMemoryError
 from thothy_ai.engine.execution.device import resolve_kv_dtype
 from thothy_ai.engine.execution.host_memory import host_memory
+from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
@@ -134,7 +135,9 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
     drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
     rows = sizes.max_rows * sizes.max_context * 4
     if device.type == "cuda":
-        return 2 * activations + logits + drawing + rows + _GPU_BUFFERS
+        queries = model.num_layers * sizes.token_budget * model.num_heads * model.head_dim * dtype.itemsize
+        mixed = queries if sizes.graphs and sizes.token_budget <= MOST_TOKENS else 0  # kept by the graphs of each layer
+        return 2 * activations + logits + drawing + rows + mixed + _GPU_BUFFERS
     gathered = 8 * sizes.max_context * model.num_heads * model.head_dim * 4
     return 2 * (activations + gathered) + logits + drawing + rows
 

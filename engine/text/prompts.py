@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
 from thothy_ai.engine.api import GenerationRequest, Message
-from thothy_ai.engine.errors import InvalidRequestError, PromptTooLongError
-from thothy_ai.engine.text.bounds import token_bound
+from thothy_ai.engine.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -33,42 +31,32 @@ class PromptEncoder:
         self._backend.no_padding()
         self._backend.no_truncation()
         self._literals = _literals(self._backend)
-        self._bound = token_bound(self._backend)
 
-    def encode(self, request: GenerationRequest, longest: int = sys.maxsize) -> tuple[int, ...]:
+    def encode(self, request: GenerationRequest) -> tuple[int, ...]:
         """Prompt tokens; InvalidRequestError for a request without a prompt, or with one that cannot be encoded.
 
-        `text` is a whole prompt: special tokens in it are recognized, and the tokenizer adds its own. A text that must
-        have `longest` tokens or more is refused (PromptTooLongError) before it is tokenized; any other may have them.
+        `text` is a whole prompt: special tokens in it are recognized, and the tokenizer adds its own.
         """
         if sum((bool(request.messages), request.text is not None, bool(request.token_ids))) != 1:
             raise InvalidRequestError("give exactly one of messages, text and token_ids")
         if request.token_ids:
-            _check_length(len(request.token_ids), longest)
             return request.token_ids
         if request.text is not None:
             _check_unicode(request.text)
-            self._check_texts([request.text], longest)
-            return tuple(_ids(self._backend, request.text, adds_special=True))
+            return tuple(token_ids(self._backend, request.text, adds_special=True))
         for message in request.messages:
             _check_unicode(message.role)
             _check_unicode(message.content)
-        return self._encode_chat(request, longest)
+        return self._encode_chat(request)
 
-    def _check_texts(self, texts: Iterable[str], longest: int) -> None:
-        _check_length(sum(map(self._bound.least_tokens, texts)), longest)
-
-    def _encode_chat(self, request: GenerationRequest, longest: int) -> tuple[int, ...]:
-        _check_length(len(request.messages), longest)  # templates take time as well
-        self._check_texts((message.content for message in request.messages), longest)
+    def _encode_chat(self, request: GenerationRequest) -> tuple[int, ...]:
         placeholders = _Placeholders()
         messages = [self._escaped(message, placeholders) for message in request.messages]
         rendered = self._render(messages, thinks=request.schema is None)
-        pieces = placeholders.pieces(rendered)
-        self._check_texts((text for text, _ in pieces), longest)
         tokens: list[int] = []
-        for text, is_content in pieces:
-            tokens += _ids(self._text_only if is_content else self._backend, text, adds_special=False)
+        for text, is_content in placeholders.pieces(rendered):
+            encoder = self._text_only if is_content else self._backend
+            tokens += token_ids(encoder, text)
         return tuple(tokens)
 
     def _escaped(self, message: Message, placeholders: _Placeholders) -> Message:
@@ -123,15 +111,10 @@ def _literals(tokenizer: Tokenizer) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, texts)) or r"(?!)")
 
 
-def _ids(tokenizer: Tokenizer, text: str, *, adds_special: bool) -> list[int]:
-    """As `encode`, which holds the GIL, and also finds where in the text each token is."""
+def token_ids(tokenizer: Tokenizer, text: str, *, adds_special: bool = False) -> list[int]:
+    """As `encode`, which holds the GIL meanwhile, and takes as long again to find where in the text each token is."""
     ids: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=adds_special)[0].ids
     return ids
-
-
-def _check_length(least: int, longest: int) -> None:
-    if least >= longest:
-        raise PromptTooLongError(f"the prompt has {least} tokens or more; context and KV pool hold {longest}")
 
 
 def _check_unicode(text: str) -> None:

@@ -34,6 +34,7 @@ class Scheduler:
         self._rows = list(reversed(range(config.max_rows)))
         self._groups = PrefixGroups(config.group_rows, config.block_size)
         self._refused: Sequence | None = None  # there was no room for it, and nothing was released since
+        self.token_budget = config.token_budget  # of the next step; the core lowers it where memory is short
         self.preemptions = 0
 
     @property
@@ -63,7 +64,7 @@ class Scheduler:
     def schedule(self) -> ScheduledStep | None:
         """The next step, to be launched before another one is planned; None when nothing can run now."""
         builder, running = StepBuilder(), tuple(self._running)
-        budget = self._admit_urgent(self._config.token_budget, builder)
+        budget = self._admit_urgent(self.token_budget, builder)
         for sequence in running:
             if budget and sequence.row != NO_ROW:
                 budget -= self._advance(sequence, budget, builder)

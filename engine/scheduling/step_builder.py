@@ -11,6 +11,7 @@ that of the tokens before it, whether they belong to the same member or not.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -44,9 +45,11 @@ class ScheduledStep:
 
     @property
     def order(self) -> Int32:
-        """Places in the step of the planned members [N]."""
-        places = {sequence: place for place, sequence in enumerate(self.members)}
-        return np.array([places[sequence] for sequence in self.planned], np.int32)
+        """Places in the step of the planned members [N]; those of one sequence in the step's order."""
+        places: dict[Sequence, list[int]] = defaultdict(list)
+        for place, sequence in enumerate(self.members):
+            places[sequence].append(place)
+        return np.array([place for sequence in self.planned for place in places[sequence]], np.int32)
 
     @property
     def sampling_members(self) -> list[tuple[Sequence, int]]:

@@ -95,7 +95,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 @cache
-def _executor(part: int) -> LLExecutor:
+def _executor(_part: int) -> LLExecutor:
     """Of one native thread, so that no lexer is contended for."""
     from llguidance import LLExecutor  # noqa: PLC0415  an engine without grammars does not need it
 

@@ -24,7 +24,8 @@ _NOT_PROSE = (
 _PHRASE = f"[^{_NOT_PROSE}.!?…。！？]"
 _PROSE = f"[^{_NOT_PROSE}]"
 _JSON_TEXT = r'[^"\\\x00-\x1f\x7f]'  # of which a JSON string consists, escapes apart
-_LENGTHS = (5, 10, 20, 40)  # characters: near the end of a bounded text only the shorter slices apply
+_LENGTHS = (2, 4, 6, 8, 10, 12, 15, 20, 40)  # characters: near the end of a bounded text only the shorter slices apply
+_OWN_LENGTHS = (5, 10, 20, 40)  # fewer, since they are built while others wait for the processor
 
 _MAX_CLASSES = 3  # of a schema, that get slices
 _MAX_EXAMINED = 8
@@ -48,7 +49,7 @@ def own_slices(schema: str) -> tuple[str, ...]:
             return ()
         sizes[name] = len(characters)
     widest = sorted((name for name in sizes if sizes[name] > 1), key=sizes.__getitem__)[-_MAX_CLASSES:]
-    return tuple(expression for name in widest for expression in _up_to(f"[{name}&&{_JSON_TEXT}]", _LENGTHS))
+    return tuple(expression for name in widest for expression in _up_to(f"[{name}&&{_JSON_TEXT}]", _OWN_LENGTHS))
 
 
 def _up_to(characters: str, lengths: Sequence[int]) -> list[str]:

@@ -193,7 +193,7 @@ def test_a_model_without_an_end_of_text_is_refused(tokenizer: PreTrainedTokenize
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_the_kinds_texts_are_prose(schema: str) -> None:
     assert own_slices(schema) == ()
-    assert len(general_slices()) == 7
+    assert len(general_slices()) == 12
 
 
 def test_other_character_classes_get_slices_of_their_own_widest_last() -> None:

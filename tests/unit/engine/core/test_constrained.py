@@ -41,10 +41,11 @@ def test_draws_do_not_depend_on_batch_mates(loaded: LoadedModel, *, overlap: boo
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_schema_beside_a_free_request(tmp_path: Path, *, overlap: bool) -> None:
+@pytest.mark.parametrize("sizes", [{}, {"kv_tokens": TINY_POOL}, {"token_budget": 7}, {"graphs": True}], ids=str)
+def test_a_schema_beside_a_free_request(tmp_path: Path, sizes: dict[str, int], *, overlap: bool) -> None:
     folder = tiny_model("llama", tmp_path, vocab_size=300)
     loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
-    check_schema(loaded, loaded, schema_grammar, overlap=overlap)
+    check_schema(loaded, loaded, schema_grammar, overlap=overlap, **sizes)
 
 
 @pytest.mark.parametrize("overlap", [False, True])

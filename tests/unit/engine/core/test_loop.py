@@ -188,6 +188,7 @@ def test_forced_tokens_beside_others_leave_decode_steps_to_graphs(overlap, monke
         collected = driver.run(requests)
     assert collected.tokens["forced"][2:7] == [trigger, 9, 8, 7, 6]
     assert collected.tokens["free"] == continuation(other, 12)
+    assert {event.reason for event in collected.finished.values()} == {FinishReason.LENGTH}
     prefill, *decodes = steps
     assert prefill.counts.tolist() == [3, 2]
     assert all(step.num_tokens == step.num_members for step in decodes)

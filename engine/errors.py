@@ -7,6 +7,13 @@ from typing import ClassVar
 MAX_MESSAGE = 2_000  # characters
 
 
+def _shortened(message: str) -> str:
+    if len(message) <= MAX_MESSAGE:
+        return message
+    half = (MAX_MESSAGE - 5) // 2
+    return f"{message[:half]} ... {message[-half:]}"
+
+
 class EngineError(Exception):
     """Base of all errors that the engine raises deliberately."""
 
@@ -87,13 +94,6 @@ class ProtocolError(EngineError):
     """A frame that is not a message of this protocol."""
 
     code = "protocol"
-
-
-def _shortened(message: str) -> str:
-    if len(message) <= MAX_MESSAGE:
-        return message
-    half = (MAX_MESSAGE - 5) // 2
-    return f"{message[:half]} ... {message[-half:]}"
 
 
 def _tree(root: type[EngineError]) -> dict[str, type[EngineError]]:

@@ -1,10 +1,10 @@
 """What the text edge costs the core: jobs over the engine's socket, with both in one process and in a process each.
 
-    python -m benchmarks.text_edge [--shape tiny|qwen3-0.6b] [--jobs 1000] [--rounds 3] [--device auto]
+    python -m benchmarks.text_edge [--shape tiny|qwen3-0.6b] [--model PATH] [--jobs 1000] [--rounds 3] [--device auto]
 
 Everything is handed over at once, so that the edge tokenizes prompts and makes texts while the core decodes. Rounds
 alternate between the two arrangements. `busy` is the share of the wall time in which the device computed; `ms per step`
-is wall time. The model has random weights, the tokenizer is trained on the bundled texts.
+is wall time. Without --model, the weights are random, and the tokenizer is trained on the bundled texts.
 """
 
 from __future__ import annotations
@@ -181,6 +181,7 @@ def main() -> None:
     """Parse the arguments and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
+    parser.add_argument("--model", type=Path)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--words", type=int, default=400, help="of each prompt")
     parser.add_argument("--outputs", type=int, nargs=2, default=(50, 250), help="fewest and most output tokens")
@@ -190,8 +191,13 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        save_model(folder / "model", given.shape)
-        options: dict[str, Any] = {"model": folder / "model", "device": given.device, "max_rows": given.rows}
+        if given.model is None:
+            save_model(folder / "model", given.shape)
+        options: dict[str, Any] = {
+            "model": given.model or folder / "model",
+            "device": given.device,
+            "max_rows": given.rows,
+        }
         if given.device == "cpu":
             options |= {"kv_tokens": 400_000, "token_budget": 2048}
         compare(folder, requests(given.jobs, given.words, tuple(given.outputs)), given.rounds, options)

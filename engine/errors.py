@@ -7,6 +7,13 @@ from typing import ClassVar
 MAX_MESSAGE = 2_000  # characters
 
 
+def _shortened(message: str) -> str:
+    if len(message) <= MAX_MESSAGE:
+        return message
+    half = (MAX_MESSAGE - 5) // 2
+    return f"{message[:half]} ... {message[-half:]}"
+
+
 class EngineError(Exception):
     """Base of all errors that the engine raises deliberately."""
 
@@ -93,13 +100,6 @@ def one_line(error: BaseException, most: int = 300) -> str:
     """What an error of another library says, in one line of at most so many characters; its type if it says nothing."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _shortened(message: str) -> str:
-    if len(message) <= MAX_MESSAGE:
-        return message
-    half = (MAX_MESSAGE - 5) // 2
-    return f"{message[:half]} ... {message[-half:]}"
 
 
 def _tree(root: type[EngineError]) -> dict[str, type[EngineError]]:

@@ -29,8 +29,8 @@ from thothy_ai.cli.bench_records import Records
 from thothy_ai.db.connect import make_engine
 from thothy_ai.embedded import EmbeddedStack
 from thothy_ai.embedded.process import Process, Program, free_port
-from thothy_ai.embedded.readiness import engine_listens
-from thothy_ai.embedded.stack import ENGINE_READY_SECONDS, SERVICES
+from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, engine_listens
+from thothy_ai.embedded.stack import SERVICES
 from thothy_ai.engine.api import EngineInfo, GenerationRequest
 from thothy_ai.engine.client import EngineClient, connect
 from thothy_ai.engine.options import Command, EngineOptions, options_of

@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks.device_model import LLAMA, LLAMA_FP8, QWEN, Device
 from benchmarks.results import table
 from thothy_ai.bench.draws import redraw
+from thothy_ai.bench.house import with_house_prompt
 from thothy_ai.bench.workload import Job, Order, TokenDraw, read_workload
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.config import EngineConfig
@@ -42,21 +43,27 @@ class Row:
     order: Order = Order.LISTED
     kv_tokens: int | None = None
     draw: int | None = None
+    house: int = 0  # tokens before every prompt
+    budget: int = 1280
 
     def jobs(self) -> tuple[Job, ...]:
         workload = read_workload(WORKLOADS / f"{self.workload}.json")
-        return (workload if self.draw is None else redraw(workload, self.draw)).ordered(self.order)
+        drawn = workload if self.draw is None else redraw(workload, self.draw)
+        return with_house_prompt(drawn, self.house).ordered(self.order)
 
-    def config(self, *, rows: int = 1024, budget: int = 8192, block: int = 32, group: int = 8) -> EngineConfig:
+    def config(self, *, rows: int = 1024, budget: int | None = None, block: int = 32, group: int = 8) -> EngineConfig:
         tokens = self.kv_tokens or self.device.pool_tokens
-        return EngineConfig(block, tokens // block + 1, rows, budget, 8192, group_rows=group)
+        return EngineConfig(block, tokens // block + 1, rows, budget or self.budget, 8192, group_rows=group)
 
 
 ROWS = (
     Row("llama-8b bf16, templates", LLAMA, "templates"),
     Row("llama-8b fp8, templates", replace(LLAMA, gemms=LLAMA_FP8), "templates"),
     Row("llama-8b bf16, siblings by source, 200k", LLAMA, "siblings", Order.SOURCE, 200_000),
-    Row("qwen3-0.6b bf16, templates", QWEN, "templates"),
+    Row("llama-8b bf16, siblings shuffled, 200k", LLAMA, "siblings", Order.SHUFFLED, 200_000),
+    Row("the same, house prompt of 300 tokens", LLAMA, "siblings", Order.SHUFFLED, 200_000, house=204),
+    Row("the same, house prompt of 2,000 tokens", LLAMA, "siblings", Order.SHUFFLED, 200_000, house=1904),
+    Row("qwen3-0.6b bf16, templates", QWEN, "templates", budget=8192),
 )
 
 
@@ -156,7 +163,7 @@ def variants(row: Row) -> Iterator[tuple[str, Device, EngineConfig, Sequence[Job
     yield "as it is", device, config(), jobs
     for rows in (256, 512, 768):
         yield f"{rows} rows", device, config(rows=rows), jobs
-    for budget in (1024, 2048, 4096, 16384):
+    for budget in (768, 1024, 1280, 1536, 2048, 4096, 8192):
         yield f"budget {budget}", device, config(budget=budget), jobs
     for block in (16, 64):
         yield f"blocks of {block}", device, config(block=block), jobs
@@ -167,7 +174,7 @@ def variants(row: Row) -> Iterator[tuple[str, Device, EngineConfig, Sequence[Job
         yield f"draw {draw}", device, config(), replace(row, draw=draw).jobs()
 
 
-USUAL = "1024 rows, budget 8192, blocks of 32, groups of 8"
+USUAL = "1024 rows, blocks of 32, groups of 8"
 HEADER = (
     "variant", "seconds", "GEMM", "head", "decode", "prefill", "elementwise", "fixed", "tail",
     "prefill hides", "GEMM hides", "steps", "mean batch", "preempted", "hits", "peak", "host ms/step",
@@ -197,7 +204,7 @@ def main() -> None:
     chosen = parser.parse_args().row
     for row in ROWS if chosen is None else (ROWS[chosen],):
         pool = row.kv_tokens or row.device.pool_tokens
-        print(f"\n{row.name}: pool of {pool:,} tokens; {USUAL} unless stated otherwise\n")
+        print(f"\n{row.name}: pool of {pool:,} tokens, budget {row.budget}, {USUAL} unless stated otherwise\n")
         rows = [cells(name, simulate(device, config, jobs)) for name, device, config, jobs in variants(row)]
         print(table(HEADER, rows), flush=True)
 

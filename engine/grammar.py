@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
-from thothy_ai.engine.errors import GrammarError
+from thothy_ai.engine.errors import GrammarError, ModelLoadError
 from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar, Lexers
 from thothy_ai.engine.grammar_vocabulary import Vocabulary
 
@@ -42,21 +42,20 @@ class Grammar(Protocol):
 
 class GrammarCompiler:
     """Makes grammars for one tokenizer. `eos` are the ids that end a text; `vocab_size` is that of the logits; a schema
-    has up to `lexers` lexers.
+    has up to `lexers` lexers. ModelLoadError without any `eos`.
 
-    Used by one thread; the grammars may be used by another.
+    The vocabulary is built in the background from now on; the first `compile` waits for it. Used by one thread; the
+    grammars may be used by another.
     """
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerFast, vocab_size: int, eos: Collection[int], *, lexers: int = THREADS
     ) -> None:
+        if not eos:
+            raise ModelLoadError("neither the model's configuration nor its tokenizer names an end-of-text token")
         self._eos, self._lexers = sorted(eos), lexers
         self._vocabulary = Vocabulary(tokenizer, vocab_size, self._eos)
         self._schemas: OrderedDict[str, Lexers] = OrderedDict()  # least recently used first
-
-    def prepare(self) -> None:
-        """Begin to build what every schema needs, in the background: the first `compile` waits for it otherwise."""
-        self._vocabulary.build()
 
     def compile(self, schema: str) -> Grammar:
         """A grammar of all compact JSON texts that match the schema (JSON text); GrammarError if there is none."""

@@ -22,7 +22,7 @@ from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar, Lexer
 if TYPE_CHECKING:
     from llguidance import LLExecutor
 
-_FEW = 8  # grammars: another thread costs more than it takes over
+_MASKS_PER_THREAD, _TOKENS_PER_THREAD = 8, 48  # at least: another thread takes 50 us to begin and end
 
 Place = tuple[JsonGrammar, int]  # a grammar, and its token or its row
 
@@ -39,7 +39,7 @@ def fill_masks(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> None:
             if grammar.matcher.is_error():
                 grammar.correct(mask[row])
 
-    _in_parallel([place for place in grammars if isinstance(place[0], JsonGrammar)], fill)
+    _in_parallel(_of_schemas(grammars), fill, _MASKS_PER_THREAD)
     for grammar, row in grammars:
         if not isinstance(grammar, JsonGrammar):
             grammar.fill_mask(mask[row])
@@ -54,11 +54,15 @@ def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | N
         for (grammar, token), done in zip(part, consumed, strict=True):
             errors[grammar] = grammar.advanced(token, consumed=done)
 
-    _in_parallel([place for place in grammars if isinstance(place[0], JsonGrammar)], advance)
+    _in_parallel(_of_schemas(grammars), advance, _TOKENS_PER_THREAD)
     for grammar, token in grammars:
         if not isinstance(grammar, JsonGrammar):
             errors[grammar] = _error(grammar, token)
     return [errors[grammar] for grammar, _ in grammars]
+
+
+def _of_schemas(grammars: Sequence[tuple[Grammar, int]]) -> list[Place]:
+    return [(grammar, value) for grammar, value in grammars if isinstance(grammar, JsonGrammar)]
 
 
 def _error(grammar: Grammar, token: int) -> EngineError | None:
@@ -69,11 +73,11 @@ def _error(grammar: Grammar, token: int) -> EngineError | None:
     return None
 
 
-def _in_parallel(places: Sequence[Place], work: Callable[[list[Place]], None]) -> None:
+def _in_parallel(places: Sequence[Place], work: Callable[[list[Place]], None], per_thread: int) -> None:
     """Do the work on all grammars, those of one lexer on one thread; this thread takes a part of it."""
     if not places:
         return
-    first, *others = _parts(places, THREADS if len(places) > _FEW else 1)
+    first, *others = _parts(places, min(THREADS, -(-len(places) // per_thread)))
     running = [_threads().submit(work, part) for part in others]
     work(first)
     for each in running:

@@ -4,8 +4,8 @@ A lexer builds its states as texts reach them, so that the second mask in a stat
 serves one thread at a time. A schema therefore has one lexer for few grammars, and as many as there are threads for
 many (see `grammar_batch`).
 
-A lexer that reaches llguidance's limit breaks for all its grammars. They continue on a lexer each, where every one has
-the whole limit for itself; one that breaks again fails. A schema that broke several lexers so is refused from then on.
+A lexer that reaches one of its limits breaks for all its grammars. They continue on a new lexer each; a grammar that
+breaks that one at once fails. Later grammars of the schema share a new lexer.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ THREADS = min(16, len(os.sched_getaffinity(0)))  # that work on a step's grammar
 _COMPACT: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
 _ENOUGH_GRAMMARS = 16  # of one lexer, before another is made
 _MAX_COPIES = 500  # of one matcher: its lexer grows with their texts
+_TOKENS_PER_LEXER = 8  # at least, of a text that has one of its own
 _MAX_FORCED_STATES = 20_000  # a schema may force so many characters at its start, and no more
-_MAX_BROKEN = 3  # lexers, each by one text
+_STEP_FUEL = 50_000  # per mask, 3 ms at most: patterns of many states break at once, others need less than half of it
 _MAX_ERROR_CHARS = 300
 _ALL = -1  # every bit of an int32
 
@@ -76,13 +77,12 @@ class Lexers:
         self._slices, self._vocabulary, self._most = own_slices(schema), vocabulary, most
         self._lock = threading.Lock()
         self._shared: list[Lexer] = []
-        self._broken_alone = 0
-        _start(self._matcher(_limits(_MAX_FORCED_STATES)))
+        trial = self._matcher(_limits(_MAX_FORCED_STATES))
+        trial.consume_tokens(trial.compute_ff_tokens())
+        _check(trial)
 
     def share(self) -> Lexer:
         """The lexer with the fewest grammars, or one more."""
-        if self._broken_alone >= _MAX_BROKEN:
-            raise GrammarError("the schema's patterns need too many states: several texts could not be continued")
         with self._lock:
             self._shared = [lexer for lexer in self._shared if lexer.usable]
             least = min(self._shared, key=lambda lexer: lexer.load, default=None)
@@ -94,12 +94,9 @@ class Lexers:
     def alone(self) -> Lexer:
         """A lexer that no other grammar has."""
         matcher = self._matcher(_limits())
-        _start(matcher)
+        matcher.compute_ff_tokens()  # builds the first states now, not in a step
+        _check(matcher)
         return Lexer(matcher)
-
-    def count_broken_alone(self) -> None:
-        """A grammar broke a lexer that it had for itself."""
-        self._broken_alone += 1
 
     def _matcher(self, limits: LLParserLimits) -> LLMatcher:
         from llguidance import LLMatcher  # noqa: PLC0415  as above
@@ -116,7 +113,7 @@ class JsonGrammar:
     def __init__(self, lexers: Lexers, eos: Sequence[int]) -> None:
         self._lexers, self._eos = lexers, eos
         self._tokens: list[int] = []
-        self._alone = False
+        self._least_tokens = 0  # that it must have when its lexer breaks, to get another
         self.lexer = lexers.share()
         self.matcher = self.lexer.copy(self)
 
@@ -155,7 +152,7 @@ class JsonGrammar:
     def advanced(self, token: int, *, consumed: bool) -> GrammarError | None:
         """Note that the matcher consumed a token, or failed to; returns why the grammar cannot go on, if it cannot."""
         if not consumed and not (self._continue_alone() and self.matcher.consume_token(token)):
-            return GrammarError(f"token {token} is not allowed here: {_error(self.matcher)}")
+            return GrammarError(f"token {token} cannot be taken here: {_error(self.matcher)}")
         self._tokens.append(token)
         return None
 
@@ -164,29 +161,28 @@ class JsonGrammar:
         if not self.matcher.get_error().startswith("lexer error"):
             return False
         self.lexer.broken = True
-        if self._alone:
-            self._lexers.count_broken_alone()
+        if len(self._tokens) < self._least_tokens:
             return False
+        self._least_tokens = len(self._tokens) + _TOKENS_PER_LEXER
         try:
-            self.lexer, self._alone = self._lexers.alone(), True
+            self.lexer = self._lexers.alone()
         except GrammarError:
             return False
         self.matcher = self.lexer.copy(self)
         return self.matcher.consume_tokens(self._tokens)
 
 
-def _start(matcher: LLMatcher) -> None:
-    """Build the first states now, not in a step; GrammarError if the schema cannot be used."""
-    matcher.compute_ff_tokens()
+def _check(matcher: LLMatcher) -> None:
+    """Raise GrammarError if the schema cannot be used."""
     if matcher.is_error():
         raise GrammarError(_error(matcher))
 
 
 def _limits(max_lexer_states: int | None = None) -> LLParserLimits:
-    """llguidance's own, or fewer states."""
+    """llguidance's own, except for so many states, if given, and for the work per mask."""
     from llguidance import LLParserLimits  # noqa: PLC0415  as above
 
-    return LLParserLimits(max_lexer_states=max_lexer_states, verbose_errors=False)
+    return LLParserLimits(max_lexer_states=max_lexer_states, step_lexer_fuel=_STEP_FUEL, verbose_errors=False)
 
 
 def _without(bit: int) -> int:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Vocabulary:
-    """Built on a thread of its own, which leaves the interpreter's lock to others, from `build` on.
+    """Built on a thread of its own, which leaves the interpreter's lock to others: 2 to 5 s for 131,072 tokens.
 
     `eos` are the ids that end a text; `size` is that of the logits. Slices of a schema's own are built on such a thread
     too: until they are there, the schema uses those of prose. Used by any thread.
@@ -28,20 +28,13 @@ class Vocabulary:
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, size: int, eos: Sequence[int]) -> None:
         self._tokenizer, self._size, self._eos = tokenizer, size, list(eos)
+        self._general = _on_a_thread(self._build)
         self._lock = threading.Lock()
-        self._general: Future[LLTokenizer] | None = None
         self._sets: OrderedDict[tuple[str, ...], Future[LLTokenizer]] = OrderedDict()  # least recently used first
-
-    def build(self) -> Future[LLTokenizer]:
-        """Begin to build what every schema needs, unless that has begun; takes 2 to 5 s at 131,072 tokens."""
-        with self._lock:
-            if self._general is None:
-                self._general = _on_a_thread(self._build)
-            return self._general
 
     def with_slices(self, slices: tuple[str, ...]) -> LLTokenizer:
         """The vocabulary with these slices if they are built, otherwise with those of prose, as without any."""
-        general = self.build().result()
+        general = self._general.result()
         if not slices:
             return general
         with self._lock:
@@ -63,7 +56,7 @@ class Vocabulary:
 
 
 def _on_a_thread(make: Callable[[], T]) -> Future[T]:
-    """A daemon thread: a process that ends does not wait for it."""
+    """On a thread that the process's end waits for: native code must not find the interpreter gone."""
     made: Future[T] = Future()
 
     def run() -> None:
@@ -72,7 +65,7 @@ def _on_a_thread(make: Callable[[], T]) -> Future[T]:
         except Exception as error:  # noqa: BLE001  told to whoever asks for the result
             made.set_exception(error)
 
-    threading.Thread(target=run, name="engine-vocabulary", daemon=True).start()
+    threading.Thread(target=run, name="engine-vocabulary").start()
     return made
 
 

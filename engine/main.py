@@ -70,11 +70,15 @@ async def _serve(engine: RunningEngine, options: EngineOptions) -> int:
             sys.stdout.flush()
             await shutdown.requested.wait()
             await _finish_accepted(engine.backend, server, shutdown, options.shutdown_seconds)
-            await _stop(engine.backend, server, shutdown)
+            engine.backend.stop()
+            await _first_of(_STOP_SECONDS, shutdown.engine_ended.wait())
+            code = _exit_code(engine, shutdown)
+            engine.close()  # ends a core that hangs, and with it what is in flight
+            await _first_of(_STOP_SECONDS, server.wait_settled())
     finally:
         watching.cancel()
         await server.close()
-    return _exit_code(engine, shutdown)
+    return code
 
 
 async def _watch(engine: RunningEngine, server: EngineServer, shutdown: _Shutdown, seconds: float) -> None:
@@ -85,7 +89,7 @@ async def _watch(engine: RunningEngine, server: EngineServer, shutdown: _Shutdow
 
 
 def _exit_code(engine: RunningEngine, shutdown: _Shutdown) -> int:
-    """An engine that did not end after `stop` has a step that hangs."""
+    """An engine that has not ended after `stop` has a step that hangs."""
     if engine.failure is not None:
         log.critical("%s", engine.failure)
     return 0 if engine.failure is None and shutdown.engine_ended.is_set() else STEP_FAILED
@@ -132,13 +136,6 @@ async def _finish_accepted(backend: Backend, server: EngineServer, shutdown: _Sh
     backend.stop_accepting()
     log.info("shutting down: new requests are refused, those in flight have %g s to finish", seconds)
     await _first_of(seconds, server.wait_settled(), shutdown.forced.wait())
-
-
-async def _stop(backend: Backend, server: EngineServer, shutdown: _Shutdown) -> None:
-    """Stop the backend, and send clients the last outcomes."""
-    backend.stop()
-    await _first_of(_STOP_SECONDS, shutdown.engine_ended.wait())
-    await _first_of(_STOP_SECONDS, server.wait_settled())
 
 
 async def _first_of(seconds: float, *waits: Awaitable[object]) -> None:

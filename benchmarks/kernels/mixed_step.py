@@ -1,18 +1,24 @@
-"""What a mixed step of an engine costs its host, against its time on the device. Run as a module: shape names."""
+"""Milliseconds of a mixed step: of the host, of the device, and of each of several in a row; with and without graphs.
+
+Run as a module; -v also says where the host's time goes.
+"""
 
 from __future__ import annotations
 
 import cProfile
+import gc
 import io
 import pstats
 import statistics
 import sys
 import time
+from itertools import product
 
 import numpy as np
 import torch
 
 from thothy_ai.bench.models import bench_model
+from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.step import RowUpdates, Step
@@ -35,45 +41,63 @@ def mixed(decodes: int, chunk: int, blocks: int, page: int) -> tuple[Step, Step]
     return Step(rows, starts, counts, samples, new_blocks=updates), step
 
 
+CASES = {
+    "llama-8b": {},
+    "llama-8b, fp8 weights and cache": {"weights": "fp8", "kv_dtype": "fp8"},
+    "qwen3-0.6b": {},
+}
+BUDGET = 1280
+
+
 def main() -> None:
-    for shape in sys.argv[1:] or ("qwen3-0.6b", "llama-8b"):
-        options = EngineOptions("unix:///none", device="cuda", graphs=False, memory_utilization=0.5)
-        loaded = bench_model(shape, options)
+    for (name, formats), graphs in product(CASES.items(), (False, True)):
+        options = EngineOptions(
+            "unix:///none", device="cuda", token_budget=BUDGET, graphs=graphs, memory_utilization=0.6, **formats
+        )
+        loaded = bench_model(name.split(",")[0], options)
         core = build_core(loaded, options, lambda _: None)
         runner, config = core._runner, core._config
-        for decodes, chunk in ((300, 980), (100, 980), (300, 200)):
-            first, step = mixed(decodes, chunk, config.num_blocks, config.block_size)
+        for decodes in (100, 300):
+            first, step = mixed(decodes, BUDGET - decodes, config.num_blocks, config.block_size)
             runner.sample(runner.forward(first), None)
-            host, device = [], []
-            for _ in range(12):
-                torch.cuda.synchronize()
-                begin = time.perf_counter()
-                handle = runner.forward(step)
-                runner.sample(handle, None)
-                host.append(time.perf_counter() - begin)
-                device.append(handle.read().seconds)
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-            for _ in range(10):
-                runner.sample(runner.forward(step), None)
-            torch.cuda.synchronize()
-            steady = (time.perf_counter() - begin) / 10
-            print(
-                f"{shape}, {decodes} rows and {chunk} tokens: host {statistics.median(host) * 1e3:.2f} ms, "
-                f"device {statistics.median(device) * 1e3:.2f} ms, ten in a row {steady * 1e3:.2f} ms each",
-                flush=True,
-            )
-        profile = cProfile.Profile()
-        profile.enable()
-        for _ in range(3):
-            runner.sample(runner.forward(step), None)
-            torch.cuda.synchronize()
-        profile.disable()
-        text = io.StringIO()
-        pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(16)
-        print("\n".join(line for line in text.getvalue().splitlines() if line.strip())[:3500], flush=True)
+            figures = " ".join(f"{figure * 1e3:.2f}" for figure in timed(runner, step))
+            print(f"{name}, {decodes} rows of {BUDGET}, graphs {graphs}: {figures}", flush=True)
+        if "-v" in sys.argv:
+            print(profiled(runner, step), flush=True)
         del core, runner, loaded
+        gc.collect()
         torch.cuda.empty_cache()
+
+
+def timed(runner: Runner, step: Step, steps: int = 12) -> tuple[float, float, float]:
+    """Seconds: of the host for one step, of the device, and of both for each of several in a row."""
+    host, device = [], []
+    for _ in range(steps):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        handle = runner.forward(step)
+        runner.sample(handle, None)
+        host.append(time.perf_counter() - begin)
+        device.append(handle.read().seconds)
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(steps):
+        runner.sample(runner.forward(step), None)
+    torch.cuda.synchronize()
+    return statistics.median(host), statistics.median(device), (time.perf_counter() - begin) / steps
+
+
+def profiled(runner: Runner, step: Step) -> str:
+    """Where the host's time goes."""
+    profile = cProfile.Profile()
+    profile.enable()
+    for _ in range(3):
+        runner.sample(runner.forward(step), None)
+        torch.cuda.synchronize()
+    profile.disable()
+    text = io.StringIO()
+    pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(16)
+    return text.getvalue()
 
 
 if __name__ == "__main__":

@@ -83,7 +83,10 @@ class CoreHost:
 
     def _run(self) -> None:
         while (item := self._work.get()) is not None:
-            item()
+            try:
+                item()
+            except Exception:
+                log.exception("unexpected error in the core's host at %r", item)
 
     def _compile(self, request: CoreRequest) -> None:
         error = None

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.errors import one_line
 from thothy_ai.engine.execution.memory import is_out_of_memory
 from thothy_ai.engine.execution.runner import Runner, StepHandle
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
@@ -146,7 +147,7 @@ class StepLauncher:
 
 
 def _log(error: RuntimeError, step: Step) -> None:
-    reason = str(error).partition("\n")[0]
+    reason = one_line(error, most=200)
     log.warning("a step of %d members and %d tokens ran out of memory: %s", step.num_members, step.num_tokens, reason)
 
 

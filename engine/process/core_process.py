@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import NoReturn
 
@@ -28,8 +28,10 @@ from thothy_ai.engine.remote.channel import Channel, Message
 from thothy_ai.engine.remote.messages import Word
 from thothy_ai.engine.serving.plain import fields_of
 
-PARENT_DIED = 1
+WITHOUT_PARENT = 1
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+log = logging.getLogger(__name__)
 
 
 def main() -> None:
@@ -40,7 +42,7 @@ def main() -> None:
     received = iter(channel)
     _, options = next(received)
     core: Future[Core] = Future()
-    threading.Thread(target=_obey, args=(received, core), name="engine-commands", daemon=True).start()
+    threading.Thread(target=_or_exit, args=(_obey, received, core), name="engine-commands", daemon=True).start()
     try:
         _run(channel, messages.read_options(options), core)
     except EngineError as error:
@@ -65,6 +67,16 @@ def _run(channel: Channel, options: EngineOptions, hosted: Future[Core]) -> None
     channel.send(Word.ENDED, messages.failure_parts(resident.core.failure))
 
 
+def _or_exit(work: Callable[..., None], *arguments: object) -> None:
+    """Run a thread's work. An error ends the process, which would be deaf or mute: the parent notices that."""
+    try:
+        work(*arguments)
+    except Exception as error:
+        if not isinstance(error, OSError):  # that of a channel whose other end is gone
+            log.exception("unexpected error in the core's process")
+        _exit(WITHOUT_PARENT)
+
+
 def _obey(received: Iterable[Message], hosted: Future[Core]) -> None:
     """Do what the parent says; end with it."""
     for word, *parts in received:
@@ -78,7 +90,7 @@ def _obey(received: Iterable[Message], hosted: Future[Core]) -> None:
                 core.stop_accepting()
             case Word.STOP:
                 core.stop()
-    _exit(PARENT_DIED)
+    _exit(WITHOUT_PARENT)
 
 
 class Reports:
@@ -95,7 +107,7 @@ class Reports:
 
     def start(self, core: Core) -> None:
         """Begin to send, with the core's statistics."""
-        self._thread = threading.Thread(target=self._run, args=(core,), name="engine-reports", daemon=True)
+        self._thread = threading.Thread(target=_or_exit, args=(self._run, core), name="engine-reports", daemon=True)
         self._thread.start()
 
     def close(self) -> None:

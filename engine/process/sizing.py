@@ -10,6 +10,7 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.errors import OutOfMemoryError
 from thothy_ai.engine.execution.device import resolve_kv_dtype
 from thothy_ai.engine.execution.host_memory import host_memory
+from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
@@ -22,6 +23,8 @@ from thothy_ai.engine.weights.inventory import WithoutStorage
 _CPU_KV_TOKENS = 16_384
 _MIN_KV_TOKENS = 1024  # the smallest useful pool
 MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every row pays for a larger context
+_LARGEST_BUDGET = 8192
+_STEP_WORK = 4e12  # tokens times parameters: takes an H200 12 ms, about as long as launching a step without a graph
 _GPU_BUFFERS = 1 << 29  # bytes for attention's partial results and for CUDA graphs
 GB = 1e9
 
@@ -103,16 +106,26 @@ def available_memory(device: torch.device) -> tuple[int, int]:
 def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.device) -> EngineConfig:
     """Sizes by the options, or by the device where an option is None; the pool is sized later."""
     on_gpu = device.type == "cuda"
+    rows = options.max_rows or (1024 if on_gpu else 64)
     return EngineConfig(
         block_size=options.block_size or (32 if on_gpu else 16),
         num_blocks=2,
-        max_rows=options.max_rows or (1024 if on_gpu else 64),
-        token_budget=options.token_budget or (8192 if on_gpu else 512),
+        max_rows=rows,
+        token_budget=options.token_budget or (_gpu_budget(model, rows) if on_gpu else 512),
         max_context=min(options.max_context or MAX_CONTEXT, model.max_context),
         prefix_cache=options.prefix_cache,
         overlap=on_gpu if options.overlap is None else options.overlap,
         graphs=on_gpu if options.graphs is None else options.graphs,
     )
+
+
+def _gpu_budget(model: ModelConfig, rows: int) -> int:
+    """Tokens per step: as few as keep the device busy while the host launches a step, so that prefill is spread over
+    the steps that decode. Prefill that is over early leaves steps that read all weights for few tokens.
+    """
+    projections = (2 * model.num_heads + 2 * model.num_kv_heads) * model.head_dim + 3 * model.intermediate_size
+    parameters = model.num_layers * model.hidden_size * projections
+    return min(_LARGEST_BUDGET, max(int(_STEP_WORK / parameters), rows) // 256 * 256 + 256)
 
 
 def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:
@@ -122,7 +135,9 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
     drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
     rows = sizes.max_rows * sizes.max_context * 4
     if device.type == "cuda":
-        return 2 * activations + logits + drawing + rows + _GPU_BUFFERS
+        queries = model.num_layers * sizes.token_budget * model.num_heads * model.head_dim * dtype.itemsize
+        mixed = queries if sizes.graphs and sizes.token_budget <= MOST_TOKENS else 0  # kept by the graphs of each layer
+        return 2 * activations + logits + drawing + rows + mixed + _GPU_BUFFERS
     gathered = 8 * sizes.max_context * model.num_heads * model.head_dim * 4
     return 2 * (activations + gathered) + logits + drawing + rows
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.text.bounds import token_bound
 from thothy_ai.engine.text.frontend import TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import token_bytes
@@ -30,7 +31,8 @@ def fast_tokenizer(tokenizer: PreTrainedTokenizerBase | None, name: str) -> PreT
 
 def text_tools(tokenizer: PreTrainedTokenizerFast) -> TextTools:
     """The frontend's parts; UnsupportedModelError for a tokenizer of another family."""
-    return TextTools(PromptEncoder(tokenizer), token_bytes(tokenizer.backend_tokenizer))
+    backend = tokenizer.backend_tokenizer
+    return TextTools(PromptEncoder(tokenizer), token_bytes(backend), token_bound(backend))
 
 
 def load_text_tools(folder: Path) -> TextTools:

@@ -8,7 +8,7 @@
     abort   id, reason      ──▶
     stop_accepting          ──▶
     stop                    ──▶
-                            ◀──   step    events, stats   (once per step, or for several at once)
+                            ◀──   step    events, stats   (once per step)
                             ◀──   ended   failure         (and the process ends)
 
 The processes are of one version and trust each other: values are rebuilt, not checked.

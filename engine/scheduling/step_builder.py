@@ -11,6 +11,7 @@ that of the tokens before it, whether they belong to the same member or not.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from thothy_ai.engine.scheduling.prefix_groups import Group, PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.step import NO_GROUPS, NO_UPDATES, Groups, Int32, RowUpdates, StartedRows, Step
 
-_MAX_SPLIT = 128  # tokens beyond one per member: each reads its sequence's KV anew
+_MAX_SPLIT = 128  # tokens: each reads its sequence's KV anew
 # sequence, row, start, count, samples, prefill: a tuple, since a step may have a thousand members
 _Member = tuple[Sequence, int, int, int, bool, bool]
 
@@ -44,9 +45,11 @@ class ScheduledStep:
 
     @property
     def order(self) -> Int32:
-        """Places in the step of the planned members [N]."""
-        places = {sequence: place for place, sequence in enumerate(self.members)}
-        return np.array([places[sequence] for sequence in self.planned], np.int32)
+        """Places in the step of the planned members [N]; those of one sequence in the step's order."""
+        places: dict[Sequence, list[int]] = defaultdict(list)
+        for place, sequence in enumerate(self.members):
+            places[sequence].append(place)
+        return np.array([place for sequence in self.planned for place in places[sequence]], np.int32)
 
     @property
     def sampling_members(self) -> list[tuple[Sequence, int]]:
@@ -90,7 +93,7 @@ class StepBuilder:
             return None
         singles, groups = prefix_groups.arrange({member[0]: member for member in self._members if member[3] == 1})
         longer = [member for member in self._members if member[3] > 1]
-        if self._nearly_fits(graph_rows):
+        if _nearly_fits(longer, len(singles), graph_rows):
             for member in longer:
                 member[0].in_flight += member[3] - 1
             longer = [single for member in longer for single in _split(member)]
@@ -108,10 +111,6 @@ class StepBuilder:
         )
         planned = [member[0] for member in self._members]
         return ScheduledStep(step, sequences, np.array(prefill, np.bool_), tuple(self._admitted), planned)
-
-    def _nearly_fits(self, graph_rows: int) -> bool:
-        tokens = sum(member[3] for member in self._members)
-        return tokens <= min(graph_rows, len(self._members) + _MAX_SPLIT)
 
 
 class _Updates:
@@ -131,6 +130,13 @@ class _Updates:
             return NO_UPDATES
         rows, firsts, counts = np.ascontiguousarray(np.array(self._updates, np.int32).T)
         return RowUpdates(rows, firsts, counts, np.array(self._values, np.int32))
+
+
+def _nearly_fits(longer: Seq[_Member], singles: int, graph_rows: int) -> bool:
+    """Whether these members are a few forced tokens: there is a graph for a step of that many single-token members."""
+    forced = sum(member[3] for member in longer)
+    few = forced <= min(graph_rows - singles, _MAX_SPLIT)
+    return few and not any(prefill for *_, prefill in longer)
 
 
 def _split(member: _Member) -> Iterator[_Member]:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from thothy_ai.engine.api import AbandonedStats, Delta, GenerationResult
+from thothy_ai.engine.api import MAX_NAME, AbandonedStats, Delta, GenerationResult
 from thothy_ai.engine.backend import Backend, Failure, Output
 from thothy_ai.engine.errors import EngineAuthenticationError, EngineError, ProtocolError
 from thothy_ai.engine.serving.abandoned import AbandonedUsageStore
@@ -134,6 +134,8 @@ class Connection:
     def _submit(self, request_id: str, fields: Fields) -> None:
         if request_id in self._open:
             raise ProtocolError(f"a request with id {request_id!r} is in flight")
+        if len(request_id) > MAX_NAME:  # an answer would have to repeat it
+            raise ProtocolError(f"a request's id has {len(request_id):,} characters; {MAX_NAME:,} are possible")
         self._open[request_id] = wants_failure_usage(fields)
         try:
             request = replace(read_request(fields), id=self._prefix + request_id)

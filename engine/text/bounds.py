@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from thothy_ai.engine.api import GenerationRequest
+from thothy_ai.engine.errors import PromptTooLongError
 from thothy_ai.engine.text.token_bytes import TokenBytes, token_bytes
 
 if TYPE_CHECKING:
@@ -42,6 +44,16 @@ class TokenBound:
         if self.rewrites:
             words -= len(text) - len(data.translate(None, _NOT_ASCII))
         return max(-(-len(data) // self.all), -(-words // self.word))
+
+    def check(self, request: GenerationRequest, longest: int) -> None:
+        """Refuse a prompt that must have `longest` tokens or more (PromptTooLongError); any other may have them.
+
+        A chat template is expected to write something for each message, and not to leave out most of what they say.
+        """
+        least = len(request.token_ids) + len(request.messages) + self.least_tokens(request.text or "")
+        least += sum(self.least_tokens(message.content) for message in request.messages)
+        if least >= longest:
+            raise PromptTooLongError(f"the prompt has {least} tokens or more; context and KV pool hold {longest}")
 
 
 UNBOUNDED = TokenBound(2**62, 2**62, b"", rewrites=False)

@@ -21,6 +21,7 @@ from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, Generati
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.core_api import Core, CoreRequest, Event, OnEvents, TokenEvent
 from thothy_ai.engine.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
+from thothy_ai.engine.text.bounds import UNBOUNDED, TokenBound
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.stream import Stream
 from thothy_ai.engine.text.token_bytes import TokenBytes
@@ -36,6 +37,7 @@ class TextTools:
 
     prompts: PromptEncoder
     vocabulary: TokenBytes
+    bound: TokenBound = UNBOUNDED
 
 
 class Frontend:
@@ -128,9 +130,10 @@ class Frontend:
             self._outputs.put(partial(self._fail, request.id, _typed(error)))
 
     def _core_request(self, request: GenerationRequest) -> CoreRequest:
+        self._tools.bound.check(request, self._longest)
         return CoreRequest(
             id=request.id,
-            prompt=self._tools.prompts.encode(request, self._longest),
+            prompt=self._tools.prompts.encode(request),
             sampling=request.sampling,
             profile=request.profile,
             salt=request.salt,

@@ -6,16 +6,13 @@ spells out (`<|im_end|>` in a source text) is encoded as text.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
 from thothy_ai.engine.api import GenerationRequest
-from thothy_ai.engine.errors import InvalidRequestError, PromptTooLongError
-from thothy_ai.engine.text.bounds import token_bound
+from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.text.chat_template import ChatTemplate
 from thothy_ai.engine.text.special_tokens import MarkedTokenizer, SpecialTokens, token_ids
 
@@ -32,40 +29,30 @@ class PromptEncoder:
         self._backend.no_truncation()
         self._special = SpecialTokens(self._backend)
         self._template = ChatTemplate(tokenizer, self._special)
-        self._bound = token_bound(self._backend)
 
-    def encode(self, request: GenerationRequest, longest: int = sys.maxsize) -> tuple[int, ...]:
+    def encode(self, request: GenerationRequest) -> tuple[int, ...]:
         """Prompt tokens; InvalidRequestError for a request without a prompt, or with one that cannot be encoded.
 
-        `text` is a whole prompt: special tokens in it are recognized, and the tokenizer adds its own. A text that must
-        have `longest` tokens or more is refused (PromptTooLongError) before it is tokenized; any other may have them.
+        `text` is a whole prompt: special tokens in it are recognized, and the tokenizer adds its own.
         """
         if sum((bool(request.messages), request.text is not None, bool(request.token_ids))) != 1:
             raise InvalidRequestError("give exactly one of messages, text and token_ids")
         if request.token_ids:
-            _check_length(len(request.token_ids), longest)
             return request.token_ids
         if request.text is not None:
             _check_unicode(request.text)
-            self._check_texts([request.text], longest)
             return tuple(token_ids(self._backend, request.text, adds_special=True))
         for message in request.messages:
             _check_unicode(message.role)
             _check_unicode(message.content)
-        return self._encode_chat(request, longest)
+        return self._encode_chat(request)
 
-    def _check_texts(self, texts: Iterable[str], longest: int) -> None:
-        _check_length(sum(map(self._bound.least_tokens, texts)), longest)
-
-    def _encode_chat(self, request: GenerationRequest, longest: int) -> tuple[int, ...]:
+    def _encode_chat(self, request: GenerationRequest) -> tuple[int, ...]:
         """Without thinking, if the template has that option and a grammar leaves no room for thoughts."""
-        _check_length(len(request.messages), longest)  # templates take time as well
-        self._check_texts((message.content for message in request.messages), longest)
         if any(self._special.in_text(message.role) for message in request.messages):
             raise InvalidRequestError("a message's role contains a special token")
         options: dict[str, Any] = {} if request.schema is None else {"enable_thinking": False}
         text = self._template.render(request.messages, options)
-        self._check_texts([text], longest)
         marked = self._template.mark(text, request.messages, options)
         if marked is None:
             return tuple(token_ids(self._backend, text, adds_special=False))
@@ -74,11 +61,6 @@ class PromptEncoder:
     @cached_property
     def _marked(self) -> MarkedTokenizer:
         return MarkedTokenizer(self._backend, self._special)
-
-
-def _check_length(least: int, longest: int) -> None:
-    if least >= longest:
-        raise PromptTooLongError(f"the prompt has {least} tokens or more; context and KV pool hold {longest}")
 
 
 def _check_unicode(text: str) -> None:

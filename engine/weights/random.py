@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -26,6 +27,12 @@ class RandomWeights:
         self.device, self._dtype, self._on_drawn = device, dtype, on_drawn
         self._drawn = 0
         self._generator = torch.Generator(device).manual_seed(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A new tensor of this shape."""

@@ -151,4 +151,4 @@ def test_steps_that_run_out_of_memory_run_in_parts(
     monkeypatch.setattr(parts, "_CALM_STEPS", 2)
     made = replace(ROOMY, block_size=32, kv_tokens=4096, max_context=400, token_budget=2048, overlap=overlap)
     siblings.check(replace(made, graphs=graphs), build=build)
-    assert len(faults) > 10
+    assert len(faults) >= 5

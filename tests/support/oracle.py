@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from tests.support.engine_driver import EngineDriver
 from tests.support.tiny_models import reference_model, tiny_model
 from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.core_api import CoreRequest, Event, OnEvents, TokenEvent
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
@@ -31,19 +32,49 @@ class Oracle:
     prompts: tuple[Tokens, ...]
     expected: tuple[Tokens, ...]
 
-    def check(self, options: EngineOptions, *, build: Callable[..., EngineCore] = build_core) -> EngineStats:
-        """Run all prompts through an engine and compare token for token; returns its counters."""
+    def check(
+        self, options: EngineOptions, *, build: Callable[..., EngineCore] = build_core, urgent: int = 0
+    ) -> EngineStats:
+        """Run all prompts through an engine and compare token for token; returns its counters.
+
+        The last `urgent` prompts come with a higher priority each, once the others have tokens.
+        """
         new_tokens = len(self.expected[0])
         sampling = SamplingParams(max_tokens=new_tokens, ignore_eos=True)
-        requests = [CoreRequest(str(i), prompt, sampling) for i, prompt in enumerate(self.prompts)]
-        with EngineDriver(lambda on_events: build(self.loaded, options, on_events)) as driver:
-            outcome = driver.run(requests)
+        first = len(self.prompts) - urgent
+        requests = [
+            CoreRequest(str(i), prompt, sampling, priority=max(0, 1 + i - first))
+            for i, prompt in enumerate(self.prompts)
+        ]
+        late = _Late(requests[first:])
+        with EngineDriver(lambda on_events: late.core(partial(build, self.loaded, options), on_events)) as driver:
+            outcome = driver.run(requests[:first])
+            while len(outcome.finished) < len(requests):
+                driver.gather()
             stats = driver.core.stats()
         for request, expected in zip(requests, self.expected, strict=True):
             assert tuple(outcome.tokens[request.id]) == expected, f"prompt {request.id}"
             assert outcome.finished[request.id].reason is FinishReason.LENGTH
         assert abs(stats.core.attributed_seconds - stats.core.busy_seconds) <= 1e-6 * stats.core.busy_seconds
         return stats
+
+
+class _Late:
+    """Submits requests on the core's thread, one after each step with tokens: a run is the same each time."""
+
+    def __init__(self, requests: list[CoreRequest]) -> None:
+        self._left = list(requests)
+
+    def core(self, build: Callable[[OnEvents], EngineCore], on_events: OnEvents) -> EngineCore:
+        """A core that gets the requests as it runs."""
+
+        def report(events: list[Event]) -> None:
+            on_events(events)
+            if self._left and any(isinstance(event, TokenEvent) for event in events):
+                core.submit(self._left.pop(0))
+
+        core = build(report)
+        return core
 
 
 def options(

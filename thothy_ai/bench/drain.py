@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from thothy_ai.bench.workload import Job, TokenDraw
 from thothy_ai.engine.api import EngineStats, SamplingParams
@@ -48,6 +50,24 @@ class Drained:
     after: EngineStats
     kv_used: tuple[float, ...]
     running: tuple[int, ...]
+    urgent: tuple[UrgentJob, ...] = ()
+
+
+class UrgentJob(NamedTuple):
+    """A job that was submitted while others ran: seconds to its first token, and the device's seconds that it took."""
+
+    waited: float
+    compute_seconds: float
+
+
+class Later(NamedTuple):
+    """Requests to be submitted during a drain, one every so many seconds."""
+
+    requests: Sequence[CoreRequest] = ()
+    every: float = math.inf
+
+
+NO_LATER = Later()
 
 
 class Drain:
@@ -59,28 +79,38 @@ class Drain:
         self._inbox.watch(self.core)
         self.core.start()
 
-    def run(self, requests: Sequence[CoreRequest], on_progress: OnProgress = lambda _, __: None) -> Drained:
+    def run(
+        self, requests: Sequence[CoreRequest], on_progress: OnProgress = lambda _, __: None, later: Later = NO_LATER
+    ) -> Drained:
         """Submit the requests and wait. Raises `DrainFailedError` if a job did not get its tokens.
 
         `on_progress` is called now and then, with the number of finished jobs and the core's counters.
         """
-        self._inbox.expect(len(requests))
+        self._inbox.expect(len(requests) + len(later.requests))
+        submitted: dict[str, float] = {}
         with uncollected():
             before, begin = self.core.stats(), time.perf_counter()
             for request in requests:
                 self.core.submit(request)
-            while not self._inbox.wait(_WATCH_SECONDS):
+            while not self._inbox.wait(min(_WATCH_SECONDS, later.every / 10)):
                 if self.core.failure is not None:
                     raise DrainFailedError(str(self.core.failure))
+                if time.perf_counter() - begin > later.every * (1 + len(submitted)) and len(submitted) < len(
+                    later.requests
+                ):
+                    request = later.requests[len(submitted)]
+                    submitted[request.id] = time.perf_counter()
+                    self.core.submit(request)
                 on_progress(len(requests) - self._inbox.left, self.core.stats())
             steps, end = self._inbox.collect()
         return Drained(
             seconds=end - begin,
-            finished=_outputs(requests, [event for step in steps for event in step.events]),
+            finished=_outputs([*requests, *later.requests], [event for step in steps for event in step.events]),
             before=before,
             after=self.core.stats(),
             kv_used=tuple(step.stats.blocks.used / step.stats.blocks.total for step in steps),
             running=tuple(step.stats.scheduler.running for step in steps),
+            urgent=tuple(_urgent(id_, at, steps) for id_, at in submitted.items()),
         )
 
     def close(self) -> None:
@@ -117,6 +147,7 @@ def as_requests(jobs: Sequence[Job], draw: TokenDraw, prefix: str) -> list[CoreR
 class _Step:
     events: list[Event]
     stats: EngineStats
+    at: float
 
 
 class _Inbox:
@@ -143,7 +174,7 @@ class _Inbox:
         if not events:
             return
         if self._core is not None:
-            self._steps.append(_Step(events, self._core.stats()))
+            self._steps.append(_Step(events, self._core.stats(), time.perf_counter()))
         self._left -= sum(type(event) is FinishedEvent for event in events)
         if not self._left:
             self._ended_at = time.perf_counter()
@@ -161,6 +192,12 @@ class _Inbox:
     def collect(self) -> tuple[list[_Step], float]:
         """The reports, and the time of the last one, once all requests have ended."""
         return self._steps, self._ended_at
+
+
+def _urgent(request_id: str, submitted: float, steps: Iterable[_Step]) -> UrgentJob:
+    own = [(step.at, event) for step in steps for event in step.events if event.id == request_id]
+    last = own[-1][1]
+    return UrgentJob(own[0][0] - submitted, last.usage.compute_seconds if isinstance(last, FinishedEvent) else 0.0)
 
 
 def _outputs(

@@ -12,7 +12,7 @@ import torch
 
 from thothy_ai.bench import peers
 from thothy_ai.bench.check import check
-from thothy_ai.bench.drain import Drain, Drained, as_requests
+from thothy_ai.bench.drain import NO_LATER, Drain, Drained, Later, as_requests
 from thothy_ai.bench.draws import redraw
 from thothy_ai.bench.figures import (
     Figure,
@@ -24,11 +24,13 @@ from thothy_ai.bench.figures import (
     profile_figures,
     start_up_figures,
 )
+from thothy_ai.bench.house import with_house_prompt
 from thothy_ai.bench.models import bench_model, default_shape
 from thothy_ai.bench.options import JOBS_ON_A_CPU, BenchOptions
 from thothy_ai.bench.pace import Load, Pace
 from thothy_ai.bench.profile import Kernel, profiled, require_gpu
 from thothy_ai.bench.progress import Progress, counted, spell
+from thothy_ai.bench.urgent import urgent_figures, urgent_requests
 from thothy_ai.bench.workload import TokenDraw, Work, Workload
 from thothy_ai.engine.api import EngineInfo, EngineStats
 from thothy_ai.engine.core_api import CoreRequest
@@ -80,6 +82,7 @@ def _work(options: BenchOptions, workload: Workload, *, on_gpu: bool) -> Work:
     """The jobs to drain, and those of the warm-up: the last ones listed, on a CPU a few short ones."""
     if options.draw is not None:
         workload = redraw(workload, options.draw)
+    workload = with_house_prompt(workload, options.house_prompt)
     limit = options.jobs or (None if on_gpu else JOBS_ON_A_CPU)
     jobs = workload.ordered(options.order, options.seed)[:limit]
     shortest = sorted(workload.jobs, key=lambda job: (job.output_tokens, job.prompt_tokens))
@@ -121,6 +124,10 @@ class _Ours:
         checked = check(drained, self._model, options.engine, options.tolerance, self._checking)
         figures = drain_figures(drained, self._work.counted, self._unit)
         self.figures += [*figures, *check_figures(checked), *start_up_figures(start_up)]
+        if options.urgent is not None:
+            self._progress.say(f"Draining again, with an urgent job every {options.urgent:g} s")
+            later = urgent_requests(self.requests("urgent"), drained.seconds, options.urgent)
+            self.figures += urgent_figures(drained, self._run("drain with urgent jobs", later))
         if self._options.profile:
             self._progress.say("Draining again, profiled")
             profile, again = profiled(lambda: self._run("profiled"))
@@ -166,7 +173,7 @@ class _Ours:
             text += f"; it may take {spell(pace.full_seconds(Load.of(work.jobs)))}"
         self._progress.say(text)
 
-    def _run(self, name: str) -> Drained:
+    def _run(self, name: str, later: Later = NO_LATER) -> Drained:
         """Drain the jobs under another draw of tokens, with progress."""
         load, before = Load.of(self._work.jobs), self._drain.core.stats().core
         begin = time.perf_counter()
@@ -180,7 +187,7 @@ class _Ours:
                 + (f", about {spell(left)} left" if left is not None else "")
             )
 
-        return self._drain.run(self.requests(name), show)
+        return self._drain.run(self.requests(name), show, later)
 
     def _checking(self, index: int, jobs: int) -> None:
         text = f"Checking the tokens of job {index + 1} of {jobs}"

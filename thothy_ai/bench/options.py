@@ -23,8 +23,7 @@ _EXAMPLE = "Example: thothy bench drain benchmarks/workloads/templates.json --sh
 class BenchOptions:
     """What to drain, on which engine, and what to compare with. `draw` None: the file's lengths.
 
-    Either `workload` is set or `kinds`, to which the next three belong, and `house_prompt` in words.
-
+    Either `workload` is set or `kinds`, to which the next two belong. `house_prompt`: in tokens, with `kinds` in words.
     None for `shape` and `jobs` stands for what suits the device.
     """
 
@@ -45,6 +44,7 @@ class BenchOptions:
     peer_seconds: float | None
     peer_name: str
     as_json: bool
+    urgent: float | None = None
 
     @property
     def model_name(self) -> str:
@@ -126,6 +126,10 @@ def _add_work(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--order", choices=orders, default="listed", help="Order of submission. [default: listed]")
     _add_count(group)
     group.add_argument("--draw", type=int, metavar="SEED", help="Draw new lengths of the same kinds and distributions.")
+    house = "Begin every prompt with the same N tokens; with --kinds, with a system message of N words."
+    group.add_argument("--house-prompt", type=_bounded(int, 1), default=0, metavar="N", help=house)
+    urgent = "Drain again while an urgent job is submitted every so many seconds."
+    group.add_argument("--urgent", type=_bounded(float, 0.01), metavar="SECONDS", help=urgent)
 
 
 def _add_count(group: argparse._ArgumentGroup) -> None:
@@ -138,8 +142,6 @@ def _add_kinds(group: argparse._ArgumentGroup) -> None:
     kinds = "Drain jobs with their kinds' prompts, schemas and sampling: with schemas, again, and without."
     group.add_argument("--kinds", action="store_true", help=kinds)
     _add_kind(group)
-    house = "Begin every prompt with the same system message of N words."
-    group.add_argument("--house-prompt", type=_bounded(int, 1), default=0, metavar="N", help=house)
     _add_tokenizer(group)
 
 
@@ -152,8 +154,8 @@ def _add_tokenizer(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--tokenizer", type=Path, metavar="FOLDER", help=tokenizer)
 
 
-_OF_KINDS = ("kind", "house_prompt", "tokenizer")
-_OF_FILES = ("draw", "tolerance", "profile", "peer", "peer_seconds")
+_OF_KINDS = ("kind", "tokenizer")
+_OF_FILES = ("draw", "urgent", "tolerance", "profile", "peer", "peer_seconds")
 
 
 def _check(given: dict[str, Any], parser: argparse.ArgumentParser) -> None:

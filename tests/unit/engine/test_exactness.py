@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -32,6 +33,15 @@ def test_greedy_tokens_equal_transformers(
     )
     assert (stats.scheduler.preemptions > 0) == preempted
     assert (stats.core.cached_tokens > 0) == prefix_cache
+
+
+@pytest.mark.parametrize(AXES[1:], list(itertools.product([False, True], repeat=3)))
+def test_greedy_tokens_equal_transformers_though_higher_priorities_preempt(
+    oracle: Oracle, *, chunked: bool, overlap: bool, prefix_cache: bool
+) -> None:
+    roomy = options(preempted=False, chunked=chunked, overlap=overlap, prefix_cache=prefix_cache)
+    stats = oracle.check(replace(roomy, max_rows=3), urgent=3)
+    assert stats.scheduler.preemptions > 0  # for rows: there are blocks for all
 
 
 @pytest.mark.parametrize("tokens", [1, 60, 150, 100_000])  # more than rows and contexts can hold

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
 from thothy_ai.bench.models import bench_model
-from thothy_ai.bench.shapes import parameters
+from thothy_ai.bench.shapes import SHAPES, parameters
 from thothy_ai.engine.execution.host_memory import host_memory
+from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.process.sizing import weight_bytes
+from thothy_ai.engine.process.sizing import engine_sizes, weight_bytes
 
 
 @pytest.mark.parametrize(("dtype", "weights"), [("float32", "auto"), ("bfloat16", "auto"), ("bfloat16", "fp8")])
@@ -56,3 +58,16 @@ def test_this_machine_has_memory() -> None:
     available, total = host_memory()
     assert 0 < available <= total
     assert torch.cuda.is_available() or total > 1e8
+
+
+@pytest.mark.parametrize(("shape", "rows", "budget"), [
+    ("llama-8b", None, 1280), ("qwen3-0.6b", None, 8192), ("smollm2-135m", None, 8192), ("llama-8b", 2000, 2048),
+])  # fmt: skip
+def test_a_gpu_s_step_is_as_large_as_launching_it_takes_and_holds_every_row(
+    shape: str, rows: int | None, budget: int, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SHAPES[shape]))
+    config = ModelConfig.from_folder(tmp_path)
+    sizes = engine_sizes(config, EngineOptions(url="", max_rows=rows), torch.device("cuda"))
+    assert sizes.token_budget == budget
+    assert engine_sizes(config, EngineOptions(url="", token_budget=7), torch.device("cuda")).token_budget == 7

@@ -145,6 +145,17 @@ def test_none_is_preempted_if_that_would_not_make_the_room() -> None:
     driver.drain()
 
 
+def test_what_a_higher_priority_is_expected_to_need_stays_reserved_for_it() -> None:
+    driver = Driver(EngineConfig(block_size=2, num_blocks=31, max_rows=9, token_budget=64, max_context=60))
+    driver.add("long", priority=2, prompt=(1,) * 4, output=52)
+    driver.add("low", prompt=(2,) * 4, output=4)
+    driver.step()
+    urgent = driver.add("urgent", priority=1, prompt=(3,) * 30, output=4)
+    assert driver.names() == {"long", "low"}
+    driver.drain()
+    assert (driver.ended[0], urgent.preemptions) == ("low", 0)
+
+
 def test_a_preempted_sequence_comes_back_before_others_of_its_priority() -> None:
     driver = full()
     driver.add("waits", output=39)

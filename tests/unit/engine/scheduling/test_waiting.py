@@ -124,11 +124,15 @@ def test_a_sibling_that_comes_in_its_familys_turn_goes_with_it() -> None:
     assert late in admitted(waiting, 4)
 
 
-def test_a_template_that_everyone_begins_with_leaves_the_order_to_lengths() -> None:
-    jobs = [job("hook", ("template", 400), max_tokens=10 + index) for index in range(200)]
+@pytest.mark.parametrize("others", [0, 150])
+def test_a_template_that_many_begin_with_leaves_the_order_to_lengths(others: int) -> None:
+    """More than a family has, whether or not the rest of the queue begins so."""
+    templated = [job("hook", ("template", 400), max_tokens=9 + 2 * index) for index in range(100)]
+    jobs = [*templated, *(job("hook", max_tokens=10 + 2 * (index % 99)) for index in range(others))]
+    lengths = sorted((each.max_tokens for each in jobs), reverse=True)
     random.Random(1).shuffle(jobs)
-    order = admitted(queue_of(*jobs), 15)
-    assert [each.max_tokens for each in order] == list(range(209, 194, -1))
+    order = admitted(queue_of(*jobs), PATIENCE)
+    assert [each.max_tokens for each in order] == lengths[:PATIENCE]
 
 
 def test_equal_prompts_are_no_family_that_never_ends() -> None:

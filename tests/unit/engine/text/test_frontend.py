@@ -33,6 +33,7 @@ from thothy_ai.engine.errors import (
     InvalidRequestError,
     PromptTooLongError,
 )
+from thothy_ai.engine.text.bounds import token_bound
 from thothy_ai.engine.text.detokenizer import StopStrings
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
@@ -128,7 +129,8 @@ def stage(tokenizer: PreTrainedTokenizerFast, vocabulary: TokenBytes) -> Iterato
         cores.append(ScriptedCore(on_events))
         return cores[0]
 
-    frontend = Frontend(TextTools(PromptEncoder(tokenizer), vocabulary), make_core)
+    bound = token_bound(tokenizer.backend_tokenizer)
+    frontend = Frontend(TextTools(PromptEncoder(tokenizer), vocabulary, bound), make_core)
     yield Stage(frontend, cores[0], lambda text: tokenizer.encode(text, add_special_tokens=False))
     frontend.stop()
 
@@ -234,6 +236,7 @@ def test_a_schema_is_the_core_s_to_compile(stage: Stage) -> None:
         ({"text": "garden " * 200}, PromptTooLongError),
         ({"messages": (Message("user", "garden " * 200),)}, PromptTooLongError),
         ({"token_ids": (1,) * 100}, PromptTooLongError),
+        ({"messages": (Message("user", ""),) * 100}, PromptTooLongError),
         ({"messages": (Message("narrator", "x"),)}, InvalidRequestError),
         ({"messages": (Message("user", None),)}, InvalidRequestError),
     ],

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import models
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
@@ -40,6 +42,20 @@ def test_the_name_is_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     loaded = load_model(Path(), device=CPU, dtype=torch.float32)
     assert loaded.name == "llama"
     assert loaded.tokenizer is None
+
+
+@pytest.mark.parametrize(
+    ("own", "named", "ends"),
+    [("<end>", 5, (5, 3)), ("<end>", [3, 5], (3, 5)), ("<far>", 5, (5,)), (None, 5, (5,)), ("<end>", None, (3,))],
+)
+def test_the_tokenizer_s_end_of_text_counts_beside_the_configuration_s(
+    tmp_path: Path, own: str | None, named: object, ends: tuple[int, ...]
+) -> None:
+    folder = tiny_model("llama", tmp_path, eos_token_id=named)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    backend = tokenizers.Tokenizer(models.BPE(vocab={"a": 0, "b": 1, "c": 2, "<end>": 3, "<far>": 131}, merges=[]))
+    PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=own).save_pretrained(folder)
+    assert load_model(folder, device=CPU, dtype=torch.float32).config.eos_token_ids == ends
 
 
 def test_weights_outlive_their_file(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from torch import Tensor
 from thothy_ai.bench.check import WrongTokensError, check, spread
 from thothy_ai.bench.drain import Drain, Drained, DrainFailedError, as_requests
 from thothy_ai.bench.figures import PeerResult, drain_figures, peer_figures
+from thothy_ai.bench.house import with_house_prompt
 from thothy_ai.bench.models import bench_model
-from thothy_ai.bench.workload import TokenDraw, template_jobs
+from thothy_ai.bench.urgent import urgent_figures, urgent_requests
+from thothy_ai.bench.workload import TokenDraw, Workload, template_jobs
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.weights.loader import LoadedModel
@@ -132,3 +134,35 @@ def test_the_sample_is_spread_over_the_drain() -> None:
     assert [request.id for request, _ in spread(finished, 4)] == ["drain-0", "drain-4", "drain-7", "drain-11"]
     assert len(spread(finished, 100)) == 12
     assert len(spread(finished[:1], 8)) == 1
+
+
+def test_urgent_jobs_are_submitted_one_after_the_other_and_timed(loaded: LoadedModel) -> None:
+    later = urgent_requests(requests(), seconds=1.0, every=0.2)
+    assert [request.priority for request in later.requests] == [1, 1, 1, 1]
+    drain = Drain(loaded, replace(OPTIONS, max_rows=2))
+    try:
+        without = drain.run(requests())
+        drained = drain.run(requests("again"), later=later._replace(every=without.seconds / 20))
+    finally:
+        drain.close()
+    assert len(drained.finished) == 12 + 4
+    assert len(drained.urgent) == 4
+    assert all(job.waited > 0 and 0 < job.compute_seconds < drained.seconds for job in drained.urgent)
+    figures = dict(urgent_figures(without, drained))
+    assert figures["urgent jobs"] == "4"
+    own = float(figures["seconds that they computed themselves"])
+    assert own == pytest.approx(sum(job.compute_seconds for job in drained.urgent), abs=0.01)
+
+
+def test_a_drain_too_short_for_an_urgent_job_says_so(drained: Drained) -> None:
+    assert not urgent_requests(requests(), seconds=1.0, every=5.0).requests
+    assert "too short" in dict(urgent_figures(drained, drained))["urgent jobs"]
+
+
+def test_a_house_prompt_begins_every_prompt() -> None:
+    workload = with_house_prompt(Workload("one", JOBS), 30)
+    draw = TokenDraw(512, "seed")
+    prompts = [draw.prompt(job) for job in workload.jobs]
+    assert {prompt[:30] for prompt in prompts} == {prompts[0][:30]}
+    assert [prompt[30:] for prompt in prompts] == [draw.prompt(job) for job in JOBS]
+    assert with_house_prompt(workload, 0) is workload

@@ -149,7 +149,7 @@ def test_without_the_service_s_libraries_kinds_are_refused(capsys: pytest.Captur
         (["--kinds", "w.json"], "either a workload FILE or --kinds"),
         ([], "either a workload FILE or --kinds"),
         (["w.json", "--kind", "hook"], "--kind goes with --kinds"),
-        (["w.json", "--house-prompt", "3"], "--house-prompt goes with --kinds"),
+        (["--kinds", "--urgent", "3"], "--urgent goes with a workload FILE"),
         (["--kinds", "--profile"], "--profile goes with a workload FILE"),
         (["--kinds", "--draw", "0"], "--draw goes with a workload FILE"),
     ],

@@ -1,0 +1,36 @@
+"""Urgent jobs into a full drain: how long they wait, and what they cost the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from thothy_ai.bench.drain import Drained, Later
+from thothy_ai.engine.core_api import CoreRequest
+
+_FULL = 0.8  # of a drain's time: urgent jobs are submitted while others still wait
+
+
+def urgent_requests(requests: Sequence[CoreRequest], seconds: float, every: float) -> Later:
+    """As many of the requests, of higher priority, as can be submitted in the course of a drain of so many seconds."""
+    count = min(len(requests), int(_FULL * seconds / every))
+    step = max(1, len(requests) // max(1, count))
+    chosen = requests[::step][:count]
+    return Later([replace(request, id=f"{request.id}-urgent", priority=1) for request in chosen], every)
+
+
+def urgent_figures(without: Drained, drained: Drained) -> list[tuple[str, str]]:
+    """The same drain with and without the urgent jobs."""
+    waited = [job.waited for job in drained.urgent]
+    if not waited:
+        return [("urgent jobs", "none: the drain is too short")]
+    own = sum(job.compute_seconds for job in drained.urgent)
+    preemptions = drained.after.scheduler.preemptions - drained.before.scheduler.preemptions
+    return [
+        ("urgent jobs", f"{len(waited)}"),
+        ("seconds to their first token, mean and maximum", f"{fmean(waited):.2f}, {max(waited):.2f}"),
+        ("seconds with them, and more than without", f"{drained.seconds:.2f}, {drained.seconds - without.seconds:.2f}"),
+        ("seconds that they computed themselves", f"{own:.2f}"),
+        ("preemptions with them", f"{preemptions}"),
+    ]

@@ -70,9 +70,9 @@ class QueueTimes:
     outcomes: Mapping[str, int] = field(default_factory=dict)
 
 
-def service_figures(first: Run, service: Run, bare: Run, times: QueueTimes, unit: str) -> list[Figure]:
+def service_figures(before: Run, service: Run, bare: Run, times: QueueTimes, unit: str) -> list[Figure]:
     """The ratio, then a row per figure with the three runs side by side, then what the service adds."""
-    runs = (first, service, bare)
+    runs = (before, service, bare)
     return [
         ("jobs", f"{service.jobs:,}"),
         ("runs, in this order", "; ".join(run.name for run in runs)),

@@ -1,9 +1,10 @@
 """`thothy bench service`: the same jobs through the whole service and straight to its engine, in one run.
 
 The service is an embedded stack in a temporary home with one engine process, which both ways use. Three drains: the
-bare engine for the first time, which warms its lexers and learns the lengths of outputs; the service; and the bare
-engine again, with the requests and seeds that the worker sent. Prefix caches are cold, since each drain has a tenant of
-its own. Jobs have one attempt: random weights write nothing that validators accept, and no retry may distort the time.
+bare engine, from which it also learns the lengths of outputs; the service; and the bare engine once more, with the
+requests and seeds that the worker sent, to which the service is compared. Prefix caches are cold, since each drain has
+a tenant of its own. Jobs have one attempt: random weights write nothing that validators accept, and no retry may
+distort the time.
 """
 
 from __future__ import annotations
@@ -119,15 +120,15 @@ async def _measure(options: BenchOptions, running: Service, progress: Progress) 
         jobs = make_jobs(Backlog(options.jobs or (JOBS if on_gpu else JOBS_ON_A_CPU), options.kind, options.seed))
         await _warm_up(client, running, options, on_gpu=on_gpu)
         requests = as_requests(jobs)
-        first = await _bare(client, requests, "bare engine, first time", progress)
+        before = await _bare(client, requests, "bare engine, before", progress)
         by_service, times, seeds = await _through_service(client, running, jobs, progress)
         seeded = [_with_seed(request, seed) for request, seed in zip(requests, seeds, strict=True)]
-        again = await _bare(client, seeded, "bare engine, again", progress)
+        after = await _bare(client, seeded, "bare engine, after", progress)
     finally:
         await client.close()
     progress.clear()
     unit = "GPU-hour" if on_gpu else "compute-hour"
-    figures = service_figures(first, by_service, again, times, unit)
+    figures = service_figures(before, by_service, after, times, unit)
     return Report(_title(info, options, len(jobs)), _where(info, running.settings), tuple(figures))
 
 

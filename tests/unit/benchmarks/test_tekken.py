@@ -21,6 +21,7 @@ from thothy_ai.engine.weights.tokenizer import load_tokenizer
 TEXTS = (
     "People swim in the night, and the nation of years sings.",
     "the theatre thethe  swimming\n\n nights 2026",
+    "satin stint xtions",  # pairs that overlap: ti and in
     "日本語と日 🎉 Zażółć ö öl",
     '{"hook":"the swim"}',
     "",

@@ -60,7 +60,11 @@ def test_a_house_prompt_is_shared_by_all_jobs() -> None:
 
 
 def test_the_run_without_schemas_has_the_same_lengths_and_nothing_else_changes(tokenizer: Path, tmp_path: Path) -> None:
-    requests = engine_requests(Backlog(3, "hook"))
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^[a-z]{2,9}$"}}, "required": ["a"]}
+    requests = [
+        replace(request, schema=json.dumps(schema | {"additionalProperties": False}))
+        for request in engine_requests(Backlog(3, "hook"))
+    ]
     engine = make_engine(EngineOptions(url="", model=random_folder("tiny", tokenizer, tmp_path), device="cpu"))
     try:
         first = drain(engine, requests, "first")
@@ -69,6 +73,7 @@ def test_the_run_without_schemas_has_the_same_lengths_and_nothing_else_changes(t
         engine.backend.stop()
         engine.wait_ended()
         engine.close()
+    assert validity(requests, first).valid == 3, "all end before max_tokens"
     assert [result.usage.output_tokens for result in bare.results] == [
         result.usage.output_tokens for result in first.results
     ]

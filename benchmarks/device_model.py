@@ -15,6 +15,7 @@ DECODE = 0.88 * COPY
 ELEMENTWISE = 3.5e12
 STEP_SECONDS = 0.3e-3
 LAUNCH_SECONDS = 0.4e-3  # of the host, per layer of a step without a graph: no such step is shorter
+GAP_SECONDS = 25e-6  # between the kernels of a layer without a graph
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,17 @@ class Gemms:
 
 
 PLAIN = Gemms(GEMM, 2)
-LLAMA_BF16 = Gemms(  # cuBLAS takes 442 us for 448 rows, so graphs pad those to 512
+LLAMA_BF16 = Gemms(  # `python -m benchmarks.gemm_rows`; graphs pad 448 rows to 512
     GEMM, 2,
-    ((1, 118), (64, 127), (128, 136), (192, 164), (256, 196), (320, 232), (384, 287), (448, 342), (512, 342),
-     (640, 440), (768, 491), (1024, 687)),
+    ((1, 118), (64, 127), (128, 136), (192, 164), (256, 187), (320, 217), (384, 243), (448, 307), (512, 307),
+     (640, 406), (768, 500), (896, 576), (1024, 681), (1152, 739), (1280, 791), (1408, 927), (1536, 987),
+     (1792, 1208), (2048, 1323), (2560, 1659), (4096, 2662), (6144, 3936), (8192, 5217)),
 )  # fmt: skip
 LLAMA_FP8 = Gemms(
     GEMM_FP8, 1,
-    ((1, 99), (128, 99), (192, 118), (256, 130), (320, 157), (384, 165), (512, 188), (768, 303), (1024, 368)),
+    ((1, 99), (128, 99), (192, 118), (256, 129), (384, 165), (512, 190), (640, 281), (768, 321), (896, 347),
+     (1024, 406), (1152, 486), (1280, 481), (1408, 551), (1536, 604), (1792, 685), (2048, 761), (2560, 938),
+     (4096, 1549), (6144, 2194), (8192, 3340)),
 )  # fmt: skip
 
 
@@ -95,7 +99,7 @@ class Device:
             decode=(read - saved) * self.kv_bytes / DECODE,
             prefill=4 * self.layers * self.heads * self.head_dim * pairs / PREFILL,
             elementwise=2 * tokens * elements / ELEMENTWISE,
-            fixed=STEP_SECONDS,
+            fixed=STEP_SECONDS if single.all() else STEP_SECONDS + self.layers * GAP_SECONDS,
         )
         if not single.all():
             parts["fixed"] += max(0.0, self.layers * LAUNCH_SECONDS - parts.total())

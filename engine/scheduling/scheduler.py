@@ -23,7 +23,7 @@ from thothy_ai.engine.scheduling.waiting import WaitingQueue
 
 
 class Scheduler:
-    """Admits in the order of the waiting queue; preempts the youngest sequence first."""
+    """Admits in the order of the waiting queue; preempts the lowest priority first, of equals the youngest."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
@@ -92,8 +92,8 @@ class Scheduler:
     def _advance(self, sequence: Sequence, budget: int, builder: StepBuilder) -> int:
         """Add a running sequence's next tokens, at most `budget`, to the step; returns how many.
 
-        While blocks are lacking, the youngest sequence is preempted, in the end this one. Sequences are planned oldest
-        first, so that a victim is never a member of this step already.
+        While blocks are lacking, the last sequence is preempted, in the end this one. Sequences are planned in their
+        order, so that a victim is never a member of this step already.
         """
         known, computed = sequence.known, sequence.computed
         count = min(known - computed, budget)
@@ -109,10 +109,10 @@ class Scheduler:
         return count
 
     def _admit_urgent(self, budget: int, builder: StepBuilder) -> int:
-        """Admit those with a higher priority than the lowest that runs, before what runs is planned; returns what is
-        left of the budget.
+        """Admit those with a higher priority than the lowest that runs; returns what is left of the budget.
 
-        What runs with at least their priority keeps its reserve, thus the victims of the rest of the step are below.
+        This comes before the running ones are planned, so that those preempted are not members of this step. What runs
+        with at least the same priority keeps its reserve, so that planning it preempts none of those admitted here.
         """
         while budget and self._running:
             sequence = self._waiting.first_above(self._running[-1].priority)
@@ -126,6 +126,7 @@ class Scheduler:
         return budget
 
     def _admit(self, budget: int, builder: StepBuilder) -> None:
+        """Admit into free rows and blocks."""
         growth: int | None = None
         while budget and self._rows and self._waiting:
             sequence = self._waiting.first()

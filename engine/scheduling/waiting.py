@@ -1,13 +1,10 @@
 """The order of admission. Owns the sequences that wait.
 
-The highest priority goes first; within it preempted sequences, then the earliest deadline, then the longest expected
-output, since a drain that ends with long ones ends with steps that read all weights for few tokens. Siblings follow at
-once, whatever their own length, so that they find their prefix in the cache: sequences that begin as the one before
-does, unless that beginning is so common that some running sequence always holds it. After every `_PATIENCE` others, the
-sequence that has waited longest goes next.
-
-Deadlines are rounded down, the more coarsely the more time is left, so that they leave the order to lengths and
-siblings until they matter.
+The highest priority goes first; of equals the preempted ones, then the earliest deadline, then the longest expected
+output, since a drain that ends with long ones ends with steps that read all weights for few tokens. Siblings of the one
+that went follow at once, those that share most of its prompt first, so that they find it in the cache; a beginning that
+more than `_FAMILY` share makes no siblings, since one of so many always runs. Deadlines are rounded, the more coarsely
+the further off they are, and after every `_PATIENCE` others the sequence that has waited longest goes next.
 """
 
 from __future__ import annotations

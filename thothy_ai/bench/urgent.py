@@ -13,10 +13,13 @@ _FULL = 0.8  # of a drain's time: urgent jobs are submitted while others still w
 
 
 def urgent_requests(requests: Sequence[CoreRequest], seconds: float, every: float) -> Later:
-    """As many of the requests, of higher priority, as can be submitted in the course of a drain of so many seconds."""
-    count = min(len(requests), int(_FULL * seconds / every))
-    step = max(1, len(requests) // max(1, count))
-    chosen = requests[::step][:count]
+    """Requests of higher priority, as many as can be submitted in the course of a drain of so many seconds.
+
+    They are of the shorter half: a long one that comes late would outlast the drain.
+    """
+    shorter = sorted(requests, key=lambda request: request.sampling.max_tokens)[: (len(requests) + 1) // 2]
+    count = min(len(shorter), int(_FULL * seconds / every))
+    chosen = shorter[:: max(1, len(shorter) // max(1, count))][:count]
     return Later([replace(request, id=f"{request.id}-urgent", priority=1) for request in chosen], every)
 
 

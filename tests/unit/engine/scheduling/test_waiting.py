@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.scheduling import siblings
+from thothy_ai.engine.scheduling import waiting as waiting_module
 from thothy_ai.engine.scheduling.admission import LengthEstimator
+from thothy_ai.engine.scheduling.prefix_groups import common_length
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.waiting import WaitingQueue
 
@@ -248,16 +251,23 @@ def test_ageing_is_for_one_at_a_time_however_many_wait() -> None:
         assert sum(each.request.priority for each in left) >= PATIENCE - 1
 
 
-def test_thousands_of_long_prompts_cost_little() -> None:
-    """Comparisons of prompts are counted, not seconds: what is added compares its path with few others."""
+def test_each_of_thousands_of_long_prompts_is_compared_with_few_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = count()
+
+    def counting(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+        next(compared)
+        return common_length(one, other)
+
+    for module in (siblings, waiting_module):
+        monkeypatch.setattr(module, "common_length", counting)
     house = tokens("house", 2000)
     jobs = [
-        Sequence(CoreRequest("", (*house, *tokens(index // 5, 1500), index), SamplingParams()), max_tokens=8)
-        for index in range(3000)
+        Sequence(CoreRequest("", (*house, *tokens(index // 5, 500), index), SamplingParams()), max_tokens=8)
+        for index in range(2000)
     ]
     random.Random(5).shuffle(jobs)
-    waiting = queue_of(*jobs)
-    assert len(admitted(waiting)) == 3000
+    assert len(admitted(queue_of(*jobs))) == 2000
+    assert next(compared) < 2000 * FAMILY
 
 
 moves = st.lists(

@@ -283,6 +283,21 @@ def test_every_value_of_a_folder(
     assert refused or name != "config.json"
 
 
+def test_random_bytes_in_the_header_of_the_weights(hf_folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(hf_folder, copy)
+    whole, refused = (copy / "model.safetensors").read_bytes(), 0
+    end = 8 + struct.unpack_from("<Q", whole)[0]
+    for seed in range(150):
+        pick, content = random.Random(seed), bytearray(whole)
+        for _ in range(pick.randint(1, 3)):
+            at = pick.randrange(end)
+            content[at] = pick.choice([0, 0xFF, content[at] ^ (1 << pick.randrange(8)), pick.randrange(256), 0x39])
+        (copy / "model.safetensors").write_bytes(content)
+        refused += isinstance(outcome(copy, tmp_path / "cache"), str)
+    assert refused > 100
+
+
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"])
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b'"x"', b"null", b"\xff\xfe", b"[" * 100_000, b"{}"])
 def test_files_of_something_else(name: str, content: bytes, hf_folder: Path, tmp_path: Path) -> None:

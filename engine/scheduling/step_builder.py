@@ -7,6 +7,7 @@ starts again after a preemption, gets a new row, to which all of it is sent.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import compress
@@ -36,9 +37,9 @@ class ScheduledStep:
     @property
     def order(self) -> Int32:
         """Places in the step of the planned members [N]; those of one sequence in the step's order."""
-        places: dict[Sequence, list[int]] = {}
+        places: dict[Sequence, list[int]] = defaultdict(list)
         for place, sequence in enumerate(self.members):
-            places.setdefault(sequence, []).append(place)
+            places[sequence].append(place)
         return np.array([place for sequence in self.planned for place in places[sequence]], np.int32)
 
     @property

@@ -22,7 +22,7 @@ from tests.support.gguf_files import write_gguf
 from tests.support.naive_tokenizers import byte_alphabet
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
-from tests.unit.engine.conftest import CHAT_TEMPLATE, make_tokenizer
+from tests.support.tiny_tokenizer import CHAT_TEMPLATE, make_tokenizer
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.main import run_engine
 from thothy_ai.engine.options import EngineOptions

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
-from tests.unit.engine.conftest import make_tokenizer
+from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.loader import load_model

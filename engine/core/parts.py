@@ -7,7 +7,7 @@ another's KV, the other was planned before it. What a launch had written before 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -36,9 +36,11 @@ class Part(NamedTuple):
         counts = self.step.counts[self.order]
         before = counts.cumsum() - counts
         first = np.clip(self.step.num_tokens // 2 - before, 0, counts).astype(np.int32)
-        return self._with(first, 0 * first, updated=True), self._with(counts - first, first, updated=False)
+        half, step = self._with(first, 0 * first), self.step
+        updated = replace(half.step, started=step.started, new_tokens=step.new_tokens, new_blocks=step.new_blocks)
+        return Part(updated, half.order), self._with(counts - first, first)
 
-    def _with(self, counts: Int32, skipped: Int32, *, updated: bool) -> Part:
+    def _with(self, counts: Int32, skipped: Int32) -> Part:
         """Members with so many tokens each, in planning order, after those skipped; those with none are left out."""
         step, kept = self.step, counts > 0
         planned, counts, skipped = self.order[kept], counts[kept], skipped[kept]
@@ -46,9 +48,7 @@ class Part(NamedTuple):
         members, counts = planned[singles_first], counts[singles_first]
         starts = step.starts[members] + skipped[singles_first]
         samples = step.samples[members] & (starts + counts == step.ends[members])
-        columns = (step.rows[members], starts, counts, samples)
-        news = {"started": step.started, "new_tokens": step.new_tokens, "new_blocks": step.new_blocks}
-        return Part(Step(*columns, **(news if updated else {})), np.argsort(singles_first).astype(np.int32))
+        return Part(Step(step.rows[members], starts, counts, samples), np.argsort(singles_first).astype(np.int32))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

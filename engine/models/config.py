@@ -127,7 +127,7 @@ def _model_type(folder: Path, where: Path) -> str:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         model_type, layers = str(content["model_type"]), content.get("num_hidden_layers", 1)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelLoadError(f"{path}: not a model configuration: {one_line(error)}") from error
     if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list of as many
         raise ModelLoadError(f"{where}: num_hidden_layers is {layers}")

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from tests.unit.engine.conftest import make_tokenizer
+from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.engine.api import GenerationRequest, Message
 from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.text.prompts import PromptEncoder

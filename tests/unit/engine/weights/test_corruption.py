@@ -22,7 +22,7 @@ from tests.support.gguf_files import write_gguf
 from tests.support.naive_tokenizers import byte_alphabet
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
-from tests.unit.engine.conftest import CHAT_TEMPLATE, make_tokenizer
+from tests.support.tiny_tokenizer import CHAT_TEMPLATE, make_tokenizer
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.main import run_engine
 from thothy_ai.engine.options import EngineOptions
@@ -281,6 +281,21 @@ def test_every_value_of_a_folder(
         if isinstance(found, torch.Tensor):
             assert found.shape == expected.shape, fault
     assert refused or name != "config.json"
+
+
+def test_random_bytes_in_the_header_of_the_weights(hf_folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(hf_folder, copy)
+    whole, refused = (copy / "model.safetensors").read_bytes(), 0
+    end = 8 + struct.unpack_from("<Q", whole)[0]
+    for seed in range(150):
+        pick, content = random.Random(seed), bytearray(whole)
+        for _ in range(pick.randint(1, 3)):
+            at = pick.randrange(end)
+            content[at] = pick.choice([0, 0xFF, content[at] ^ (1 << pick.randrange(8)), pick.randrange(256), 0x39])
+        (copy / "model.safetensors").write_bytes(content)
+        refused += isinstance(outcome(copy, tmp_path / "cache"), str)
+    assert refused > 100
 
 
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
-from tests.unit.engine.conftest import make_tokenizer
+from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.loader import load_model
@@ -249,3 +250,19 @@ def test_a_context_is_no_longer_than_wanted(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path, max_position_embeddings=2**40)
     loaded = load_model(folder, device=CPU, dtype=torch.float32, max_context=300)
     assert loaded.config.max_context == 300
+
+
+def test_all_shards_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny_model("llama", tmp_path, max_shard_size="60KB")
+    asked: list[tuple[int, ...]] = []
+
+    def refused(descriptor: int, *rest: int) -> None:
+        asked.append((os.fstat(descriptor).st_ino, *rest))
+        raise OSError("not on this file system")
+
+    monkeypatch.setattr(os, "posix_fadvise", refused)
+    logits(folder)
+    shards = {path.stat().st_ino for path in folder.glob("*.safetensors")}
+    assert {inode for inode, *_ in asked} == shards
+    assert len(shards) > 1
+    assert {tuple(rest) for _, *rest in asked} == {(0, 0, os.POSIX_FADV_WILLNEED)}

@@ -65,6 +65,15 @@ def test_a_job_is_urgent_while_one_of_lower_priority_is_dispatched_or_running(qu
     assert dispatch(queue) == {job_id: False}
 
 
+@pytest.mark.parametrize("running", ["low", "high"])
+def test_one_job_of_lower_priority_is_enough(queue: Queue, running: str) -> None:
+    high, low = queue.enqueue("ok", priority=5) + queue.enqueue("ok")
+    dispatch(queue)
+    start(queue, low if running == "low" else high)
+    [between] = queue.enqueue("ok", priority=3)
+    assert dispatch(queue) == {between: True}
+
+
 def test_a_job_that_is_tried_again_is_not_urgent_among_its_equals(queue: Queue) -> None:
     [old] = queue.enqueue("ok")
     queue.rows("UPDATE job SET enqueued_at = now() - interval '3 hours', attempt = 1, failures = 1")

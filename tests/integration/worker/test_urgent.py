@@ -5,19 +5,26 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from types import SimpleNamespace
+from uuid import UUID, uuid4
 
 import pytest
 from redis import Redis
 
 from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
-from tests.support.queue_bench import QUICK, Queue, eventually, runner_bench
+from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually, runner_bench
 from tests.support.worker_fleet import KEY, UNACKED, URGENT_KEY, WorkerFleet, check_each_once, enqueue
+from thothy_ai.queue.app import urgent_queue
+from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.dispatcher import MAX_URGENT
 from thothy_ai.queue.drafts import EnqueueOptions
+from thothy_ai.queue.hints import Hint
+from thothy_ai.worker.celery.app import make_worker_app
+from thothy_ai.worker.celery.visibility import refresh
 
 IN_FLIGHT = int(str(QUICK["worker_in_flight"]))
+UNACKED_INDEX = f"{UNACKED}_index"
 DEPTH = 64  # of the list, when few jobs run
 
 
@@ -77,7 +84,7 @@ def test_ordinary_jobs_take_no_urgent_places_and_urgent_jobs_no_ordinary_ones(
 ) -> None:
     patient_fleet.worker()
     fill(queue, redis)
-    urgent = enqueue_hanging(queue, 2 * IN_FLIGHT, priority=1)
+    urgent = enqueue_hanging(queue, IN_FLIGHT + MAX_URGENT + 1, priority=1)
     eventually(lambda: redis.llen(URGENT_KEY) == MAX_URGENT and queue.count("running") == 2 * IN_FLIGHT)
     assert queue.rows("SELECT priority, count(*) FROM job WHERE state = 'running' GROUP BY 1 ORDER BY 1") == [
         (0, IN_FLIGHT),
@@ -136,3 +143,27 @@ def test_sigterm_finishes_or_releases_urgent_jobs_and_returns_their_messages(
     assert worker.wait(60) == 0
     assert (queue.count("running"), redis.hlen(UNACKED)) == (0, 0)
     assert queue.rows("SELECT max(failures) FROM job") == [(0,)]
+
+
+def test_messages_of_both_kinds_stay_invisible_while_they_are_held(queue: Queue, redis: Redis) -> None:
+    app = make_worker_app(queue.settings, lambda _: FakeClient())
+    broker = Broker(queue.settings)
+    broker.publish([Hint(uuid4(), 1)], [Hint(uuid4(), 1)])
+    broker.close()
+    held: list[str] = []
+    with app.connection_for_read() as connection:
+        consumers = [
+            app.amqp.TaskConsumer(
+                connection.channel(), queues=[of], on_message=lambda message: held.append(message.delivery_tag)
+            )
+            for of in (app.conf.task_queues[0], urgent_queue(queue.settings))
+        ]
+        for consumer in consumers:
+            consumer.consume()
+        while len(held) < len(consumers):
+            connection.drain_events(timeout=PATIENCE)
+        redis.zadd(UNACKED_INDEX, dict.fromkeys(held, 1.0))
+        refresh(SimpleNamespace(task_consumer=consumers[0], urgent_consumer=consumers[1]))
+        assert all(score > 1.0 for _, score in redis.zrange(UNACKED_INDEX, 0, -1, withscores=True))
+        assert redis.zcard(UNACKED_INDEX) == len(held)
+    app.close()

@@ -81,7 +81,7 @@ class Drain:
         grammars = list(running)
         before = self.seconds["masks"]
         with self._timed("masks"):
-            grammar_batch.fill_masks(mask, [(grammar, row) for row, grammar in enumerate(grammars)])
+            grammar_batch.start_filling(mask, [(grammar, row) for row, grammar in enumerate(grammars)]).wait()
         self.worst = max(self.worst, self.seconds["masks"] - before)
         chosen = [(grammar, self._allowed(mask[row])) for row, grammar in enumerate(grammars)]
         with self._timed("advance"):

@@ -185,7 +185,7 @@ class CoreStats:
     busy_seconds: float = 0.0  # in steps; a GPU's launch gaps within a step count
     prefill_seconds: float = 0.0  # parts of busy_seconds
     decode_seconds: float = 0.0
-    mask_seconds: float = 0.0  # of the host, in filling grammar masks; with overlap, while the device computes
+    mask_seconds: float = 0.0  # of the core's thread: preparing grammar masks, and waiting for those that fill them
     wait_seconds: float = 0.0  # of the host, in waiting for the device; none on a CPU
     replayed_steps: int = 0  # whose forward pass was replayed from a CUDA graph
     attributed_seconds: float = 0.0  # handed to requests so far; equals busy_seconds when idle

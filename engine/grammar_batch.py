@@ -7,10 +7,10 @@ interpreter's lock.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -25,29 +25,43 @@ _MASKS_PER_THREAD, _TOKENS_PER_THREAD = 8, 48  # at least: another thread takes 
 
 Place = tuple[JsonGrammar, int]  # a grammar, and its token or its row
 
-T = TypeVar("T")
+
+class Filling:
+    """Masks that threads are filling; the grammars must not advance meanwhile."""
+
+    def __init__(self, mask: Tensor, grammars: Sequence[Place], running: Sequence[Future[None]]) -> None:
+        self._mask, self._grammars, self._running = mask, grammars, running
+
+    def wait(self) -> None:
+        """Return once all rows are filled."""
+        for part in self._running:
+            part.result()
+        for grammar, row in self._grammars:
+            if grammar.matcher.is_error():
+                grammar.correct(self._mask[row])
 
 
-def fill_masks(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> None:
-    """Fill these rows of `mask` [R, ceil(vocab / 32)] int32 on the host, contiguous."""
+def start_filling(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> Filling:
+    """Begin to fill these rows of `mask` [R, ceil(vocab / 32)] int32 on the host, contiguous."""
     ours = _of_schemas(grammars)
     target = (mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
-    parts = _parts(ours, _MASKS_PER_THREAD)
-    _in_parallel(parts, lambda executor, matchers: executor.unsafe_compute_mask_ptr(matchers, *target))
-    for grammar, row in ours:
-        if grammar.matcher.is_error():
-            grammar.correct(mask[row])
+    parts = _matchers(_parts(ours, _MASKS_PER_THREAD))
+    running = [_threads().submit(_fill, _executor(place), part, target) for place, part in enumerate(parts)]
     for other, row in grammars:
         if not isinstance(other, JsonGrammar):
             other.fill_mask(mask[row])
+    return Filling(mask, ours, running)
+
+
+def _fill(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]], target: tuple[int, int, int]) -> None:
+    executor.unsafe_compute_mask_ptr(matchers, *target)
 
 
 def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | None]:
     """Advance each grammar by its token; returns why one cannot go on, if it cannot."""
     errors: dict[Grammar, EngineError | None] = {}
     parts = _parts(_of_schemas(grammars), _TOKENS_PER_THREAD)
-    consumed = _in_parallel(parts, lambda executor, matchers: executor.consume_token_par(matchers))
-    for part, results in zip(parts, consumed, strict=True):
+    for part, results in zip(parts, _consumed(parts), strict=True):
         for (grammar, token), done in zip(part, results, strict=True):
             errors[grammar] = grammar.advanced(token, consumed=done)
     for other, token in grammars:
@@ -80,13 +94,21 @@ def _parts(places: Sequence[Place], least: int) -> list[list[Place]]:
     return parts
 
 
-def _in_parallel(parts: Sequence[list[Place]], work: Callable[[LLExecutor, list[tuple[LLMatcher, int]]], T]) -> list[T]:
-    """Do the work on each part's matchers, the first part's on this thread; returns the results in order."""
+def _consumed(parts: Sequence[list[Place]]) -> list[list[bool]]:
+    """Have each part's matchers consume their tokens, the first part's on this thread; whether each did."""
     if not parts:
         return []
-    matchers = [[(grammar.matcher, value) for grammar, value in part] for part in parts]
-    running = [_threads().submit(work, _executor(place), each) for place, each in enumerate(matchers[1:], 1)]
-    return [work(_executor(0), matchers[0]), *(each.result() for each in running)]
+    first, *others = _matchers(parts)
+    running = [_threads().submit(_consume, _executor(place), part) for place, part in enumerate(others, 1)]
+    return [_consume(_executor(0), first), *(part.result() for part in running)]
+
+
+def _consume(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]]) -> list[bool]:
+    return executor.consume_token_par(matchers)
+
+
+def _matchers(parts: Sequence[list[Place]]) -> list[list[tuple[LLMatcher, int]]]:
+    return [[(grammar.matcher, value) for grammar, value in part] for part in parts]
 
 
 @cache

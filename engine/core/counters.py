@@ -55,7 +55,7 @@ class Counters:
 
     @contextmanager
     def filling_masks(self) -> Iterator[None]:
-        """Add the time that the block takes, the host's for a step's grammar masks, with the next step that is read."""
+        """Add the time that the block takes of the core, for grammar masks, with the next step that is read."""
         began = time.perf_counter()
         yield
         self._mask_seconds += time.perf_counter() - began

@@ -1,10 +1,11 @@
 """The engine core: one thread that schedules, launches, reads and reports one step after the other.
 
-    overlap off      plan N   forward N   sample N   read N   plan N+1   forward N+1 …
-    overlap on       plan N+1   forward N+1   read N   masks N+1   sample N+1   plan N+2 …
+    overlap off      forward N   masks N   sample N   read N   plan N+1   forward N+1 …
+    overlap on       forward N+1   read N   masks N+1 begin   plan N+2   masks N+1 end   sample N+1   forward N+2 …
 
-With overlap the device has the forward of step N+1 queued while the host reads step N, advances grammars and fills the
-masks of step N+1. Both orders run the same pieces; requests and aborts are taken between steps.
+With overlap the device has the forward of step N+1 queued while the host reads step N and advances grammars. While
+other threads fill the masks of step N+1, this one reports step N and plans step N+2. Both orders run the same pieces;
+requests and aborts are taken between steps.
 
 The runner gets a `Step`, which is plain data; which sequences its members stand for is known here only.
 
@@ -24,7 +25,7 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
-from thothy_ai.engine.core.tokens import bitmask, take_forced, take_samples
+from thothy_ai.engine.core.tokens import StepMasks, start_masks, take_forced, take_samples
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, StepFailedError, TokenEvent
 from thothy_ai.engine.errors import (
     EngineError,
@@ -39,6 +40,7 @@ from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
+from thothy_ai.engine.step import StepResult
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,14 @@ class _Launched(NamedTuple):
 
     scheduled: ScheduledStep
     handle: LaunchedStep
+
+
+class _Read(NamedTuple):
+    """What came of a step, with the number of tokens that its sampling members had before."""
+
+    scheduled: ScheduledStep
+    result: StepResult
+    known: list[int]
 
 
 class EngineCore:
@@ -74,6 +84,7 @@ class EngineCore:
         self._counters = Counters()
         self._sequences: dict[str, Sequence] = {}
         self._open: set[str] = set()  # ids submitted and not finished; shared, behind the gate
+        self._planned: ScheduledStep | None = None
         self._unread: list[ScheduledStep] = []  # being launched, or not read yet
         self._events: list[Event] = []
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
@@ -158,27 +169,27 @@ class EngineCore:
             self._abandon()
 
     def _turn(self, last: _Launched | None) -> _Launched | None:
-        """Launch the next step, read the last, sample the next; returns the step that is still to be read."""
-        self._take_commands(wait=last is None and not self._sequences)
+        """Launch the planned step, read the last, plan the next, sample; returns the step that is still to be read."""
         step = self._launch(last)
-        if last is not None:
-            self._commit(last)
-        elif step is None and self._sequences:
-            raise RuntimeError("nothing runs and nothing can be admitted, though every request fits the pool")
-        if step is not None:
-            with self._counters.filling_masks():
-                masks = bitmask(step.scheduled.sampling_members, self._vocab_size)
-            self._launcher.sample(step.handle, masks)
-            if not self._config.overlap:
-                self._commit(step)
-                step = None
+        read = None if last is None else self._read(last)
+        with self._counters.filling_masks():
+            masks = None if step is None else start_masks(step.scheduled.sampling_members, self._vocab_size)
+        if read is not None:
+            self._settle(read)
+        if step is not None and not self._config.overlap:
+            self._sample(step, masks)
+            self._settle(self._read(step))
+            step = None
         self._publish()
+        self._plan(idle=step is None)
+        if step is not None:
+            self._sample(step, masks)
         return step
 
     def _launch(self, last: _Launched | None) -> _Launched | None:
-        """Launch the next step, if there is one; while `last` is unread, a failure may come from either."""
+        """Launch the planned step, if there is one; while `last` is unread, a failure may come from either."""
         self._unread = [last.scheduled] if last else []
-        scheduled = self._scheduler.schedule()
+        scheduled, self._planned = self._planned, None
         if scheduled is None:
             return None
         self._unread.append(scheduled)
@@ -186,6 +197,18 @@ class EngineCore:
         handle = self._launcher.forward(scheduled)
         self._scheduler.token_budget = self._launcher.token_limit
         return _Launched(scheduled, handle)
+
+    def _sample(self, step: _Launched, masks: StepMasks | None) -> None:
+        with self._counters.filling_masks():
+            bits = None if masks is None else masks.wait()
+        self._launcher.sample(step.handle, bits)
+
+    def _plan(self, *, idle: bool) -> None:
+        """Take the commands of other threads, then plan the next step. `idle`: no step is on the device."""
+        self._take_commands(wait=idle and not self._sequences)
+        self._planned = self._scheduler.schedule()
+        if idle and self._planned is None and self._sequences:
+            raise RuntimeError("nothing runs and nothing can be admitted, though every request fits the pool")
 
     def _take_commands(self, *, wait: bool) -> None:
         """Run the commands of other threads; with nothing else to do, wait for one."""
@@ -209,26 +232,27 @@ class EngineCore:
     def _stop(self) -> None:
         self._stopping = True
 
-    def _commit(self, launched: _Launched) -> None:
-        """Read a step: give its tokens and its seconds to its members, and retire those that are done."""
-        scheduled, step = launched.scheduled, launched.scheduled.step
+    def _read(self, launched: _Launched) -> _Read:
+        """Read a step's results, and give its tokens to its members."""
         with self._counters.waiting():
             result = launched.handle.read()
-        shares = divide(result.seconds, step, scheduled.prefill, self._cost)
+        members = launched.scheduled.sampling_members
+        known = [len(sequence.tokens) for sequence, _ in members]
+        take_samples(((*member, token) for member, token in zip(members, result.tokens, strict=True)), self._eos)
+        return _Read(launched.scheduled, result, known)
+
+    def _settle(self, read: _Read) -> None:
+        """Report a step's tokens, give its seconds to its members, and retire those that are done."""
+        scheduled, result, known = read
+        shares = divide(result.seconds, scheduled.step, scheduled.prefill, self._cost)
         self._counters.count_step(scheduled, result, shares)
-        self._take_samples(scheduled.sampling_members, result.tokens)
+        sampling = zip(scheduled.sampling_members, known, strict=True)
+        self._counters.count_output(sum(self._emit(sequence, before) for (sequence, _), before in sampling))
         for sequence, share in zip(scheduled.members, shares.members, strict=True):
             sequence.in_flight -= 1
             sequence.compute_seconds += share
             if sequence.finish_reason is not None:
                 self._retire_if_done(sequence)
-
-    def _take_samples(self, members: list[tuple[Sequence, int]], tokens: list[int]) -> None:
-        """Give sampled tokens to the members, and report them with those that are forced after them."""
-        before = [len(sequence.tokens) for sequence, _ in members]
-        take_samples(((*member, token) for member, token in zip(members, tokens, strict=True)), self._eos)
-        emitted = (self._emit(sequence, known) for (sequence, _), known in zip(members, before, strict=True))
-        self._counters.count_output(sum(emitted))
 
     def _emit(self, sequence: Sequence, before: int) -> int:
         """Report the tokens from place `before` on; returns how many."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from torch import Tensor
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.errors import EngineError, NoFiniteScoreError
 from thothy_ai.engine.grammar import Grammar
-from thothy_ai.engine.grammar_batch import advance_all, fill_masks
+from thothy_ai.engine.grammar_batch import Filling, advance_all, start_filling
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.sampling import NO_TOKEN
 
@@ -26,11 +27,23 @@ _ALL = -1  # every bit of an int32
 _BITS = torch.tensor([1 << bit for bit in range(32)], dtype=torch.int64).to(torch.int32)
 
 
-def bitmask(members: Seq[tuple[Sequence, int]], vocab_size: int) -> Tensor | None:
-    """Allowed tokens of sampling members [R, ceil(vocab/32)] int32, or None where no member has a grammar.
+class StepMasks(NamedTuple):
+    """Allowed tokens of a step's sampling members, while they are computed."""
+
+    bits: Tensor  # [R, ceil(vocab/32)] int32 on the host
+    filling: Filling
+
+    def wait(self) -> Tensor:
+        """The bits, once all of them are there."""
+        self.filling.wait()
+        return self.bits
+
+
+def start_masks(members: Seq[tuple[Sequence, int]], vocab_size: int) -> StepMasks | None:
+    """Begin to compute the masks of sampling members; None where no member has a grammar.
 
     `members` [R] are sequences with the positions of the tokens to be sampled. Where the token at that position is
-    forced, and thus known already, only that one is allowed.
+    forced, and thus known already, only that one is allowed. Until the masks are there, no member may advance.
     """
     if all(sequence.request.grammar is None for sequence, _ in members):
         return None
@@ -45,8 +58,7 @@ def bitmask(members: Seq[tuple[Sequence, int]], vocab_size: int) -> Tensor | Non
             grammars.append((grammar, row))
         else:
             mask[row].fill_(_ALL)
-    fill_masks(mask, grammars)
-    return mask
+    return StepMasks(mask, start_filling(mask, grammars))
 
 
 def take_samples(samples: Iterable[tuple[Sequence, int, int]], eos: frozenset[int]) -> None:

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from thothy_ai.engine.errors import GrammarError
 from thothy_ai.engine.grammar import Grammar, GrammarCompiler
-from thothy_ai.engine.grammar_batch import fill_masks
+from thothy_ai.engine.grammar_batch import start_filling
 
 EOS = (0, 2)
 VOCAB = 741  # more than the tokenizer has, and no multiple of 32, as models do
@@ -172,7 +172,7 @@ def test_masks_filled_together_are_those_filled_one_by_one(compiler: GrammarComp
         broken.advance(next(token for token in range(3, 300) if token not in allowed(broken)))
     grammars[5] = Only(40)
     mask = torch.full((42, -(-VOCAB // 32)), 7, dtype=torch.int32)
-    fill_masks(mask, [(grammar, row + 1) for row, grammar in enumerate(grammars)])
+    start_filling(mask, [(grammar, row + 1) for row, grammar in enumerate(grammars)]).wait()
     for row, grammar in zip(mask[1:-1], grammars, strict=True):
         alone = torch.zeros_like(row)
         grammar.fill_mask(alone)

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from thothy_ai.engine import grammar_batch, grammar_lexers
 from thothy_ai.engine.errors import EngineError, GrammarError, ModelLoadError
 from thothy_ai.engine.grammar import MAX_SCHEMA_BYTES, GrammarCompiler
-from thothy_ai.engine.grammar_batch import advance_all, fill_masks
+from thothy_ai.engine.grammar_batch import advance_all, start_filling
 from thothy_ai.engine.grammar_lexers import JsonGrammar
 from thothy_ai.engine.grammar_slices import general_slices, own_slices
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
@@ -48,7 +48,7 @@ def grammars(compiler: GrammarCompiler, schemas: Sequence[str]) -> list[JsonGram
 
 def masks(of: Sequence[JsonGrammar]) -> torch.Tensor:
     rows = torch.empty((len(of), WORDS), dtype=torch.int32)
-    fill_masks(rows, [(grammar, row) for row, grammar in enumerate(of)])
+    start_filling(rows, [(grammar, row) for row, grammar in enumerate(of)]).wait()
     return rows
 
 

@@ -103,10 +103,13 @@ def test_a_single_wrong_token_does_not_pass(loaded: LoadedModel, drained: Draine
 
 
 def test_tokens_from_another_context_do_not_pass(loaded: LoadedModel, drained: Drained) -> None:
-    """As if a block of the prompt's KV were another sequence's."""
-    request, output = drained.finished[0]
-    elsewhere = replace(request, prompt=(*request.prompt[:8], *reversed(request.prompt[8:24]), *request.prompt[24:]))
-    altered = replace(drained, finished=((elsewhere, output), *drained.finished[1:]))
+    """As if a block of each prompt's KV were another sequence's: not every job's few tokens depend on it."""
+
+    def elsewhere(prompt: tuple[int, ...]) -> tuple[int, ...]:
+        return (*prompt[:8], *reversed(prompt[8:24]), *prompt[24:])
+
+    pairs = [(replace(request, prompt=elsewhere(request.prompt)), output) for request, output in drained.finished]
+    altered = replace(drained, finished=tuple(pairs))
     with pytest.raises(WrongTokensError):
         check(altered, loaded.model, OPTIONS)
 

@@ -11,7 +11,8 @@
                              ◀──    answer  number, fields
                              ◀──    fault   code, message (and the connection ends)
 
-Fields travel by name: a peer ignores names it does not know, and a missing one takes its default. The token is sent
+Fields travel by name: a peer ignores names it does not know, and a missing one takes its default. A failure has the
+usage of its request only if the request's fields ask for it, as those of a client that reads it do. The token is sent
 over TCP only, where one is configured; without it a hello is what it was before tokens existed, so that the version
 stayed.
 """

@@ -26,7 +26,7 @@ from tests.support.tiny_tokenizer import CHAT_TEMPLATE, make_tokenizer
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.main import run_engine
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.process.resident import text_tools
+from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")
@@ -39,7 +39,7 @@ INF, NAN = float("inf"), float("nan")
 
 def load(path: Path, cache: Path) -> LoadedModel:
     loaded = load_model(path, device=CPU, dtype=torch.float32, cache_dir=cache, max_context=4096)
-    text_tools(loaded)
+    text_tools(fast_tokenizer(loaded.tokenizer, loaded.name))
     return loaded
 
 

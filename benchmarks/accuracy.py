@@ -6,7 +6,6 @@ kernels on a GPU.
 
 from __future__ import annotations
 
-import argparse
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.command_line import CommandLine
 from benchmarks.results import table, write_section
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.bundled import bundled_model_path
+from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.execution.device import resolve_device
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
@@ -66,7 +67,7 @@ def read(path: Path, variant: Variant, device: torch.device) -> Reading:
     """Predict all texts under one variant."""
     loaded = load_model(path, device=device, dtype=variant.dtype, weights=variant.weights)
     if loaded.tokenizer is None:
-        raise SystemExit(f"{path} has no tokenizer")
+        raise ModelLoadError(f"{path} has no tokenizer")
     texts = [loaded.tokenizer.encode(source.text) for source in load_sources()]
     readings = [_read_text(loaded.model, FP8 if variant.fp8_cache else variant.dtype, text) for text in texts]
     return Reading(*(torch.cat(parts) for parts in zip(*readings, strict=True)))
@@ -126,13 +127,14 @@ def run(path: Path, device: torch.device) -> tuple[int, list[tuple[str, ...]]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = CommandLine("accuracy", __doc__)
     parser.add_argument("--model", type=Path, help="Hugging Face folder or GGUF file. Default: the bundled model.")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda. Default: auto.")
     options = parser.parse_args()
-    device = resolve_device(options.device)
     path = options.model or bundled_model_path()
-    tokens, rows = run(path, device)
+    with parser.checked():
+        device = resolve_device(options.device)
+        tokens, rows = run(path, device)
     kernels, where = "plain torch", None
     if device.type == "cuda":
         kernels, where = "Triton", f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"

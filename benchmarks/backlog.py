@@ -21,6 +21,7 @@ from benchmarks.query_plans import COMMAND, write_plans
 from benchmarks.results import table, write_section
 from benchmarks.stand_in import StandIn
 from thothy_ai.db.connect import make_engine
+from thothy_ai.db.fragments import FRAGMENTS
 from thothy_ai.embedded import EmbeddedStack
 from thothy_ai.producer import Producer
 from thothy_ai.queue.dispatcher import Dispatcher
@@ -52,9 +53,9 @@ FILL = """
 PLANNED = """
     SELECT id FROM job
     WHERE state = 'queued' AND not_before <= now()
-    ORDER BY priority DESC, deadline ASC NULLS LAST, date_bin('10 minutes', enqueued_at, 'epoch'), source_key, id
+    ORDER BY {planned_order}
     LIMIT :jobs
-"""
+""".format(**FRAGMENTS)
 
 
 def main() -> None:

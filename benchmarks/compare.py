@@ -10,7 +10,6 @@ and its spread is that of the rounds' own ratios.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -20,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from benchmarks.command_line import CommandLine, positive
 from benchmarks.gpu import ROWS
 from benchmarks.results import table, write_section
 
@@ -42,13 +42,15 @@ Measure = Callable[[Path], float]
 
 def main() -> None:
     """Compare what the command line names, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine("compare", __doc__)
     parser.add_argument("what", choices=("drains", "queue"))
     parser.add_argument("other", type=Path, help="the other checkout")
     parser.add_argument("--row", type=int, action="append", choices=range(len(DRAINS)), help="only this drain")
-    parser.add_argument("--rounds", type=int, default=1, help="measurements per checkout")
+    parser.add_argument("--rounds", type=positive(int), default=1, help="measurements per checkout")
     options = parser.parse_args()
     other = options.other.resolve()
+    if not (other / "thothy_ai" / "__init__.py").is_file():
+        parser.error(f"{other} is not a checkout of this repository")
     rows: list[tuple[str, ...]] = []
     for name, measure in _measures(options.what, options.row or range(len(DRAINS))):
         rows.append(_compared(name, measure, other, options.rounds))
@@ -98,8 +100,10 @@ def _printed(checkout: Path, code: str) -> float:
 def _run(checkout: Path, command: list[str]) -> str:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(checkout), os.environ.get("PYTHONPATH", "")))}
     done = subprocess.run(
-        [sys.executable, *command], cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, *command], cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=False
     )
+    if done.returncode:  # it has said why
+        raise SystemExit(done.returncode)
     return done.stdout
 
 

@@ -15,10 +15,11 @@ from sqlalchemy import Connection, Engine, text
 from benchmarks.results import machine
 from benchmarks.stand_in import IN_FLIGHT, WORKER, finish_row
 from thothy_ai.db.statements import statement
-from thothy_ai.queue.dispatcher import BY_INDEX
+from thothy_ai.queue.dispatcher import BY_INDEX, MAX_URGENT
 
 PLANS = Path(__file__).parents[1] / "docs" / "query-plans.md"
 COMMAND = "python -m benchmarks.backlog"
+STARTING = {"min_depth": IN_FLIGHT, "depth": 0, "urgent_places": 0}
 RETRY = {"retry_base_seconds": 2, "retry_cap_seconds": 300}
 INTRODUCTION = """# Query plans on a full queue
 
@@ -50,7 +51,10 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
         return name, what, _explain(connection, name, parameters)
 
     yield explained("queue/admit_delayed", "No delayed job has become due.", limit=5000)
-    yield explained("queue/dispatch", "Dispatches up to twice as many jobs as are running.", min_depth=64, depth=0)
+    yield explained(
+        "queue/dispatch", "Dispatches up to twice as many jobs as are running.", min_depth=64, depth=0,
+        urgent_places=MAX_URGENT,
+    )  # fmt: skip
     connection.execute(text("RESET enable_seqscan; RESET enable_bitmapscan"))  # only the dispatcher sets them
     hints = connection.execute(
         text("SELECT id, dispatch_no FROM job WHERE state = 'dispatched' LIMIT :n"), {"n": IN_FLIGHT}
@@ -75,7 +79,7 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
 
 def _start_some(connection: Connection) -> None:
     """Start `IN_FLIGHT` jobs, so that the dispatcher may dispatch as many again."""
-    hints = connection.execute(statement("queue/dispatch"), {"min_depth": IN_FLIGHT, "depth": 0}).all()
+    hints = connection.execute(statement("queue/dispatch"), STARTING).all()
     ids, numbers = [row.id for row in hints], [row.dispatch_no for row in hints]
     parameters = {"ids": ids, "dispatch_nos": numbers, "worker": WORKER, "lease_seconds": 60, "engine_session_id": None}
     connection.execute(statement("worker/claim"), parameters)

@@ -26,6 +26,7 @@ from sqlalchemy import Engine, text
 
 from benchmarks.probe import KIND, Probe
 from benchmarks.results import table, write_section
+from thothy_ai.bench.service_figures import quantile
 from thothy_ai.db.connect import make_engine
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.embedded import EmbeddedStack
@@ -91,7 +92,7 @@ def commit_p99() -> float:
         _paced(producer)
         _through_queue(producer, engine, _jobs("last", 1))  # once it has finished, so have the paced jobs
         after = _commits(stack)
-    return _quantile({bound: after[bound] - before[bound] for bound in after}, 0.99)
+    return quantile({bound: after[bound] - before[bound] for bound in after}, 0.99)
 
 
 def _paced(producer: Producer) -> None:
@@ -110,18 +111,6 @@ def _commits(stack: EmbeddedStack) -> dict[float, float]:
         families = text_string_to_metric_families(page.read().decode())
     samples = [sample for family in families for sample in family.samples if sample.name == COMMIT]
     return {float(sample.labels["le"]): sample.value for sample in samples}
-
-
-def _quantile(counts: dict[float, float], share: float) -> float:
-    """The quantile of a cumulative histogram, infinite if it lies beyond the last finite bound."""
-    bounds = sorted(counts)
-    target = share * counts[bounds[-1]]
-    lower, below = 0.0, 0.0
-    for bound in bounds:
-        if counts[bound] >= target:
-            return lower + (bound - lower) * (target - below) / (counts[bound] - below)
-        lower, below = bound, counts[bound]
-    raise ValueError("the histogram is empty")
 
 
 def alone() -> tuple[str, str]:

@@ -15,10 +15,12 @@ from typing import NamedTuple
 
 import torch
 
+from benchmarks.command_line import CommandLine, positive
 from benchmarks.results import table, write_section
 from thothy_ai.bench.drain import Drain, as_requests
 from thothy_ai.bench.draws import redraw
 from thothy_ai.bench.models import bench_model
+from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.bench.workload import TokenDraw, read_workload
 from thothy_ai.engine.options import EngineOptions
 
@@ -41,14 +43,15 @@ class Memory(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--shape", default="qwen3-0.6b")
-    parser.add_argument("--memory-utilization", type=float, default=0.9)
+    parser = CommandLine("soak", __doc__)
+    parser.add_argument("--minutes", type=positive(float), default=10.0)
+    parser.add_argument("--shape", choices=SHAPES, default="qwen3-0.6b")
+    parser.add_argument("--memory-utilization", type=positive(float, 1.0), default=0.9)
     arguments = parser.parse_args()
     options = EngineOptions(url="", device="cuda", memory_utilization=arguments.memory_utilization)
-    loaded = bench_model(arguments.shape, options)
-    drain = Drain(loaded, options)
+    with parser.checked():
+        loaded = bench_model(arguments.shape, options)
+        drain = Drain(loaded, options)
     workloads = [read_workload(path) for path in WORKLOADS]
     seen: list[Memory] = []
     jobs, begin = 0, time.monotonic()

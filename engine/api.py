@@ -12,6 +12,10 @@ from enum import StrEnum
 from thothy_ai.engine.errors import InvalidRequestError
 
 MAX_PRIORITY = 1000
+MAX_NAME = 1_000  # characters of an id, a profile or a salt, all of which an engine keeps
+MAX_SCHEMA = 256 * 1024  # characters
+MAX_STOPS = 64
+MAX_STOP = 1_000  # characters; all of them are looked for after each token
 
 
 class FinishReason(StrEnum):
@@ -64,6 +68,8 @@ class SamplingParams:
         for name, holds in checks.items():
             if not holds:
                 raise InvalidRequestError(f"{name}={getattr(self, name)!r} is out of range")
+        if len(self.stop) > MAX_STOPS or max(map(len, self.stop), default=0) > MAX_STOP:
+            raise InvalidRequestError(f"at most {MAX_STOPS} stop strings of {MAX_STOP:,} characters each are possible")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +94,14 @@ class GenerationRequest:
     deadline: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an order that no queue could keep (`InvalidRequestError`)."""
+        """Refuse an order that no queue could keep, and texts that are too long (`InvalidRequestError`)."""
         if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
             raise InvalidRequestError(f"priority={self.priority} is out of range")
         if self.deadline is not None and not math.isfinite(self.deadline):
             raise InvalidRequestError(f"deadline={self.deadline} is not a time")
+        for name, most in (("id", MAX_NAME), ("profile", MAX_NAME), ("salt", MAX_NAME), ("schema", MAX_SCHEMA)):
+            if len(getattr(self, name) or "") > most:
+                raise InvalidRequestError(f"{name} has {len(getattr(self, name)):,} characters; {most:,} are possible")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +185,9 @@ class CoreStats:
     busy_seconds: float = 0.0  # in steps; a GPU's launch gaps within a step count
     prefill_seconds: float = 0.0  # parts of busy_seconds
     decode_seconds: float = 0.0
-    mask_seconds: float = 0.0  # of the host, in filling grammar masks; with overlap, while the device computes
+    mask_seconds: float = 0.0  # of the core's thread: preparing grammar masks, and waiting for those that fill them
+    wait_seconds: float = 0.0  # of the host, in waiting for the device; none on a CPU
+    replayed_steps: int = 0  # whose forward pass was replayed from a CUDA graph
     attributed_seconds: float = 0.0  # handed to requests so far; equals busy_seconds when idle
 
     def plus(self, **gained: float) -> CoreStats:

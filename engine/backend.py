@@ -6,16 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from thothy_ai.engine.api import Delta, EngineInfo, EngineStats, GenerationRequest, GenerationResult
+from thothy_ai.engine.api import Delta, EngineInfo, EngineStats, GenerationRequest, GenerationResult, Usage
 from thothy_ai.engine.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A request that was refused or failed; no further output names it."""
+    """A request that was refused or failed; no further output names it.
+
+    `usage` is what it took until then; None if it never ran, or if nobody knows.
+    """
 
     id: str
     error: EngineError
+    usage: Usage | None = None
 
 
 Output = Delta | GenerationResult | Failure
@@ -63,3 +67,6 @@ class RunningEngine(Protocol):
 
     def wait_ended(self) -> None:
         """Block until it has ended, by `stop` or by a failure."""
+
+    def close(self) -> None:
+        """Free its device, also if it hangs. The backend must not be used afterwards."""

@@ -1,4 +1,7 @@
-"""The core's interface: token ids in, events out. Text is handled by the frontend."""
+"""The core's interface: token ids in, events out. Text is handled by the frontend.
+
+Everything but a grammar is plain data, so that a core may run in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CoreRequest:
-    """A tokenized request. `grammar` belongs to this request alone and is advanced by the core. Higher `priority` goes
-    first; `deadline` is in Unix seconds.
+    """A tokenized request. The text edge sends `schema` (JSON text); from it, the core's side makes `grammar`, which
+    belongs to this request alone and is advanced by the core. Higher `priority` goes first; `deadline` is in Unix
+    seconds.
     """
 
     id: str
@@ -27,6 +31,7 @@ class CoreRequest:
     salt: str = ""
     priority: int = 0
     deadline: float | None = None
+    schema: str | None = None
 
 
 class TokenEvent(NamedTuple):
@@ -46,15 +51,31 @@ class FinishedEvent:
     error: EngineError | None = None
 
 
-Event = TokenEvent | FinishedEvent
-OnEvents = Callable[[list[Event]], None]
+@dataclass(frozen=True, slots=True)
+class RefusedEvent:
+    """A request ends without usage: it cannot be served, or its core is gone. No further event names it."""
+
+    id: str
+    error: EngineError
+
+
+Event = TokenEvent | FinishedEvent | RefusedEvent
+OnEvents = Callable[[list[Event]], None]  # called once per step, also without events; it must return at once
+
+
+class StepFailedError(RuntimeError):
+    """A step raised: the device's state can no longer be trusted. `members` are the ids of the requests in it."""
+
+    def __init__(self, members: tuple[str, ...], cause: str) -> None:
+        super().__init__(f"step failed with {', '.join(members) or 'no members'}: {cause}")
+        self.members, self.cause = members, cause
 
 
 class Core(Protocol):
-    """A running engine core. All methods may be called from any thread."""
+    """A running engine core, of this process or of another. All methods may be called from any thread."""
 
     def submit(self, request: CoreRequest) -> None:
-        """Queue a request; PromptTooLongError, InvalidRequestError or EngineNotAcceptingError if it can't be served."""
+        """Queue a request. One that cannot be served ends with a RefusedEvent."""
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
         """End a request early, for this reason (STOP once its text reached a stop string). Unknown ids are ignored."""
@@ -69,4 +90,4 @@ class Core(Protocol):
         """Refuse new requests; finish those already accepted."""
 
     def stop(self) -> None:
-        """End the core's thread after the current step; requests in flight end with EngineStoppedError."""
+        """End the core after the current step; requests in flight end with EngineStoppedError."""

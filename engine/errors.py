@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+MAX_MESSAGE = 2_000  # characters
+
+
+def _shortened(message: str) -> str:
+    if len(message) <= MAX_MESSAGE:
+        return message
+    half = (MAX_MESSAGE - 5) // 2
+    return f"{message[:half]} ... {message[-half:]}"
+
 
 class EngineError(Exception):
     """Base of all errors that the engine raises deliberately."""
 
     code: ClassVar[str] = "engine_error"
+
+    def __init__(self, message: str = "") -> None:
+        """Keep the beginning and the end of a long message: it crosses sockets, is logged, and is stored."""
+        super().__init__(_shortened(message))
 
 
 class InvalidRequestError(EngineError):
@@ -81,6 +94,12 @@ class ProtocolError(EngineError):
     """A frame that is not a message of this protocol."""
 
     code = "protocol"
+
+
+def one_line(error: BaseException, most: int = 300) -> str:
+    """What an error of another library says, in one line of at most so many characters; its type if it says nothing."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _tree(root: type[EngineError]) -> dict[str, type[EngineError]]:

@@ -20,6 +20,7 @@ from thothy_ai.engine.backend import Backend, RunningEngine
 from thothy_ai.engine.errors import EngineError, InvalidRequestError
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.factory import make_engine
+from thothy_ai.engine.process.logs import log_to_stderr
 from thothy_ai.engine.process.watchdog import stalled
 from thothy_ai.engine.serving.address import listen_address
 from thothy_ai.engine.serving.server import EngineServer
@@ -33,11 +34,11 @@ _STOP_SECONDS = 10.0  # for the last step to end, and for the last frames to be 
 
 def run_engine(options: EngineOptions) -> None:
     """Serve until SIGTERM or SIGINT; raises SystemExit with the codes above."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     try:
         listen_address(options.url, options.token)  # before a model is loaded for it
-        engine = make_engine(options)
-        code = asyncio.run(_serve(engine, options))
+        with contextlib.closing(make_engine(options)) as engine:
+            code = asyncio.run(_serve(engine, options))
     except (EngineError, ModuleNotFoundError, OSError) as error:
         sys.stderr.write(f"thothy engine: {error}\n")
         raise SystemExit(CANNOT_START) from error
@@ -48,7 +49,7 @@ def run_engine(options: EngineOptions) -> None:
 
 
 def _exit_at_once(code: int) -> NoReturn:
-    """Skip the interpreter's teardown: torch aborts the process when it frees memory of a failed device."""
+    """Skip the interpreter's teardown, which waits for nothing that hangs."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -69,22 +70,26 @@ async def _serve(engine: RunningEngine, options: EngineOptions) -> int:
             sys.stdout.flush()
             await shutdown.requested.wait()
             await _finish_accepted(engine.backend, server, shutdown, options.shutdown_seconds)
-            await _stop(engine.backend, server, shutdown)
+            engine.backend.stop()
+            await _first_of(_STOP_SECONDS, shutdown.engine_ended.wait())
+            code = _exit_code(engine, shutdown)
+            engine.close()  # ends a core that hangs, and with it what is in flight
+            await _first_of(_STOP_SECONDS, server.wait_settled())
     finally:
         watching.cancel()
         await server.close()
-    return _exit_code(engine, shutdown)
+    return code
 
 
 async def _watch(engine: RunningEngine, server: EngineServer, shutdown: _Shutdown, seconds: float) -> None:
     """Shut down at once when the engine hangs."""
-    await stalled(engine.progress, lambda: server.in_flight, seconds)
-    log.critical("no step has ended for %g s, with %d requests in flight", seconds, server.in_flight)
+    waited = await stalled(engine.progress, lambda: server.in_flight, seconds)
+    log.critical("no step has ended for %g s, with %d requests in flight", waited, server.in_flight)
     shutdown.force()
 
 
 def _exit_code(engine: RunningEngine, shutdown: _Shutdown) -> int:
-    """An engine that did not end after `stop` has a step that hangs."""
+    """An engine that has not ended after `stop` has a step that hangs."""
     if engine.failure is not None:
         log.critical("%s", engine.failure)
     return 0 if engine.failure is None and shutdown.engine_ended.is_set() else STEP_FAILED
@@ -131,13 +136,6 @@ async def _finish_accepted(backend: Backend, server: EngineServer, shutdown: _Sh
     backend.stop_accepting()
     log.info("shutting down: new requests are refused, those in flight have %g s to finish", seconds)
     await _first_of(seconds, server.wait_settled(), shutdown.forced.wait())
-
-
-async def _stop(backend: Backend, server: EngineServer, shutdown: _Shutdown) -> None:
-    """Stop the backend, and send clients the last outcomes."""
-    backend.stop()
-    await _first_of(_STOP_SECONDS, shutdown.engine_ended.wait())
-    await _first_of(_STOP_SECONDS, server.wait_settled())
 
 
 async def _first_of(seconds: float, *waits: Awaitable[object]) -> None:

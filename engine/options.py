@@ -1,7 +1,7 @@
 """`EngineOptions`: every option of an engine, declared once, with its type, default, help text and limits.
 
-The command lines are derived from it: that of `thothy engine` (`thothy_ai.cli.engine_flags`) and that of `thothy bench
-drain` (`thothy_ai.bench.options`, where neither Typer nor pydantic is installed).
+The command lines are derived from it: that of `thothy engine` (`thothy_ai.cli.engine_flags`) and those of `thothy
+bench` (`thothy_ai.bench.options`, which also runs where neither Typer nor pydantic is installed).
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ class EngineOptions:
     metrics_port: Annotated[int, Option("Port to serve metrics on; 0 for none.", setting="metrics_port")] = 0
     cache_dir: Annotated[Path | None, Option("Folder for converted GGUF models. Default: the user's cache.")] = None
     shutdown_seconds: Annotated[float, Option("Time limit for accepted requests at shutdown.")] = 30.0
-    stall_seconds: Annotated[float, Option("A busy engine that ends no step for so long counts as hung.")] = 300.0
+    stall_seconds: Annotated[
+        float, Option("A busy engine that ends no step for so long counts as hung; sooner if its steps are short.")
+    ] = 300.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,11 @@ class Step:
 
 
 class StepResult(NamedTuple):
-    """The results of a step: a token for each member that sampled, in the step's order, and the device's seconds."""
+    """The results of a step: a token for each member that sampled, in the step's order, and the device's seconds.
+
+    `replayed`: its forward pass came from a CUDA graph.
+    """
 
     tokens: list[int]
     seconds: float
+    replayed: bool = False

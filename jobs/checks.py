@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from thothy_ai.jobs import language as detect
 from thothy_ai.jobs.kind import Message
 from thothy_ai.jobs.locales import language_of
+from thothy_ai.jobs.text import counted
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _WORD = re.compile(r"\w+(?:['’]\w+)?")
@@ -46,7 +47,7 @@ def empty(field: str, text: str) -> Rejection | None:
 def words(field: str, text: str, min_words: int, max_words: int) -> Rejection | None:
     """Reject a text with too few or too many words."""
     count = len(_words(text))
-    has = f"{field} has 1 word" if count == 1 else f"{field} has {count} words"
+    has = f"{field} has {counted(count, 'word')}"
     if count < min_words:
         return Rejection(RejectionReason.TOO_SHORT, f"{has}, fewer than {min_words}")
     if count > max_words:

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from pydantic_core.core_schema import ErrorType
 
 from thothy_ai.jobs.schema import expected_text
+from thothy_ai.jobs.text import counted
 
 Context = Mapping[str, Any]
 
@@ -51,18 +52,13 @@ _FIXED = {
     "recursion_loop": "refers to itself", "recursion_depth_exceeded": "is nested too deeply",
 }  # fmt: skip
 
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 _FROM_CONTEXT: Mapping[str, Callable[[Context], str]] = {
-    "string_too_short": lambda context: f"must have at least {_count(context['min_length'], 'character')}",
-    "string_too_long": lambda context: f"must have at most {_count(context['max_length'], 'character')}",
-    "bytes_too_short": lambda context: f"must have at least {_count(context['min_length'], 'byte')}",
-    "bytes_too_long": lambda context: f"must have at most {_count(context['max_length'], 'byte')}",
-    "too_short": lambda context: f"must have at least {_count(context['min_length'], 'item')}",
-    "too_long": lambda context: f"must have at most {_count(context['max_length'], 'item')}",
+    "string_too_short": lambda context: f"must have at least {counted(context['min_length'], 'character')}",
+    "string_too_long": lambda context: f"must have at most {counted(context['max_length'], 'character')}",
+    "bytes_too_short": lambda context: f"must have at least {counted(context['min_length'], 'byte')}",
+    "bytes_too_long": lambda context: f"must have at most {counted(context['max_length'], 'byte')}",
+    "too_short": lambda context: f"must have at least {counted(context['min_length'], 'item')}",
+    "too_long": lambda context: f"must have at most {counted(context['max_length'], 'item')}",
     "string_pattern_mismatch": lambda context: expected_text(context["pattern"]) or "does not have the expected form",
     "enum": lambda context: f"must be {context['expected']}",
     "literal_error": lambda context: f"must be {context['expected']}",
@@ -73,7 +69,7 @@ _FROM_CONTEXT: Mapping[str, Callable[[Context], str]] = {
     "multiple_of": lambda context: f"must be a multiple of {context['multiple_of']}",
     "json_invalid": lambda context: f"is not JSON: {context['error']}",
     "url_scheme": lambda context: f"must be a URL that begins with {context['expected_schemes']}",
-    "url_too_long": lambda context: f"must be a URL of at most {_count(context['max_length'], 'character')}",
+    "url_too_long": lambda context: f"must be a URL of at most {counted(context['max_length'], 'character')}",
     "uuid_version": lambda context: f"must be a UUID of version {context['expected_version']}",
     "union_tag_invalid": lambda context: f"must have {context['discriminator']} set to {context['expected_tags']}",
     "union_tag_not_found": lambda context: f"must have {context['discriminator']}",

@@ -1,4 +1,7 @@
-"""Checks of strings in requests and artifacts: Postgres, JSON and the tokenizer must all be able to encode them."""
+"""Checks of strings in requests and artifacts: Postgres, JSON and the tokenizer must all be able to encode them.
+
+`counted` words a number in the messages about them.
+"""
 
 from __future__ import annotations
 
@@ -40,3 +43,8 @@ def strings_in(value: object) -> list[str]:
             return [text for item in value for text in strings_in(item)]
         case _:
             return []
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun: `1 word`, `1,200 words`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

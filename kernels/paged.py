@@ -103,6 +103,10 @@ class Attention(Protocol):
     def plan(self, batch: AttentionBatch) -> None:
         """Prepare for the layers of a step; once per step, before the first layer."""
 
-    def __call__(self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN) -> Tensor:
-        """q [T, H, D] -> [T, H, D] over one layer's cache, which has this step's keys and values already."""
+    def __call__(
+        self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN, out: Tensor | None = None
+    ) -> Tensor:
+        """q [T, H, D] -> [T, H, D] over one layer's cache, which has this step's keys and values already; `out` if it
+        is given, and otherwise a new tensor.
+        """
         ...

@@ -40,8 +40,9 @@ HEADER: Row = ("shape", "step", "us", "TFLOP/s")
 def measure() -> list[Row]:
     """The tiling that the engine uses, over all shapes and steps."""
     return [
-        (name, step, *timed(lengths, Problem(*sizes)))
+        (f"{name}{', fp8 cache' * fp8}", step, *timed(lengths, Problem(*sizes, fp8=fp8)))
         for name, sizes in SHAPES.items()
+        for fp8 in (False, True)
         for step, lengths in steps().items()
     ]
 
@@ -66,6 +67,9 @@ def steps() -> dict[str, Lengths]:
         "40 x 200": [(200, 200)] * 40,
         "40 x 200 after 1500": [(200, 1700)] * 40,
         "templates": filled(templates[50:], 8192),
+        "980 after 256": [(980, 1236)],
+        "980 after 1500": [(980, 2480)],
+        "20 x 48 after 1700": [(48, 1748)] * 20,
         "templates, 3000 tokens": filled(templates[200:], 3000),
         "siblings": filled(siblings[100:], 8192),
         "siblings, long sources cached": filled([prompt for prompt in siblings if prompt[1] > 1000], 8192),

@@ -12,11 +12,11 @@ from typer import Context
 from typer.main import get_command
 
 from docs.generate.markdown import code, fence, page, table
-from thothy_ai.bench.options import _parser as bench_parser
+from thothy_ai.bench.options import drain_parser, service_parser
 from thothy_ai.cli import app
 
 PROGRAM = "thothy"
-_BENCH = f"{PROGRAM} bench drain"  # its parser is argparse's
+_BENCH = {f"{PROGRAM} bench drain": drain_parser, f"{PROGRAM} bench service": service_parser}  # argparse's
 _EXAMPLE = "Example: "
 _TYPES = {"int": "N", "float": "NUMBER", "str": "TEXT", "path": "PATH"}
 _VALUE = re.compile(r" <(?:list\[)?(?P<type>[^\]>]+)\]?>")
@@ -75,7 +75,7 @@ def _walk(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 def _section(name: str, command: Any) -> str:
     about, examples = split_help(command.help or "")
-    arguments, options = _bench_rows() if name == _BENCH else _rows(command)
+    arguments, options = _bench_rows(_BENCH[name]()) if name in _BENCH else _rows(command)
     parts = (
         f"## {name}",
         about,
@@ -134,8 +134,8 @@ def _value(kind: str) -> str:
     return " " + _TYPES.get(kind.removesuffix(" range"), kind)
 
 
-def _bench_rows() -> tuple[list[Row], list[Row]]:
-    rows = [_bench_row(action) for action in bench_parser(None)._actions if "--help" not in action.option_strings]
+def _bench_rows(parser: argparse.ArgumentParser) -> tuple[list[Row], list[Row]]:
+    rows = [_bench_row(action) for action in parser._actions if "--help" not in action.option_strings]
     return [row for row in rows if not row.typed.startswith("-")], [row for row in rows if row.typed.startswith("-")]
 
 

@@ -22,7 +22,10 @@ from thothy_ai.queue.drafts import MAX_KEY_LENGTH
 MEANINGS = {
     "kind": ("text", "Required. The job kind."),
     "request": ("object", "Required. The kind's fields, as below."),
-    "priority": ("whole number, -100 to 100", "Higher priorities run first. Default: 0."),
+    "priority": (
+        "whole number, -100 to 100",
+        "Higher priorities run first; a point counts a day of waiting. Default: 0.",
+    ),
     "deadline": ("time", "The job expires if it has not finished by then. Default: none."),
     "not_before": ("time", "The job does not start earlier. Default: at once."),
     "idempotency_key": (

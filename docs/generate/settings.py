@@ -21,7 +21,7 @@ _COMPOSE_FILES = ("compose.yaml", "deploy/compose.gpu.yaml")
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+):(?P<kind>[-?])(?P<text>[^}]*)\}")
 _TYPES = {int: "whole number", float: "number", str: "text", Path: "path", bool: "switch", SecretStr: "text, secret"}
 _IS_LOCALE = get_args(Locale)[1]
-_COMMANDS = {Command.ENGINE: "engine", Command.BENCH: "bench drain"}
+_COMMANDS = {Command.ENGINE: "engine", Command.BENCH: "bench"}
 
 
 def settings_page() -> str:
@@ -34,7 +34,7 @@ def settings_page() -> str:
         "\n`thothy doctor` checks them all. An empty variable counts as not set.",
         table(("Variable", "Type", "Default", "Description"), map(_setting, Settings.model_fields.items())),
         "## Options of the engine",
-        "The options of `thothy engine`, and of the engine in `thothy bench drain`.",
+        "The options of `thothy engine`, and of the engine in `thothy bench drain` and `thothy bench service`.",
         table(("Option", "Command", "Type", "Default", "Description"), map(_option, _options())),
         "These have no option of their own:",
         table(("Property", "Value", "Description"), map(_fixed, _options(of_commands=False))),
@@ -158,7 +158,7 @@ def _compose_variables() -> list[tuple[str, str, str]]:
     rows: dict[str, tuple[str, str, str]] = {}
     for file in _COMPOSE_FILES:
         for found in _VARIABLE.finditer((ROOT / file).read_text(encoding="utf-8")):
-            required = found["kind"] == "?"
-            default = "required" if required else code(found["text"])
+            set_to = code(found["text"]) if found["text"] else "not set"
+            default = "required" if found["kind"] == "?" else set_to
             rows.setdefault(found["name"] + default, (code(found["name"]), default, code(file)))
     return sorted(rows.values())

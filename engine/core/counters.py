@@ -11,6 +11,7 @@ from thothy_ai.engine.api import CoreStats, FinishReason
 from thothy_ai.engine.core.accounting import Shares
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
+from thothy_ai.engine.step import StepResult
 
 
 class Counters:
@@ -18,7 +19,8 @@ class Counters:
 
     def __init__(self) -> None:
         self.stats = CoreStats()
-        self._mask_seconds = 0.0  # not in `stats` yet
+        self._mask_seconds = 0.0  # not in `stats` yet, as the next
+        self._wait_seconds = 0.0
 
     def count_refused(self) -> None:
         """Add a request that was refused."""
@@ -33,7 +35,7 @@ class Counters:
                 cached_tokens=sum(sequence.cached_tokens for sequence in new),
             )
 
-    def count_step(self, scheduled: ScheduledStep, seconds: float, shares: Shares) -> None:
+    def count_step(self, scheduled: ScheduledStep, result: StepResult, shares: Shares) -> None:
         """Add a step that was read."""
         step = scheduled.step
         prefill = int(step.counts[scheduled.prefill].sum())
@@ -41,20 +43,29 @@ class Counters:
             steps=1,
             prefill_tokens=prefill,
             decode_tokens=step.num_tokens - prefill,
-            busy_seconds=seconds,
+            busy_seconds=result.seconds,
             prefill_seconds=shares.prefill,
             decode_seconds=shares.decode,
             mask_seconds=self._mask_seconds,
+            wait_seconds=self._wait_seconds,
+            replayed_steps=result.replayed,
         )
-        self._mask_seconds = 0.0
+        self._mask_seconds = self._wait_seconds = 0.0
         self.stats = replace(gained, batch_size=step.num_members)
 
     @contextmanager
     def filling_masks(self) -> Iterator[None]:
-        """Add the time that the block takes, the host's for a step's grammar masks, with the next step that is read."""
+        """Add the time that the block takes of the core, for grammar masks, with the next step that is read."""
         began = time.perf_counter()
         yield
         self._mask_seconds += time.perf_counter() - began
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Add the time that the block takes, in which the host waits for the device to end a step."""
+        began = time.perf_counter()
+        yield
+        self._wait_seconds += time.perf_counter() - began
 
     def count_output(self, tokens: int) -> None:
         """Add output tokens that were reported."""

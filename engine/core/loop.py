@@ -1,10 +1,11 @@
 """The engine core: one thread that schedules, launches, reads and reports one step after the other.
 
-    overlap off      plan N   forward N   sample N   read N   plan N+1   forward N+1 …
-    overlap on       plan N+1   forward N+1   read N   masks N+1   sample N+1   plan N+2 …
+    overlap off      forward N   masks N   sample N   read N   plan N+1   forward N+1 …
+    overlap on       forward N+1   read N   masks N+1 begin   plan N+2   masks N+1 end   sample N+1   forward N+2 …
 
-With overlap the device has the forward of step N+1 queued while the host reads step N, advances grammars and fills the
-masks of step N+1. Both orders run the same pieces; requests and aborts are taken between steps.
+With overlap the device has the forward of step N+1 queued while the host reads step N and advances grammars. While
+other threads fill the masks of step N+1, this one reports step N and plans step N+2. Both orders run the same pieces;
+requests and aborts are taken between steps.
 
 The runner gets a `Step`, which is plain data; which sequences its members stand for is known here only.
 
@@ -23,8 +24,9 @@ from thothy_ai.engine.api import BlockStats, CoreStats, EngineInfo, EngineStats,
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
-from thothy_ai.engine.core.tokens import bitmask, take_forced, take_sample
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, TokenEvent
+from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
+from thothy_ai.engine.core.tokens import StepMasks, start_masks, take_forced, take_samples
+from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, StepFailedError, TokenEvent
 from thothy_ai.engine.errors import (
     EngineError,
     EngineLostError,
@@ -34,33 +36,34 @@ from thothy_ai.engine.errors import (
     PromptTooLongError,
 )
 from thothy_ai.engine.execution.memory import MemoryGauge
-from thothy_ai.engine.execution.runner import Runner, StepHandle
+from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
+from thothy_ai.engine.step import StepResult
 
 log = logging.getLogger(__name__)
 
 Command = Callable[[], None]
 
 
-class StepFailedError(RuntimeError):
-    """A step raised: the device's state can no longer be trusted. `members` are the ids of the requests in it."""
-
-    def __init__(self, members: tuple[str, ...], cause: BaseException) -> None:
-        super().__init__(f"step failed with {', '.join(members) or 'no members'}: {cause}")
-        self.members = members
-
-
 class _Launched(NamedTuple):
     """A step on the device, with the sequences in it."""
 
     scheduled: ScheduledStep
-    handle: StepHandle
+    handle: LaunchedStep
+
+
+class _Read(NamedTuple):
+    """What came of a step, with the number of tokens that its sampling members had before."""
+
+    scheduled: ScheduledStep
+    result: StepResult
+    known: list[int]
 
 
 class EngineCore:
-    """Implements `core_api.Core`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks."""
+    """The loop behind a `CoreHost`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks."""
 
     def __init__(
         self,
@@ -75,11 +78,13 @@ class EngineCore:
         on_events: OnEvents,
     ) -> None:
         self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory
+        self._launcher = StepLauncher(runner, config.token_budget)
         self._vocab_size, self._eos, self._on_events = vocab_size, eos, on_events
         self._scheduler = Scheduler(config)
         self._counters = Counters()
         self._sequences: dict[str, Sequence] = {}
         self._open: set[str] = set()  # ids submitted and not finished; shared, behind the gate
+        self._planned: ScheduledStep | None = None
         self._unread: list[ScheduledStep] = []  # being launched, or not read yet
         self._events: list[Event] = []
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
@@ -100,7 +105,7 @@ class EngineCore:
         return not self._thread.is_alive()
 
     def submit(self, request: CoreRequest) -> None:
-        """Refuse at once a request that can never be served; queue any other."""
+        """Queue a request; PromptTooLongError, InvalidRequestError or EngineNotAcceptingError if it can't be served."""
         with self._gate:
             try:
                 sequence = self._accept(request)
@@ -157,39 +162,53 @@ class EngineCore:
             while not self._stopping:
                 last = self._turn(last)
         except Exception as error:
-            self.failure = StepFailedError(_ids(self._unread), error)
+            self.failure = StepFailedError(_ids(self._unread), str(error))
             self.failure.__cause__ = error  # keeps its frames: freeing a broken device's tensors aborts the process
             log.exception("%s", self.failure)
         finally:
             self._abandon()
 
     def _turn(self, last: _Launched | None) -> _Launched | None:
-        """Launch the next step, read the last, sample the next; returns the step that is still to be read."""
-        self._take_commands(wait=last is None and not self._sequences)
+        """Launch the planned step, read the last, plan the next, sample; returns the step that is still to be read."""
         step = self._launch(last)
-        if last is not None:
-            self._commit(last)
-        elif step is None and self._sequences:
-            raise RuntimeError("nothing runs and nothing can be admitted, though every request fits the pool")
-        if step is not None:
-            with self._counters.filling_masks():
-                masks = bitmask(step.scheduled.sampling_members, self._vocab_size)
-            self._runner.sample(step.handle, masks)
-            if not self._config.overlap:
-                self._commit(step)
-                step = None
+        read = None if last is None else self._read(last)
+        with self._counters.filling_masks():
+            masks = None if step is None else start_masks(step.scheduled.sampling_members, self._vocab_size)
+        if read is not None:
+            self._settle(read)
+        if step is not None and not self._config.overlap:
+            self._sample(step, masks)
+            self._settle(self._read(step))
+            step = None
         self._publish()
+        self._plan(idle=step is None)
+        if step is not None:
+            self._sample(step, masks)
         return step
 
     def _launch(self, last: _Launched | None) -> _Launched | None:
-        """Launch the next step, if there is one; while `last` is unread, a failure may come from either."""
+        """Launch the planned step, if there is one; while `last` is unread, a failure may come from either."""
         self._unread = [last.scheduled] if last else []
-        scheduled = self._scheduler.schedule()
+        scheduled, self._planned = self._planned, None
         if scheduled is None:
             return None
         self._unread.append(scheduled)
         self._counters.count_admitted(scheduled)
-        return _Launched(scheduled, self._runner.forward(scheduled.step))
+        handle = self._launcher.forward(scheduled)
+        self._scheduler.token_budget = self._launcher.token_limit
+        return _Launched(scheduled, handle)
+
+    def _sample(self, step: _Launched, masks: StepMasks | None) -> None:
+        with self._counters.filling_masks():
+            bits = None if masks is None else masks.wait()
+        self._launcher.sample(step.handle, bits)
+
+    def _plan(self, *, idle: bool) -> None:
+        """Take the commands of other threads, then plan the next step. `idle`: no step is on the device."""
+        self._take_commands(wait=idle and not self._sequences)
+        self._planned = self._scheduler.schedule()
+        if idle and self._planned is None and self._sequences:
+            raise RuntimeError("nothing runs and nothing can be admitted, though every request fits the pool")
 
     def _take_commands(self, *, wait: bool) -> None:
         """Run the commands of other threads; with nothing else to do, wait for one."""
@@ -213,25 +232,27 @@ class EngineCore:
     def _stop(self) -> None:
         self._stopping = True
 
-    def _commit(self, launched: _Launched) -> None:
-        """Read a step: give its tokens and its seconds to its members, and retire those that are done."""
-        scheduled, result = launched.scheduled, launched.handle.read()
-        step = scheduled.step
-        shares = divide(result.seconds, step, scheduled.prefill, self._cost)
-        self._counters.count_step(scheduled, result.seconds, shares)
-        tokens = iter(result.tokens)
-        output = 0
-        columns = (scheduled.members, step.ends.tolist(), step.samples.tolist(), shares.members)
-        for sequence, end, samples, share in zip(*columns, strict=True):
+    def _read(self, launched: _Launched) -> _Read:
+        """Read a step's results, and give its tokens to its members."""
+        with self._counters.waiting():
+            result = launched.handle.read()
+        members = launched.scheduled.sampling_members
+        known = [len(sequence.tokens) for sequence, _ in members]
+        take_samples(((*member, token) for member, token in zip(members, result.tokens, strict=True)), self._eos)
+        return _Read(launched.scheduled, result, known)
+
+    def _settle(self, read: _Read) -> None:
+        """Report a step's tokens, give its seconds to its members, and retire those that are done."""
+        scheduled, result, known = read
+        shares = divide(result.seconds, scheduled.step, scheduled.prefill, self._cost)
+        self._counters.count_step(scheduled, result, shares)
+        sampling = zip(scheduled.sampling_members, known, strict=True)
+        self._counters.count_output(sum(self._emit(sequence, before) for (sequence, _), before in sampling))
+        for sequence, share in zip(scheduled.members, shares.members, strict=True):
             sequence.in_flight -= 1
             sequence.compute_seconds += share
-            if samples:
-                before = len(sequence.tokens)
-                take_sample(sequence, end, next(tokens), self._eos)
-                output += self._emit(sequence, before)
             if sequence.finish_reason is not None:
                 self._retire_if_done(sequence)
-        self._counters.count_output(output)
 
     def _emit(self, sequence: Sequence, before: int) -> int:
         """Report the tokens from place `before` on; returns how many."""
@@ -269,9 +290,8 @@ class EngineCore:
 
     def _publish(self) -> None:
         self._stats = self._snapshot()
-        if self._events:
-            events, self._events = self._events, []
-            self._on_events(events)
+        events, self._events = self._events, []
+        self._on_events(events)
 
     def _snapshot(self) -> tuple[SchedulerStats, BlockStats, CoreStats]:
         return self._scheduler.stats, self._scheduler.pool.stats, self._counters.stats

@@ -9,57 +9,102 @@ A sample of NO_TOKEN ends its sequence: its logits are broken.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Seq
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.errors import EngineError, NoFiniteScoreError
-from thothy_ai.engine.grammar import Grammar, fill_masks
+from thothy_ai.engine.grammar import Grammar
+from thothy_ai.engine.grammar_batch import Filling, advance_all, start_filling
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.sampling import NO_TOKEN
 
+_ALL = -1  # every bit of an int32
 _BITS = torch.tensor([1 << bit for bit in range(32)], dtype=torch.int64).to(torch.int32)
 
 
-def bitmask(members: Seq[tuple[Sequence, int]], vocab_size: int) -> Tensor | None:
-    """Allowed tokens of sampling members [R, ceil(vocab/32)] int32, or None where no member has a grammar.
+class StepMasks(NamedTuple):
+    """Allowed tokens of a step's sampling members, while they are computed."""
+
+    bits: Tensor  # [R, ceil(vocab/32)] int32 on the host
+    filling: Filling
+
+    def wait(self) -> Tensor:
+        """The bits, once all of them are there."""
+        self.filling.wait()
+        return self.bits
+
+
+def start_masks(members: Seq[tuple[Sequence, int]], vocab_size: int) -> StepMasks | None:
+    """Begin to compute the masks of sampling members; None where no member has a grammar.
 
     `members` [R] are sequences with the positions of the tokens to be sampled. Where the token at that position is
-    forced, and thus known already, only that one is allowed.
+    forced, and thus known already, only that one is allowed. Until the masks are there, no member may advance.
     """
     if all(sequence.request.grammar is None for sequence, _ in members):
         return None
     shape = (len(members), -(-vocab_size // 32))
-    mask = torch.full(shape, -1, dtype=torch.int32, pin_memory=torch.cuda.is_initialized())  # sent without a copy
-    grammars: list[tuple[int, Grammar]] = []
+    mask = torch.empty(shape, dtype=torch.int32, pin_memory=torch.cuda.is_initialized())  # sent without a copy
+    grammars: list[tuple[Grammar, int]] = []
     for row, (sequence, position) in enumerate(members):
         grammar = sequence.request.grammar
         if position < len(sequence.tokens):
             _allow_only(mask[row], sequence.tokens[position])
         elif grammar is not None and sequence.finish_reason is None:
-            grammars.append((row, grammar))
-    fill_masks(mask, grammars)
-    return mask
+            grammars.append((grammar, row))
+        else:
+            mask[row].fill_(_ALL)
+    return StepMasks(mask, start_filling(mask, grammars))
 
 
-def take_sample(sequence: Sequence, position: int, token: int, eos: frozenset[int]) -> None:
-    """Append the token sampled for `position` and what is forced after it; set why the sequence ends, if it does."""
+def take_samples(samples: Iterable[tuple[Sequence, int, int]], eos: frozenset[int]) -> None:
+    """Append sampled tokens, and what is forced after them; set why a sequence ends, if it does.
+
+    `samples` are sequences, each once, with the position and the token that was sampled for it.
+    """
+    taken = [(sequence, token) for sequence, position, token in samples if _take(sequence, position, token, eos)]
+    constrained: list[Sequence] = []
+    advances: list[tuple[Grammar, int]] = []
+    for sequence, token in taken:
+        if (grammar := sequence.request.grammar) is not None:
+            constrained.append(sequence)
+            advances.append((grammar, token))
+    for sequence, error in zip(constrained, advance_all(advances), strict=True):
+        _continue(sequence, error)
+    for sequence, _ in taken:
+        _end_at_length(sequence)
+
+
+def _take(sequence: Sequence, position: int, token: int, eos: frozenset[int]) -> bool:
+    """Append a token unless it is known, or ends its sequence, or comes after the end; returns whether it did."""
     if token == NO_TOKEN:
         sequence.broken = True
         sequence.finish(FinishReason.ABORTED, _no_finite_score(sequence, position))
     if position < len(sequence.tokens):
-        return
+        return False
     sequence.pending -= 1
     if sequence.finish_reason is not None:
-        return
+        return False
     if token in eos and not sequence.request.sampling.ignore_eos:
         sequence.finish(FinishReason.STOP)
-        return
+        return False
     sequence.tokens.append(token)
-    _advance(sequence, token)
-    _end_at_length(sequence)
+    return True
+
+
+def _continue(sequence: Sequence, error: EngineError | None) -> None:
+    """After a sampled token: end where its grammar does, or take what that forces next."""
+    grammar = sequence.request.grammar
+    if error is not None:
+        sequence.finish(FinishReason.ABORTED, error)
+    elif grammar is not None and grammar.finished:
+        sequence.finish(FinishReason.STOP)
+    else:
+        take_forced(sequence)
 
 
 def take_forced(sequence: Sequence) -> None:
@@ -84,22 +129,6 @@ def _append_forced(sequence: Sequence, grammar: Grammar) -> None:
     if grammar.finished:
         sequence.finish(FinishReason.STOP)
     _end_at_length(sequence)
-
-
-def _advance(sequence: Sequence, token: int) -> None:
-    """Move the grammar past a sampled token and the tokens that are forced after it."""
-    grammar = sequence.request.grammar
-    if grammar is None:
-        return
-    try:
-        grammar.advance(token)
-    except EngineError as error:
-        sequence.finish(FinishReason.ABORTED, error)
-        return
-    if grammar.finished:
-        sequence.finish(FinishReason.STOP)
-    else:
-        take_forced(sequence)
 
 
 def _end_at_length(sequence: Sequence) -> None:

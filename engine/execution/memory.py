@@ -1,4 +1,4 @@
-"""How much memory the engine uses, has and planned to use: read at most once per second."""
+"""Memory: what the engine uses, has and planned to use, read at most once per second; and errors for want of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from thothy_ai.engine.api import MemoryStats
 
 _EVERY_SECONDS = 1.0
+_OUT_OF_MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory")  # CUDA, cuBLAS, a CPU
 
 
 class MemoryGauge:
@@ -32,6 +33,13 @@ class MemoryGauge:
                 free, total = device_memory(self._device)
                 self._last = MemoryStats(total - free, total, self._planned)
             return self._last
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, which leaves the device as it was; only torch's own allocator has a type for it."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
 def device_memory(device: torch.device) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.execution.device import use_device
 from thothy_ai.engine.execution.graphs import DecodeGraphs, graph_sizes
+from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS, MixedGraphs
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.execution.timing import CudaTimer, HostTimer, StepTimer
@@ -27,6 +28,7 @@ from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.step import StartedRows, Step, StepResult
 from thothy_ai.kernels.paged import Attention
+from thothy_ai.kernels.step import StepTokens
 
 _USUAL = tuple(  # what job kinds ask for
     SamplingParams(temperature=temperature, top_p=top_p, repetition_penalty=penalty)
@@ -45,13 +47,14 @@ class StepHandle:
     logits: Tensor
     rows: Tensor  # [R] int64, of the sampling members
     positions: Tensor  # [R] int64, where their sampled tokens go
+    replayed: bool  # from a graph
     sampled: Readback | None = None
 
     def read(self) -> StepResult:
         """What came of it; waits for this step, not for one that was launched after it."""
         if self.sampled is None:
             raise RuntimeError("the step was not sampled")
-        return StepResult(self.sampled.read(), self.timer.seconds())
+        return StepResult(self.sampled.read(), self.timer.seconds(), self.replayed)
 
 
 class Runner:
@@ -69,23 +72,25 @@ class Runner:
         self._timer = CudaTimer if device.type == "cuda" else HostTimer
         self._graph_sizes = graph_sizes(rows) if config.graphs else []
         self._graphs = DecodeGraphs()
+        self._mixed = MixedGraphs()
+        self._mixed_size = config.token_budget if config.graphs and config.token_budget <= MOST_TOKENS else None
 
     @property
     def replays(self) -> int:
-        """Steps that were replayed from a graph, so far."""
-        return self._graphs.replays
+        """Steps that were replayed from a graph, or from several, so far."""
+        return self._graphs.replays + self._mixed.replays
 
     @torch.inference_mode()
     def forward(self, step: Step) -> StepHandle:
         """Launch the step's forward pass, up to its logits."""
         use_device(self._device)
         self._sampler.start_rows(step.started)
-        timer = self._timer()
+        timer, replays = self._timer(), self.replays
         timer.start()
         last, rows, positions = self._sampling_columns(step)
         logits = self._model.logits(self._hidden(step, last))
         timer.stop()
-        return StepHandle(step, timer, logits, rows, positions)
+        return StepHandle(step, timer, logits, rows, positions, self.replays > replays)
 
     @torch.inference_mode()
     def sample(self, handle: StepHandle, bitmask: Tensor | None) -> None:
@@ -119,6 +124,8 @@ class Runner:
                 way.result()
         if self._graph_sizes:
             self._capture()
+        if self._mixed_size is not None:
+            self._capture_mixed(self._mixed_size)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
@@ -153,6 +160,9 @@ class Runner:
             self._rows.send(step.padded_to(size, self._rows.padding))
             return self._graphs.replay(size).index_select(0, wanted)
         tokens, batch = self._rows.apply(step)
+        if self._mixed.fits(step.num_tokens):
+            self._attention.plan(batch)
+            return self._model.tail(*self._mixed.run(tokens, self._attention), wanted)
         return self._model.forward(tokens, batch, self._cache, self._attention, wanted)
 
     @torch.inference_mode()
@@ -165,6 +175,13 @@ class Runner:
             self._rows.send(Step.of_padding(self._rows.padding, [1] * size))
 
         self._graphs.capture(self._graph_sizes, forward, pad)
+
+    @torch.inference_mode()
+    def _capture_mixed(self, size: int) -> None:
+        def body(tokens: StepTokens, attention: Attention) -> tuple[Tensor, Tensor]:
+            return self._model.body(tokens, self._cache, attention)
+
+        self._mixed.capture(size, self._model.config.num_layers, body, self._device)
 
     def _sampling_columns(self, step: Step) -> Tensor:
         """[3, R] int64 of the sampling members: their last token among the step's, row, position to be sampled."""

@@ -6,19 +6,23 @@ What this engine would compute wrongly is refused here, by name.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError, one_line
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.family import Family
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
+_MAX_LAYERS = 1024
+_OPTIONAL = {"num_key_value_heads", "head_dim"}
+_SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+          "max_position_embeddings", *sorted(_OPTIONAL))  # fmt: skip
 _STATIC_ROPE = {"linear", "llama3", "yarn"}  # others change with a sequence's length, so cached keys would be stale
 
 
@@ -50,15 +54,38 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...]
 
     @classmethod
-    def from_folder(cls, folder: Path) -> ModelConfig:
-        """Read `folder`/config.json; ModelLoadError, or UnsupportedModelError naming what is not implemented."""
-        model_type = _model_type(folder)
+    def from_folder(cls, folder: Path, named: Path | None = None) -> ModelConfig:
+        """Read `folder`/config.json; ModelLoadError, or UnsupportedModelError naming what is not implemented.
+
+        Errors name `named`, the file that the folder was made of, instead of the folder.
+        """
+        where = named or folder
+        model_type = _model_type(folder, where)
         if model_type not in FAMILIES:
             raise UnsupportedModelError(
-                f"{folder}: architecture {model_type!r} is not implemented (known: {', '.join(FAMILIES)})"
+                f"{where}: architecture {model_type!r} is not implemented (known: {', '.join(FAMILIES)})"
             )
-        config, eos_token_ids = _read(folder)
-        return cls._from_config(folder, config, eos_token_ids)
+        try:
+            return cls._from_config(where, *_read(folder))
+        except EngineError:
+            raise
+        except Exception as error:  # transformers computes with whatever values the file has
+            raise ModelLoadError(f"{where}: config.json can't be used: {one_line(error)}") from error
+
+    def within(self, context: int | None) -> ModelConfig:
+        """The same with a context of at most so many tokens."""
+        return self if context is None else replace(self, max_context=min(self.max_context, context))
+
+    def ending_with(self, where: Path, token_id: int | None) -> ModelConfig:
+        """The same, with the tokenizer's end-of-text token too; ModelLoadError if the vocabulary has none at all."""
+        named = (*self.eos_token_ids, *_token_ids(token_id))
+        ends = tuple(dict.fromkeys(each for each in named if 0 <= each < self.vocab_size))
+        if not ends:
+            raise ModelLoadError(
+                f"{where}: no end-of-text token is known: config.json, generation_config.json and the tokenizer name "
+                f"{', '.join(map(str, named)) or 'none'}, and the vocabulary has {self.vocab_size} tokens"
+            )
+        return replace(self, eos_token_ids=ends)
 
     @classmethod
     def _from_config(cls, folder: Path, config: PreTrainedConfig, eos_token_ids: tuple[int, ...]) -> ModelConfig:
@@ -67,6 +94,7 @@ class ModelConfig:
             architecture = FAMILIES[config.model_type].read(config)
         except UnsupportedModelError as error:
             raise UnsupportedModelError(f"{folder}: {error}") from None
+        _require_positive(folder, config)
         heads = config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
         kv_heads = config.num_key_value_heads or heads
@@ -90,30 +118,41 @@ class ModelConfig:
         )
 
 
-def _model_type(folder: Path) -> str:
+def _model_type(folder: Path, where: Path) -> str:
     path = folder / "config.json"
     if not folder.exists():
-        raise ModelLoadError(f"{folder}: no such folder")
+        raise ModelLoadError(f"{where}: no such folder")
     if not path.is_file():
-        raise ModelLoadError(f"{folder}: not a Hugging Face model folder (no config.json)")
+        raise ModelLoadError(f"{where}: not a Hugging Face model folder (no config.json)")
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["model_type"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelLoadError(f"{path}: not a model configuration: {error!r}") from error
+        content = json.loads(path.read_text(encoding="utf-8"))
+        model_type, layers = str(content["model_type"]), content.get("num_hidden_layers", 1)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelLoadError(f"{path}: not a model configuration: {one_line(error)}") from error
+    if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list of as many
+        raise ModelLoadError(f"{where}: num_hidden_layers is {layers}")
+    return model_type
+
+
+def _require_positive(where: Path, config: PreTrainedConfig) -> None:
+    for name in _SIZES:
+        value = getattr(config, name, None)
+        if value is None and name in _OPTIONAL:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ModelLoadError(f"{where}: {name} is {value!r}")
+    if not 0 < config.rms_norm_eps < 1:
+        raise ModelLoadError(f"{where}: rms_norm_eps is {config.rms_norm_eps!r}")
 
 
 def _read(folder: Path) -> tuple[PreTrainedConfig, tuple[int, ...]]:
     """The configuration, and the end-of-text tokens that it and generation_config.json name."""
-    from huggingface_hub.errors import StrictDataclassError  # noqa: PLC0415  as below
     from transformers import AutoConfig, GenerationConfig  # noqa: PLC0415  slow to import
 
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        ends = _token_ids(config.eos_token_id)
-        if (folder / "generation_config.json").is_file():
-            ends += _token_ids(GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id)
-    except (OSError, ValueError, TypeError, KeyError, StrictDataclassError) as error:
-        raise ModelLoadError(f"{folder}: config.json can't be used: {' '.join(str(error).split())}") from error
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    ends = _token_ids(config.eos_token_id)
+    if (folder / "generation_config.json").is_file():
+        ends += _token_ids(GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id)
     return config, tuple(dict.fromkeys(ends))
 
 
@@ -139,7 +178,9 @@ def _rope(folder: Path, config: PreTrainedConfig, head_dim: int) -> Rope:
     return Rope(tuple(frequencies.tolist()), scaling)
 
 
-def _token_ids(value: int | list[int] | None) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, int) else tuple(value)
+def _token_ids(value: object) -> tuple[int, ...]:
+    """None, a number or a list of them, as a tuple; ValueError for anything else."""
+    values = () if value is None else tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not all(isinstance(each, int) and not isinstance(each, bool) for each in values):
+        raise ValueError(f"eos_token_id is {value!r}")
+    return tuple(each for each in values if isinstance(each, int))

@@ -21,12 +21,18 @@ if TYPE_CHECKING:
 
 
 class DecoderLayer(Protocol):
-    """A family's layer. An update that is not added to the residual stream yet goes in, and another one comes out:
-    addition and the norm after it are one operation.
+    """A family's layer, in two parts. An update that is not added to the residual stream yet goes in, and another one
+    comes out: addition and the norm after it are one operation.
     """
 
-    def __call__(self, update: Tensor, residual: Tensor, context: LayerContext, /) -> tuple[Tensor, Tensor]:
-        """update, residual [T, hidden] -> both [R, hidden] of the tokens that go on; may overwrite `residual`."""
+    def attend(self, update: Tensor, residual: Tensor, context: LayerContext, /) -> Tensor:
+        """[T, hidden] -> what the tokens attend to [T, heads * head_dim]; `residual` is overwritten with the sum."""
+        ...
+
+    def finish(self, attended: Tensor, residual: Tensor, operations: Operations, /) -> Tensor:
+        """attended [R, heads * head_dim] of any tokens -> their next update [R, hidden]; `residual` [R, hidden] is
+        overwritten with the sum.
+        """
         ...
 
 
@@ -70,18 +76,36 @@ class Model:
     ) -> Tensor:
         """Final hidden states [R, hidden], normalized, of the tokens `wanted` [R] int64 among a step's T, or of all.
 
-        The KV of all T tokens is written to the cache. Of a prompt only the last token is wanted: for the others the
-        last layer leaves out its output projection and its MLP, which is nearly all of it.
+        The KV of all T tokens is written to the cache.
         """
         attention.plan(batch)
-        decoder, operations = self.decoder, self.operations
-        residual = decoder.embedding(tokens.ids)
-        update = torch.zeros_like(residual)
-        for layer, layer_cache in zip(decoder.layers, cache.layers, strict=True):
-            narrowed = wanted if layer is decoder.layers[-1] else None
-            context = LayerContext(operations, tokens, attention, layer_cache, narrowed)
-            update, residual = layer(update, residual, context)
-        return decoder.norm(update, residual, operations)
+        return self.tail(*self.body(tokens, cache, attention), wanted)
+
+    @torch.inference_mode()
+    def body(self, tokens: StepTokens, cache: KVCache, attention: Attention) -> tuple[Tensor, Tensor]:
+        """Up to the last layer's attention, which is planned: what it computed [T, heads * head_dim], and the residual
+        stream [T, hidden].
+        """
+        first, *others = zip(self.decoder.layers, cache.layers, strict=True)
+        residual = self.decoder.embedding(tokens.ids)
+        layer, layer_cache = first
+        context = LayerContext(self.operations, tokens, attention, layer_cache)
+        attended = layer.attend(torch.zeros_like(residual), residual, context)
+        for following, layer_cache in others:
+            update = layer.finish(attended, residual, self.operations)
+            attended = following.attend(update, residual, context._replace(cache=layer_cache))
+            layer = following
+        return attended, residual
+
+    @torch.inference_mode()
+    def tail(self, attended: Tensor, residual: Tensor, wanted: Tensor | None = None) -> Tensor:
+        """The rest. Of a prompt only the last token is wanted: for the others the last layer leaves out its output
+        projection and its MLP, which is nearly all of it.
+        """
+        if wanted is not None:
+            attended, residual = attended.index_select(0, wanted), residual.index_select(0, wanted)
+        update = self.decoder.layers[-1].finish(attended, residual, self.operations)
+        return self.decoder.norm(update, residual, self.operations)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.embedding import Head, LinearHead, ScaledEmbedding, SoftCappedHead
 from thothy_ai.engine.models.layers.mlp import GeGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm, RMSNorm
+from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
@@ -94,15 +95,15 @@ class Gemma2Layer:
     mlp: GeGLU
     after_mlp: RMSNorm
 
-    def __call__(self, update: Tensor, residual: Tensor, context: LayerContext) -> tuple[Tensor, Tensor]:
-        """`update` is not added to the residual stream yet; returns both again [R, hidden]."""
-        operations = context.operations
-        hidden = self.before_attention(update, residual, operations)
-        attended = context.keep_wanted(self.attention(hidden, context))
-        residual = context.keep_wanted(residual)
-        update = self.after_attention(self.attention.project(attended, context), operations)
+    def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
+        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
+        return self.attention(self.before_attention(update, residual, context.operations), context)
+
+    def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
+        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` is overwritten with the sum."""
+        update = self.after_attention(self.attention.project(attended, operations), operations)
         hidden = self.before_mlp(update, residual, operations)
-        return self.after_mlp(self.mlp(hidden, context), operations), residual
+        return self.after_mlp(self.mlp(hidden, operations), operations)
 
 
 def _attention(config: PreTrainedConfig, kind: str) -> AttentionParams:

@@ -14,6 +14,7 @@ from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm
+from thothy_ai.kernels.operations import Operations
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -73,11 +74,11 @@ class LlamaLayer:
     mlp_norm: AddRMSNorm
     mlp: SwiGLU
 
-    def __call__(self, update: Tensor, residual: Tensor, context: LayerContext) -> tuple[Tensor, Tensor]:
-        """`update` is not added to the residual stream yet; returns both again [R, hidden]."""
-        hidden = self.attention_norm(update, residual, context.operations)
-        attended = context.keep_wanted(self.attention(hidden, context))
-        residual = context.keep_wanted(residual)
-        update = self.attention.project(attended, context)
-        hidden = self.mlp_norm(update, residual, context.operations)
-        return self.mlp(hidden, context), residual
+    def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
+        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
+        return self.attention(self.attention_norm(update, residual, context.operations), context)
+
+    def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
+        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` is overwritten with the sum."""
+        update = self.attention.project(attended, operations)
+        return self.mlp(self.mlp_norm(update, residual, operations), operations)

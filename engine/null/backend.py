@@ -71,6 +71,9 @@ class NullEngine:
         """Block until `stop`."""
         self._stopped.wait()
 
+    def close(self) -> None:
+        """It has no device."""
+
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
         """Answer now, or after the latency."""
         pending = _Pending(request, sink, time.monotonic() + self._latency)

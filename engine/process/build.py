@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from dataclasses import replace
@@ -24,6 +25,8 @@ from thothy_ai.engine.process.sizing import check_room, engine_sizes, num_blocks
 from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.paged import Attention, AttentionShape
 
+log = logging.getLogger(__name__)
+
 
 def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
     """A core, not started, around a model that is on its device; OutOfMemoryError with the figures."""
@@ -38,8 +41,11 @@ def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents)
     pool = kv_bytes * config.num_blocks
     planned = model.num_bytes + pool + workspace
     check_room(planned, pool + workspace, device)
+    with loaded.phases.timed("KV cache and warm-up"):
+        runner = _runner(model, attention, config, kv_dtype)
+    log.info("%s: %s", loaded.name, loaded.phases)
     return EngineCore(
-        _runner(model, attention, config, kv_dtype),
+        runner,
         config,
         _info(loaded.name, config, device, model.dtype),
         StepCost.of(loaded.config, kv_bytes=kv_bytes // config.block_size, on_gpu=device.type == "cuda"),

@@ -21,6 +21,6 @@ def make_engine(options: EngineOptions) -> RunningEngine:
     if options.model is None:
         raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
     os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
-    from thothy_ai.engine.process.resident import load_engine  # noqa: PLC0415  imports torch; a null engine has none
+    from thothy_ai.engine.process.remote_engine import start_remote  # noqa: PLC0415  a null engine has no tokenizer
 
-    return load_engine(options.model, options)
+    return start_remote(options)

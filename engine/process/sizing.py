@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.errors import OutOfMemoryError
 from thothy_ai.engine.execution.device import resolve_kv_dtype
 from thothy_ai.engine.execution.host_memory import host_memory
+from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
@@ -18,10 +18,11 @@ from thothy_ai.engine.models.layers.linear import packs
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
+from thothy_ai.engine.weights.inventory import WithoutStorage
 
 _CPU_KV_TOKENS = 16_384
 _MIN_KV_TOKENS = 1024  # the smallest useful pool
-_MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every row pays for a larger context
+MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every row pays for a larger context
 _LARGEST_BUDGET = 8192
 _STEP_WORK = 4e12  # tokens times parameters: takes an H200 12 ms, about as long as launching a step without a graph
 _GPU_BUFFERS = 1 << 29  # bytes for attention's partial results and for CUDA graphs
@@ -82,27 +83,10 @@ def plan_memory(model: ModelConfig, options: EngineOptions, device: torch.device
 
 def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: torch.dtype) -> int:
     """Bytes that the model's weights hold on the device: those of a model built of tensors without storage."""
-    held = assemble(model, _WithoutStorage(dtype), weight_format(weights, device)).num_bytes
+    held = assemble(model, WithoutStorage(dtype), weight_format(weights, device)).num_bytes
     if model.tied_embeddings and packs(device, dtype):
         held += model.vocab_size * model.hidden_size * dtype.itemsize  # the head's packed copy
     return held
-
-
-class _WithoutStorage:
-    """A tensor source whose tensors have shapes only."""
-
-    device = torch.device("meta")
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._dtype = dtype
-
-    def tensor(self, _name: str, *shape: int) -> Tensor:
-        """A tensor of this shape."""
-        return torch.empty(shape, dtype=self._dtype, device=self.device)
-
-    def weight(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`."""
-        return self.tensor(name, *shape)
 
 
 def _usable(options: EngineOptions, device: torch.device) -> int:
@@ -128,10 +112,10 @@ def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.devic
         num_blocks=2,
         max_rows=rows,
         token_budget=options.token_budget or (_gpu_budget(model, rows) if on_gpu else 512),
-        max_context=min(options.max_context or _MAX_CONTEXT, model.max_context),
+        max_context=min(options.max_context or MAX_CONTEXT, model.max_context),
         prefix_cache=options.prefix_cache,
         overlap=on_gpu if options.overlap is None else options.overlap,
-        graphs=on_gpu if options.graphs is None else on_gpu and options.graphs,
+        graphs=on_gpu if options.graphs is None else options.graphs,
     )
 
 
@@ -151,7 +135,9 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
     drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
     rows = sizes.max_rows * sizes.max_context * 4
     if device.type == "cuda":
-        return 2 * activations + logits + drawing + rows + _GPU_BUFFERS
+        queries = model.num_layers * sizes.token_budget * model.num_heads * model.head_dim * dtype.itemsize
+        mixed = queries if sizes.graphs and sizes.token_budget <= MOST_TOKENS else 0  # kept by the graphs of each layer
+        return 2 * activations + logits + drawing + rows + mixed + _GPU_BUFFERS
     gathered = 8 * sizes.max_context * model.num_heads * model.head_dim * 4
     return 2 * (activations + gathered) + logits + drawing + rows
 

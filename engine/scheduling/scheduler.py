@@ -69,7 +69,7 @@ class Scheduler:
             if budget and sequence.row != NO_ROW:
                 budget -= self._advance(sequence, budget, builder)
         self._admit(budget, builder)
-        return builder.build(self._groups)
+        return builder.build(self._groups, self._config.max_rows if self._config.graphs else 0)
 
     def retire(self, sequence: Sequence) -> None:
         """Remove a finished sequence that is in no unread step, and release what it holds."""

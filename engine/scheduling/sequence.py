@@ -18,9 +18,9 @@ class Sequence:
     """Owned by the scheduler; the core appends tokens and sets why it ends, and nothing else changes it.
 
     `tokens` are those the host knows; `pending` more were sampled and not read yet, thus `known` counts both.
-    `computed` of the known tokens have their KV written by steps launched so far. `in_flight` steps have been launched
-    with this sequence and not been read. Of `tokens` and `blocks`, the device has the first `tokens_sent` (tokens that
-    it sampled itself included) and `blocks_sent`.
+    `computed` of the known tokens have their KV written by steps launched so far. `in_flight` members of steps that
+    were launched and not read stand for it. Of `tokens` and `blocks`, the device has the first `tokens_sent` (tokens
+    that it sampled itself included) and `blocks_sent`.
     """
 
     request: CoreRequest

@@ -3,10 +3,16 @@
 A sampled token is never sent: the device writes it to its row itself. Everything else that a sequence gains (its
 prompt, forced tokens, blocks) is sent with the next step that has the sequence as a member; a sequence that starts, or
 starts again after a preemption, gets a new row, to which all of it is sent.
+
+CUDA graphs are of single-token members. A step that would be such a one but for a few more tokens, which grammars have
+forced, has a member for each of those: each layer writes all of a step's KV before it reads any, thus a token finds
+that of the tokens before it, whether they belong to the same member or not.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import compress
@@ -16,20 +22,34 @@ from numpy.typing import NDArray
 
 from thothy_ai.engine.scheduling.prefix_groups import Group, PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
-from thothy_ai.engine.step import NO_GROUPS, NO_UPDATES, Groups, RowUpdates, StartedRows, Step
+from thothy_ai.engine.step import NO_GROUPS, NO_UPDATES, Groups, Int32, RowUpdates, StartedRows, Step
+
+_MAX_SPLIT = 128  # tokens: each reads its sequence's KV anew
+# sequence, row, start, count, samples, prefill: a tuple, since a step may have a thousand members
+_Member = tuple[Sequence, int, int, int, bool, bool]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ScheduledStep:
-    """A step, and the sequences that its members stand for, in the step's order.
+    """A step, and the sequences that its members stand for, in the step's order; one may have several members.
 
     `prefill` [N] bool: the member's tokens begin inside its prompt. `admitted` started, or started again, in this step.
+    `planned`: the members in the order in which they were planned: one that reads another's KV comes after it.
     """
 
     step: Step
     members: tuple[Sequence, ...]
     prefill: NDArray[np.bool_]
     admitted: tuple[Sequence, ...]
+    planned: Seq[Sequence] = ()
+
+    @property
+    def order(self) -> Int32:
+        """Places in the step of the planned members [N]; those of one sequence in the step's order."""
+        places: dict[Sequence, list[int]] = defaultdict(list)
+        for place, sequence in enumerate(self.members):
+            places[sequence].append(place)
+        return np.array([place for sequence in self.planned for place in places[sequence]], np.int32)
 
     @property
     def sampling_members(self) -> list[tuple[Sequence, int]]:
@@ -42,8 +62,7 @@ class StepBuilder:
     """Owned by the scheduler while it plans one step."""
 
     def __init__(self) -> None:
-        # (sequence, row, start, count, samples, prefill): tuples, since a step may have a thousand members
-        self._members: list[tuple[Sequence, int, int, int, bool, bool]] = []
+        self._members: list[_Member] = []
         self._admitted: list[Sequence] = []
         self._tokens, self._blocks = _Updates(), _Updates()
 
@@ -65,12 +84,20 @@ class StepBuilder:
             sequence.tokens_sent = start + count + 1
         self._members.append((sequence, row, start, count, samples, start < sequence.prompt_tokens))
 
-    def build(self, prefix_groups: PrefixGroups) -> ScheduledStep | None:
-        """The step, with single-token members first and groups side by side; None without any members."""
+    def build(self, prefix_groups: PrefixGroups, graph_rows: int = 0) -> ScheduledStep | None:
+        """The step, with single-token members first and groups side by side; None without any members.
+
+        `graph_rows`: the most single-token members for which there is a graph.
+        """
         if not self._members:
             return None
         singles, groups = prefix_groups.arrange({member[0]: member for member in self._members if member[3] == 1})
-        ordered = [*singles, *(member for member in self._members if member[3] > 1)]
+        longer = [member for member in self._members if member[3] > 1]
+        if _nearly_fits(longer, len(singles), graph_rows):
+            for member in longer:
+                member[0].in_flight += member[3] - 1
+            longer = [single for member in longer for single in _split(member)]
+        ordered = [*singles, *longer]
         sequences, rows, starts, counts, samples, prefill = zip(*ordered, strict=True)
         step = Step(
             np.array(rows, np.int32),
@@ -82,7 +109,8 @@ class StepBuilder:
             self._tokens.columns(),
             self._blocks.columns(),
         )
-        return ScheduledStep(step, sequences, np.array(prefill, np.bool_), tuple(self._admitted))
+        planned = [member[0] for member in self._members]
+        return ScheduledStep(step, sequences, np.array(prefill, np.bool_), tuple(self._admitted), planned)
 
 
 class _Updates:
@@ -102,6 +130,21 @@ class _Updates:
             return NO_UPDATES
         rows, firsts, counts = np.ascontiguousarray(np.array(self._updates, np.int32).T)
         return RowUpdates(rows, firsts, counts, np.array(self._values, np.int32))
+
+
+def _nearly_fits(longer: Seq[_Member], singles: int, graph_rows: int) -> bool:
+    """Whether these members are a few forced tokens: there is a graph for a step of that many single-token members."""
+    forced = sum(member[3] for member in longer)
+    few = forced <= min(graph_rows - singles, _MAX_SPLIT)
+    return few and not any(prefill for *_, prefill in longer)
+
+
+def _split(member: _Member) -> Iterator[_Member]:
+    """A single-token member for each token, of which the last samples if the whole does."""
+    sequence, row, start, count, samples, _ = member
+    end = start + count
+    for place in range(start, end):
+        yield sequence, row, place, 1, samples and place == end - 1, place < sequence.prompt_tokens
 
 
 def _group_columns(groups: Seq[Group]) -> Groups:

@@ -7,14 +7,15 @@ import contextlib
 import hmac
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from thothy_ai.engine.api import AbandonedStats, Delta, GenerationResult
+from thothy_ai.engine.api import MAX_NAME, AbandonedStats, Delta, GenerationResult
 from thothy_ai.engine.backend import Backend, Failure, Output
 from thothy_ai.engine.errors import EngineAuthenticationError, EngineError, ProtocolError
 from thothy_ai.engine.serving.abandoned import AbandonedUsageStore
 from thothy_ai.engine.serving.outbox import Outbox
+from thothy_ai.engine.serving.plain import Fields, fields_of
 from thothy_ai.engine.serving.protocol import (
     VERSION,
     Abort,
@@ -31,7 +32,7 @@ from thothy_ai.engine.serving.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.serving.wire import Fields, abandoned_fields, fields_of, read_request, stats_fields
+from thothy_ai.engine.serving.wire import abandoned_fields, read_request, stats_fields, wants_failure_usage
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class Connection:
         self._token = shared.token
         self._reader, self._writer = reader, writer
         self._loop = asyncio.get_running_loop()
-        self._open: set[str] = set()
+        self._open: dict[str, bool] = {}  # whether the client reads the usage of a failure
         self._reported: deque[tuple[str, float]] = deque(maxlen=_MAX_REPORTED)  # seconds of the last results sent
         self._closed = False
         self._outbox = Outbox()
@@ -133,7 +134,9 @@ class Connection:
     def _submit(self, request_id: str, fields: Fields) -> None:
         if request_id in self._open:
             raise ProtocolError(f"a request with id {request_id!r} is in flight")
-        self._open.add(request_id)
+        if len(request_id) > MAX_NAME:  # an answer would have to repeat it
+            raise ProtocolError(f"a request's id has {len(request_id):,} characters; {MAX_NAME:,} are possible")
+        self._open[request_id] = wants_failure_usage(fields)
         try:
             request = replace(read_request(fields), id=self._prefix + request_id)
             self._backend.submit(request, self._sink)
@@ -160,22 +163,26 @@ class Connection:
 
     def _deliver(self, outputs: list[Output]) -> None:
         for output in outputs:
-            request_id = output.id.removeprefix(self._prefix)
-            if request_id not in self._open:
+            mine = replace(output, id=output.id.removeprefix(self._prefix))
+            if mine.id not in self._open:
                 continue
-            if not isinstance(output, Delta):
-                self._open.discard(request_id)
-            if isinstance(output, GenerationResult):
-                self._record_usage(request_id, output.usage.compute_seconds)
+            told = mine if isinstance(mine, Delta) else self._end(mine)
             if not self._closed:
-                self._outbox.add(replace(output, id=request_id))
+                self._outbox.add(told)
         self._wake.set()
 
-    def _record_usage(self, request_id: str, seconds: float) -> None:
+    def _end(self, output: GenerationResult | Failure) -> Output:
+        """Keep a request's usage, and that of a failure for another client if this one's version does not read it."""
+        reads_failures = self._open.pop(output.id)
+        seconds = 0.0 if output.usage is None else output.usage.compute_seconds
+        if isinstance(output, Failure) and not reads_failures:
+            self._abandoned.add(output.id, seconds)
+            return Failure(output.id, output.error)
         if self._closed:
-            self._abandoned.add(request_id, seconds)
+            self._abandoned.add(output.id, seconds)
         else:
-            self._reported.append((request_id, seconds))
+            self._reported.append((output.id, seconds))
+        return output
 
     async def _send_outputs(self) -> None:
         """Runs until the connection ends, and ends it if outputs cannot be sent: the client must not wait in vain."""
@@ -183,8 +190,9 @@ class Connection:
             while await self._wake.wait():
                 self._wake.clear()
                 for batch in self._outbox.take():
-                    self._writer.write(encode(Outputs(batch)))
-                    await self._writer.drain()
+                    for data in _frames_of(batch):
+                        self._writer.write(data)
+                        await self._writer.drain()
                 if self.settled:
                     self._on_settled()
         except ConnectionError:
@@ -200,6 +208,27 @@ class Connection:
             async with asyncio.timeout(_TIMEOUT_SECONDS):
                 await self._writer.wait_closed()
         self._writer.transport.abort()
+
+
+def _frames_of(outputs: tuple[Output, ...]) -> Iterator[bytes]:
+    """As many frames as it takes. A result that fits none becomes a failure: it must not cost others their own."""
+    try:
+        yield encode(Outputs(outputs))
+    except ProtocolError as error:
+        for part in _parts(outputs, error):
+            yield from _frames_of(part)
+
+
+def _parts(outputs: tuple[Output, ...], error: ProtocolError) -> Iterable[tuple[Output, ...]]:
+    """Outputs that do not fit a frame, as smaller ones."""
+    if len(outputs) > 1:
+        return outputs[: len(outputs) // 2], outputs[len(outputs) // 2 :]
+    output = outputs[0]
+    if isinstance(output, Delta):
+        text, tokens = len(output.text) // 2, len(output.token_ids) // 2
+        first = Delta(output.id, output.text[:text], output.token_ids[:tokens])
+        return (first,), (Delta(output.id, output.text[text:], output.token_ids[tokens:]),)
+    return ((Failure(output.id, EngineError(f"the result cannot be sent: {error}"), output.usage),),)
 
 
 def _check_hello(frame: Frame | None, token: str | None) -> None:

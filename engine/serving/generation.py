@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-from thothy_ai.engine.api import Delta, GenerationRequest, GenerationResult
+from thothy_ai.engine.api import Delta, GenerationRequest, GenerationResult, Usage
 from thothy_ai.engine.backend import Failure, Output
 from thothy_ai.engine.errors import EngineError, InvalidRequestError
 
@@ -20,6 +20,7 @@ class Generation:
         self._abort = abort
         self._stream = stream
         self._deltas: asyncio.Queue[Delta | None] = asyncio.Queue()
+        self.usage: Usage | None = None  # once it has ended; of a failure that never ran, or was lost, none is known
         self._done: asyncio.Future[GenerationResult] = asyncio.get_running_loop().create_future()
         self._done.add_done_callback(_mark_retrieved)
 
@@ -61,6 +62,7 @@ class Generation:
                 self._done.set_result(output)
             case Failure():
                 self._done.set_exception(output.error)
+        self.usage = output.usage
         self._deltas.put_nowait(None)
 
 

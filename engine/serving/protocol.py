@@ -27,7 +27,8 @@ import msgpack
 
 from thothy_ai.engine.backend import Output
 from thothy_ai.engine.errors import EngineError, ProtocolError, from_code
-from thothy_ai.engine.serving.wire import Fields, output_parts, read_output
+from thothy_ai.engine.serving.plain import Fields, read_as
+from thothy_ai.engine.serving.wire import output_parts, read_output
 
 VERSION = 1
 MAX_FRAME = 64 * 2**20
@@ -183,22 +184,22 @@ def _parts(frame: Frame) -> tuple[object, ...]:  # noqa: PLR0911  one case per k
 
 def _frame(parts: Sequence[Any]) -> Frame:  # noqa: PLR0911  one case per kind of frame
     match parts:
-        case ["hello", int(version)]:
-            return Hello(version)
-        case ["hello", int(version), str(token)]:
-            return Hello(version, token)
+        case ["hello", version]:
+            return Hello(read_as(int, version))
+        case ["hello", version, str(token)]:
+            return Hello(read_as(int, version), token)
         case ["submit", str(id_), dict(fields)]:
             return Submit(id_, fields)
         case ["abort", str(id_)]:
             return Abort(id_)
         case ["stream", str(id_)]:
             return Stream(id_)
-        case ["ask", int(number), str(question)]:
-            return Ask(number, Question(question))
+        case ["ask", number, str(question)]:
+            return Ask(read_as(int, number), Question(question))
         case ["outputs", list(outputs)]:
             return Outputs(tuple(read_output(output) for output in outputs))
-        case ["answer", int(number), dict(fields)]:
-            return Reply(number, fields)
+        case ["answer", number, dict(fields)]:
+            return Reply(read_as(int, number), fields)
         case ["fault", str(code), str(message)]:
             return Fault(from_code(code, message))
         case _:

@@ -19,6 +19,7 @@ from thothy_ai.engine.errors import (
 )
 from thothy_ai.engine.serving.address import Address, TcpAddress, UnixAddress
 from thothy_ai.engine.serving.generation import Generation, Generations
+from thothy_ai.engine.serving.plain import Fields
 from thothy_ai.engine.serving.protocol import (
     VERSION,
     Abort,
@@ -35,7 +36,7 @@ from thothy_ai.engine.serving.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.serving.wire import Fields, read_abandoned, read_info, read_stats, request_fields
+from thothy_ai.engine.serving.wire import read_abandoned, read_info, read_stats, request_fields
 
 log = logging.getLogger(__name__)
 

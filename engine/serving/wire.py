@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from thothy_ai.engine.api import (
@@ -14,7 +14,6 @@ from thothy_ai.engine.api import (
     Delta,
     EngineInfo,
     EngineStats,
-    FinishReason,
     GenerationRequest,
     GenerationResult,
     MemoryStats,
@@ -25,30 +24,9 @@ from thothy_ai.engine.api import (
 )
 from thothy_ai.engine.backend import Failure, Output
 from thothy_ai.engine.errors import InvalidRequestError, ProtocolError, from_code
+from thothy_ai.engine.serving.plain import Fields, fields_of, read, read_as
 
-Fields = Mapping[str, Any]
-Plain = GenerationRequest | SamplingParams | GenerationResult | EngineInfo | Usage
-
-_NUMBER = (int, float)
-_TEXT_OR_NONE = (str, type(None))
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "id": str,
-    "text": _TEXT_OR_NONE,
-    "schema": _TEXT_OR_NONE,
-    "profile": str,
-    "salt": str,
-    "stream": bool,
-    "priority": int,
-    "deadline": (int, float, type(None)),
-    "max_tokens": int,
-    "temperature": _NUMBER,
-    "top_k": int,
-    "top_p": _NUMBER,
-    "min_p": _NUMBER,
-    "repetition_penalty": _NUMBER,
-    "seed": (int, type(None)),
-    "ignore_eos": bool,
-}
+_FAILURE_USAGE = "failure_usage"
 _STATS_GROUPS: dict[str, Any] = {
     "scheduler": SchedulerStats,
     "blocks": BlockStats,
@@ -64,17 +42,12 @@ _STATS = {  # name on the wire: (group, field)
 } | {"orphans": ("abandoned", "kept"), "orphans_dropped": ("abandoned", "dropped")}
 
 
-def fields_of(value: Plain) -> dict[str, Any]:
-    """A dataclass's fields by name."""
-    return {name: getattr(value, name) for name in type(value).__dataclass_fields__}
-
-
 def request_fields(request: GenerationRequest) -> dict[str, Any]:
     """A request as plain values."""
     fields = fields_of(request)
     fields["messages"] = [(message.role, message.content) for message in request.messages]
     fields["sampling"] = fields_of(request.sampling)
-    return fields
+    return fields | {_FAILURE_USAGE: True}
 
 
 def output_parts(output: Output) -> tuple[object, ...]:
@@ -85,43 +58,46 @@ def output_parts(output: Output) -> tuple[object, ...]:
         case GenerationResult():
             fields = fields_of(output)
             return ("result", fields | fields_of(fields.pop("usage")))
-        case Failure(id_, error):
-            return ("failure", id_, error.code, str(error))
+        case Failure(id_, error, usage):
+            parts = ("failure", id_, error.code, str(error))
+            return parts if usage is None else (*parts, fields_of(usage))
 
 
 def read_request(fields: Fields) -> GenerationRequest:
     """A request from its fields; InvalidRequestError names what is wrong with it."""
-    known = _known(GenerationRequest, fields)
     try:
-        known["sampling"] = _sampling(known.get("sampling", {}))
-        known["messages"] = tuple(Message(_text(role), _text(content)) for role, content in known.get("messages", ()))
-        known["token_ids"] = _integers(known.get("token_ids", ()))
-        return GenerationRequest(**known)
-    except (TypeError, ValueError, AttributeError) as error:
+        sampling = read(SamplingParams, fields.get("sampling", {}))
+        messages = _messages(fields.get("messages", []))
+        return read(GenerationRequest, {**fields, "messages": [], "sampling": {}}, sampling=sampling, messages=messages)
+    except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"malformed request: {error}") from error
+
+
+def wants_failure_usage(fields: Fields) -> bool:
+    """Whether the client of this request reads the usage of a failure; one that does not is of an earlier version."""
+    return fields.get(_FAILURE_USAGE) is True
 
 
 def read_output(parts: Sequence[Any]) -> Output:
     """An output from its plain values; TypeError, ValueError or ProtocolError if malformed."""
     match parts:
-        case ["delta", str(id_), str(text), list(token_ids)]:
-            return Delta(id_, text, tuple(token_ids))
+        case ["delta", str(id_), str(text), token_ids]:
+            return Delta(id_, text, read_as(tuple[int, ...], token_ids))
         case ["result", dict(fields)]:
-            known = _known(GenerationResult, fields)
-            known["finish_reason"] = FinishReason(known["finish_reason"])
-            known["token_ids"] = _integers(known["token_ids"])
-            return GenerationResult(**known, usage=Usage(**_known(Usage, fields)))
+            return read(GenerationResult, fields, usage=read(Usage, fields))
         case ["failure", str(id_), str(code), str(message)]:
             return Failure(id_, from_code(code, message))
+        case ["failure", str(id_), str(code), str(message), usage]:
+            return Failure(id_, from_code(code, message), read(Usage, usage))
         case _:
             raise ProtocolError("unknown kind of output")
 
 
 def read_info(fields: Fields) -> EngineInfo:
-    """An EngineInfo; ProtocolError if a field is missing."""
+    """An EngineInfo; ProtocolError if a field is missing or malformed."""
     try:
-        return EngineInfo(**_known(EngineInfo, fields))
-    except TypeError as error:
+        return read(EngineInfo, fields)
+    except (TypeError, ValueError) as error:
         raise ProtocolError(f"malformed EngineInfo: {error}") from error
 
 
@@ -132,12 +108,15 @@ def stats_fields(stats: EngineStats) -> dict[str, Any]:
 
 
 def read_stats(fields: Fields) -> EngineStats:
-    """Statistics from their fields; what is missing is 0. All refusals are the core's then."""
+    """Statistics from their fields; what is missing is 0. All refusals are the core's. ProtocolError if malformed."""
     groups: dict[str, dict[str, Any]] = {group: {} for group in _STATS_GROUPS}
     for name, (group, field) in _STATS.items():
         if name in fields:
             groups[group][field] = fields[name]
-    return EngineStats(**{group: kind(**groups[group]) for group, kind in _STATS_GROUPS.items()})
+    try:
+        return EngineStats(**{group: read(kind, groups[group]) for group, kind in _STATS_GROUPS.items()})
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"malformed EngineStats: {error}") from error
 
 
 def abandoned_fields(usage: AbandonedUsage) -> dict[str, Any]:
@@ -149,40 +128,27 @@ def abandoned_fields(usage: AbandonedUsage) -> dict[str, Any]:
 def read_abandoned(fields: Fields) -> AbandonedUsage:
     """Usage of abandoned requests from its fields; ProtocolError if malformed."""
     try:
-        requests = tuple(AbandonedRequest(str(id_), float(seconds)) for id_, seconds in fields["costs"])
-        return AbandonedUsage(str(fields["session_id"]), requests)
+        requests = tuple(_abandoned(cost) for cost in fields["costs"])
+        return AbandonedUsage(read_as(str, fields["session_id"]), requests)
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"malformed AbandonedUsage: {error!r}") from error
 
 
-def _known(kind: type[Plain], fields: Fields) -> dict[str, Any]:
-    """The fields that this side knows; others come from a newer peer."""
-    return {name: _checked(name, fields[name]) for name in kind.__dataclass_fields__ if name in fields}
+def _abandoned(cost: Sequence[object]) -> AbandonedRequest:
+    id_, seconds = cost
+    return AbandonedRequest(read_as(str, id_), read_as(float, seconds))
 
 
-def _checked(name: str, value: object) -> object:
-    expected = _TYPES.get(name)
-    if expected is None or (isinstance(value, expected) and (expected is bool or not isinstance(value, bool))):
-        return value
-    raise InvalidRequestError(f"{name}={value!r:.80} has the wrong type")
+def _messages(values: object) -> tuple[Message, ...]:
+    return tuple(Message(*_pair(value)) for value in _list(values))
 
 
-def _sampling(fields: object) -> SamplingParams:
-    if not isinstance(fields, dict):
-        raise TypeError("sampling is not a map")
-    known = _known(SamplingParams, fields)
-    known["stop"] = tuple(_text(stop) for stop in known.get("stop", ()))
-    return SamplingParams(**known)
+def _pair(value: object) -> tuple[str, str]:
+    role, content = read_as(tuple[str, ...], value)
+    return role, content
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.80} is not text")
-    return value
-
-
-def _integers(values: Sequence[object]) -> tuple[int, ...]:
-    integers = tuple(value for value in values if isinstance(value, int))
-    if len(integers) != len(values):
-        raise TypeError("token ids must be integers")
-    return integers
+def _list(values: object) -> list[Any]:
+    if not isinstance(values, list):
+        raise TypeError("messages are no list")
+    return values

@@ -1,9 +1,9 @@
 """The engine's text edge: requests in, token ids to the core; tokens out, text to the request's sink.
 
-    submit ──▶ input thread: template, tokenizer, grammar ──▶ core
+    submit ──▶ input thread: template, tokenizer          ──▶ core
     sink   ◀── output thread: detokenizer, stop strings   ◀── core's events, once per step
 
-Neither thread is the core's, which only queues its events here. The input thread announces each stream through the same
+Neither thread is the core's, which may be another process. The input thread announces each stream through the same
 queue, so that the output thread alone owns the streams, and knows each of them before its first token.
 """
 
@@ -19,9 +19,9 @@ from functools import partial
 
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, GenerationRequest, TextStats
 from thothy_ai.engine.backend import Failure, Output, Sink
-from thothy_ai.engine.core_api import Core, CoreRequest, Event, FinishedEvent, OnEvents
+from thothy_ai.engine.core_api import Core, CoreRequest, Event, OnEvents, TokenEvent
 from thothy_ai.engine.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
-from thothy_ai.engine.grammar import GrammarCompiler
+from thothy_ai.engine.text.bounds import UNBOUNDED, TokenBound
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.stream import Stream
 from thothy_ai.engine.text.token_bytes import TokenBytes
@@ -36,8 +36,8 @@ class TextTools:
     """The parts that are made from a model's tokenizer."""
 
     prompts: PromptEncoder
-    grammars: GrammarCompiler
     vocabulary: TokenBytes
+    bound: TokenBound = UNBOUNDED
 
 
 class Frontend:
@@ -54,7 +54,8 @@ class Frontend:
         self._accepting = True
         self._streams: dict[str, Stream] = {}  # this and the next belong to the output thread
         self._closing = False
-        self._core = make_core(lambda events: self._outputs.put(partial(self._take, events)))
+        self._core = make_core(self._on_events)
+        self._longest = self._core.info().max_context  # a prompt must be shorter
         for name, work in (("engine-input", self._inputs), ("engine-output", self._outputs)):
             threading.Thread(target=_run_all, args=(work,), name=name, daemon=True).start()
 
@@ -79,7 +80,8 @@ class Frontend:
 
     def stats(self) -> EngineStats:
         """The core's, and the text edge's own."""
-        return replace(self._core.stats(), text=TextStats(self._refused))
+        stats = self._core.stats()
+        return replace(stats, text=TextStats(stats.text.requests_refused + self._refused))
 
     def info(self) -> EngineInfo:
         """The core's."""
@@ -110,6 +112,10 @@ class Frontend:
             return InvalidRequestError(f"a request with id {request_id!r} is in flight")
         return None
 
+    def _on_events(self, events: list[Event]) -> None:
+        if events:
+            self._outputs.put(partial(self._take, events))
+
     # ---- the input thread
 
     def _prepare(self, stream: Stream) -> None:
@@ -117,29 +123,23 @@ class Frontend:
         request = stream.request
         self._outputs.put(partial(self._streams.__setitem__, request.id, stream))
         try:
-            prepared = self._core_request(request)
+            self._core.submit(self._core_request(request))
         except Exception as error:  # noqa: BLE001  tokenizers come with the model and may raise anything
             with self._lock:
                 self._refused += 1
             self._outputs.put(partial(self._fail, request.id, _typed(error)))
-            return
-        try:
-            self._core.submit(prepared)
-        except EngineError as error:
-            self._outputs.put(partial(self._fail, request.id, error))
 
     def _core_request(self, request: GenerationRequest) -> CoreRequest:
-        prompt = self._tools.prompts.encode(request)
-        grammar = None if request.schema is None else self._tools.grammars.compile(request.schema)
+        self._tools.bound.check(request, self._longest)
         return CoreRequest(
-            request.id,
-            prompt,
-            request.sampling,
-            grammar,
-            request.profile,
-            request.salt,
-            request.priority,
-            request.deadline,
+            id=request.id,
+            prompt=self._tools.prompts.encode(request),
+            sampling=request.sampling,
+            profile=request.profile,
+            salt=request.salt,
+            priority=request.priority,
+            deadline=request.deadline,
+            schema=request.schema,
         )
 
     # ---- the output thread
@@ -149,16 +149,28 @@ class Frontend:
         outputs: dict[Sink, list[Output]] = defaultdict(list)
         for event in events:
             if (stream := self._streams.get(event.id)) is not None:
-                outputs[stream.sink] += self._advanced(stream, event)
+                outputs[stream.sink] += self._outputs_of(stream, event)
         for sink, gained in outputs.items():
             if gained:
                 _call(sink, gained)
         self._end_if_closed()
 
+    def _outputs_of(self, stream: Stream, event: Event) -> list[Output]:
+        """What a request gains by an event; an error here ends this request, and no other event of its step."""
+        try:
+            return self._advanced(stream, event)
+        except Exception as error:
+            log.exception("the output of request %s cannot be made", event.id)
+            stream.fail(EngineError(f"the output cannot be made: {error!r}"))
+        if not isinstance(event, TokenEvent):
+            return stream.end(event)
+        self._core.abort(event.id)
+        return []
+
     def _advanced(self, stream: Stream, event: Event) -> list[Output]:
-        if isinstance(event, FinishedEvent):
+        if not isinstance(event, TokenEvent):
             self._forget(event.id)
-            return stream.finish(event)
+            return stream.end(event)
         was_stopped = stream.stopped
         gained = stream.take(event.tokens)
         if stream.stopped and not was_stopped:

@@ -1,22 +1,20 @@
 """From a request to prompt tokens: the model's chat template and tokenizer.
 
-Only the template may write special tokens. A message that spells one out (`<|im_end|>` in a source text) is encoded by
-a copy of the tokenizer without special tokens, so that it stays text.
+Only the template may write special tokens. The template sees messages as they are; a special token that one of them
+spells out (`<|im_end|>` in a source text) is encoded as text.
 """
 
 from __future__ import annotations
 
-import json
-import re
-import secrets
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
-from thothy_ai.engine.api import GenerationRequest, Message
+from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.text.chat_template import ChatTemplate
+from thothy_ai.engine.text.special_tokens import MarkedTokenizer, SpecialTokens, token_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -26,11 +24,11 @@ class PromptEncoder:
     """Turns requests into token ids. Used by one thread."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        self._tokenizer = tokenizer
         self._backend: Tokenizer = tokenizer.backend_tokenizer
         self._backend.no_padding()
         self._backend.no_truncation()
-        self._literals = _literals(self._backend)
+        self._special = SpecialTokens(self._backend)
+        self._template = ChatTemplate(tokenizer, self._special)
 
     def encode(self, request: GenerationRequest) -> tuple[int, ...]:
         """Prompt tokens; InvalidRequestError for a request without a prompt, or with one that cannot be encoded.
@@ -43,72 +41,26 @@ class PromptEncoder:
             return request.token_ids
         if request.text is not None:
             _check_unicode(request.text)
-            return tuple(self._backend.encode(request.text).ids)
+            return tuple(token_ids(self._backend, request.text, adds_special=True))
         for message in request.messages:
             _check_unicode(message.role)
             _check_unicode(message.content)
         return self._encode_chat(request)
 
     def _encode_chat(self, request: GenerationRequest) -> tuple[int, ...]:
-        placeholders = _Placeholders()
-        messages = [self._escaped(message, placeholders) for message in request.messages]
-        rendered = self._render(messages, thinks=request.schema is None)
-        tokens: list[int] = []
-        for text, is_content in placeholders.pieces(rendered):
-            encoder = self._text_only if is_content else self._backend
-            tokens += encoder.encode(text, add_special_tokens=False).ids
-        return tuple(tokens)
-
-    def _escaped(self, message: Message, placeholders: _Placeholders) -> Message:
-        """The message itself, or one with a placeholder for content that spells out a special token."""
-        if self._literals.search(message.role):
+        """Without thinking, if the template has that option and a grammar leaves no room for thoughts."""
+        if any(self._special.in_text(message.role) for message in request.messages):
             raise InvalidRequestError("a message's role contains a special token")
-        if not self._literals.search(message.content):
-            return message
-        return Message(message.role, placeholders.replace(message.content))
-
-    def _render(self, messages: Sequence[Message], *, thinks: bool) -> str:
-        """Apply the chat template, without thinking if it has that option and a grammar leaves no room for thoughts."""
-        if not self._tokenizer.chat_template:
-            raise InvalidRequestError("the model has no chat template: send text instead of messages")
-        plain = [{"role": message.role, "content": message.content} for message in messages]
-        options: dict[str, Any] = {} if thinks else {"enable_thinking": False}
-        try:
-            rendered = self._tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True, **options)
-        except Exception as error:  # a template is a program that comes with the model, and may raise anything
-            raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
-        return str(rendered)
+        options: dict[str, Any] = {} if request.schema is None else {"enable_thinking": False}
+        text = self._template.render(request.messages, options)
+        marked = self._template.mark(text, request.messages, options)
+        if marked is None:
+            return tuple(token_ids(self._backend, text, adds_special=False))
+        return self._marked.encode(marked)
 
     @cached_property
-    def _text_only(self) -> Tokenizer:
-        """The tokenizer without its added tokens."""
-        state = json.loads(self._backend.to_str())
-        return Tokenizer.from_str(json.dumps(state | {"added_tokens": []}))
-
-
-class _Placeholders:
-    """Unguessable placeholders, which stand for contents while the chat template is rendered."""
-
-    def __init__(self) -> None:
-        self._nonce = secrets.token_hex(8)
-        self._contents: list[str] = []
-
-    def replace(self, content: str) -> str:
-        self._contents.append(content)
-        return f"[{self._nonce}:{len(self._contents) - 1}]"
-
-    def pieces(self, rendered: str) -> list[tuple[str, bool]]:
-        """Split a rendered chat into (text, whether it is a replaced content)."""
-        parts = re.split(rf"\[{self._nonce}:(\d+)\]", rendered)
-        pieces = ((self._contents[int(part)], True) if at % 2 else (part, False) for at, part in enumerate(parts))
-        return [piece for piece in pieces if piece[0]]
-
-
-def _literals(tokenizer: Tokenizer) -> re.Pattern[str]:
-    """Matches every added token's text, except tokens of white space only, which are not control tokens."""
-    added = (token.content for token in tokenizer.get_added_tokens_decoder().values())
-    texts = sorted((text for text in added if text.strip()), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, texts)) or r"(?!)")
+    def _marked(self) -> MarkedTokenizer:
+        return MarkedTokenizer(self._backend, self._special)
 
 
 def _check_unicode(text: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult
+from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, Usage
 from thothy_ai.engine.backend import Failure, Output, Sink
-from thothy_ai.engine.core_api import FinishedEvent
+from thothy_ai.engine.core_api import FinishedEvent, RefusedEvent
+from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.text.detokenizer import Detokenizer, StopStrings
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
@@ -23,6 +24,7 @@ class Stream:
         self._tokens: list[int] = []
         self._sent = 0  # tokens already sent in deltas
         self._streams = request.stream
+        self._error: EngineError | None = None  # ours, not the core's
 
     @property
     def stopped(self) -> bool:
@@ -38,18 +40,26 @@ class Stream:
 
     def take(self, tokens: Sequence[int]) -> list[Output]:
         """Add tokens; a delta if the request streams and some text became final."""
-        if self.stopped:
+        if self.stopped or self._error is not None:
             return []
         text = self._add_one_by_one(tokens) if self.request.sampling.stop else self._add(tokens)
         return self._delta(text)
 
-    def finish(self, event: FinishedEvent) -> list[Output]:
+    def fail(self, error: EngineError) -> None:
+        """Ignore further tokens; the request ends with this error, and with its usage."""
+        self._error = error
+
+    def end(self, event: FinishedEvent | RefusedEvent) -> list[Output]:
         """The remaining text and the result, or the failure."""
-        if event.error is not None and not self.stopped:
+        if isinstance(event, RefusedEvent):
             return [Failure(self.request.id, event.error)]
+        usage = replace(event.usage, output_tokens=len(self._tokens))
+        error = self._error or (None if self.stopped else event.error)
+        if error is not None:
+            return [Failure(self.request.id, error, usage)]
         text = self._stops.flush()
         self._texts.append(text)
-        return [*self._delta(text, last=True), self._result(event)]
+        return [*self._delta(text, last=True), self._result(event.reason, usage)]
 
     def _add(self, tokens: Sequence[int]) -> str:
         self._tokens += tokens
@@ -73,11 +83,11 @@ class Stream:
         self._sent = len(self._tokens)
         return [Delta(self.request.id, text, tuple(unsent))]
 
-    def _result(self, event: FinishedEvent) -> GenerationResult:
+    def _result(self, reason: FinishReason, usage: Usage) -> GenerationResult:
         return GenerationResult(
             id=self.request.id,
             text="".join(self._texts),
             token_ids=tuple(self._tokens),
-            finish_reason=FinishReason.STOP if self.stopped else event.reason,
-            usage=replace(event.usage, output_tokens=len(self._tokens)),
+            finish_reason=FinishReason.STOP if self.stopped else reason,
+            usage=usage,
         )

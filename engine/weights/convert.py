@@ -18,11 +18,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.errors import EngineError, ModelLoadError, one_line
+from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights import gguf_config
 from thothy_ai.engine.weights.gguf import GGUFFile
 from thothy_ai.engine.weights.gguf_tokenizer import build_tokenizer
 from thothy_ai.engine.weights.huggingface import INDEX, SINGLE
+from thothy_ai.engine.weights.inventory import expected_tensors
 
 _VERSION = 1
 _SHARD_BYTES = 2 << 30
@@ -35,8 +37,10 @@ def converted_folder(path: Path, dtype: torch.dtype, cache_dir: Path) -> Path:
         if not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
             _convert_into(folder, path, dtype)
-    except OSError as error:
-        raise ModelLoadError(f"{path}: can't be converted into {cache_dir}: {error}") from error
+    except EngineError:
+        raise
+    except Exception as error:  # a file's metadata goes through libraries that may raise anything
+        raise ModelLoadError(f"{path}: can't be converted into {cache_dir}: {one_line(error)}") from error
     return folder
 
 
@@ -62,9 +66,12 @@ def convert(path: Path, folder: Path, dtype: torch.dtype) -> None:
     """Write the model of GGUF file `path` into the empty `folder`."""
     file = GGUFFile(path)
     config = gguf_config.configuration(file)
-    tokenizer = build_tokenizer(file)
     config.dtype = dtype
     config.save_pretrained(folder)
+    model = ModelConfig.from_folder(folder, named=path)
+    gguf_config.require_tensors(file, expected_tensors(path, model))
+    tokenizer = build_tokenizer(file)
+    model.ending_with(path, None if tokenizer is None else tokenizer.eos_token_id)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
     _save_weights(((name, tensor.to(dtype)) for name, tensor in gguf_config.tensors(file)), folder)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 import gguf
 import numpy as np
 import torch
+from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError, one_line
 
 T = TypeVar("T")
 
@@ -18,6 +19,30 @@ QUANTIZATIONS = frozenset(
     gguf.GGMLQuantizationType[name]
     for name in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 )
+
+
+_MAX_ITEMS = 1 << 21  # of a metadata array: no vocabulary has as many
+_LEAST_BYTES: dict[int, int] = {gguf.GGUFValueType.STRING: 8, gguf.GGUFValueType.ARRAY: 12}  # of an item; 1 of others
+
+
+class _Reader(gguf.GGUFReader):
+    """Refuses lengths that the file is too short for, which its base takes at their word, without end."""
+
+    def _get(
+        self, offset: int, dtype: DTypeLike, count: int = 1, override_order: Literal["I", "S", "<"] | None = None
+    ) -> NDArray[Any]:
+        if int(offset) + int(count) * np.dtype(dtype).itemsize > len(self.data):
+            raise ValueError("a length lies beyond its end")
+        return super()._get(offset, dtype, count, override_order)
+
+    def _get_field_parts(
+        self, orig_offs: int, raw_type: int
+    ) -> tuple[int, list[NDArray[Any]], list[int], list[gguf.GGUFValueType]]:
+        if raw_type == gguf.GGUFValueType.ARRAY:
+            kind, length = int(self._get(orig_offs, np.uint32)[0]), int(self._get(orig_offs + 4, np.uint64)[0])
+            if length > _MAX_ITEMS or length * _LEAST_BYTES.get(kind, 1) > len(self.data) - orig_offs:
+                raise ValueError(f"an array of {length} items")
+        return super()._get_field_parts(orig_offs, raw_type)
 
 
 class GGUFFile:
@@ -30,9 +55,9 @@ class GGUFFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            reader = gguf.GGUFReader(path)
-        except (OSError, ValueError, IndexError, KeyError, OverflowError, TypeError) as error:
-            raise ModelLoadError(f"{path}: truncated or not a GGUF file: {error}") from error
+            reader = _Reader(path)
+        except Exception as error:  # it computes with whatever numbers the file has
+            raise ModelLoadError(f"{path}: truncated or not a GGUF file: {one_line(error)}") from error
         self._fields = reader.fields
         self._tensors = {tensor.name: tensor for tensor in reader.tensors}
         self.architecture = self.required("general.architecture", str)
@@ -46,6 +71,13 @@ class GGUFFile:
         """A metadata value, or `default`."""
         value = self._value(key)
         return default if value is None else self._checked(key, kind, value)
+
+    def positive(self, key: str) -> int:
+        """A number that must be there, and at least 1."""
+        value = self.required(key, int)
+        if value < 1:
+            raise ModelLoadError(f"{self.path}: metadata {self._full(key)!r} is {value}")
+        return value
 
     def required(self, key: str, kind: type[T]) -> T:
         """A metadata value that must be there."""
@@ -63,7 +95,12 @@ class GGUFFile:
 
     def _value(self, key: str) -> object:
         field = self._fields.get(self._full(key))
-        return None if field is None else field.contents()
+        try:
+            return None if field is None else field.contents()
+        except ValueError as error:
+            raise ModelLoadError(
+                f"{self.path}: metadata {self._full(key)!r} is not UTF-8: {one_line(error)}"
+            ) from error
 
     def _checked(self, key: str, kind: type[T], value: object) -> T:
         if not isinstance(value, kind):

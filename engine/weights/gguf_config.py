@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
+from thothy_ai.engine.weights import inventory
 from thothy_ai.engine.weights.gguf import GGUFFile
 
 if TYPE_CHECKING:
@@ -34,20 +35,19 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
     from transformers import AutoConfig  # noqa: PLC0415  slow to import
 
     _refuse_unimplemented(file)
-    heads = file.required(".attention.head_count", int)
-    hidden = file.required(".embedding_length", int)
+    heads, hidden = file.positive(".attention.head_count"), file.positive(".embedding_length")
     head_dim = file.get(".attention.key_length", int, hidden // heads)
     window = file.get(".attention.sliding_window", int)
     fields: dict[str, Any] = {
         "architectures": [_class_name(file.architecture, window)],
         "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": hidden,
-        "intermediate_size": file.required(".feed_forward_length", int),
-        "num_hidden_layers": file.required(".block_count", int),
+        "intermediate_size": file.positive(".feed_forward_length"),
+        "num_hidden_layers": _layers(file),
         "num_attention_heads": heads,
         "num_key_value_heads": file.get(".attention.head_count_kv", int, heads),
         "head_dim": head_dim,
-        "max_position_embeddings": file.required(".context_length", int),
+        "max_position_embeddings": file.positive(".context_length"),
         "rms_norm_eps": _shortest(file.required(".attention.layer_norm_rms_epsilon", float)),
         "rope_parameters": _rope_parameters(file, head_dim),
         "tie_word_embeddings": "output.weight" not in file.names,
@@ -62,9 +62,34 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
     return AutoConfig.for_model(file.architecture, **fields)
 
 
+def _layers(file: GGUFFile) -> int:
+    """As many as the file has, which its metadata must say too."""
+    numbers = {int(found[1]) for name in file.names if (found := re.match(r"blk\.(\d{1,9})\.", name))}
+    count, said = max(numbers, default=-1) + 1, file.positive(".block_count")
+    if count < said:
+        raise ModelLoadError(f"{file.path}: block_count is {said}, but the tensors of layer {count} are missing")
+    if count > said:
+        raise ModelLoadError(f"{file.path}: block_count is {said}, but there are tensors of layer {count - 1}")
+    return said
+
+
+def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> None:
+    """ModelLoadError unless the file's tensors are the expected ones: shapes by transformers' names."""
+    names = {_transformers_name(file, name): name for name in file.names if name != _ROPE_FACTORS}
+    inventory.require_tensors(
+        file.path,
+        list(names.values()),
+        {names.get(name) or _gguf_name(file, name) for name in expected},
+        tied="output.weight" not in file.names,
+    )
+    for name, shape in expected.items():
+        if (found := file.shape(names[name])) != shape:
+            raise ModelLoadError(f"{file.path}: tensor {names[name]!r} has shape {found}, the metadata wants {shape}")
+
+
 def tensors(file: GGUFFile) -> Iterator[tuple[str, Tensor]]:
     """All tensors under transformers' names and in its layout, float32."""
-    heads = file.required(".attention.head_count", int)
+    heads = file.positive(".attention.head_count")
     rows = {"attn_q": heads, "attn_k": file.get(".attention.head_count_kv", int, heads)}
     for name in file.names:
         if name == _ROPE_FACTORS:
@@ -91,6 +116,17 @@ def _transformers_name(file: GGUFFile, name: str) -> str:
     if stem in _TOP and kind == "weight":
         return f"{_TOP[stem]}.weight"
     raise UnsupportedModelError(f"{file.path}: tensor {name!r} has no place in architecture {file.architecture!r}")
+
+
+def _gguf_name(file: GGUFFile, name: str) -> str:
+    """Of a tensor under transformers' name."""
+    stem, _, kind = name.rpartition(".")
+    top = {theirs: ours for ours, theirs in _TOP.items()}
+    if stem in top:
+        return f"{top[stem]}.{kind}"
+    _, _, layer, part = stem.split(".", 3)
+    parts = {theirs: ours for ours, theirs in _NAMES[file.architecture].layer.items()}
+    return f"blk.{layer}.{parts[part]}.{kind}"
 
 
 def _refuse_unimplemented(file: GGUFFile) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+import os
+from collections.abc import Collection
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -39,6 +41,11 @@ class SafetensorsFolder:
     ) -> None:
         self._stack.close()
 
+    @property
+    def names(self) -> Collection[str]:
+        """Names of all tensors."""
+        return self._files.keys()
+
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A copy of tensor `name`, which must have `shape`."""
         handle = self._handle(name)
@@ -66,6 +73,13 @@ class SafetensorsFolder:
         if name not in self._open[file].keys():  # noqa: SIM118  the handle is no mapping
             raise ModelLoadError(f"{self._folder}: tensor {name!r} is missing from {file}")
         return self._open[file]
+
+
+def read_ahead(folder: Path) -> None:
+    """Have the kernel read the folder's weights into its page cache, as far as it has room, while others do without."""
+    for path in sorted(folder.glob("*.safetensors")):
+        with suppress(OSError), path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
 def _files_by_tensor(folder: Path) -> dict[str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,12 @@ import torch
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.phases import Phases
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
-from thothy_ai.engine.weights.huggingface import SafetensorsFolder
+from thothy_ai.engine.weights.huggingface import SafetensorsFolder, read_ahead
+from thothy_ai.engine.weights.inventory import expected_tensors, require_tensors
+from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
@@ -24,12 +28,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model on its device. `tokenizer` is None when the folder has none; `name` is the folder's or file's."""
+    """A model on its device. `tokenizer` is None when the folder has none; `name` is the folder's or file's.
+
+    `phases` of its start, to which others are added until it is ready.
+    """
 
     config: ModelConfig
     model: Model
     tokenizer: PreTrainedTokenizerBase | None
     name: str
+    phases: Phases = field(default_factory=Phases)
 
 
 def load_model(
@@ -39,20 +47,54 @@ def load_model(
     dtype: torch.dtype,
     weights: str = "auto",
     cache_dir: Path | None = None,
+    max_context: int | None = None,
     check: Callable[[ModelConfig], None] = lambda _: None,
+    on_folder: Callable[[Path], None] = lambda _: None,
 ) -> LoadedModel:
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
     `weights`: "auto" (as `dtype`) or "fp8". `cache_dir` keeps converted GGUF files; None: the user's cache folder.
-    `check` is called before any weight is read, and may raise.
+    `max_context`: of a longer context only so much will be used. `on_folder` is told where the model's configuration
+    and tokenizer are, as soon as that is known. `check` is called before any weight is read, and may raise. A model for
+    which neither its configurations nor its tokenizer name an end-of-text token is refused.
     """
     form = weight_format(weights, device)
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir())
-    config = ModelConfig.from_folder(folder)
-    check(config)
-    with SafetensorsFolder(folder, device, dtype) as source:
-        model = assemble(config, source, form)
-    return LoadedModel(config, model, load_tokenizer(folder), path.stem if path.is_file() else path.resolve().name)
+    on_folder(folder)
+    phases = Phases()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(read_ahead, folder)
+        with phases.timed("configuration"):
+            config = ModelConfig.from_folder(folder, named=path).within(max_context)
+            source = _source(path, folder, config, device, dtype)
+            check(config)
+        tokenizer = pool.submit(_timed_tokenizer, folder, phases)  # on another thread: copies of weights need no GIL
+        with source, phases.timed("weights"):
+            model = assemble(config, source, form)
+    name = path.stem if path.is_file() else path.resolve().name
+    if isinstance(source, RandomWeights):
+        name = f"{name} (random weights)"
+    return LoadedModel(_ending(config, path, tokenizer.result()), model, tokenizer.result(), name, phases)
+
+
+def _source(
+    path: Path, folder: Path, config: ModelConfig, device: torch.device, dtype: torch.dtype
+) -> SafetensorsFolder | RandomWeights:
+    """Where the tensors come from; ModelLoadError if they are not those of the configuration."""
+    if wants_random_weights(folder):
+        return RandomWeights(device, dtype)
+    source = SafetensorsFolder(folder, device, dtype)
+    require_tensors(path, source.names, expected_tensors(path, config), tied=config.tied_embeddings)
+    return source
+
+
+def _timed_tokenizer(folder: Path, phases: Phases) -> PreTrainedTokenizerBase | None:
+    with phases.timed("tokenizer"):
+        return load_tokenizer(folder)
+
+
+def _ending(config: ModelConfig, path: Path, tokenizer: PreTrainedTokenizerBase | None) -> ModelConfig:
+    return config.ending_with(path, getattr(tokenizer, "eos_token_id", None))
 
 
 def default_cache_dir() -> Path:

@@ -69,7 +69,13 @@ def _sampling(request: Translation) -> Sampling:
 
 
 def _schema_overrides(request: Translation) -> Mapping[str, Any]:
-    return {"text": {"type": "string", "pattern": prose_pattern(1, _max_chars(request))}}
+    return {"text": {"type": "string", "pattern": prose_pattern(1, _rounded_up(_max_chars(request)))}}
+
+
+def _rounded_up(characters: int) -> int:
+    """To one of four bounds per power of two: requests with the same schema share its masks' state in the engine."""
+    step = 1 << max(0, characters.bit_length() - 3)
+    return -(-characters // step) * step
 
 
 def _checks(request: Translation, artifact: TranslationArtifact) -> Iterator[Rejection | None]:

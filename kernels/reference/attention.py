@@ -36,13 +36,16 @@ class PagedAttention:
         self._batch = batch
         self._division.clear()
 
-    def __call__(self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN) -> Tensor:
+    def __call__(
+        self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN, out: Tensor | None = None
+    ) -> Tensor:
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are zeros."""
         if self._batch is None:
             raise RuntimeError("attention was not planned")
         if params.window not in self._division:
             self._division[params.window] = _divide(self._batch, cache.keys.shape[1], params.window)
-        return _attend(q, cache, self._division[params.window], params)
+        attended = _attend(q, cache, self._division[params.window], params)
+        return attended if out is None else out.copy_(attended)
 
 
 def paged_attention(q: Tensor, cache: LayerCache, batch: AttentionBatch, params: AttentionParams = PLAIN) -> Tensor:

@@ -143,21 +143,21 @@ def sample_filtered(
     kept = survivors(scores, scaled.logsumexp(dim=-1), top_k, top_p, min_p)
     noise = gumbel(token_words(seeds, positions, tokens))
     choice = torch.where(kept, scores + noise, -torch.inf).argmax(dim=-1, keepdim=True)
-    complete = ~kept[:, -1] if width < logits.shape[1] else torch.ones_like(kept[:, -1])
-    return tokens.gather(1, choice).squeeze(1), complete
+    complete = ~kept[:, -1] & _mass_is_known(scores, top_k, top_p, logits.shape[1])
+    return tokens.gather(1, choice).squeeze(1), complete | (width == logits.shape[1])
 
 
 def survivors(scores: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
     """Which of the likeliest tokens pass top-k, then top-p, then min-p; the likeliest always does. [R, W] bool.
 
-    Args: scores [R, W] in falling order; total [R], the log-sum-exp over the whole vocabulary.
+    Args: scores [R, W] in falling order; total [R], the log-sum-exp of all that top-k leaves where that is more than
+    W tokens: of the whole vocabulary for a row without top-k.
     Equal scores are kept or dropped together, so that a set never depends on how a sort breaks ties.
     """
     width = scores.shape[1]
-    last = scores.gather(1, (top_k.clamp(max=width) - 1)[:, None])
-    in_top_k = (scores >= last) | (top_k[:, None] > width)
+    in_top_k = (scores >= _last(scores, top_k)) | (top_k[:, None] > width)
     candidates = scores.masked_fill(~in_top_k, -torch.inf)
-    limited = torch.where(top_k < width, candidates.logsumexp(dim=-1), total)
+    limited = torch.where(top_k <= width, candidates.logsumexp(dim=-1), total)
     probabilities = (candidates - limited[:, None]).exp()
     above = probabilities.cumsum(dim=-1) - probabilities  # mass of the likelier ones
     in_top_p = candidates >= _lowest(candidates, above < top_p[:, None])
@@ -165,6 +165,21 @@ def survivors(scores: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor, min_p
     kept = in_top_k & (in_top_p | (top_p[:, None] >= 1)) & in_min_p & (scores > -torch.inf)
     kept[:, 0] = True
     return kept
+
+
+def _mass_is_known(scores: Tensor, top_k: Tensor, top_p: Tensor, vocab_size: int) -> Tensor:
+    """Whether these likeliest tokens tell the mass that top-p takes a share of, if there is a top-p. [R] bool.
+
+    They don't where top-k leaves some tokens beyond them, but not the whole vocabulary.
+    """
+    last, beyond = _last(scores, top_k), scores[:, -1:]  # no token beyond scores higher
+    ended = (top_k <= scores.shape[1]) & (beyond < last).squeeze(1)
+    return ended | (beyond.squeeze(1) == -torch.inf) | (top_k >= vocab_size) | (top_p >= 1)
+
+
+def _last(scores: Tensor, top_k: Tensor) -> Tensor:
+    """The lowest score that top-k leaves of each row [R, 1], or that the row has."""
+    return scores.gather(1, (top_k.clamp(max=scores.shape[1]) - 1)[:, None])
 
 
 def _lowest(scores: Tensor, chosen: Tensor) -> Tensor:

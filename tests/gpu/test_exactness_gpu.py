@@ -13,9 +13,11 @@ import torch
 
 from tests.support.oracle import ROOMY, Oracle, generate, options, tiny_oracle
 from tests.support.tiny_models import FAMILIES, tiny_model
+from thothy_ai.engine.core import parts
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.execution.runner import Runner, StepHandle
+from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.step import Step
@@ -117,3 +119,36 @@ def test_groups_that_share_a_long_prefix(siblings: Oracle, pressure: str, *, ove
     assert (stats.scheduler.preemptions > 0) == (pressure == "preempted")
     assert max(map(sum, grouped)) >= 4
     assert len(set(grouped)) > 2  # members come and go
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_steps_that_run_out_of_memory_run_in_parts(
+    siblings: Oracle, monkeypatch: pytest.MonkeyPatch, *, overlap: bool, graphs: bool
+) -> None:
+    """The allocator's own error, amid the launches of a forward pass; the room is another each time."""
+    plain, rooms, faults = Model.logits, itertools.cycle([1000, 300, 3000, 70, 150, 1000, 3]), []
+
+    def hungry(self: Runner, step: Step) -> StepHandle:
+        room = next(rooms)
+
+        def logits(model: Model, hidden: torch.Tensor) -> torch.Tensor:
+            if step.num_tokens > room:
+                faults.append(step.num_tokens)
+                torch.empty(1 << 44, dtype=torch.uint8, device=GPU)
+            return plain(model, hidden)
+
+        monkeypatch.setattr(Model, "logits", logits)
+        return forward(self, step)
+
+    forward = Runner.forward
+
+    def build(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
+        core = build_core(loaded, options, on_events)  # and warmed up
+        monkeypatch.setattr(Runner, "forward", hungry)
+        return core
+
+    monkeypatch.setattr(parts, "_CALM_STEPS", 2)
+    made = replace(ROOMY, block_size=32, kv_tokens=4096, max_context=400, token_budget=2048, overlap=overlap)
+    siblings.check(replace(made, graphs=graphs), build=build)
+    assert len(faults) >= 5

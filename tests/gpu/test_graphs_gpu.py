@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 
+from tests.support.constrained import FEW, Slot, Slots, only
 from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.grammar import Grammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
@@ -25,14 +28,22 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     return load_model(folder, device=torch.device("cuda", 0), dtype=torch.bfloat16)
 
 
-def replayed(loaded: LoadedModel, *, graphs: bool, overlap: bool) -> tuple[int, int]:
-    """Steps of a drain whose first step computes all prompts, and how many were replayed."""
-    options = replace(ROOMY, graphs=graphs, overlap=overlap)
+def replayed(
+    loaded: LoadedModel, *, graphs: bool, overlap: bool, max_rows: int = 8, script: Sequence[Slot] = ()
+) -> tuple[int, int]:
+    """Steps of a drain whose first step computes all prompts, and how many were replayed; one follows the script."""
+    options = replace(ROOMY, graphs=graphs, overlap=overlap, max_rows=max_rows)
     prompts = random_prompts(loaded.config.vocab_size)
+    grammars: list[Grammar | None] = [Slots(script) if script else None, *[None] * (len(prompts) - 1)]
     with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
         before = driver.core._runner.replays
-        driver.run(CoreRequest(str(index), prompt, SAMPLING) for index, prompt in enumerate(prompts))
-        return driver.core.stats().core.steps, driver.core._runner.replays - before
+        driver.run(
+            CoreRequest(str(index), prompt, SAMPLING, grammar)
+            for index, (prompt, grammar) in enumerate(zip(prompts, grammars, strict=True))
+        )
+        stats = driver.core.stats().core
+        assert stats.replayed_steps == driver.core._runner.replays - before
+        return stats.steps, stats.replayed_steps
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -42,5 +53,26 @@ def test_all_steps_but_the_first_are_replayed(loaded: LoadedModel, *, overlap: b
 
 
 @pytest.mark.parametrize("overlap", [False, True])
+def test_forced_tokens_in_the_midst_of_a_text_change_nothing_in_that(loaded: LoadedModel, *, overlap: bool) -> None:
+    script = [FEW, FEW, *only(1, 2, 3, 4, 5, 6), FEW, FEW, *only(0, 9), *[FEW] * 8]
+    steps, replays = replayed(loaded, graphs=True, overlap=overlap, max_rows=32, script=script)
+    assert (steps, replays) == (SAMPLING.max_tokens, SAMPLING.max_tokens - 1)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
 def test_without_graphs_none_is(loaded: LoadedModel, *, overlap: bool) -> None:
     assert replayed(loaded, graphs=False, overlap=overlap) == (SAMPLING.max_tokens, 0)
+
+
+@pytest.mark.parametrize("kv_dtype", ["auto", "fp8"])
+@pytest.mark.parametrize("graphs", [False, True])
+def test_full_steps_that_prefill_are_replayed_layer_by_layer(
+    loaded: LoadedModel, kv_dtype: str, *, graphs: bool
+) -> None:
+    """139 tokens of prompts at 32 a step; that results stay exact is what the matrix of a small budget holds."""
+    options = replace(ROOMY, graphs=graphs, token_budget=32, kv_dtype=kv_dtype, prefix_cache=False)
+    prompts = random_prompts(loaded.config.vocab_size)
+    with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
+        outcome = driver.run(CoreRequest(str(index), prompt, SAMPLING) for index, prompt in enumerate(prompts))
+        assert (driver.core._runner._mixed.replays >= 3) == graphs
+    assert all(len(tokens) == SAMPLING.max_tokens for tokens in outcome.tokens.values())

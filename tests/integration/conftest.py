@@ -1,4 +1,4 @@
-"""Fixtures of the queue's tests; what they are made of is in `tests/support/queue_bench.py`."""
+"""Fixtures of the integration tests; what the queue's are made of is in `tests/support/queue_bench.py`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
 from tests.support.queue_bench import QUICK, Queue
 from tests.support.worker_fleet import PATIENT, WorkerFleet
@@ -14,6 +15,13 @@ from thothy_ai.db.connect import make_engine
 from thothy_ai.jobs import registry
 from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings
+
+
+@pytest.fixture
+def engine(settings: Settings) -> Iterator[Engine]:
+    engine = make_engine(settings)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture

@@ -91,10 +91,15 @@ def arithmetic_core(config: EngineConfig, on_events: OnEvents, *, eos: frozenset
     return EngineCore(
         Runner(ArithmeticModel(), cache, PagedAttention(SHAPE), config, CPU),
         config,
-        EngineInfo("session", "arithmetic", "cpu", "int64", config.block_size, config.num_blocks, 0, 0.0),
+        _info(config),
         StepCost(token=1.0, sample=1.0, attended=0.1, read=0.01),
         MemoryGauge(CPU, 0),
         vocab_size=VOCAB,
         eos=eos,
         on_events=on_events,
     )
+
+
+def _info(config: EngineConfig) -> EngineInfo:
+    size, blocks, longest = config.block_size, config.num_blocks, config.max_sequence_tokens
+    return EngineInfo("session", "arithmetic", "cpu", "int64", size, blocks, longest, 0.0)

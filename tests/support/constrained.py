@@ -96,7 +96,7 @@ def greedy(loaded: LoadedModel, prompt: Sequence[int], slots: Sequence[Slot]) ->
     return output
 
 
-def check_constrained(cpu: LoadedModel, loaded: LoadedModel, **changes: bool) -> None:
+def check_constrained(cpu: LoadedModel, loaded: LoadedModel, **changes: int) -> None:
     """Constrained requests beside free ones, on the engine of `loaded`, against single steps on the CPU."""
     scripts = [*SCRIPTS, *([ANY] * MAX_TOKENS for _ in range(4))]
     prompts = random_prompts(VOCAB)
@@ -188,7 +188,7 @@ def check_draws(cpu: LoadedModel, loaded: LoadedModel, **changes: bool) -> None:
         assert run(loaded, [each], replace(ROOMY, **changes))[each.id] == together[each.id], "beside others or alone"
 
 
-def check_schema(cpu: LoadedModel, loaded: LoadedModel, grammar: Callable[[], Grammar], **changes: bool) -> None:
+def check_schema(cpu: LoadedModel, loaded: LoadedModel, grammar: Callable[[], Grammar], **changes: int) -> None:
     """A grammar of llguidance's beside a free request: the same greedy tokens as on the CPU."""
 
     def requests() -> list[CoreRequest]:

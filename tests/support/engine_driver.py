@@ -26,7 +26,7 @@ class EngineDriver:
 
     def __init__(self, build: Callable[[OnEvents], EngineCore]) -> None:
         self._events: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
-        self.core = build(self._events.put)
+        self.core = build(self._take)
         self.collected = Collected()
 
     def __enter__(self) -> EngineDriver:
@@ -43,6 +43,10 @@ class EngineDriver:
         while not self.collected.finished.keys() >= set(ids):
             self.gather()
         return self.collected
+
+    def _take(self, events: list[Event]) -> None:
+        if events:
+            self._events.put(events)
 
     def gather(self) -> None:
         """Take the next step's events; no request may report anything after its end."""

@@ -38,6 +38,7 @@ ERRORS = {
     "lost": EngineLostError,
     "cut": EngineLostError,
 }
+FAILED_USAGE = Usage(10, 4, 2, 0.125)  # of `bad` and `broken`, which fail as they run
 
 
 class FakeGeneration:
@@ -48,12 +49,14 @@ class FakeGeneration:
         self._client = client
         self._delay = client.delay
         self.request = request
+        self.usage: Usage | None = None
 
     async def result(self) -> GenerationResult:
         word = self.request.messages[0].content.split()[0]
         if word == "lost":
             self._client.renew()
         if error := ERRORS.get(word):
+            self.usage = FAILED_USAGE if word in {"broken", "bad"} else None
             raise error(f"{word} it is")
         if word == "hang" or self._delay:
             try:
@@ -66,7 +69,8 @@ class FakeGeneration:
 
     def _finished(self, text: str, reason: FinishReason) -> GenerationResult:
         self._ended.set()
-        return GenerationResult(self.id, text, (), reason, Usage(10, 4, 5, 0.25))
+        self.usage = Usage(10, 4, 5, 0.25)
+        return GenerationResult(self.id, text, (), reason, self.usage)
 
     async def abort(self) -> None:
         self._aborted.set()

@@ -84,7 +84,8 @@ class Queue:
             return done.all() if done.returns_rows else ()
 
     def dispatch(self, depth: int = 0) -> list[Hint]:
-        return [Hint(*row) for row in self.ask("queue/dispatch", min_depth=64, depth=depth)]
+        rows = self.ask("queue/dispatch", min_depth=64, depth=depth, urgent_places=64)
+        return [Hint(row.id, row.dispatch_no) for row in rows]
 
     def job(self, job_id: UUID) -> Any:
         return self.rows("SELECT * FROM job WHERE id = :id", id=job_id)[0]

@@ -18,7 +18,16 @@ from thothy_ai.worker.claims import AttemptRef, Claim, ClaimResult
 from thothy_ai.worker.finish import Finish
 from thothy_ai.worker.job_store import JobStore, LeaseStatus
 
-TIMES = ("enqueued_at", "not_before", "deadline", "dispatched_at", "lease_until", "started_at", "finished_at")
+TIMES = (
+    "enqueued_at",
+    "not_before",
+    "scheduled_for",
+    "deadline",
+    "dispatched_at",
+    "lease_until",
+    "started_at",
+    "finished_at",
+)
 PASS = "UPDATE job SET " + ", ".join(f"{name} = {name} - make_interval(secs => :seconds)" for name in TIMES)
 TABLES = ("job", "attempt", "artifact", "job_event")  # a job takes its request along
 LEASE, DISPATCH_TIMEOUT, LIMIT = 60, 15, 5000
@@ -72,8 +81,8 @@ class World:
 
     def dispatch(self) -> None:
         self.queue.ask("queue/admit_delayed", limit=LIMIT)
-        rows = self.queue.ask("queue/dispatch", min_depth=4, depth=len(self.redis))
-        self.redis += [Hint(*row) for row in rows]
+        rows = self.queue.ask("queue/dispatch", min_depth=4, depth=len(self.redis), urgent_places=2)
+        self.redis += [Hint(row.id, row.dispatch_no) for row in rows]
 
     def claim(self, worker: Worker, limit: int) -> ClaimResult:
         """Take messages and claim; what may not run yet is taken again later."""

@@ -19,7 +19,7 @@ from thothy_ai.settings import Settings
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "support" / "worker_process.py"
 PATIENT = {"lease_seconds": 1000, "dispatch_timeout_seconds": 1000}  # nothing is late, however slow the machine
-KEY, UNACKED = "thothy:jobs", "thothy:unacked"
+KEY, URGENT_KEY, UNACKED = "thothy:jobs", "thothy:jobs:urgent", "thothy:unacked"
 
 
 def environment(settings: Settings) -> dict[str, str]:

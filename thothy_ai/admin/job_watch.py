@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row
 
+from thothy_ai.admin.processes import read_connected
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import UnknownJobError
@@ -102,7 +103,7 @@ class JobWatch:
 
 
 def _waiting(connection: Connection, row: Row[Any]) -> Waiting:
-    sessions = {session.application for session in connection.execute(statement("admin/processes"))}
+    processes = read_connected(connection)
     due = row.state == JobState.QUEUED and not row.later
     limit = {"id": row.id, "limit": MAX_AHEAD}
     return Waiting(
@@ -110,6 +111,6 @@ def _waiting(connection: Connection, row: Row[Any]) -> Waiting:
         note=row.note,
         not_before=row.not_before if row.later else None,
         ahead=connection.scalar(statement("admin/queue_position"), limit) if due else None,
-        dispatcher="thothy-dispatcher" in sessions,
-        worker="thothy-worker" in sessions,
+        dispatcher="dispatcher" in processes,
+        worker="worker" in processes,
     )

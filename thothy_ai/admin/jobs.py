@@ -31,6 +31,15 @@ class OpenJob:
     state: str
 
 
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """A job that has ended."""
+
+    id: UUID
+    kind: str
+    reason: str | None
+
+
 def list_jobs(
     engine: Engine,
     wanted: JobFilter = ALL_JOBS,
@@ -72,13 +81,11 @@ def open_jobs(
         return [OpenJob(*row) for row in connection.execute(statement("admin/open_jobs"), parameters)]
 
 
-def select_jobs(
-    engine: Engine, states: Sequence[str], *, kind: str | None = None, reason: str | None = None
-) -> list[UUID]:
-    """Ids of the jobs in these states, the oldest first."""
-    wanted = {"states": list(states), "kind": kind, "reason": reason}
+def ended_jobs(engine: Engine, state: str, *, kind: str | None = None, reason: str | None = None) -> list[EndedJob]:
+    """The jobs in this final state, the oldest first."""
+    wanted = {"state": state, "kind": kind, "reason": reason}
     with engine.connect() as connection:
-        return list(connection.scalars(statement("admin/select_jobs"), wanted))
+        return [EndedJob(*row) for row in connection.execute(statement("admin/ended_jobs"), wanted)]
 
 
 def redrive(

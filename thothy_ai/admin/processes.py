@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from thothy_ai.db.statements import statement
 
@@ -27,5 +27,10 @@ class Connected:
 def connected(engine: Engine) -> Mapping[str, Connected]:
     """The processes that are connected to this database, by name: `dispatcher`, `worker` and so on."""
     with engine.connect() as connection:
-        rows = connection.execute(statement("admin/processes")).all()
+        return read_connected(connection)
+
+
+def read_connected(connection: Connection) -> Mapping[str, Connected]:
+    """The same, read through this connection."""
+    rows = connection.execute(statement("admin/processes")).all()
     return {row.application.removeprefix(PREFIX): Connected(row.leads, row.led, row.quiet) for row in rows}

@@ -33,6 +33,11 @@ class AttemptKey(NamedTuple):
     outcome: str
     reason: str | None
 
+    @property
+    def label(self) -> str:
+        """`outcome: reason`, or the outcome alone."""
+        return f"{self.outcome}: {self.reason}" if self.reason else self.outcome
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -104,6 +109,11 @@ class Figures:
     def open(self) -> int:
         """Jobs that have not ended."""
         return self.jobs.total() - self.finished
+
+    @property
+    def unsuccessful(self) -> Counter[AttemptKey]:
+        """Attempts without an artifact."""
+        return Counter({key: number for key, number in self.attempts.items() if key.outcome != Outcome.SUCCEEDED})
 
     @property
     def jobs_per_compute_hour(self) -> float | None:
@@ -227,7 +237,7 @@ def _read(connection: Connection, since: datetime, until: datetime) -> DrainRepo
     parts = [
         *((row.kind, _finished(row)) for row in rows("report_jobs")),
         *((row.kind, Figures(jobs=Counter({row.state: row.jobs}))) for row in rows("report_open", {})),
-        *((row.kind, _attempted(row)) for row in rows("report_attempts")),
+        *((row.kind, attempted(row)) for row in rows("report_attempts")),
         *(
             (row.kind, Figures(with_output=row.with_output, with_artifact=row.with_artifact))
             for row in rows("report_yield")
@@ -248,7 +258,8 @@ def _finished(row: Row[Any]) -> Figures:
     )
 
 
-def _attempted(row: Row[Any]) -> Figures:
+def attempted(row: Row[Any]) -> Figures:
+    """The figures of one row of `admin/report_attempts`."""
     return Figures(
         attempts=Counter({AttemptKey(row.outcome, row.reason): row.attempts}),
         prompt_tokens=row.prompt_tokens,

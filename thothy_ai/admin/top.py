@@ -17,9 +17,10 @@ from redis import Redis
 from sqlalchemy import Engine
 
 from thothy_ai.admin.engine_state import EngineFigures, EngineMeter, engine_state
+from thothy_ai.admin.report import Figures, attempted
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
-from thothy_ai.db.states import Outcome
+from thothy_ai.queue.hints import list_keys
 from thothy_ai.queue.live import interest_channel
 from thothy_ai.queue.status import QueueStatus, queue_status
 from thothy_ai.settings import Settings
@@ -134,12 +135,12 @@ class Workers:
     def __init__(self, settings: Settings) -> None:
         self._redis = Redis.from_url(settings.require_redis_url(), socket_timeout=5, socket_connect_timeout=5)
         self._channel = interest_channel(settings)
-        self._list = f"{settings.queue_prefix}{settings.queue_name}"
+        self._lists = list_keys(settings)
 
     def read(self) -> WorkerFigures:
         """The figures of this moment. Raises `RedisError`. Each worker listens for who watches its jobs."""
         [(_, workers)] = self._redis.pubsub_numsub(self._channel)
-        return WorkerFigures(int(workers), int(self._redis.llen(self._list)))
+        return WorkerFigures(int(workers), sum(int(self._redis.llen(key)) for key in self._lists))
 
     def close(self) -> None:
         """Close the connection."""
@@ -174,15 +175,12 @@ def _hour(engine: Engine) -> HourFigures:
         until: datetime = connection.execute(statement("admin/now")).scalar_one()
         window = {"since": until - HOUR, "until": until}
         produced = connection.execute(statement("admin/report_yield"), window).all()
-        attempts = connection.execute(statement("admin/report_attempts"), window).all()
-    reasons: dict[str, int] = {}
-    for row in attempts:
-        if row.outcome != Outcome.SUCCEEDED:
-            name = f"{row.outcome}: {row.reason}" if row.reason else row.outcome
-            reasons[name] = reasons.get(name, 0) + row.attempts
+        rows = connection.execute(statement("admin/report_attempts"), window).all()
+    tried = sum(map(attempted, rows), Figures())
+    reasons = [(key.label, number) for key, number in tried.unsuccessful.items()]
     return HourFigures(
         with_output=sum(row.with_output for row in produced),
         with_artifact=sum(row.with_artifact for row in produced),
-        attempts=sum(row.attempts for row in attempts),
-        reasons=tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+        attempts=tried.attempts.total(),
+        reasons=tuple(sorted(reasons, key=lambda item: (-item[1], item[0]))),
     )

@@ -1,4 +1,5 @@
-"""The drain benchmark: a queue of jobs, defined by their lengths alone, run through the engine and through its peers.
+"""The benchmarks of `thothy bench`: a queue of jobs through the engine and its peers.
 
-It handles tokens rather than the service's jobs, and does not need the service's libraries.
+A workload file defines jobs by their lengths alone; it needs none of the service's libraries. Real jobs are requests
+that the caller makes: this package knows no kinds, and imports nothing of the service but the engine.
 """

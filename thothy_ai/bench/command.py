@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NoReturn
 
 from thothy_ai.bench.options import BenchOptions, parse
 from thothy_ai.bench.progress import Progress
+from thothy_ai.bench.requests import MakeRequests
 from thothy_ai.bench.workload import read_workload
 from thothy_ai.engine.errors import EngineError, InvalidRequestError, ModelLoadError, OutOfMemoryError
 
@@ -20,13 +21,23 @@ _PROGRAM = "python -m thothy_ai.bench"
 FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 
 
-def main(arguments: Sequence[str] | None = None, program: str = _PROGRAM) -> None:
-    """Run a command line. After one line on standard error, SystemExit: 1 if the drain fails or a token is wrong, 2 for
-    wrong input, 130 after Ctrl-C."""
+def main(
+    arguments: Sequence[str] | None = None, program: str = _PROGRAM, make_requests: MakeRequests | None = None
+) -> None:
+    """Run a command line; `make_requests` makes the jobs of --kinds, which needs the service's libraries.
+
+    After one line on standard error, SystemExit: 1 if the drain fails or a token is wrong, 2 for wrong input, 130 after
+    Ctrl-C.
+    """
     options = parse(arguments, program)
+    run_and_print(options, lambda progress: _run(options, progress, make_requests))
+
+
+def run_and_print(options: BenchOptions, measure: Callable[[Progress], Report]) -> None:
+    """Measure with progress on standard error, and print the report; SystemExit as `main`."""
     progress = Progress(sys.stderr)
     try:
-        report = _run(options, progress)
+        report = measure(progress)
     except EngineError as error:
         _end(progress, str(error), WRONG_INPUT if _is_wrong_input(error) else FAILED, error)
     except KeyboardInterrupt as error:
@@ -34,12 +45,19 @@ def main(arguments: Sequence[str] | None = None, program: str = _PROGRAM) -> Non
     sys.stdout.write(json.dumps(asdict(report)) + "\n" if options.as_json else _text(report))
 
 
-def _run(options: BenchOptions, progress: Progress) -> Report:
-    workload = read_workload(options.workload)
-    progress.update("Starting")
-    from thothy_ai.bench.measure import measure  # noqa: PLC0415  imports torch, which help does not need
+def _run(options: BenchOptions, progress: Progress, make_requests: MakeRequests | None) -> Report:
+    if options.workload is not None:
+        workload = read_workload(options.workload)
+        progress.update("Starting")
+        from thothy_ai.bench.measure import measure  # noqa: PLC0415  imports torch, which help does not need
 
-    return measure(options, workload, progress)
+        return measure(options, workload, progress)
+    if make_requests is None:
+        raise InvalidRequestError("--kinds needs the service's libraries: run thothy bench drain --kinds")
+    progress.update("Starting")
+    from thothy_ai.bench.kinds import measure_kinds  # noqa: PLC0415  as above
+
+    return measure_kinds(options, make_requests, progress)
 
 
 def _is_wrong_input(error: EngineError) -> bool:

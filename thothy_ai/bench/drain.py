@@ -18,7 +18,7 @@ from typing import NamedTuple
 from thothy_ai.bench.workload import Job, TokenDraw
 from thothy_ai.engine.api import EngineStats, SamplingParams
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, TokenEvent
+from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
@@ -88,7 +88,7 @@ class Drain:
         """
         self._inbox.expect(len(requests) + len(later.requests))
         submitted: dict[str, float] = {}
-        with _uncollected():
+        with uncollected():
             before, begin = self.core.stats(), time.perf_counter()
             for request in requests:
                 self.core.submit(request)
@@ -120,7 +120,7 @@ class Drain:
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Without garbage collection: it would repeatedly walk the results kept here, which an engine does not keep."""
     gc.collect()
     gc.disable()
@@ -171,6 +171,8 @@ class _Inbox:
 
     def take(self, events: list[Event]) -> None:
         """Called on the core's thread."""
+        if not events:
+            return
         if self._core is not None:
             self._steps.append(_Step(events, self._core.stats(), time.perf_counter()))
         self._left -= sum(type(event) is FinishedEvent for event in events)
@@ -210,6 +212,8 @@ def _outputs(
             continue
         request = by_id[event.id]
         output = tuple(tokens[event.id])
+        if isinstance(event, RefusedEvent):
+            raise DrainFailedError(f"job {event.id} is refused: {event.error}")
         if event.error is not None or not len(output) == event.usage.output_tokens == request.sampling.max_tokens:
             why, wanted = event.error or event.reason, request.sampling.max_tokens
             raise DrainFailedError(f"job {event.id} has {len(output)} of {wanted} tokens: {why}")

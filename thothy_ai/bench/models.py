@@ -5,16 +5,17 @@ Either is refused before a weight is drawn or read if the device does not have t
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from thothy_ai.bench.shapes import ON_A_CPU, ON_A_GPU, SHAPES, parameters, write_config
-from thothy_ai.engine.errors import OutOfMemoryError
+from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, use_device
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.options import EngineOptions
@@ -22,26 +23,10 @@ from thothy_ai.engine.process.sizing import GB, MemoryPlan, plan_memory
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.random import MARKER, RandomWeights
+from thothy_ai.engine.weights.tokenizer import load_tokenizer
 
-
-class RandomWeights:
-    """A tensor source with every tensor: ones for norms, otherwise normal with a standard deviation of 0.02."""
-
-    def __init__(self, device: torch.device, dtype: torch.dtype, on_drawn: Callable[[int], None]) -> None:
-        self.device, self._dtype, self._on_drawn = device, dtype, on_drawn
-        self._drawn = 0
-        self._generator = torch.Generator(device).manual_seed(0)
-
-    def tensor(self, name: str, *shape: int) -> Tensor:
-        """A new tensor of this shape."""
-        self._on_drawn(self._drawn)
-        fresh = torch.empty(shape, dtype=self._dtype, device=self.device)
-        self._drawn += fresh.nbytes
-        return fresh.fill_(1.0) if "norm" in name else fresh.normal_(0.0, 0.02, generator=self._generator)
-
-    def weight(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`: random weights are never packed."""
-        return self.tensor(name, *shape)
+_TOKENIZER_FILES = ("tokenizer", "special_tokens", "added_tokens", "chat_template", "vocab", "merges")
 
 
 def bench_model(shape: str, options: EngineOptions, say: Callable[[str], None] = lambda _: None) -> LoadedModel:
@@ -58,6 +43,29 @@ def bench_model(shape: str, options: EngineOptions, say: Callable[[str], None] =
         return _drawn(shape, options, device, dtype, say)
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(f"{options.model or shape} does not fit {device}: {error}") from error
+
+
+def random_folder(shape: str, tokenizer: Path, folder: Path) -> Path:
+    """Write a model folder of this shape with the tokenizer's vocabulary and random weights to `folder`.
+
+    Raises `ModelLoadError` without a usable tokenizer.
+    """
+    loaded = load_tokenizer(tokenizer) if tokenizer.is_dir() else None
+    if loaded is None or loaded.eos_token_id is None:
+        raise ModelLoadError(f"{tokenizer}: not a folder with a tokenizer that names its end-of-text token")
+    write_config(
+        shape,
+        folder,
+        vocab_size=len(loaded),
+        bos_token_id=None,
+        eos_token_id=loaded.eos_token_id,
+        transformers_version=version("transformers"),  # without it, it warns of tokenizers that older ones wrote
+    )
+    for file in tokenizer.iterdir():
+        if file.name.startswith(_TOKENIZER_FILES):
+            shutil.copy(file, folder)
+    (folder / MARKER).touch()
+    return folder
 
 
 def default_shape(options: EngineOptions) -> str:

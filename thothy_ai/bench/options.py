@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from thothy_ai.bench.requests import JOBS
 from thothy_ai.bench.shapes import ON_A_CPU, ON_A_GPU, SHAPES, described
 from thothy_ai.bench.workload import Order
 from thothy_ai.engine.options import Command, Declared, EngineOptions, options_of
@@ -22,10 +23,15 @@ _EXAMPLE = "Example: thothy bench drain benchmarks/workloads/templates.json --sh
 class BenchOptions:
     """What to drain, on which engine, and what to compare with. `draw` None: the file's lengths.
 
+    Either `workload` is set or `kinds`, to which the next two belong. `house_prompt`: in tokens, with `kinds` in words.
     None for `shape` and `jobs` stands for what suits the device.
     """
 
-    workload: Path
+    workload: Path | None
+    kinds: bool
+    kind: str | None
+    house_prompt: int
+    tokenizer: Path | None
     shape: str | None
     engine: EngineOptions
     order: Order
@@ -38,7 +44,6 @@ class BenchOptions:
     peer_seconds: float | None
     peer_name: str
     as_json: bool
-    house_prompt: int = 0
     urgent: float | None = None
 
     @property
@@ -49,23 +54,57 @@ class BenchOptions:
 
 def parse(arguments: Sequence[str] | None = None, program: str | None = None) -> BenchOptions:
     """Options from a command line; SystemExit with code 2 for a wrong one."""
-    given = vars(_parser(program).parse_args(arguments))
+    parser = drain_parser(program)
+    given = vars(parser.parse_args(arguments))
+    _check(given, parser)
+    return _options(given)
+
+
+def parse_service(arguments: Sequence[str] | None = None, program: str | None = None) -> BenchOptions:
+    """Options of `thothy bench service`, which has fewer, as those of a drain of kinds; SystemExit as above."""
+    defaults = vars(drain_parser().parse_args(["--kinds"]))
+    return _options(defaults | vars(service_parser(program).parse_args(arguments)))
+
+
+def _options(given: dict[str, Any]) -> BenchOptions:
     engine = {declared.name: given.pop(declared.name) for declared in options_of(Command.BENCH)}
     return BenchOptions(**given | {"engine": EngineOptions(url="", **engine), "order": Order(given["order"])})
 
 
-def _parser(program: str | None) -> argparse.ArgumentParser:
+def drain_parser(program: str | None = None) -> argparse.ArgumentParser:
+    """The parser of `thothy bench drain`."""
     parser = _Parser(
         prog=program,
-        usage="%(prog)s [OPTIONS] FILE",
-        description="Drain a workload file through the engine, check its tokens and print the figures.",
-        epilog=_epilog(),
+        usage="%(prog)s [OPTIONS] FILE | --kinds",
+        description="Drain a workload file, or with --kinds real jobs, and print the figures.",
+        epilog=_epilog(_EXAMPLE),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("workload", type=Path, metavar="FILE", help="The jobs by their lengths, as JSON.")
+    file_help = "The jobs by their lengths, as JSON."
+    parser.add_argument("workload", nargs="?", type=Path, metavar="FILE", help=file_help)
     _add_work(parser.add_argument_group("jobs"))
+    _add_kinds(parser.add_argument_group("jobs of the kinds"))
     _add_engine(parser.add_argument_group("engine"))
     _add_report(parser.add_argument_group("report"))
+    return parser
+
+
+def service_parser(program: str | None = None) -> argparse.ArgumentParser:
+    """The parser of `thothy bench service`."""
+    parser = _Parser(
+        prog=program,
+        usage="%(prog)s [OPTIONS]",
+        description="Run jobs through the whole service and straight to its engine, and print the figures.",
+        epilog=_epilog("Example: thothy bench service --shape llama-8b --tokenizer FOLDER"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    jobs = parser.add_argument_group("jobs")
+    _add_count(jobs)
+    _add_kind(jobs)
+    engine = parser.add_argument_group("engine")
+    _add_tokenizer(engine)
+    _add_engine(engine)
+    _add_json(parser.add_argument_group("report"))
     return parser
 
 
@@ -76,23 +115,57 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def _epilog() -> str:
+def _epilog(example: str) -> str:
     width = max(map(len, SHAPES))
     shapes = [f"  {shape:<{width}}  {described(shape)}" for shape in SHAPES]
-    return "\n".join(("shapes:", *shapes, "", _EXAMPLE))
+    return "\n".join(("shapes:", *shapes, "", example))
 
 
 def _add_work(group: argparse._ArgumentGroup) -> None:
     orders = [order.value for order in Order]
-    limit = f"Drain only the first N jobs. [default: {JOBS_ON_A_CPU} on a CPU, all on a GPU]"
     group.add_argument("--order", choices=orders, default="listed", help="Order of submission. [default: listed]")
-    group.add_argument("--jobs", type=_bounded(int, 1), metavar="N", help=limit)
-    group.add_argument("--seed", type=int, default=0, help="Seed of token ids and shuffled orders. [default: 0]")
+    _add_count(group)
     group.add_argument("--draw", type=int, metavar="SEED", help="Draw new lengths of the same kinds and distributions.")
-    house = "Put N common tokens before every prompt."
-    group.add_argument("--house-prompt", type=_bounded(int, 0), default=0, metavar="N", help=house)
+    house = "Begin every prompt with the same N tokens; with --kinds, with a system message of N words."
+    group.add_argument("--house-prompt", type=_bounded(int, 1), default=0, metavar="N", help=house)
     urgent = "Drain again while an urgent job is submitted every so many seconds."
     group.add_argument("--urgent", type=_bounded(float, 0.01), metavar="SECONDS", help=urgent)
+
+
+def _add_count(group: argparse._ArgumentGroup) -> None:
+    limit = f"Drain N jobs. [default: {JOBS_ON_A_CPU} on a CPU; on a GPU all of a file, {JOBS:,} of the kinds]"
+    group.add_argument("--jobs", type=_bounded(int, 1), metavar="N", help=limit)
+    group.add_argument("--seed", type=int, default=0, help="Seed of what is drawn at random. [default: 0]")
+
+
+def _add_kinds(group: argparse._ArgumentGroup) -> None:
+    kinds = "Drain jobs with their kinds' prompts, schemas and sampling: with schemas, again, and without."
+    group.add_argument("--kinds", action="store_true", help=kinds)
+    _add_kind(group)
+    _add_tokenizer(group)
+
+
+def _add_kind(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--kind", metavar="NAME", help="Jobs of this kind alone. Default: a mix of the built-in kinds.")
+
+
+def _add_tokenizer(group: argparse._ArgumentGroup) -> None:
+    tokenizer = "Tokenizer for --shape: a folder with a tokenizer.json and a chat template."
+    group.add_argument("--tokenizer", type=Path, metavar="FOLDER", help=tokenizer)
+
+
+_OF_KINDS = ("kind", "tokenizer")
+_OF_FILES = ("draw", "urgent", "tolerance", "profile", "peer", "peer_seconds")
+
+
+def _check(given: dict[str, Any], parser: argparse.ArgumentParser) -> None:
+    """Refuse options that do not go together, as a usage error."""
+    kinds = given["kinds"]
+    if kinds == (given["workload"] is not None):
+        parser.error("give either a workload FILE or --kinds")
+    for name in _OF_FILES if kinds else _OF_KINDS:
+        if given[name] not in (None, False, 0) or (name in {"draw", "tolerance"} and given[name] is not None):
+            parser.error(f"--{name.replace('_', '-')} goes with {'a workload FILE' if kinds else '--kinds'}")
 
 
 def _add_engine(group: argparse._ArgumentGroup) -> None:
@@ -132,6 +205,10 @@ def _add_report(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--peer-seconds", type=float, metavar="SECONDS", help="A peer's time for the same jobs.")
     name = "Name of the peer that --peer-seconds is about. [default: peer]"
     group.add_argument("--peer-name", default="peer", metavar="NAME", help=name)
+    _add_json(group)
+
+
+def _add_json(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--json", action="store_true", dest="as_json", help="Print one JSON document.")
 
 

@@ -24,13 +24,15 @@ from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import ThothyError
 from thothy_ai.queue.broker import Broker
-from thothy_ai.queue.hints import Hint
+from thothy_ai.queue.dispatcher import by_urgency
+from thothy_ai.queue.hints import list_keys
 
 DELAY = 0.2  # seconds that a slow network adds to each round trip
 LASTING_SECONDS = 3.0
 BRIEF_SECONDS = 1.5
 SKEWS = (-86_400, -90, 90, 3_600, 40 * 86_400)  # seconds; the last one is in another month's partition
 BGSAVE_SECONDS = 2.0
+ROOM = {"min_depth": 64, "depth": 0, "urgent_places": 16}  # of a dispatcher that finds both lists empty
 CUT_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'thothy-{}'"
 
 
@@ -132,9 +134,10 @@ class Faults:
         engine, broker = make_engine(settings, application="rogue", pool_size=1), Broker(settings)
         try:
             with reaching(settings), engine.begin() as connection:
-                rows = connection.execute(statement("queue/dispatch"), {"min_depth": 64, "depth": 0}).all()
+                rows = connection.execute(statement("queue/dispatch"), ROOM).all()
             with suppress(ThothyError):  # Redis may be away
-                broker.publish([Hint(*row) for row in rows])
+                ordinary, urgent = by_urgency(rows)
+                broker.publish(ordinary, urgent)
             return len(rows)
         finally:
             broker.close()
@@ -192,7 +195,7 @@ class Faults:
         try:
             with self._rig.redis() as redis:
                 lengths = (
-                    redis.llen(f"{settings.queue_prefix}{settings.queue_name}"),
+                    *map(redis.llen, list_keys(settings)),
                     redis.hlen(f"{settings.queue_prefix}unacked"),
                 )
         except RedisError:

@@ -34,6 +34,7 @@ from thothy_ai.settings import Settings
 UNLIMITED = Patience(failures=sys.maxsize, first_delay=0.1, max_delay=0.1, check_every=0.1)
 START_SECONDS = 60
 ENGINE_START_SECONDS = 900  # a large model is read from a slow disk
+LISTENS = 2  # connections on which a worker waits for messages
 RESTARTS = 20  # of a Postgres that crashed: its children may still be there
 
 
@@ -169,7 +170,7 @@ class Rig:
         except RedisError:
             return False
         leaders = {"thothy-dispatcher", "thothy-reaper", "thothy-worker"}  # a worker that has reached the engine
-        return waiting == len(WORKERS) and leaders <= self.postgres.sessions()
+        return waiting == LISTENS * len(WORKERS) and leaders <= self.postgres.sessions()
 
     def _log(self, name: str) -> Path:
         return self.home / "logs" / f"{name}.log"

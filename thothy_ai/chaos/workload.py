@@ -107,9 +107,12 @@ class Workload:
 
 
 def _job(number: int) -> tuple[Chaos, EnqueueOptions]:
-    """A mix: of a hundred jobs, two are rejected by the validator, two have a follow-up, one has a deadline."""
+    """A mix: of a hundred jobs, two are rejected by the validator, two have a follow-up, one has a deadline, ten are
+    urgent.
+    """
     request = Chaos(
         number=number, verdict="rejected" if number % 50 == 7 else "accepted", more=1 if number % 50 == 3 else 0
     )
     deadline = datetime.now(UTC) + DEADLINE if number % 100 == 11 else None
-    return request, EnqueueOptions(idempotency_key=f"chaos-{number}", deadline=deadline)
+    priority = 5 if number % 10 == 1 else 0
+    return request, EnqueueOptions(priority=priority, idempotency_key=f"chaos-{number}", deadline=deadline)

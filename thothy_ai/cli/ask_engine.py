@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from thothy_ai.cli.shell import usage
+from thothy_ai.cli.shell import find_model
 from thothy_ai.cli.times import spell
 from thothy_ai.engine.api import EngineInfo, GenerationRequest, GenerationResult
 from thothy_ai.engine.errors import EngineError, EngineLostError
@@ -48,7 +48,7 @@ def engine_for(settings: Settings, model: Path | None) -> Iterator[Endpoint]:
     if model is None and settings.engine_url is not None:
         yield Endpoint(settings.engine_url, settings.reveal_engine_token())
         return
-    path = _model(settings, model)
+    path = find_model(settings, model)
     why = "No engine is running: s" if model is None else "S"
     typer.echo(f"{why}tarting one with {path.name} …", err=True)
     began = time.monotonic()
@@ -101,12 +101,3 @@ async def _info(client: EngineClient, url: str) -> EngineInfo:
         raise EngineLostError(
             f"no engine answers at {url}: {why} (start it, or pass --model to start one for this request)"
         ) from None
-
-
-def _model(settings: Settings, model: Path | None) -> Path:
-    from thothy_ai.engine.bundled import bundled_model_path
-
-    path = model or settings.model or bundled_model_path()
-    if not path.exists():
-        usage(f"no model at {path}")
-    return path

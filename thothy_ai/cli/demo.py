@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from thothy_ai.cli.shell import INTERRUPTED
 from thothy_ai.cli.tables import console, count
 from thothy_ai.settings import Settings
 
@@ -40,7 +41,7 @@ def run_demo(settings: Settings) -> int:
             return _run(demo_settings(settings), display)
         except StopRequested:
             display.end(_stopped(display.open_jobs))
-    raise typer.Exit(130)
+    raise typer.Exit(INTERRUPTED)
 
 
 def _run(settings: Settings, display: StopDisplay) -> int:

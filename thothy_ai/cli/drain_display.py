@@ -16,7 +16,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from thothy_ai.admin.progress import Progress
-from thothy_ai.cli.times import spell
+from thothy_ai.cli.times import per_time, spell
 
 LINE_SECONDS = 5.0  # between two lines, when something has changed
 QUIET_SECONDS = 30.0  # between two lines, when nothing has
@@ -55,12 +55,8 @@ def _outlook(now: Progress, rate: float | None) -> list[str]:
     if now.next_due and (now.all_wait or not now.open):
         return [f"the next is due in {_whole((now.next_due - now.now).total_seconds())}"]
     if rate is not None:
-        return [_per_time(rate), *([] if now.later else [f"about {_whole(now.open / rate)} left"])]
+        return [per_time(rate), *([] if now.later else [f"about {_whole(now.open / rate)} left"])]
     return [] if now.finished or not now.running else ["none finished yet"]
-
-
-def _per_time(rate: float) -> str:
-    return f"{rate:,.1f} jobs/s" if rate >= 1 else f"{rate * 60:.1f} jobs/min"
 
 
 def _whole(seconds: float) -> str:

@@ -30,11 +30,11 @@ from thothy_ai.cli.tables import count, print_json, table
 from thothy_ai.db.states import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sqlalchemy import Engine
 
-    from thothy_ai.admin.jobs import OpenJob
+    from thothy_ai.admin.jobs import EndedJob
 
 
 class Retryable(StrEnum):
@@ -59,9 +59,12 @@ def retry(
     kind: Kind = None,
     reason: Reason = None,
     deadline: Deadline = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Queue dead, cancelled or expired jobs again. Their history is kept; their failure count restarts at zero.
+    """Queue dead, cancelled or expired jobs again: those given, or all in a state, after a confirmation.
+
+    Their history is kept; their failure count restarts at zero.
 
     Example: thothy jobs retry --state dead --reason lease_lost
     """
@@ -73,13 +76,25 @@ def retry(
         usage("--kind and --reason filter --state; they cannot be combined with job ids")
     with database() as engine:
         check_kinds(engine, [kind] if kind else [])
-        ids = find_jobs(engine, job_ids or ())
-        ids = ids or admin_jobs.select_jobs(engine, [state or ""], kind=kind, reason=reason)
+        if state:
+            jobs = admin_jobs.ended_jobs(engine, state.value, kind=kind, reason=reason)
+            ids = _confirmed(jobs, yes, as_json)
+        else:
+            ids = find_jobs(engine, job_ids or ())
         redriven = admin_jobs.redrive(engine, ids, deadline=deadline)
         states = admin_jobs.states_of(engine, ids)
     if not ids and not as_json:
         return typer.echo(f"No {state} jobs match.")
     return _report("queued again", ids, dict.fromkeys(redriven, ""), states, as_json)
+
+
+def _confirmed(jobs: Sequence[EndedJob], yes: bool, as_json: bool) -> list[UUID]:
+    """The ids of the jobs, once their retry is confirmed."""
+    if jobs and not yes:
+        if not as_json:
+            _print_groups("reason", [(job.kind, job.reason or "-") for job in jobs])
+        confirm(f"Queue {count(len(jobs), 'job')} again?")
+    return [job.id for job in jobs]
 
 
 def cancel(
@@ -137,7 +152,7 @@ def _cancel_selected(engine: Engine, filters: Filters, dry_run: bool, yes: bool,
     if dry_run and as_json:
         return print_json({"selected": [job.id for job in jobs]})
     if not as_json and (dry_run or not yes):
-        _print_groups(jobs)
+        _print_groups("state", [(job.kind, job.state) for job in jobs])
     if dry_run:
         return typer.echo(f"{count(len(jobs), 'job')} would be cancelled.")
     if not yes and jobs:
@@ -148,9 +163,9 @@ def _cancel_selected(engine: Engine, filters: Filters, dry_run: bool, yes: bool,
     return _print_cancelled(cancelled)
 
 
-def _print_groups(jobs: Sequence[OpenJob]) -> None:
-    groups = Counter((job.kind, job.state) for job in jobs)
-    table("", ["kind", "state", "jobs#"], [[*group, number] for group, number in sorted(groups.items())])
+def _print_groups(by: str, jobs: Iterable[tuple[str, str]]) -> None:
+    """The number of jobs by kind and `by`."""
+    table("", ["kind", by, "jobs#"], [[*group, number] for group, number in sorted(Counter(jobs).items())])
 
 
 def _list_selected(jobs: list[tuple[str, UUID]], as_json: bool) -> None:

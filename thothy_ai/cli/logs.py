@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.shell import fail, load_settings, usage
+from thothy_ai.cli.shell import INTERRUPTED, fail, load_settings, usage
 from thothy_ai.cli.tables import printable
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def logs(
     except OSError as error:
         fail(f"cannot read {error.filename}: {error.strerror}")
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _wanted(services: Sequence[str], home: Path) -> list[str]:

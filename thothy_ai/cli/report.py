@@ -86,7 +86,7 @@ def drain(
             typer.echo("Stopped watching; the queue keeps draining.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         if since or as_json or watched.open or watched.finished:
-            _print(drain_report(engine, since or watched.since), as_json)
+            _print(drain_report(engine, since or watched.since), as_json, _gave_up(watched, timeout))
     _conclude(watched, timeout, quiet=as_json)
 
 
@@ -114,6 +114,13 @@ def _check_window(since: datetime, until: datetime | None) -> None:
     times.check_order(since, until)
 
 
+def _gave_up(watched: DrainProgress, timeout: timedelta | None) -> str | None:
+    """How the watching ended if jobs were left; None if none were."""
+    if not watched.open or timeout is None:
+        return None
+    return f"gave up after {times.spell(timeout.total_seconds())} with {count(watched.open, 'job')} open"
+
+
 def _conclude(watched: DrainProgress, timeout: timedelta | None, *, quiet: bool) -> None:
     """Say what is left, if anything. With `quiet`, standard output holds nothing except the report."""
     from thothy_ai.cli.watch import obstacle_sentences
@@ -131,7 +138,7 @@ def _conclude(watched: DrainProgress, timeout: timedelta | None, *, quiet: bool)
         typer.echo("The queue is empty.")
 
 
-def _print(result: DrainReport, as_json: bool) -> None:
+def _print(result: DrainReport, as_json: bool, drained: str | None = None) -> None:
     from thothy_ai.cli.report_view import render
 
     if as_json:
@@ -139,4 +146,4 @@ def _print(result: DrainReport, as_json: bool) -> None:
     out = console()
     if not out.is_terminal:
         out.width = PIPE_WIDTH
-    return out.print(render(result))
+    return out.print(render(result, drained))

@@ -32,28 +32,31 @@ class ReportText:
     """A report that Rich prints as wide as the console. No line ends in spaces."""
 
     report: DrainReport
+    drained: str | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for number, line in enumerate(report_lines(self.report, options.max_width)):
+        for number, line in enumerate(report_lines(self.report, options.max_width, self.drained)):
             yield Text(line, style="" if number else "bold", overflow="fold")
 
 
-def render(report: DrainReport) -> ReportText:
-    """The headline, the figures per kind and in total, and the attempts without an artifact by reason."""
-    return ReportText(report)
+def render(report: DrainReport, drained: str | None = None) -> ReportText:
+    """The headline, the figures per kind and in total, and the attempts without an artifact by reason.
+
+    `drained` stands in the headline for "drained in" and the drain time.
+    """
+    return ReportText(report, drained)
 
 
-def report_lines(report: DrainReport, width: int) -> list[str]:
+def report_lines(report: DrainReport, width: int, drained: str | None = None) -> list[str]:
     """The report's lines. A window in which nothing happened is one sentence."""
     nothing = _nothing(report)
     if nothing:
         return textwrap.wrap(nothing, width)
     figures = {**report.kinds, "all": report.total}
-    unsuccessful = {kind: _unsuccessful(counts) for kind, counts in report.kinds.items()}
     return [
-        *_headline(report, width),
+        *_headline(report, width, drained or f"drained in {spell(report.total.drain_seconds)}"),
         *_figures(figures, _topics(report.unit), width),
-        *(_reasons(unsuccessful, width) if any(unsuccessful.values()) else ()),
+        *(_reasons(report.kinds, width) if report.total.unsuccessful else ()),
     ]
 
 
@@ -69,12 +72,12 @@ def _nothing(report: DrainReport) -> str | None:
     return f"{window}; {count(total.open, 'job')} {'is' if total.open == 1 else 'are'} open ({states})."
 
 
-def _headline(report: DrainReport, width: int) -> list[str]:
+def _headline(report: DrainReport, width: int, drained: str) -> list[str]:
     total = report.total
     engines = sorted({f"{session.model} on {session.device}" for session in report.sessions})
     figures = (
         f"{rate(total.jobs_per_compute_hour)} jobs per {report.unit}",
-        f"drained in {spell(total.drain_seconds)}",
+        drained,
         f"artifact yield {percent(total.artifact_yield)}",
         f"failure rate {percent(total.failure_rate)}",
     )
@@ -135,17 +138,9 @@ def _topics(unit: str) -> list[list[Line]]:
     ]
 
 
-def _unsuccessful(figures: Figures) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for key, number in figures.attempts.items():
-        if key.outcome != "succeeded":
-            counts[f"{key.outcome}: {key.reason}" if key.reason else key.outcome] += number
-    return counts
-
-
-def _reasons(by_kind: Mapping[str, Counter[str]], width: int) -> Iterator[str]:
+def _reasons(kinds: Mapping[str, Figures], width: int) -> Iterator[str]:
     """The attempts without an artifact: a column for each kind if they fit, otherwise a row for each pair."""
-    shown = {kind: counts for kind, counts in by_kind.items() if counts}
+    shown = {kind: _by_label(figures) for kind, figures in kinds.items() if figures.unsuccessful}
     reasons = sorted(set().union(*shown.values()))
     heads = [Column("reason"), *(Column(kind, number=True) for kind in shown)]
     rows: list[list[object]] = [
@@ -159,6 +154,10 @@ def _reasons(by_kind: Mapping[str, Counter[str]], width: int) -> Iterator[str]:
         ]
         lines = layout("", heads, rows, width=width, short=False)
     yield from ("", "Attempts without an artifact", "", *lines)
+
+
+def _by_label(figures: Figures) -> Counter[str]:
+    return Counter({key.label: number for key, number in figures.unsuccessful.items()})
 
 
 def rate(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Shared by all commands: one-line errors and exit codes, settings, the database connection, job ids, confirmation.
+"""Shared by all commands: one-line errors, exit codes, settings, model, database connection, job ids, confirmation.
 
 Exit codes: 0 success; 1 the command failed, or the answer is no; 2 what the user typed or set is wrong; 130 Ctrl-C.
 """
@@ -25,10 +25,11 @@ from thothy_ai.errors import (
     DatabaseUnreachableError,
     EntryError,
     NotConnectedError,
-    ThothyError,
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sqlalchemy import Engine
 
     from thothy_ai.settings import Settings
@@ -98,7 +99,7 @@ class Commands(TyperGroup):
                 _fail_usage(error)
             if isinstance(error, BrokenPipeError) or os.environ.get("THOTHY_LOG_LEVEL", "").upper() == "DEBUG":
                 raise
-            if isinstance(error, ThothyError) or type(error).__module__.startswith("thothy_ai."):
+            if type(error).__module__.startswith("thothy_ai."):
                 fail(error, _exit_code(error))
             name = type(error).__name__
             fail(f"unexpected {name}: {error} (set THOTHY_LOG_LEVEL=DEBUG for a traceback)")
@@ -167,6 +168,16 @@ def _warn_once(message: str) -> None:
     typer.echo(f"thothy: {printable(message)}", err=True)
 
 
+def find_model(settings: Settings, given: Path | None) -> Path:
+    """The model given, or that of the settings, or the bundled one. Raises `BadParameter` if it does not exist."""
+    from thothy_ai.engine.bundled import bundled_model_path
+
+    path = given or settings.model or bundled_model_path()
+    if not path.exists():
+        usage(f"no model at {path}")
+    return path
+
+
 @contextmanager
 def database() -> Iterator[Engine]:
     """Yield a database engine. Driver errors are raised as `DatabaseError` or a subclass."""
@@ -197,7 +208,7 @@ def job_ref(text: str) -> str:
 
 
 def find_job(engine: Engine, ref: str) -> UUID:
-    """The id that `ref` stands for, which may be its beginning or its end. Raises `UnknownJobError`, `ConfigError`."""
+    """The id that `ref`, its beginning or its end, stands for. Raises `UnknownJobError`, `AmbiguousIdError`."""
     return find_jobs(engine, [ref])[0]
 
 

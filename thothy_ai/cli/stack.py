@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.shell import fail, usage
+from thothy_ai.cli.shell import INTERRUPTED, fail, find_model
 from thothy_ai.cli.tables import count
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def up(model: Model = None) -> None:
     from thothy_ai.queue.drafts import load_kinds
     from thothy_ai.telemetry import configure_logging
 
-    settings = _with_model(_own_settings(), model)
+    settings = _own_settings()
+    settings = settings.model_copy(update={"model": find_model(settings, model)})
     load_kinds(settings)
     configure_logging(settings)
     began, ready = time.monotonic(), False
@@ -58,7 +59,7 @@ def up(model: Model = None) -> None:
         except StopRequested:
             display.end(_stopped(display.open_jobs))
     if not ready:
-        raise typer.Exit(130)
+        raise typer.Exit(INTERRUPTED)
 
 
 @app.command()
@@ -89,13 +90,3 @@ def _stopped(open_jobs: int | None) -> str:
     if not open_jobs:
         return "Stopped."
     return f"Stopped. {count(open_jobs, 'job')} {'is' if open_jobs == 1 else 'are'} queued for the next start."
-
-
-def _with_model(settings: Settings, model: Path | None) -> Settings:
-    """The settings with a model: the one given, or theirs, or the bundled one."""
-    from thothy_ai.engine.bundled import bundled_model_path
-
-    path = model or settings.model or bundled_model_path()
-    if not path.exists():
-        usage(f"no model at {path}")  # before anything is started
-    return settings.model_copy(update={"model": path})

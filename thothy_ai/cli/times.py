@@ -1,4 +1,4 @@
-"""Parses and formats times and durations: local time in input and tables, UTC in JSON."""
+"""Parses and formats times, durations and rates: local time in input and tables, UTC in JSON."""
 
 from __future__ import annotations
 
@@ -80,3 +80,8 @@ def spell(seconds: float | None) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60:02} m"
     return f"{whole // 86400} d {whole % 86400 // 3600:02} h"
+
+
+def per_time(rate: float) -> str:
+    """Format jobs per second as `2.5 jobs/s`, or as `30.0 jobs/min` below one per second."""
+    return f"{rate:,.1f} jobs/s" if rate >= 1 else f"{60 * rate:.1f} jobs/min"

@@ -61,7 +61,6 @@ def _queue(frame: Frame) -> Panel:
 
 def _queue_lines(queue: QueueFigures, workers: WorkerFigures | Unreachable) -> Iterable[Line]:
     status = queue.status
-    rate = queue.jobs_per_second
     yield "queued", f"{status['queued'].jobs - queue.delayed:,}"
     yield "for later", f"{queue.delayed:,}"
     yield "dispatched", f"{status['dispatched'].jobs:,}"
@@ -70,7 +69,7 @@ def _queue_lines(queue: QueueFigures, workers: WorkerFigures | Unreachable) -> I
     yield "workers", "unknown without Redis" if isinstance(workers, Unreachable) else f"{workers.workers:,} connected"
     yield "oldest", f"waits {times.spell(status.oldest_age)}" if status.oldest_age else "-"
     yield "due in 1 h", f"{sum(state.due_1h for state in status.states.values()):,}"
-    yield "rate", f"{rate:.1f} jobs/s" if rate >= 1 else f"{60 * rate:.1f} jobs/min"
+    yield "rate", times.per_time(queue.jobs_per_second)
     if status.paused:
         yield "paused", printable(status.note or "`thothy queue resume`")
     else:

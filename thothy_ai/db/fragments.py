@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-# The order in which jobs are dispatched and claimed. Of otherwise equal jobs, those enqueued in an earlier ten minutes
-# go first: no source waits indefinitely behind fresh ones, and siblings of a batch stay together. The index
-# `ix_job_queued` is built over the same terms, spelled as Postgres prints them: Alembic compares the text.
+# The order in which jobs are dispatched and claimed: earliest virtual deadline first. It is a job's deadline, or a day
+# after it was enqueued if it has none within that day, less a day per point of priority. Thus priority decides between
+# jobs of similar age, then the deadline, and none starves: only jobs enqueued at most a day later overtake a job, plus
+# a day per point of priority that they have more. Both times are rounded, deadlines by up to a quarter of their slack,
+# and within equal times sources go one after the other: siblings stay together. The functions are in
+# migrations/versions/r0005_planned_order.sql; the index `ix_job_queued` is over the same terms.
 PLANNED_ORDER: Final = (
-    "priority DESC",
-    "deadline NULLS LAST",
-    "date_bin('00:10:00', enqueued_at, '1970-01-01 00:00:00+00')",
+    "thothy_virtual_deadline(priority, deadline, enqueued_at, scheduled_for)",
+    "thothy_due(deadline, enqueued_at, scheduled_for)",
     "source_key",
     "id",
 )

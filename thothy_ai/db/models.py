@@ -43,6 +43,7 @@ class Job(Base):
     priority: Mapped[Small] = mapped_column(server_default=ZERO)  # higher goes first
     deadline: Mapped[datetime | None]
     not_before: Mapped[datetime] = mapped_column(server_default=NOW)
+    scheduled_for: Mapped[datetime | None]  # its `not_before` when it was enqueued, if that was later
     delayed: Mapped[bool] = mapped_column(server_default=sql("false"))  # not in the dispatcher's index yet
     source_key: Mapped[str]  # jobs over the same source share it, and run near each other
     idempotency_key: Mapped[str | None]
@@ -88,7 +89,8 @@ class Job(Base):
         Index("ix_job_delayed", "not_before", postgresql_where=sql("state = 'queued' AND delayed")),
         # Not over lease_until: each heartbeat changes it, and must not have to write every index again.
         Index("ix_job_running", "worker", postgresql_where=sql("state = 'running'")),
-        Index("ix_job_dispatched", "dispatched_at", postgresql_where=sql("state = 'dispatched'")),
+        # Each dispatch reads the lowest priority, newest entries first: those of claimed jobs stay until a vacuum.
+        Index("ix_job_dispatched", "priority", sql("dispatched_at DESC"), postgresql_where=sql("state = 'dispatched'")),
         Index("ix_job_deadline", "deadline", postgresql_where=sql(f"{WAITING} AND deadline IS NOT NULL")),
         Index("ix_job_cancelled", "id", postgresql_where=sql(f"{WAITING} AND cancel_requested")),
         Index("ix_job_terminal", "finished_at", postgresql_where=sql("finished_at IS NOT NULL")),

@@ -1,1 +1,2 @@
-"""The workload of `thothy demo`: bundled source texts and a mixed queue of jobs about them."""
+"""The workload of `thothy demo`: bundled source texts and a mixed queue of jobs about them; and any number of synthetic
+jobs, for benchmarks."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from thothy_ai.embedded.endpoint import Endpoint, engine_endpoint, remove_socket
-from thothy_ai.embedded.process import Process, Program
-from thothy_ai.embedded.readiness import engine_listens
+from thothy_ai.embedded.process import Process, Program, service_argv
+from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, engine_listens
 from thothy_ai.settings import PREFIX, Settings
 
-READY_SECONDS = 900  # a large model is read from a slow disk
 MAX_ROWS = 8  # it serves one request at a time: less to allocate, and fewer graphs to capture
 
 
@@ -46,11 +44,11 @@ def _program(settings: Settings, model: Path, folder: Path, endpoint: Endpoint) 
     token = {f"{PREFIX}ENGINE_TOKEN": endpoint.token} if endpoint.token else {}
     return Program(
         name="engine",
-        argv=(sys.executable, "-P", "-m", "thothy_ai.cli", "engine", *arguments),
+        argv=service_argv("engine", *arguments),
         env=settings.environment() | {f"{PREFIX}METRICS_PORT": "0"} | token,
         log=folder / "engine.log",
         ready=lambda: engine_listens(endpoint.url),
-        ready_seconds=READY_SECONDS,
+        ready_seconds=ENGINE_READY_SECONDS,
     )
 
 

@@ -51,6 +51,11 @@ class Program:
     death_signal: signal.Signals = signal.SIGKILL  # when this process dies
 
 
+def service_argv(service: str, *arguments: str) -> tuple[str, ...]:
+    """The command line that runs `thothy SERVICE ARGUMENTS` with this interpreter."""
+    return sys.executable, "-P", "-m", "thothy_ai.cli", service, *arguments  # -P: not from the current folder
+
+
 class Process:
     """One running `Program`. Not safe to share between threads without a lock."""
 

@@ -19,6 +19,8 @@ from thothy_ai.embedded.process import accepts
 from thothy_ai.embedded.valkey import Valkey
 from thothy_ai.settings import Settings
 
+ENGINE_READY_SECONDS = 900  # a large model is read from a slow disk
+
 
 class Readiness:
     """Checks the sockets, sessions and blocked clients of one stack."""

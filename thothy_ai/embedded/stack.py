@@ -8,7 +8,6 @@ $THOTHY_HOME/  stack.lock   held while a stack runs        stack.env   its URLs 
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,8 +20,8 @@ from thothy_ai.embedded.endpoint import engine_endpoint
 from thothy_ai.embedded.home import announced, locked, unusable
 from thothy_ai.embedded.open_jobs import OpenJobs
 from thothy_ai.embedded.postgres import Postgres
-from thothy_ai.embedded.process import Process, Program
-from thothy_ai.embedded.readiness import Readiness
+from thothy_ai.embedded.process import Process, Program, service_argv
+from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, Readiness
 from thothy_ai.embedded.shutdown import Shutdown, StopObserver, Unobserved
 from thothy_ai.embedded.supervisor import Patience, Supervisor
 from thothy_ai.embedded.valkey import Valkey
@@ -30,7 +29,6 @@ from thothy_ai.errors import DatabaseError
 from thothy_ai.settings import PREFIX, Settings
 
 SERVICES = ("engine", "reaper", "dispatcher", "worker")  # in the order of their start
-ENGINE_READY_SECONDS = 900  # a large model is read from a slow disk
 READY_SECONDS = 60
 DEADLINE_SECONDS = 5.0  # for running jobs to finish when the stack is stopped, unless the settings say otherwise
 END_SECONDS = 5.0  # for a process that has nothing left to do
@@ -146,7 +144,7 @@ class EmbeddedStack:
         arguments = (*self._engine_arguments(), "--url", self.settings.require_engine_url()) if engine else ()
         return Program(
             name=name,
-            argv=(sys.executable, "-P", "-m", "thothy_ai.cli", name, *arguments),  # -P: not from the current folder
+            argv=service_argv(name, *arguments),
             env=self.settings.environment() | {f"{PREFIX}METRICS_PORT": str(self._metrics_port(name))},
             log=self._log(name),
             ready=Readiness(self.postgres, self.valkey, self.settings).of(name),

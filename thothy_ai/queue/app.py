@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from celery import Celery
 from kombu import Exchange, Queue
 
-from thothy_ai.queue.hints import TASK
+from thothy_ai.queue.hints import TASK, urgent_name
 from thothy_ai.settings import Settings
 
 VISIBILITY_TIMEOUT = 120
@@ -51,8 +51,7 @@ def configuration(settings: Settings) -> dict[str, Any]:
         "task_serializer": "json",
         "result_serializer": "json",
         "task_default_queue": settings.queue_name,
-        # The anonymous exchange needs no bindings in Redis: a FLUSHALL cannot take them away.
-        "task_queues": [Queue(settings.queue_name, Exchange(""), routing_key=settings.queue_name)],
+        "task_queues": [_queue(settings.queue_name)],
         "task_acks_late": True,  # also the back-pressure
         "task_ignore_result": True,
         "worker_concurrency": settings.worker_in_flight,
@@ -65,6 +64,11 @@ def configuration(settings: Settings) -> dict[str, Any]:
         "worker_hijack_root_logger": False,
         "worker_redirect_stdouts": False,
     }
+
+
+def urgent_queue(settings: Settings) -> Queue:
+    """The queue of urgent jobs, which a worker consumes beside its task queue."""
+    return _queue(urgent_name(settings))
 
 
 def transport_options(settings: Settings) -> dict[str, Any]:
@@ -80,6 +84,11 @@ def transport_options(settings: Settings) -> dict[str, Any]:
         "max_retries": 1,  # of a publisher that finds no Redis: the dispatcher retries by itself
         "interval_start": 0,
     }
+
+
+def _queue(name: str) -> Queue:
+    """The anonymous exchange needs no bindings in Redis: a FLUSHALL cannot take them away."""
+    return Queue(name, Exchange(""), routing_key=name)
 
 
 def _tls(settings: Settings) -> dict[str, Any] | None:

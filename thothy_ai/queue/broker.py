@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from kombu.exceptions import KombuError, OperationalError
 from redis import Redis
@@ -15,8 +15,15 @@ from redis.retry import Retry
 
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.queue.app import CONNECT_TIMEOUT, SOCKET_TIMEOUT, QueueApp, make_app
-from thothy_ai.queue.hints import TASK, Hint, parse_task_id, task_id
+from thothy_ai.queue.hints import TASK, Hint, list_keys, parse_task_id, task_id, urgent_name
 from thothy_ai.settings import Settings, endpoint
+
+
+class Depth(NamedTuple):
+    """How many hints wait in each list."""
+
+    ordinary: int
+    urgent: int
 
 
 class Broker:
@@ -25,7 +32,7 @@ class Broker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._app = make_app(settings, QueueApp)
-        self._key = f"{settings.queue_prefix}{settings.queue_name}"
+        self._key, self._urgent_key = list_keys(settings)
         self._redis = Redis.from_url(
             settings.require_redis_url(),
             socket_timeout=SOCKET_TIMEOUT,
@@ -34,26 +41,39 @@ class Broker:
             retry=Retry(NoBackoff(), 1),  # once, to replace a connection that Redis has closed
         )
 
-    def depth(self) -> int:
+    def depth(self) -> Depth:
         """How many hints wait in Redis."""
-        with self._reaching():
-            length: Any = self._redis.llen(self._key)
-            return int(length)
+        with self._reaching(), self._redis.pipeline(transaction=False) as pipeline:
+            for key in (self._key, self._urgent_key):
+                pipeline.llen(key)
+            return Depth(*map(int, pipeline.execute()))
 
     def waiting(self) -> set[Hint]:
-        """The hints that wait in Redis, without elements that are not hints. The list is kept shallow."""
-        with self._reaching():
-            elements: Any = self._redis.lrange(self._key, 0, -1)
-        return {hint for hint in map(_hint, elements) if hint is not None}
+        """The hints that wait in Redis, without elements that are not hints. The lists are kept shallow."""
+        return self._hints(self._key) | self.waiting_urgent()
 
-    def publish(self, hints: Sequence[Hint]) -> None:
-        """Publish in this order, in one round trip."""
+    def waiting_urgent(self) -> set[Hint]:
+        """Those among them of urgent jobs."""
+        return self._hints(self._urgent_key)
+
+    def move_urgent(self) -> None:
+        """Move the urgent jobs' hints to the front of the other list, in their order."""
+        length = self.depth().urgent
+        with self._reaching(), self._redis.pipeline(transaction=False) as pipeline:
+            for _ in range(length):
+                pipeline.lmove(self._urgent_key, self._key, "LEFT", "RIGHT")
+            pipeline.execute()
+
+    def publish(self, hints: Sequence[Hint], urgent: Sequence[Hint] = ()) -> None:
+        """Publish in this order, `urgent` ones into their list, in one round trip."""
         with self._reaching(), self._app.producer_pool.acquire(block=True) as pooled:
             producer: Any = pooled  # kombu's stubs lack batches
             try:
                 with producer.batch():
+                    for hint in urgent:
+                        producer.publish(**self._message(hint, urgent_name(self._settings)))
                     for hint in hints:
-                        producer.publish(**self._message(hint))
+                        producer.publish(**self._message(hint, self._settings.queue_name))
             except Exception:
                 producer.connection.collect()  # a broken channel is not used again
                 raise
@@ -63,14 +83,19 @@ class Broker:
         self._redis.close()
         self._app.close()
 
-    def _message(self, hint: Hint) -> dict[str, Any]:
+    def _hints(self, key: str) -> set[Hint]:
+        with self._reaching():
+            elements: Any = self._redis.lrange(key, 0, -1)
+        return {hint for hint in map(_hint, elements) if hint is not None}
+
+    def _message(self, hint: Hint, name: str) -> dict[str, Any]:
         identity = task_id(hint)
         arguments = (str(hint.job_id), hint.dispatch_no)
         message = self._app.amqp.as_task_v2(identity, TASK, arguments, argsrepr=identity, kwargsrepr="{}")
         return {
             "body": message.body,
             "exchange": "",  # directly to the list: no bindings that a FLUSHALL could remove
-            "routing_key": self._settings.queue_name,
+            "routing_key": name,
             "serializer": "json",
             "headers": message.headers,
             "retry": False,

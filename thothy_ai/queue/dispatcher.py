@@ -2,19 +2,25 @@
 
 One dispatcher leads, others stand by. A job becomes `dispatched` first and is published after the commit; if the
 process dies in between, the reaper queues the job again.
+
+A job is urgent while one of lower priority is dispatched or running. Urgent jobs have a list of their own in Redis, for
+which each worker keeps places free: they wait for no job of lower priority, in Redis or in a worker, and the engine
+learns their priority. Where all jobs have the same priority, none is urgent.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.fragments import QUEUED_CHANNEL
 from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.queue import metrics
-from thothy_ai.queue.broker import Broker
+from thothy_ai.queue.broker import Broker, Depth
 from thothy_ai.queue.collector import export_queue
 from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.leader import Leader
@@ -28,6 +34,7 @@ BY_INDEX = ("SET enable_seqscan = off", "SET enable_bitmapscan = off")
 BUSY_FACTOR = 0.2  # times the interval, while there is more to dispatch
 IDLE_FACTOR = 4  # times the interval, while there is nothing; a NOTIFY comes earlier
 ADMIT_BATCH = 5000  # delayed jobs to admit per round
+MAX_URGENT = 32  # urgent jobs that wait in Redis: so many may be ahead of one of a still higher priority
 
 
 class Dispatcher:
@@ -59,9 +66,16 @@ class Dispatcher:
         self._leader.stop_on_signals()
 
     def list_length(self) -> float:
-        """How many hints wait in Redis at this moment; NaN when it cannot be reached."""
+        """How many hints wait in Redis at this moment, in both lists; NaN when it cannot be reached."""
         try:
-            return float(self._broker.depth())
+            return float(sum(self._broker.depth()))
+        except BrokerUnreachableError:
+            return math.nan
+
+    def urgent_length(self) -> float:
+        """How many of them are of urgent jobs."""
+        try:
+            return float(self._broker.depth().urgent)
         except BrokerUnreachableError:
             return math.nan
 
@@ -72,16 +86,23 @@ class Dispatcher:
         interval = self._settings.dispatch_interval_seconds
         if hints:
             return interval * BUSY_FACTOR
-        return interval if depth >= self._settings.dispatch_min_depth else interval * IDLE_FACTOR
+        full = depth.ordinary >= self._settings.dispatch_min_depth or depth.urgent >= MAX_URGENT
+        return interval if full else interval * IDLE_FACTOR
 
-    def _dispatch(self, depth: int) -> list[Hint]:
-        rows = self._leader.ask("queue/dispatch", min_depth=self._settings.dispatch_min_depth, depth=depth)
-        hints = [Hint(*row) for row in rows]
+    def _dispatch(self, depth: Depth) -> list[Hint]:
+        rows = self._leader.ask(
+            "queue/dispatch",
+            min_depth=self._settings.dispatch_min_depth,
+            depth=depth.ordinary,
+            urgent_places=MAX_URGENT - depth.urgent,
+        )
+        ordinary, urgent = by_urgency(rows)
+        hints = ordinary + urgent
         if not hints:
             return hints
         crash_point("mid_dispatch")
         try:
-            self._broker.publish(hints)
+            self._broker.publish(ordinary, urgent)
         except BrokerUnreachableError:
             self._leader.ask(
                 "queue/undo_dispatch",
@@ -94,6 +115,14 @@ class Dispatcher:
         return hints
 
 
+def by_urgency(rows: Sequence[Any]) -> tuple[list[Hint], list[Hint]]:
+    """The hints of the rows of a dispatch: of ordinary jobs, and of urgent ones."""
+    ordinary, urgent = (
+        [Hint(row.id, row.dispatch_no) for row in rows if row.urgent is wanted] for wanted in (False, True)
+    )
+    return ordinary, urgent
+
+
 def main(settings: Settings) -> None:
     """Run a dispatcher in this process until SIGTERM."""
     configure_logging(settings)
@@ -102,5 +131,6 @@ def main(settings: Settings) -> None:
     dispatcher.stop_on_signals()
     export_queue(settings)
     metrics.LIST_LENGTH.set_function(dispatcher.list_length)
+    metrics.URGENT_LENGTH.set_function(dispatcher.urgent_length)
     serve_metrics(settings)
     dispatcher.run()

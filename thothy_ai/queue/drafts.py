@@ -25,8 +25,10 @@ MAX_KEY_LENGTH = 500
 
 @dataclass(frozen=True, slots=True)
 class EnqueueOptions:
-    """How to queue a request. Higher priorities go first; times carry a time zone.
+    """How to queue a request. Times carry a time zone.
 
+    Higher priorities go first, and pass jobs of lower priority that wait in Redis, a worker or the engine; a point is
+    worth a day of waiting, so that no job starves. Among jobs of equal priority, the nearer deadline goes first.
     Enqueueing the same request again with the same `idempotency_key` returns the first job.
     """
 

@@ -1,9 +1,14 @@
-"""`Hint`: a message's content: a job id and a dispatch number. A hint, never the record; anything else is refused."""
+"""`Hint`: a message's content: a job id and a dispatch number. A hint, never the record; anything else is refused.
+
+Hints wait in two lists in Redis: those of urgent jobs, and all others.
+"""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from thothy_ai.settings import Settings
 
 TASK = "thothy.run"
 MAX_INTEGER = 2**31 - 1  # of a Postgres integer
@@ -18,6 +23,16 @@ class Hint(NamedTuple):
 
     job_id: UUID
     dispatch_no: int
+
+
+def urgent_name(settings: Settings) -> str:
+    """The name of the list of urgent jobs' hints in Redis; that of the other list is the queue's name."""
+    return f"{settings.queue_name}:urgent"
+
+
+def list_keys(settings: Settings) -> tuple[str, str]:
+    """The keys of both lists in Redis, the urgent one last."""
+    return settings.queue_prefix + settings.queue_name, settings.queue_prefix + urgent_name(settings)
 
 
 def task_id(hint: Hint) -> str:

@@ -106,11 +106,14 @@ class Reaper:
     def _dispatches(self) -> None:
         """A dispatch that was not claimed in time and whose message is not in Redis is lost.
 
-        It must be missing twice: a worker may have taken the message from Redis a moment ago.
+        It must be missing twice: a worker may have taken the message from Redis a moment ago. Urgent jobs that nobody
+        takes go to the front of the ordinary list: workers of an earlier release consume no other.
         """
         timeout = self._settings.dispatch_timeout_seconds
         silent = {Hint(*row) for row in self._leader.ask("queue/unclaimed_dispatches", timeout_seconds=timeout)}
         missing = silent - self._broker.waiting() if silent else silent
+        if silent and silent & self._broker.waiting_urgent():
+            self._broker.move_urgent()
         lost, self._missing = sorted(missing & self._missing), missing
         if lost:
             rows = self._leader.ask(

@@ -84,8 +84,8 @@ class Settings(BaseSettings):
     worker_in_flight: int = Field(
         default=64,
         ge=1,
-        description="Maximum number of jobs that a worker has in flight. 1024 is best on a GPU, which runs that many"
-        " sequences at once.",
+        description="Maximum number of jobs that a worker has in flight, and of urgent jobs beside them. 1024 is best"
+        " on a GPU, which runs that many sequences at once.",
     )
     lease_seconds: Seconds = Field(
         default=60,

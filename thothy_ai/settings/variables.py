@@ -20,7 +20,7 @@ from thothy_ai.errors import ConfigError
 PREFIX = "THOTHY_"
 STACK_ENV = "stack.env"
 # Read elsewhere than by `Settings`: by tests of crashes, and by Docker Compose from an `.env` file.
-OTHERS = ("THOTHY_CRASH_POINT", "THOTHY_GPU", "THOTHY_MODELS", "THOTHY_VERSION")
+OTHERS = ("THOTHY_CRASH_POINT", "THOTHY_GPU", "THOTHY_KINDS_FOLDER", "THOTHY_MODELS", "THOTHY_VERSION")
 # What Kubernetes sets in every container beside a Service whose name begins with "thothy".
 _SERVICE_LINK = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)")
 

@@ -80,7 +80,7 @@ class Attempts:
         """How this attempt ended. Raises `StoppedError` when its task is cancelled."""
         lease_seconds = self._settings.lease_seconds
         try:
-            prepared = prepare(claim.kind, claim.request, key=claim.key, seed=claim.seed, tenant=claim.tenant)
+            prepared = _prepare(claim)
         except UnknownKindError as error:
             return outcomes.hopeless(claim, "unknown_kind", str(error))
         except (ValidationError, InvalidRequestError) as error:
@@ -104,17 +104,17 @@ class Attempts:
             self._monitor.recheck()
             return outcomes.released(claim, "engine_away")
         except EngineError as error:
-            return self._refused(claim, error)
+            return self._refused(claim, error, Usage(session_id))
         try:
             with self._live.offered(claim, generation):
                 result = await self._result(generation)
             crash_point("after_engine")
         except (EngineLostError, EngineStoppedError) as error:
-            return await self._lost(claim, error, Usage(session_id))
+            return await self._lost(claim, error, Usage.of(generation.usage, session_id))
         except EngineError as error:
-            return self._refused(claim, error)
+            return self._refused(claim, error, Usage.of(generation.usage, session_id))
         answered_at = time.monotonic()
-        usage = Usage.of(result, session_id)
+        usage = Usage.of(result.usage, session_id)
         if result.finish_reason is FinishReason.ABORTED:
             return outcomes.released(claim, "engine_aborted", usage=usage)
         return replace(await self._judged(claim, prepared, result, usage), answered_at=answered_at)
@@ -136,24 +136,24 @@ class Attempts:
             return self.failed(claim, "connection_lost", detail, usage)
         return outcomes.released(claim, "connection_lost", detail, usage)
 
-    def _refused(self, claim: Claim, error: EngineError) -> Finish:
+    def _refused(self, claim: Claim, error: EngineError, usage: Usage) -> Finish:
+        """It was refused, or failed as it ran."""
         if isinstance(error, REFUSALS):
-            return outcomes.hopeless(claim, error.code, str(error))
+            return replace(outcomes.hopeless(claim, error.code, str(error)), usage=usage)
         if isinstance(error, EngineNotAcceptingError):
             self._monitor.await_new_session()
             return outcomes.released(claim, error.code)
-        return self.failed(claim, error.code, str(error), Usage(self._monitor.session_id))
+        return self.failed(claim, error.code, str(error), usage)
 
     async def _result(self, generation: Generation) -> GenerationResult:
         try:
             return await generation.result()
         except asyncio.CancelledError:
-            usage = Usage(self._monitor.session_id)
             with suppress(EngineError, TimeoutError):
                 async with asyncio.timeout(ABORT_SECONDS):
                     await generation.abort()
-                    usage = Usage.of(await generation.result(), self._monitor.session_id)
-            raise StoppedError(usage) from None
+                    await generation.result()
+            raise StoppedError(Usage.of(generation.usage, self._monitor.session_id)) from None
 
     async def _judged(self, claim: Claim, prepared: Prepared, result: GenerationResult, usage: Usage) -> Finish:
         loop = asyncio.get_running_loop()
@@ -171,6 +171,18 @@ class Attempts:
         except Exception as error:  # a kind may be third-party code: its error fails this job alone
             logger.exception("kind %s cannot judge job %s", claim.kind, claim.key)
             return self.failed(claim, "kind_error", repr(error), usage)
+
+
+def _prepare(claim: Claim) -> Prepared:
+    return prepare(
+        claim.kind,
+        claim.request,
+        key=claim.key,
+        seed=claim.seed,
+        tenant=claim.tenant,
+        priority=claim.priority,
+        deadline=claim.deadline,
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 from thothy_ai.db.states import Event, JobState, Outcome, Verdict
-from thothy_ai.engine.api import GenerationResult
 from thothy_ai.engine.api import Usage as EngineUsage
 from thothy_ai.worker.claims import AttemptRef
 
@@ -23,9 +22,9 @@ class Usage:
     engine: EngineUsage = NO_ENGINE_USAGE
 
     @classmethod
-    def of(cls, result: GenerationResult, engine_session_id: UUID | None) -> Usage:
-        """The usage that a result reports."""
-        return cls(engine_session_id, result.usage)
+    def of(cls, used: EngineUsage | None, engine_session_id: UUID | None) -> Usage:
+        """The usage that the engine reports with a result or a failure; None if it reports none."""
+        return cls(engine_session_id, used or NO_ENGINE_USAGE)
 
 
 NO_USAGE = Usage()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Message, SamplingParams
@@ -31,7 +32,17 @@ class Judgement:
     follow_ups: tuple[Request, ...] = ()
 
 
-def prepare(kind_name: str, request: Any, *, key: str, seed: int, tenant: str, stream: bool = False) -> Prepared:
+def prepare(
+    kind_name: str,
+    request: Any,
+    *,
+    key: str,
+    seed: int,
+    tenant: str,
+    stream: bool = False,
+    priority: int = 0,
+    deadline: datetime | None = None,
+) -> Prepared:
     """What the job with this request, as plain JSON values, asks of the engine; `key` names the attempt there.
 
     Raises `UnknownKindError`, `ValidationError`, `InvalidRequestError`.
@@ -46,6 +57,8 @@ def prepare(kind_name: str, request: Any, *, key: str, seed: int, tenant: str, s
         profile=kind.name,
         salt=tenant,
         stream=stream,
+        priority=priority,
+        deadline=deadline.timestamp() if deadline is not None else None,
     )
     return Prepared(kind, parsed, generation)
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.linear import Activations, Linear, prepared
+from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import PLAIN, AttentionParams
 from thothy_ai.kernels.rotary import QKNorm, Rotary
 
@@ -40,6 +41,6 @@ class Attention:
         )
         return context.attention(q, context.cache, self.params).flatten(1)
 
-    def project(self, attended: Tensor, context: LayerContext) -> Tensor:
+    def project(self, attended: Tensor, operations: Operations) -> Tensor:
         """The output projection of attended [R, heads * head_dim] -> [R, hidden]."""
-        return self.output(prepared(attended, self.output, context.operations))
+        return self.output(prepared(attended, self.output, operations))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.linear import Activations, Linear
+from thothy_ai.kernels.operations import Operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,8 @@ class SwiGLU:
     gate_up: Linear
     down: Linear
 
-    def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
+    def __call__(self, hidden: Activations, operations: Operations) -> Tensor:
         """[R, hidden] -> [R, hidden]."""
-        operations = context.operations
         gated = operations.silu_mul_fp8 if self.down.takes_fp8 else operations.silu_mul
         return self.down(gated(self.gate_up(hidden)))
 
@@ -31,8 +30,7 @@ class GeGLU:
     gate_up: Linear
     down: Linear
 
-    def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
+    def __call__(self, hidden: Activations, operations: Operations) -> Tensor:
         """[R, hidden] -> [R, hidden]."""
-        operations = context.operations
         gated = operations.gelu_tanh_mul_fp8 if self.down.takes_fp8 else operations.gelu_tanh_mul
         return self.down(gated(self.gate_up(hidden)))

@@ -10,7 +10,7 @@ from thothy_ai.db.statements import statement
 from thothy_ai.queue.control import set_paused
 
 WAITS = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-ROOM = {"min_depth": 64, "depth": 0}
+ROOM = {"min_depth": 64, "depth": 0, "urgent_places": 16}
 
 
 def test_a_dispatch_that_has_begun_is_waited_for(queue: Queue) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -17,20 +16,11 @@ from sqlalchemy import Engine, insert
 from thothy_ai.admin.report import AttemptKey, DrainReport, drain_report
 from thothy_ai.cli.report_view import render
 from thothy_ai.db.base import Base
-from thothy_ai.db.connect import make_engine
 from thothy_ai.db.models import Artifact, Attempt, EngineSession, Job
-from thothy_ai.settings import Settings
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ONE = timedelta(minutes=1)
 GPU, CPU = "cuda:0 NVIDIA H200", "cpu"
-
-
-@pytest.fixture
-def engine(settings: Settings) -> Iterator[Engine]:
-    engine = make_engine(settings)
-    yield engine
-    engine.dispose()
 
 
 def at(minutes: float) -> datetime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -11,21 +10,12 @@ from sqlalchemy import Engine, insert
 
 from thothy_ai.admin.report import DrainReport, drain_report
 from thothy_ai.admin.timeline import ACCEPTED, IDLE, REJECTED, UNSUCCESSFUL, WASTED, Timeline, report_with_timeline
-from thothy_ai.db.connect import make_engine
 from thothy_ai.db.models import Attempt, EngineSession, Job
 from thothy_ai.db.states import JobState
-from thothy_ai.settings import Settings
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 SEVERAL = 200  # jobs
-
-
-@pytest.fixture
-def engine(settings: Settings) -> Iterator[Engine]:
-    engine = make_engine(settings)
-    yield engine
-    engine.dispose()
 
 
 def at(seconds: float) -> datetime:

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from sqlalchemy import Engine
 
 from tests.support.command_line import Run, type_command
-from thothy_ai.db.connect import make_engine
 from thothy_ai.settings import Settings
-
-
-@pytest.fixture
-def engine(settings: Settings) -> Iterator[Engine]:
-    engine = make_engine(settings)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

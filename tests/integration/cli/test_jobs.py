@@ -205,9 +205,22 @@ class TestRetry:
         lost, rejected = enqueue(run), enqueue(run)
         end(engine, lost, "dead", reason="lease_lost")
         end(engine, rejected, "dead", reason="repetition")
-        run("jobs", "retry", "--state", "dead", "--kind", "trend_summary", "--reason", "lease_lost", "--deadline", "1h")
+        selection = ("--state", "dead", "--kind", "trend_summary", "--reason", "lease_lost", "--deadline", "1h")
+        assert run("jobs", "retry", *selection, "--yes").stdout == "1 job queued again.\n"
         assert [shown(run, job_id)["state"] for job_id in (lost, rejected)] == ["queued", "dead"]
         assert run("jobs", "retry", "--state", "dead", "--reason", "empty").stdout == "No dead jobs match.\n"
+
+    @pytest.mark.parametrize("options", [(), ("--json",)])
+    def test_without_a_terminal_many_want_yes(self, run: Run, engine: Engine, options: tuple[str, ...]) -> None:
+        job_id = enqueue(run)
+        end(engine, job_id, "cancelled")
+        asked = run("jobs", "retry", "--state", "cancelled", *options, exit_code=2)
+        assert "pass --yes to confirm" in one_line(asked)
+        assert ("trend_summary" in asked.stdout) is (not options)  # what would be queued again
+        assert shown(run, job_id)["state"] == "cancelled"
+        retried = json.loads(run("jobs", "retry", "--state", "cancelled", "--yes", "--json").stdout)
+        assert retried == {"changed": [str(job_id)], "unchanged": {}}
+        assert json.loads(run("jobs", "retry", "--state", "cancelled", "--json").stdout)["changed"] == []
 
     def test_jobs_that_cannot_be_retried_are_reported(self, run: Run, engine: Engine) -> None:
         done = enqueue(run)
@@ -220,7 +233,7 @@ class TestRetry:
     def test_more_jobs_than_a_statement_has_parameters(self, run: Run, engine: Engine) -> None:
         with engine.begin() as connection:
             connection.execute(text(MANY_DEAD))
-        assert run("jobs", "retry", "--state", "dead").stdout == "70,000 jobs queued again.\n"
+        assert run("jobs", "retry", "--state", "dead", "--yes").stdout == "70,000 jobs queued again.\n"
 
 
 class TestCancel:

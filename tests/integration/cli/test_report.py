@@ -88,6 +88,21 @@ class TestDrain:
         done = typed(queue.settings, "drain", "--timeout", "0s", exit_code=1)
         assert done.stderr.splitlines()[0] == "1 running, 2 queued, none finished yet"
 
+    def test_giving_up_is_in_the_headline(self, queue: Queue) -> None:
+        queue.enqueue(*"abc")
+        queue.rows(
+            "UPDATE job SET state = 'dead', reason = 'x', finished_at = now()"
+            " WHERE id = (SELECT min(id::text)::uuid FROM job)"
+        )
+        done = typed(queue.settings, "drain", "--timeout", "0s", exit_code=1)
+        headline = done.stdout.splitlines()[0]
+        assert " · gave up after 0.0 s with 2 jobs open · " in headline
+        assert "drained in" not in done.stdout
+        assert done.stderr.splitlines()[-1] == "thothy: 2 jobs are still open after 0.0 s"
+        queue.rows("UPDATE job SET state = 'dead', reason = 'x', finished_at = now() WHERE state = 'queued'")
+        ended = typed(queue.settings, "drain", "--timeout", "0s", "--since", "1h")
+        assert " · drained in " in ended.stdout.splitlines()[0]
+
     def test_on_a_terminal_ctrl_c_leaves_one_line(self, queue: Queue) -> None:
         queue.enqueue("one")
         queue.rows(ONE_RUNS)

@@ -91,7 +91,7 @@ def test_a_reader_is_told_that_a_list_goes_on(jobs: list[UUID]) -> None:
     assert "--limit" not in typed("jobs list --limit 4").text
 
 
-@pytest.mark.parametrize("command", ["jobs cancel --all", "dead purge --all"])
+@pytest.mark.parametrize("command", ["jobs cancel --all", "jobs retry --state dead", "dead purge --all"])
 @pytest.mark.parametrize(
     ("answer", "exit_code", "last"), [("n\n", 1, "thothy: aborted; nothing was changed"), (CTRL_C, 130, None)]
 )
@@ -110,3 +110,6 @@ def test_a_confirmation_that_is_given(run: Run, jobs: list[UUID]) -> None:
     done = typed("jobs cancel --state queued", **{"[y/N]: ": "y\n"})
     assert (done.exit_code, done.lines[-1]) == (0, "1 job cancelled.")
     assert shown(run, jobs[2])["state"] == "cancelled"
+    again = typed("jobs retry --state cancelled", **{"[y/N]: ": "y\n"})
+    assert (again.exit_code, again.lines[-1]) == (0, "2 jobs queued again.")
+    assert shown(run, jobs[2])["state"] == "queued"

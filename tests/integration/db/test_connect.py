@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
 
-from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.connect import reaching
 from thothy_ai.errors import DatabaseError, DatabaseUnreachableError, MigrationsBehindError
 from thothy_ai.settings import Settings
-
-
-@pytest.fixture
-def engine(settings: Settings) -> Iterator[Engine]:
-    engine = make_engine(settings)
-    yield engine
-    engine.dispose()
 
 
 def _run(settings: Settings, engine: Engine, *statements: str, **parameters: object) -> None:

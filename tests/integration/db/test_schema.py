@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -22,6 +22,7 @@ from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, Migratio
 from thothy_ai.settings import Settings
 
 ROOT = Path(__file__).parents[3]
+FUNCTIONS = ROOT / "migrations" / "versions" / "r0005_planned_order.sql"  # which an index is over
 OURS = r"^(job|attempt|artifact|engine|usage|queue)"
 PARTITION = r"_(default|\d{4}_\d{2})(_|$)"
 
@@ -48,13 +49,6 @@ def _catalogue(connection: Connection) -> dict[str, set[tuple[object, ...]]]:
         what: {tuple(str(value) for value in row) for row in connection.execute(text(query))}
         for what, query in CATALOGUE.items()
     }
-
-
-@pytest.fixture
-def engine(settings: Settings) -> Iterator[Engine]:
-    engine = make_engine(settings)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture
@@ -106,6 +100,8 @@ def test_alembic_s_own_command_finds_the_database_by_the_settings(settings: Sett
 
 def test_migration_and_models_make_the_same_tables(engine: Engine, empty: Settings) -> None:
     from_models = create_engine(empty.require_database_url())
+    with from_models.begin() as connection:
+        connection.execute(text(FUNCTIONS.read_text(encoding="utf-8")))
     Base.metadata.create_all(from_models)
     with engine.connect() as migrated, from_models.connect() as created:
         assert _catalogue(migrated) == _catalogue(created)

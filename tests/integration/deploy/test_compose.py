@@ -98,6 +98,19 @@ def test_worker_and_engine_share_the_socket(services: dict[str, Any]) -> None:
     assert services["worker"]["environment"]["THOTHY_ENGINE_URL"].startswith("unix:///run/thothy/")
 
 
+def test_the_worker_gets_the_kinds_of_a_folder(program: str, services: dict[str, Any], tmp_path: Path) -> None:
+    """The settings turn what Compose passes on into file names in the container."""
+    from thothy_ai.settings import Settings
+
+    chosen = {"THOTHY_KINDS_FOLDER": str(tmp_path), "THOTHY_KINDS": "/kinds/quiz.py,/kinds/sonnet.py"}
+    done = compose(program, "config", "--format", "json", environment=PASSWORDS | chosen)
+    worker = json.loads(done.stdout)["services"]["worker"]
+    [mount] = [mount for mount in worker["volumes"] if mount["target"] == "/kinds"]
+    assert (mount["type"], mount["source"], mount["read_only"]) == ("bind", str(tmp_path), True)
+    for found, kinds in ((worker, ("/kinds/quiz.py", "/kinds/sonnet.py")), (services["worker"], ())):
+        assert Settings.load(kinds=found["environment"]["THOTHY_KINDS"]).kinds == kinds
+
+
 def test_the_worker_s_grace_period_exceeds_its_deadline(services: dict[str, Any]) -> None:
     from thothy_ai.settings import Settings
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -31,15 +29,6 @@ from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A folder that `nobody` can reach, which pytest's own are not."""
-    folder = Path(tempfile.mkdtemp(prefix="thothy-test-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def runs(pid: int) -> bool:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +52,6 @@ class Observer:
 
     def phases(self) -> list[Phase]:
         return list(dict.fromkeys(progress.phase for progress in self.seen))
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A folder that `nobody` can reach, which pytest's own are not."""
-    folder = Path(tempfile.mkdtemp(prefix="thothy-test-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def rows(postgres: Postgres, query: str, *parameters: Any) -> list[Any]:

@@ -1,8 +1,7 @@
-"""The producer against a real Postgres: idempotency, batches, following jobs, and the error for each bad input."""
+"""The producer against a real Postgres: idempotency, batches, and the error for each bad input."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,22 +10,15 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine, event, text
 
-from thothy_ai.db.connect import make_engine
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import (
     ConfigError,
     DatabaseUnreachableError,
     IdempotencyConflictError,
     InvalidJobError,
-    JobCancelledError,
-    JobExpiredError,
-    JobFailedError,
-    ResultTimeoutError,
-    UnknownJobError,
-    UnreadableArtifactError,
 )
-from thothy_ai.jobs import Hook, HookArtifact, Request, TrendSummary, registry
-from thothy_ai.producer import EnqueueOptions, Job, Producer
+from thothy_ai.jobs import Hook, Request, TrendSummary, registry
+from thothy_ai.producer import EnqueueOptions, Producer
 from thothy_ai.queue.drafts import parse_request
 from thothy_ai.settings import Settings
 
@@ -34,37 +26,9 @@ SOURCE = "Fermentation crocks sold out in March. Makers say that the waiting lis
 NOW = datetime.now(UTC)
 
 
-@pytest.fixture
-def producer(settings: Settings) -> Iterator[Producer]:
-    with Producer.from_settings(settings) as producer:
-        yield producer
-
-
-@pytest.fixture
-def engine(settings: Settings) -> Iterator[Engine]:
-    engine = make_engine(settings)
-    yield engine
-    engine.dispose()
-
-
 def rows(engine: Engine, query: str) -> list[Any]:
     with engine.connect() as connection:
         return list(connection.execute(text(query)).all())
-
-
-def run(engine: Engine, statement: str, **parameters: object) -> None:
-    with engine.begin() as connection:
-        connection.execute(text(statement), parameters)
-
-
-def end(engine: Engine, job: Job, state: str, reason: str | None = None) -> None:
-    run(
-        engine,
-        "UPDATE job SET state = :state, reason = :reason, finished_at = now() WHERE id = :id",
-        state=state,
-        reason=reason,
-        id=job.id,
-    )
 
 
 def test_a_job_and_its_request_are_written(producer: Producer, engine: Engine) -> None:
@@ -294,80 +258,3 @@ def test_without_a_database_there_is_no_producer(clean_environment: None, settin
 def test_kinds_that_cannot_be_loaded_are_a_configuration_error(settings: Settings) -> None:
     with pytest.raises(ConfigError, match=r"THOTHY_KINDS: there is no module 'no.such.module' installed"):
         Producer(settings.model_copy(update={"kinds": ("no.such.module",)}))
-
-
-def test_jobs_are_found_by_id(producer: Producer) -> None:
-    made = producer.enqueue(Hook(source=SOURCE))
-    for job_id in (made.id, str(made.id)):
-        found = producer.job(job_id)
-        assert (found.id, found.kind) == (made.id, "hook")
-
-
-def test_unknown_and_malformed_ids(producer: Producer) -> None:
-    with pytest.raises(UnknownJobError):
-        producer.job(UUID(int=7))
-    with pytest.raises(InvalidJobError, match="'seven' is not a job id"):
-        producer.job("seven")
-
-
-def test_a_result_is_the_kind_s_artifact(producer: Producer, engine: Engine) -> None:
-    job = producer.enqueue(Hook(source=SOURCE))
-    with pytest.raises(ResultTimeoutError, match="still queued"):
-        job.result(timeout=0.05)
-    artifact = HookArtifact(hook="Nine weeks for a crock.")
-    accept(engine, job, artifact.model_dump_json())
-    assert job.result(timeout=5) == artifact
-
-
-def accept(engine: Engine, job: Job, body: str) -> None:
-    end(engine, job, "succeeded")
-    run(
-        engine,
-        "INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, body, text)"
-        " VALUES (:id, :kind, 'en', 1, 'default', 'accepted', CAST(:body AS jsonb), '')",
-        id=job.id,
-        kind=job.kind,
-        body=body,
-    )
-
-
-def test_an_artifact_of_another_schema_is_unreadable(producer: Producer, engine: Engine) -> None:
-    job = producer.enqueue(Hook(source=SOURCE))
-    accept(engine, job, '{"shape": "of 1998"}')
-    with pytest.raises(UnreadableArtifactError, match=str(job.id)):
-        job.result(timeout=5)
-
-
-@pytest.mark.parametrize(
-    ("state", "error"), [("dead", JobFailedError), ("cancelled", JobCancelledError), ("expired", JobExpiredError)]
-)
-def test_a_job_that_ended_without_an_artifact_says_why(
-    producer: Producer, engine: Engine, state: str, error: type[Exception]
-) -> None:
-    job = producer.enqueue(Hook(source=SOURCE))
-    end(engine, job, state, reason="wrong_language")
-    with pytest.raises(error, match=f"{state} .wrong_language") as caught:
-        job.result(timeout=5)
-    assert (caught.value.state, caught.value.reason) == (state, "wrong_language")
-
-
-def test_a_waiting_job_is_cancelled_immediately_and_once(producer: Producer, engine: Engine) -> None:
-    job = producer.enqueue(Hook(source=SOURCE))
-    assert job.cancel()
-    assert job.state() is JobState.CANCELLED
-    assert not job.cancel()
-    assert rows(engine, "SELECT job_id, event FROM job_event") == [(job.id, "cancelled")]
-
-
-def test_cancelling_a_running_job_requests_a_stop(producer: Producer, engine: Engine) -> None:
-    job = producer.enqueue(Hook(source=SOURCE))
-    run(engine, "UPDATE job SET state = 'running', worker = 'w', lease_until = now(), started_at = now()")
-    assert job.cancel()
-    snapshot = job.refresh()
-    assert (snapshot.state, snapshot.cancel_requested) == (JobState.RUNNING, True)
-    assert rows(engine, "SELECT count(*) FROM job_event") == [(0,)]
-
-
-def test_cancelling_an_unknown_job(producer: Producer) -> None:
-    with pytest.raises(UnknownJobError):
-        producer.cancel(uuid4())

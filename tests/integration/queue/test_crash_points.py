@@ -169,7 +169,7 @@ def test_a_migration_that_dies_on_a_filled_database_leaves_an_index_to_dispatch_
 ) -> None:
     """And what it had built is used: the next one only gives it its name."""
     settings = Settings.load(home=tmp_path, database_url=empty_database)
-    migrate(settings, "0002")
+    migrate(settings, "0004")
     engine = create_engine(empty_database)
     try:
         with engine.begin() as connection:

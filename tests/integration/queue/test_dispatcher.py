@@ -135,10 +135,10 @@ def test_what_cannot_be_published_goes_back(queue: Queue, redis: Redis, monkeypa
     failures = iter([BrokerUnreachableError("away"), BrokerUnreachableError("away")])
     publish = Broker.publish
 
-    def flaky(broker: Broker, hints: list[Hint]) -> None:
+    def flaky(broker: Broker, hints: list[Hint], urgent: list[Hint]) -> None:
         if (failure := next(failures, None)) is not None:
             raise failure
-        publish(broker, hints)
+        publish(broker, hints, urgent)
 
     monkeypatch.setattr(Broker, "publish", flaky)
     [job_id] = queue.enqueue("ok")
@@ -152,7 +152,7 @@ def test_the_broker_reads_back_what_it_published_and_nothing_else(queue: Queue, 
     broker = Broker(queue.settings)
     broker.publish([Hint(ids[0], 1), Hint(ids[1], 4)])
     redis.lpush(KEY, b"\xff\x00 no json", b"[]", b'{"headers": {"id": "x"}}', b'{"headers": null}')
-    assert broker.depth() == 6
+    assert broker.depth() == (6, 0)
     assert broker.waiting() == {Hint(ids[0], 1), Hint(ids[1], 4)}
     broker.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -15,13 +14,6 @@ from thothy_ai.db.models import Job
 from thothy_ai.queue.collector import QueueCollector
 from thothy_ai.queue.control import set_paused
 from thothy_ai.settings import Settings
-
-
-@pytest.fixture
-def engine(settings: Settings) -> Iterator[Engine]:
-    engine = make_engine(settings)
-    yield engine
-    engine.dispose()
 
 
 def add(engine: Engine, state: str, **values: object) -> None:

@@ -25,7 +25,7 @@ HOT = {
     "worker/heartbeat": {"ids": [uuid4()], "attempts": [1], "worker": "w", "lease_seconds": 60},
     "worker/hold": ONE,
     "worker/finish": {"rows": f'[{{"id": "{uuid4()}", "attempt": 1}}]', "worker": "w"},
-    "queue/dispatch": {"min_depth": 64, "depth": 0},
+    "queue/dispatch": {"min_depth": 64, "depth": 0, "urgent_places": 16},
     "queue/cancel": {"ids": [uuid4()]},
     "queue/admit_delayed": {"limit": 5000},
     "queue/reap_cancelled": {"limit": 5000},

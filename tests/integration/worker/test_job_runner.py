@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from tests.support.echo_kind import Echo
-from tests.support.fake_engine import FakeClient, FakeGeneration
+from tests.support.fake_engine import FAILED_USAGE, FakeClient, FakeGeneration
 from tests.support.queue_bench import PATIENCE, Queue, RunnerBench, eventually, runner_bench
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.queue.hints import Hint
@@ -61,21 +61,25 @@ def test_a_rejected_output_is_drawn_again_with_another_seed_until_the_job_is_dea
 
 
 @pytest.mark.parametrize(
-    ("text", "reason", "attempts"),
+    ("text", "reason", "attempts", "seconds"),
     [
-        ("hopeless case", "wrong_language", 1),
-        ("long prompt", "prompt_too_long", 1),
-        ("bad grammar", "invalid_grammar", 1),
-        ("broken engine", "engine_error", 3),
+        ("hopeless case", "wrong_language", 1, 0.25),
+        ("long prompt", "prompt_too_long", 1, 0.0),
+        ("bad grammar", "invalid_grammar", 1, FAILED_USAGE.compute_seconds),
+        ("broken engine", "engine_error", 3, FAILED_USAGE.compute_seconds),
     ],
 )
-def test_what_kills_a_job(queue: Queue, text: str, reason: str, attempts: int) -> None:
+def test_what_kills_a_job_and_what_each_attempt_took(
+    queue: Queue, text: str, reason: str, attempts: int, seconds: float
+) -> None:
     with runner_bench(queue) as bench:
         dead, alive = bench.work(text, "ok bystander")
         bench.settle()
     job = queue.job(dead)
     assert (job.state, job.reason, job.attempt) == ("dead", reason, attempts)
     assert queue.job(alive).state == "succeeded"
+    rows = queue.rows("SELECT * FROM attempt WHERE job_id = :id", id=dead)
+    assert [row.compute_seconds for row in rows] == [seconds] * attempts
 
 
 @pytest.mark.parametrize(

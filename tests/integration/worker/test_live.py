@@ -1,4 +1,4 @@
-"""Live text: published by a worker while somebody watches, from the start, and only then."""
+"""Live text: published by a worker while a reader watches, from the start, and only then."""
 
 from __future__ import annotations
 

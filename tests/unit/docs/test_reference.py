@@ -116,7 +116,7 @@ def test_the_examples_of_a_command_use_options_that_exist(name: str) -> None:
         words = shlex.split(line[line.index("thothy") :])
         used = max((other for other in COMMANDS if words[: len(other.split())] == other.split()), key=len)
         assert used.startswith(name), line
-        if used != "thothy bench drain":  # whose options are argparse's
+        if not used.startswith("thothy bench "):  # whose options are argparse's
             assert {word for word in words if re.match(r"--?[a-z]", word)} <= _options(COMMANDS[used]), line
 
 

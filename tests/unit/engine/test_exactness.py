@@ -16,7 +16,7 @@ from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel
 
-AXES = ("preempted", "chunked", "overlap", "prefix_cache")
+AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")  # steps are planned for graphs; a CPU has none
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -26,10 +26,10 @@ def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize(AXES, list(itertools.product([False, True], repeat=len(AXES))))
 def test_greedy_tokens_equal_transformers(
-    oracle: Oracle, *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool
+    oracle: Oracle, *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool, graphs: bool
 ) -> None:
     stats = oracle.check(
-        options(preempted=preempted, chunked=chunked, overlap=overlap, prefix_cache=prefix_cache),
+        options(preempted=preempted, chunked=chunked, overlap=overlap, prefix_cache=prefix_cache, graphs=graphs),
     )
     assert (stats.scheduler.preemptions > 0) == preempted
     assert (stats.core.cached_tokens > 0) == prefix_cache

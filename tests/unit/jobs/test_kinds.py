@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -55,6 +56,28 @@ def test_siblings_share_all_of_the_source_and_their_key() -> None:
     assert len({registry.kind_of(request).source_key(request) for request in SIBLINGS}) == 1
     other = Hook(source=SOURCE + ".")
     assert registry.kind_of(other).source_key(other) != registry.kind_of(SIBLINGS[0]).source_key(SIBLINGS[0])
+
+
+def test_translations_of_similar_length_have_one_schema_which_allows_what_the_validators_do() -> None:
+    bounds = set()
+    for length in range(1, 6001):
+        request = Translation(source="é" * length)
+        pattern = registry.kind_of(request).schema(request)["properties"]["text"]["pattern"]
+        bound = int(pattern.rpartition(",")[2].rstrip("}$"))
+        needed = length * 3 // 2 + 40
+        assert needed <= bound <= needed * 5 // 4
+        bounds.add(bound)
+    assert len(bounds) <= 35
+
+
+def test_a_translation_within_the_schema_s_bound_may_still_be_too_long() -> None:
+    request = Translation(source="Der Laden hat im vergangenen Jahr vier Räder verkauft.", target_locale="en")
+    text = (
+        "The shop sold four bicycles in the past year, which is what its manager says whenever somebody asks about it."
+    )
+    pattern = registry.kind_of(request).schema(request)["properties"]["text"]["pattern"]
+    assert re.fullmatch(pattern, text)
+    assert judge(request, text=text).reason is RejectionReason.TOO_LONG
 
 
 def test_the_request_s_fields_are_in_the_prompt() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 import torch
@@ -246,6 +247,25 @@ def test_a_mixed_step_chooses_what_the_reference_chooses(
     words = torch.randint(-(2**31), 2**31, (len(MIXED), -(-vocab // 32)), generator=generator).to(torch.int32)
     step = step_of(logits, MIXED, bitmask=words | 4 if masked else None, token_ids=token_ids)
     assert choose(step, device) == sampling.choose(step, work_of(step)).tolist()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_parameters_choose_what_the_reference_chooses(seed: int, device: torch.device) -> None:
+    """Among them top-k wider than the reference's first look, where it and the kernel measure the nucleus apart."""
+    pick, vocab = random.Random(seed), 700
+    options: list[Options] = [
+        {
+            "temperature": pick.choice([0.3, 1.0, 2.0]),
+            "top_k": pick.choice([0, pick.randint(1, 699), pick.randint(256, 699), 255, 256, 257, 699]),
+            "top_p": pick.choice([1.0, 0.3, 0.95, pick.random()]),
+            "min_p": pick.choice([0.0, 0.0, 0.02, pick.random()]),
+        }
+        for _ in range(8)
+    ]
+    logits = random_logits(len(options), vocab, seed) * pick.choice([0.1, 0.3, 1.0])
+    for at in range(0, 200, 25):
+        step = step_of(logits, options, at=at)
+        assert choose(step, device) == sampling.choose(step, work_of(step)).tolist(), options
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 1.0}, {"temperature": 0.7, "top_p": 0.9}])

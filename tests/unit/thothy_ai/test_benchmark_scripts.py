@@ -1,4 +1,4 @@
-"""Every benchmark that is run by hand answers --help before it measures anything."""
+"""Every benchmark that is run by hand answers --help before it measures anything; bad input is one line, and code 2."""
 
 from __future__ import annotations
 
@@ -18,3 +18,27 @@ def test_help(name: str) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("accuracy --model /nowhere", "/nowhere: no such file or folder"),
+        ("accuracy --device nothing", "unknown device 'nothing'"),
+        ("soak --shape nothing", "invalid choice: 'nothing'"),
+        ("soak --minutes nan", "argument --minutes: nan must be greater than 0 and finite"),
+        ("soak --memory-utilization 1.5", "1.5 must be greater than 0 and at most 1"),
+        ("compare drains /nowhere", "/nowhere is not a checkout of this repository"),
+        ("compare queue . --rounds 0", "argument --rounds: 0 must be greater than 0"),
+        ("compare nothing .", "invalid choice: 'nothing'"),
+    ],
+)
+def test_bad_input_is_one_line(typed: str, says: str) -> None:
+    name, *arguments = typed.split()
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"python -m benchmarks.{name}: ")
+    assert says in line
+    assert done.stdout == ""

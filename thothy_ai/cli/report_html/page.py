@@ -155,8 +155,7 @@ def _reasons(kinds: Mapping[str, Figures]) -> str:
     rows = [
         [kind, key.outcome, key.reason or "-", f"{number:,}"]
         for kind, of in kinds.items()
-        for key, number in of.attempts.most_common()
-        if key.outcome != "succeeded"
+        for key, number in of.unsuccessful.most_common()
     ]
     if not rows:
         return note("Every attempt produced an accepted artifact.")

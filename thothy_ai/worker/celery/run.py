@@ -15,6 +15,7 @@ from thothy_ai.queue.drafts import load_kinds
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 from thothy_ai.worker.celery.app import make_worker_app
+from thothy_ai.worker.celery.urgent import UrgentConsumer
 from thothy_ai.worker.celery.visibility import VisibilityRefresh
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
@@ -33,7 +34,7 @@ def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None
     configure_logging(settings)
     serve_metrics(settings)
     sys.setswitchinterval(SWITCH_SECONDS)
-    app.steps["consumer"].add(VisibilityRefresh)
+    app.steps["consumer"].update((UrgentConsumer, VisibilityRefresh))
     signals.setup_logging.connect(_keep_logging)
     worker = app.Worker(
         loglevel=logging.getLogger("celery").getEffectiveLevel(),

@@ -7,6 +7,8 @@ from typing import Any
 
 from celery import bootsteps
 
+from thothy_ai.worker.celery.urgent import UrgentConsumer
+
 REFRESHES_PER_TIMEOUT = 4
 
 
@@ -16,7 +18,7 @@ class VisibilityRefresh(bootsteps.StartStopStep):
     Without it, a job that takes longer than the visibility timeout would be redelivered while it runs.
     """
 
-    requires = ("celery.worker.consumer.tasks:Tasks",)
+    requires = ("celery.worker.consumer.tasks:Tasks", UrgentConsumer)
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         self._timer: Any = None
@@ -35,10 +37,9 @@ class VisibilityRefresh(bootsteps.StartStopStep):
 
 
 def refresh(consumer: Any) -> None:
-    """Set the timestamps of all unacknowledged messages of this consumer to now."""
-    channel = consumer.task_consumer.channel
-    qos = channel.qos
-    held = qos._delivered.keys() - qos._dirty  # kombu has no public way to ask
-    if held:
-        with channel.conn_or_acquire() as client:
-            client.zadd(channel.unacked_index_key, dict.fromkeys(held, time.time()), xx=True)
+    """Set the timestamps of all unacknowledged messages of this consumer to now, those of urgent jobs included."""
+    for channel in (consumer.task_consumer.channel, consumer.urgent_consumer.channel):
+        held = channel.qos._delivered.keys() - channel.qos._dirty  # kombu has no public way to ask
+        if held:
+            with channel.conn_or_acquire() as client:
+                client.zadd(channel.unacked_index_key, dict.fromkeys(held, time.time()), xx=True)

@@ -8,7 +8,7 @@ import pytest
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
-from thothy_ai.engine.step import Groups, Step
+from thothy_ai.engine.step import Groups, Step, StepResult
 
 COST = StepCost(token=1.0, sample=2.0, attended=0.5, read=0.25)
 DECODE, PREFILL = (11, 1, True), (0, 3, False)  # (start, count, samples)
@@ -38,7 +38,20 @@ def test_what_a_group_reads_once_is_charged_in_equal_parts() -> None:
 def test_tokens_are_counted_by_phase() -> None:
     scheduled = ScheduledStep(step(DECODE, PREFILL), (), np.array([False, True]), ())
     counters = Counters()
-    counters.count_step(scheduled, 1.0, divide(1.0, scheduled.step, scheduled.prefill, COST))
+    counters.count_step(scheduled, StepResult([], 1.0), divide(1.0, scheduled.step, scheduled.prefill, COST))
     stats = counters.stats
     assert (stats.prefill_tokens, stats.decode_tokens, stats.batch_size) == (3, 1, 2)
     assert stats.prefill_seconds + stats.decode_seconds == pytest.approx(stats.busy_seconds)
+
+
+def test_what_the_host_waited_and_replayed_counts_once_a_step_is_read() -> None:
+    scheduled = ScheduledStep(step(DECODE), (), np.array([False]), ())
+    counters = Counters()
+    with counters.waiting():
+        pass
+    assert counters.stats.wait_seconds == 0
+    for replayed in (True, False):
+        result = StepResult([], 1.0, replayed)
+        counters.count_step(scheduled, result, divide(1.0, scheduled.step, scheduled.prefill, COST))
+    assert 0 < counters.stats.wait_seconds < 1
+    assert (counters.stats.steps, counters.stats.replayed_steps) == (2, 1)

@@ -15,6 +15,7 @@ from tests.support.constrained import (
     check_draws,
     check_schema,
 )
+from tests.support.oracle import TINY_POOL
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
@@ -26,8 +27,12 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_constrained_requests_beside_free_ones(loaded: LoadedModel, *, overlap: bool) -> None:
-    check_constrained(loaded, loaded, overlap=overlap)
+@pytest.mark.parametrize("graphs", [False, True])  # planned for; a CPU has none
+@pytest.mark.parametrize("sizes", [{}, {"kv_tokens": TINY_POOL}, {"token_budget": 7}], ids=str)
+def test_constrained_requests_beside_free_ones(
+    loaded: LoadedModel, sizes: dict[str, int], *, overlap: bool, graphs: bool
+) -> None:
+    check_constrained(loaded, loaded, overlap=overlap, graphs=graphs, **sizes)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -36,10 +41,11 @@ def test_draws_do_not_depend_on_batch_mates(loaded: LoadedModel, *, overlap: boo
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_schema_beside_a_free_request(tmp_path: Path, *, overlap: bool) -> None:
+@pytest.mark.parametrize("sizes", [{}, {"kv_tokens": TINY_POOL}, {"token_budget": 7}, {"graphs": True}], ids=str)
+def test_a_schema_beside_a_free_request(tmp_path: Path, sizes: dict[str, int], *, overlap: bool) -> None:
     folder = tiny_model("llama", tmp_path, vocab_size=300)
     loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
-    check_schema(loaded, loaded, schema_grammar, overlap=overlap)
+    check_schema(loaded, loaded, schema_grammar, overlap=overlap, **sizes)
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -13,8 +13,7 @@ from tests.support.arithmetic_model import VOCAB, ArithmeticModel, arithmetic_co
 from tests.support.engine_driver import EngineDriver
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core.loop import StepFailedError
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.core_api import CoreRequest, StepFailedError
 from thothy_ai.engine.errors import (
     EngineLostError,
     EngineNotAcceptingError,
@@ -24,7 +23,7 @@ from thothy_ai.engine.errors import (
     NoFiniteScoreError,
     PromptTooLongError,
 )
-from thothy_ai.engine.execution.runner import StepHandle
+from thothy_ai.engine.execution.runner import Runner, StepHandle
 
 SMALL = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=16, max_context=64)
 
@@ -171,6 +170,29 @@ def test_forced_tokens_are_taken_without_sampling(overlap, place):
     assert collected.tokens["a"] == expected
     assert collected.finished["a"].usage.output_tokens == 12
     assert stats.core.steps < 12  # one step per token would be 12
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_forced_tokens_beside_others_leave_decode_steps_to_graphs(overlap, monkeypatch):
+    prompt, other = [3, 1, 4], [5, 9]
+    trigger = continuation(prompt, 3)[-1]
+    steps = []
+    forward = Runner.forward
+    monkeypatch.setattr(Runner, "forward", lambda self, step: steps.append(step) or forward(self, step))
+    config = EngineConfig(2, 80, max_rows=8, token_budget=16, max_context=64, overlap=overlap, graphs=True)
+    requests = [
+        request("forced", prompt, 12, grammar=Forcing(trigger, [9, 8, 7, 6])),
+        request("free", other, 12),
+    ]
+    with drive(config) as driver:
+        collected = driver.run(requests)
+    assert collected.tokens["forced"][2:7] == [trigger, 9, 8, 7, 6]
+    assert collected.tokens["free"] == continuation(other, 12)
+    assert {event.reason for event in collected.finished.values()} == {FinishReason.LENGTH}
+    prefill, *decodes = steps
+    assert prefill.counts.tolist() == [3, 2]
+    assert all(step.num_tokens == step.num_members for step in decodes)
+    assert max(step.num_members for step in decodes) >= 5
 
 
 class Timed(Forcing):

@@ -18,14 +18,16 @@ def sequence(row: int) -> Sequence:
     return made
 
 
-def built(*members: tuple[Sequence, int, int, bool], admitted: tuple[Sequence, ...] = ()) -> ScheduledStep:
+def built(
+    *members: tuple[Sequence, int, int, bool], admitted: tuple[Sequence, ...] = (), graph_rows: int = 0
+) -> ScheduledStep:
     """Members as (sequence, start, count, samples)."""
     builder = StepBuilder()
     for each in admitted:
         builder.admit(each)
     for each, start, count, samples in members:
         builder.add(each, start, count, samples=samples)
-    scheduled = builder.build(UNGROUPED)
+    scheduled = builder.build(UNGROUPED, graph_rows)
     assert scheduled is not None
     return scheduled
 
@@ -76,3 +78,29 @@ def test_a_sampled_token_is_never_sent_and_forced_ones_after_it_are() -> None:
 
 def test_no_members_make_no_step() -> None:
     assert StepBuilder().build(UNGROUPED) is None
+
+
+def test_a_few_forced_tokens_are_members_of_their_own_so_that_a_graph_fits() -> None:
+    forced, other = sequence(3), sequence(1)
+    forced.in_flight = other.in_flight = 1
+    members = ((forced, 4, 3, True), (other, 5, 1, True))
+    scheduled = built(*members, graph_rows=4)
+    step = scheduled.step
+    assert scheduled.members == (other, forced, forced, forced)
+    assert scheduled.sampling_members == [(other, 6), (forced, 7)]
+    columns = (step.rows, step.starts, step.counts, step.samples)
+    assert [column.tolist() for column in columns] == [
+        [1, 3, 3, 3],
+        [5, 4, 5, 6],
+        [1, 1, 1, 1],
+        [True, False, False, True],
+    ]
+    assert scheduled.prefill.tolist() == [False] * 4
+    assert (forced.in_flight, other.in_flight) == (3, 1), "each member is read"
+    assert built(*members, graph_rows=3).step.counts.tolist() == [1, 3], "more tokens than a graph has rows"
+
+
+def test_a_prefill_is_not_split() -> None:
+    prompt, decoding = sequence(3), sequence(1)
+    step = built((prompt, 0, 3, True), (decoding, 5, 1, True), graph_rows=1024).step
+    assert step.counts.tolist() == [1, 3]

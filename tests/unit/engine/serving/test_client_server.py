@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from tests.support.scripted_backend import (
@@ -16,21 +18,22 @@ from tests.support.scripted_backend import (
     result_of,
     until,
 )
-from thothy_ai.engine.api import (
-    Delta,
-    FinishReason,
-    GenerationRequest,
-)
+from thothy_ai.engine.api import AbandonedRequest, Delta, FinishReason, GenerationRequest, Usage
+from thothy_ai.engine.backend import Failure
 from thothy_ai.engine.client import EngineClient, LocalEngineClient, connect
 from thothy_ai.engine.errors import (
+    EngineError,
     EngineLostError,
     EngineNotAcceptingError,
     GrammarError,
     InvalidRequestError,
 )
 from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.engine.serving import protocol
 from thothy_ai.engine.serving.protocol import Abort, FrameBuffer, Hello, Submit, decode, encode
 from thothy_ai.engine.serving.server import EngineServer
+
+USAGE = Usage(7, 2, 3, 0.5)
 
 
 @pytest.fixture
@@ -277,6 +280,134 @@ def test_deltas_of_a_slow_client_are_merged_and_none_is_lost(url: str) -> None:
         assert result == result_of("a", "end")
         assert len(deltas) < len(pieces)
         writer.close()
+        await server.close()
+
+    play(scene())
+
+
+def test_a_result_that_no_frame_holds_costs_nobody_else(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "MAX_FRAME", 100_000)
+
+    async def scene() -> None:
+        backend = ScriptedBackend()
+        server = EngineServer(backend, url)
+        await server.start()
+        client = connect(url)
+        await client.start()
+        asked = {id_: await client.submit(ask(id_, stream=id_ == "long")) for id_ in ("a", "huge", "long", "b")}
+        names = {id_: await backend.arrived.get() for id_ in asked}
+        huge = replace(result_of(names["huge"], "x" * 200_000), usage=USAGE)
+        long = Delta(names["long"], "y" * 300_000, (1,) * 301)
+        backend.say(
+            names["a"], result_of(names["a"], "A"), huge, long, result_of(names["b"], "B"), result_of(names["long"])
+        )
+        assert [(await asked[id_].result()).text for id_ in ("a", "b")] == ["A", "B"]
+        with pytest.raises(EngineError, match="limit"):
+            await asked["huge"].result()
+        assert asked["huge"].usage == USAGE
+        deltas = [delta async for delta in asked["long"]]
+        assert "".join(delta.text for delta in deltas) == long.text
+        assert tuple(token for delta in deltas for token in delta.token_ids) == long.token_ids
+        await client.close()
+        await server.close()
+
+    play(scene())
+
+
+def test_bad_requests_with_long_texts_cost_nobody_else(url: str) -> None:
+    """Errors quote what is wrong: forty of these did not fit a frame."""
+
+    async def scene() -> None:
+        backend = ScriptedBackend()
+        server = EngineServer(backend, url)
+        await server.start()
+        client = connect(url)
+        await client.start()
+        good = await client.submit(ask("good"))
+        names = [await backend.arrived.get()]
+        bad = [await client.submit(ask(f"bad{number}")) for number in range(40)]
+        names += [await backend.arrived.get() for _ in bad]
+        for name in names[1:]:
+            backend.say(name, Failure(name, GrammarError("(" * 2_300_000)))
+        backend.say(names[0], result_of(names[0], "fine"))
+        assert (await good.result()).text == "fine"
+        for generation in bad:
+            with pytest.raises(GrammarError):
+                await generation.result()
+        await client.close()
+        await server.close()
+
+    play(scene())
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_a_failure_tells_what_it_took(url: str, *, local: bool) -> None:
+    async def scene() -> None:
+        backend = ScriptedBackend()
+        server = EngineServer(backend, url)
+        await server.start()
+        client: EngineClient = LocalEngineClient(backend) if local else connect(url)
+        await client.start()
+        generation = await client.submit(ask("a"))
+        assert generation.usage is None
+        name = await backend.arrived.get()
+        backend.say(name, Failure(name, GrammarError("grew too complex"), USAGE))
+        with pytest.raises(GrammarError):
+            await generation.result()
+        assert generation.usage == USAGE
+        await client.close()
+        await server.close()
+
+    play(scene())
+
+
+def test_a_client_of_an_earlier_version_is_told_of_failures_as_before(url: str) -> None:
+    """It would not understand their usage, which the next client that asks is told instead."""
+
+    async def scene() -> None:
+        backend = ScriptedBackend()
+        server = EngineServer(backend, url)
+        await server.start()
+        reader, writer = await raw(url)
+        writer.write(encode(Hello()) + encode(Submit("a", {"id": "a", "text": "x"})))
+        name = await backend.arrived.get()
+        backend.say(name, Failure(name, GrammarError("grew"), USAGE))
+        buffer = FrameBuffer()
+        payloads: list[bytes] = []
+        while len(payloads) < 2:
+            payloads += buffer.feed(await reader.read(1 << 16))
+        assert msgpack.unpackb(payloads[1]) == ["outputs", [["failure", "a", "invalid_grammar", "grew"]]]
+        client = connect(url)
+        await client.start()
+        assert (await client.take_abandoned_usage()).requests == (AbandonedRequest("a", USAGE.compute_seconds),)
+        writer.close()
+        await client.close()
+        await server.close()
+
+    play(scene())
+
+
+def test_a_failure_that_a_vanished_client_may_not_have_recorded_is_reported(url: str) -> None:
+    async def scene() -> None:
+        backend = ScriptedBackend()
+        server = EngineServer(backend, url)
+        await server.start()
+        leaver, stayer = connect(url), connect(url)
+        await leaver.start()
+        await stayer.start()
+        told, _ = [await leaver.submit(ask(id_)) for id_ in ("told", "cut")]
+        names = [await backend.arrived.get() for _ in range(2)]
+        backend.say(names[0], Failure(names[0], GrammarError("grew"), USAGE))
+        with pytest.raises(GrammarError):
+            await told.result()
+        await leaver.close()
+        assert await backend.aborted.get() == names[1]
+        backend.say(names[1], Failure(names[1], GrammarError("grew"), USAGE))
+        kept = []
+        while len(kept) < 2:
+            kept += (await stayer.take_abandoned_usage()).requests
+        assert {request.id for request in kept} == {"told", "cut"}
+        await stayer.close()
         await server.close()
 
     play(scene())

@@ -24,7 +24,7 @@ from thothy_ai.engine.api import (
     Usage,
 )
 from thothy_ai.engine.backend import Failure, Output
-from thothy_ai.engine.core_api import CoreRequest, FinishedEvent, OnEvents, TokenEvent
+from thothy_ai.engine.core_api import CoreRequest, FinishedEvent, OnEvents, RefusedEvent, TokenEvent
 from thothy_ai.engine.errors import (
     EngineError,
     EngineNotAcceptingError,
@@ -33,9 +33,11 @@ from thothy_ai.engine.errors import (
     InvalidRequestError,
     PromptTooLongError,
 )
-from thothy_ai.engine.grammar import GrammarCompiler
+from thothy_ai.engine.text.bounds import token_bound
+from thothy_ai.engine.text.detokenizer import StopStrings
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
+from thothy_ai.engine.text.stream import Stream
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
 PATIENCE = 30
@@ -54,7 +56,8 @@ class ScriptedCore:
 
     def submit(self, request: CoreRequest) -> None:
         if self.refusal is not None:
-            raise self.refusal
+            self.on_events([RefusedEvent(request.id, self.refusal)])
+            return
         self.submitted.put(request)
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
@@ -126,8 +129,8 @@ def stage(tokenizer: PreTrainedTokenizerFast, vocabulary: TokenBytes) -> Iterato
         cores.append(ScriptedCore(on_events))
         return cores[0]
 
-    tools = TextTools(PromptEncoder(tokenizer), GrammarCompiler(tokenizer, 700, (0, 2)), vocabulary)
-    frontend = Frontend(tools, make_core)
+    bound = token_bound(tokenizer.backend_tokenizer)
+    frontend = Frontend(TextTools(PromptEncoder(tokenizer), vocabulary, bound), make_core)
     yield Stage(frontend, cores[0], lambda text: tokenizer.encode(text, add_special_tokens=False))
     frontend.stop()
 
@@ -140,7 +143,7 @@ def test_a_request_becomes_tokens_and_tokens_become_a_result(stage: Stage) -> No
     request = stage.accepted()
     assert (request.id, request.sampling, request.profile, request.salt) == ("a", sampling, "hook", "tenant")
     assert (request.priority, request.deadline) == (3, 5.0)
-    assert request.grammar is None
+    assert request.schema is None
     tokens = stage.encode("The garden 🙂 waits")
     for token in tokens:
         stage.core.tokens("a", token)
@@ -220,18 +223,20 @@ def test_what_a_stop_string_held_back_comes_out_at_the_end(stage: Stage) -> None
     assert tuple(token for delta in deltas for token in delta.token_ids) == result.token_ids
 
 
-def test_a_schema_becomes_a_grammar(stage: Stage) -> None:
-    stage.submit(schema='{"type":"object","properties":{"title":{"type":"string"}},"required":["title"]}')
-    grammar = stage.accepted().grammar
-    assert grammar is not None
-    assert grammar.forced()
+def test_a_schema_is_the_core_s_to_compile(stage: Stage) -> None:
+    stage.submit(schema="{")
+    request = stage.accepted()
+    assert (request.schema, request.grammar) == ("{", None)
 
 
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"schema": "{"}, GrammarError),
         ({"text": "\ud800"}, InvalidRequestError),
+        ({"text": "garden " * 200}, PromptTooLongError),
+        ({"messages": (Message("user", "garden " * 200),)}, PromptTooLongError),
+        ({"token_ids": (1,) * 100}, PromptTooLongError),
+        ({"messages": (Message("user", ""),) * 100}, PromptTooLongError),
         ({"messages": (Message("narrator", "x"),)}, InvalidRequestError),
         ({"messages": (Message("user", None),)}, InvalidRequestError),
     ],
@@ -261,7 +266,52 @@ def test_an_error_of_a_running_request_is_its_end(stage: Stage) -> None:
     stage.core.tokens("a", *stage.encode("one"))
     error = GrammarError("grew too complex")
     stage.core.finish("a", FinishReason.ABORTED, error)
-    assert ears.next() == Failure("a", error)
+    tokens = len(stage.encode("one"))
+    assert ears.next() == Failure("a", error, Usage(7, 2, tokens, 0.5, 1))
+
+
+def test_a_stream_that_fails_takes_nothing_of_its_step_along(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    take = Stream.take
+
+    def broken(stream: Stream, tokens: tuple[int, ...]) -> list[Output]:
+        if stream.request.id == "broken":
+            raise ZeroDivisionError("at the third character")
+        return take(stream, tokens)
+
+    monkeypatch.setattr(Stream, "take", broken)
+    bad, good = stage.submit("broken"), stage.submit("good")
+    for _ in range(2):
+        stage.accepted()
+    word = tuple(stage.encode("one"))
+    stage.core.on_events([TokenEvent("broken", word), TokenEvent("good", word)])
+    assert stage.core.aborted.get(timeout=PATIENCE) == ("broken", FinishReason.ABORTED)
+    stage.core.on_events([TokenEvent("broken", word), TokenEvent("good", word)])
+    stage.core.finish("good")
+    assert good.next().text == "oneone"
+    assert bad.silent(), "its usage is not known yet"
+    stage.core.finish("broken", FinishReason.ABORTED)
+    failure = bad.next()
+    assert isinstance(failure, Failure)
+    assert "at the third character" in str(failure.error)
+    assert failure.usage.compute_seconds == 0.5
+    assert "broken" in caplog.text
+    stage.submit("broken")
+    assert stage.accepted().id == "broken", "the id is free again"
+
+
+def test_a_stream_that_fails_at_its_end_is_a_failure(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(stops: StopStrings) -> str:
+        raise ZeroDivisionError
+
+    ears = stage.submit()
+    stage.accepted()
+    monkeypatch.setattr(StopStrings, "flush", broken)
+    stage.core.finish("a")
+    failure = ears.next()
+    assert isinstance(failure, Failure)
+    assert failure.usage.compute_seconds == 0.5
 
 
 def test_an_id_is_taken_until_its_request_ends(stage: Stage) -> None:
@@ -314,7 +364,7 @@ def test_stop_ends_the_core_and_refuses_what_comes_later(stage: Stage) -> None:
     assert isinstance(late.error, EngineStoppedError)
     lost = EngineStoppedError("stopped")
     stage.core.finish("a", FinishReason.ABORTED, lost)
-    assert ears.next() == Failure("a", lost)
+    assert ears.next() == Failure("a", lost, Usage(7, 2, 0, 0.5, 1))
     assert stage.core.stopped.wait(PATIENCE)
 
 

@@ -13,6 +13,7 @@ from tests.support.arithmetic_model import VOCAB, arithmetic_core, continuation
 from thothy_ai.engine.api import FinishReason, GenerationRequest, SamplingParams
 from thothy_ai.engine.client import LocalEngineClient
 from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.errors import EngineNotAcceptingError, EngineStoppedError, InvalidRequestError, PromptTooLongError
@@ -37,12 +38,11 @@ def engine(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerFast) -
     config = EngineConfig(**{name: getattr(CONFIG, name) for name in CONFIG.__slots__} | {"overlap": request.param})
     cores: list[EngineCore] = []
 
-    def make_core(on_events: OnEvents) -> EngineCore:
+    def make_core(on_events: OnEvents) -> CoreHost:
         cores.append(arithmetic_core(config, on_events))
-        return cores[0]
+        return CoreHost(cores[0], GrammarCompiler(tokenizer, VOCAB, (0,)), on_events)
 
-    tools = TextTools(PromptEncoder(tokenizer), GrammarCompiler(tokenizer, VOCAB, (0,)), LETTERS)
-    frontend = Frontend(tools, make_core)
+    frontend = Frontend(TextTools(PromptEncoder(tokenizer), LETTERS), make_core)
     cores[0].start()
     yield frontend, cores[0]
     frontend.stop()

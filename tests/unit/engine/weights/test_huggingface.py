@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import models
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
+from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.loader import load_model
@@ -38,6 +43,20 @@ def test_the_name_is_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     loaded = load_model(Path(), device=CPU, dtype=torch.float32)
     assert loaded.name == "llama"
     assert loaded.tokenizer is None
+
+
+@pytest.mark.parametrize(
+    ("own", "named", "ends"),
+    [("<end>", 5, (5, 3)), ("<end>", [3, 5], (3, 5)), ("<far>", 5, (5,)), (None, 5, (5,)), ("<end>", None, (3,))],
+)
+def test_the_tokenizer_s_end_of_text_counts_beside_the_configuration_s(
+    tmp_path: Path, own: str | None, named: object, ends: tuple[int, ...]
+) -> None:
+    folder = tiny_model("llama", tmp_path, eos_token_id=named)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    backend = tokenizers.Tokenizer(models.BPE(vocab={"a": 0, "b": 1, "c": 2, "<end>": 3, "<far>": 131}, merges=[]))
+    PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=own).save_pretrained(folder)
+    assert load_model(folder, device=CPU, dtype=torch.float32).config.eos_token_ids == ends
 
 
 def test_weights_outlive_their_file(tmp_path: Path) -> None:
@@ -77,6 +96,15 @@ def _claim_more_layers(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 4}))
 
 
+def _claim_fewer_layers(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 2}))
+
+
+def _add_a_bias(folder: Path) -> None:
+    edit_tensors(folder, lambda tensors: tensors.update({"model.layers.1.self_attn.q_proj.bias": torch.ones(96)}))
+
+
 def _no_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
@@ -85,6 +113,8 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "tensor missing": (_drop_norm, r"'model.norm.weight' is missing"),
     "wrong shape": (_widen_norm, r"'model.norm.weight' has shape \(49,\), the configuration wants \(48,\)"),
     "fewer layers than configured": (_claim_more_layers, r"layers.3.* is missing"),
+    "more layers than configured": (_claim_fewer_layers, r"no place for tensor 'model.layers.2.*' and 8 others"),
+    "a bias that the configuration does not know": (_add_a_bias, "no place for tensor .*q_proj.bias"),
     "no weights": (_no_weights, "no model.safetensors"),
     "weights cut in the data": (lambda f: truncate(f / "model.safetensors", 100_000), "truncated"),
     "weights cut in the header": (lambda f: truncate(f / "model.safetensors", 100), "truncated"),
@@ -175,3 +205,64 @@ def test_a_file_of_another_kind(tmp_path: Path) -> None:
     path.write_bytes(b"weights")
     with pytest.raises(ModelLoadError, match=r"neither a Hugging Face folder nor a \.gguf file"):
         logits(path)
+
+
+def end_tokens(folder: Path, tokenizer: PreTrainedTokenizerFast | None, **configured: object) -> tuple[int, ...]:
+    """Of a model whose two configurations have these tokens, with this tokenizer."""
+    for name, value in configured.items():
+        path = folder / f"{name}.json"
+        content = json.loads(path.read_text()) if path.is_file() else {}
+        path.write_text(json.dumps(content | {"eos_token_id": value}))
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+    return load_model(folder, device=CPU, dtype=torch.float32).config.eos_token_ids
+
+
+def test_end_tokens_of_all_that_name_some(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path, vocab_size=700)
+    assert end_tokens(folder, make_tokenizer(), config=[5, 6], generation_config=[6, 9]) == (5, 6, 9, 2)
+    assert end_tokens(folder, None, config=None, generation_config=None) == (2,), "the tokenizer's alone"
+    assert end_tokens(folder, None, config=-1, generation_config=700) == (2,), "others are beyond the vocabulary"
+
+
+@pytest.mark.parametrize("unknown", [None, -1, 131, [500, 501]])
+def test_a_model_without_an_end_token_is_refused(unknown: object, tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+    with pytest.raises(ModelLoadError, match="no end-of-text token is known") as caught:
+        end_tokens(folder, None, config=unknown, generation_config=None)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_buffers_and_a_tied_head_are_needless(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path, tie_word_embeddings=True)
+    expected = logits(folder)
+
+    def add(tensors: dict[str, Tensor]) -> None:
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+        tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(8)
+
+    edit_tensors(folder, add)
+    assert torch.equal(logits(folder), expected)
+
+
+def test_a_context_is_no_longer_than_wanted(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path, max_position_embeddings=2**40)
+    loaded = load_model(folder, device=CPU, dtype=torch.float32, max_context=300)
+    assert loaded.config.max_context == 300
+
+
+def test_all_shards_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny_model("llama", tmp_path, max_shard_size="60KB")
+    asked: list[tuple[int, ...]] = []
+
+    def refused(descriptor: int, *rest: int) -> None:
+        asked.append((os.fstat(descriptor).st_ino, *rest))
+        raise OSError("not on this file system")
+
+    monkeypatch.setattr(os, "posix_fadvise", refused)
+    logits(folder)
+    shards = {path.stat().st_ino for path in folder.glob("*.safetensors")}
+    assert {inode for inode, *_ in asked} == shards
+    assert len(shards) > 1
+    assert {tuple(rest) for _, *rest in asked} == {(0, 0, os.POSIX_FADV_WILLNEED)}

@@ -13,7 +13,8 @@ from tests.support.attention_case import Case, Group, make_case, textbook
 from tests.support.margins import Margins
 from thothy_ai.kernels.paged import PLAIN, AttentionParams, AttentionShape, LayerCache
 from thothy_ai.kernels.reference.attention import paged_attention
-from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention, Tiling, query_tiles
+from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention, Tiling
+from thothy_ai.kernels.triton.attention.prefill_plan import Span, prefill_spans, query_tiles, rounds, unpack_tiles
 
 SMALL = Tiling(rows=32, keys=16, warps=4, stages=2)
 TOLERANCES = {torch.float32: (3e-6, 1e-5), torch.float16: (3e-3, 5e-3), torch.bfloat16: (1.5e-2, 1e-2)}
@@ -27,18 +28,28 @@ def shape_of(case: Case) -> AttentionShape:
     return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
 
 
-def attend(case: Case, tiling: Tiling | None = None, params: AttentionParams = PLAIN) -> Tensor:
-    """What the kernel makes of the case, over a poisoned result."""
-    attention = PrefillAttention(shape_of(case), tiling)
+def attend(
+    case: Case, tiling: Tiling | None = None, params: AttentionParams = PLAIN, unpacked_tokens: int | None = None
+) -> Tensor:
+    """What the kernel makes of the case, over a poisoned result, and poisoned room for what is unpacked."""
+    attention = PrefillAttention(shape_of(case), tiling, unpacked_tokens)
+    if attention._unpacked is not None:
+        attention._unpacked._parts[:, :4096].fill_(torch.nan)
     attention.plan(case.batch)
     out = torch.full_like(case.q, torch.nan)
     attention(case.q, case.cache, case.batch, out, params)
     return out
 
 
-def check(case: Case, device: torch.device, tiling: Tiling | None = None, params: AttentionParams = PLAIN) -> None:
+def check(
+    case: Case,
+    device: torch.device,
+    tiling: Tiling | None = None,
+    params: AttentionParams = PLAIN,
+    unpacked_tokens: int | None = None,
+) -> None:
     """The prefills are right; the rows of decode sequences and those beyond all sequences are untouched."""
-    out = attend(case.on(device), tiling, params).cpu()
+    out = attend(case.on(device), tiling, params, unpacked_tokens).cpu()
     first, end = case.batch.num_decode, sum(case.batch.query_lens)
     atol, rtol = TOLERANCES[case.q.dtype]
     expected = textbook(case, params)
@@ -138,10 +149,23 @@ def test_the_tiling_of_other_head_sizes(dim: int, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize("block_size", [16, 64])
-def test_fp8_cache(dtype: torch.dtype, block_size: int, device: torch.device) -> None:
+@pytest.mark.parametrize("block_size", [3, 16, 64])
+@pytest.mark.parametrize("unpacked_tokens", [1, 70, None], ids=["packed", "in rounds", "at once"])
+def test_fp8_cache(dtype: torch.dtype, block_size: int, unpacked_tokens: int | None, device: torch.device) -> None:
     case = make_case(MIXED, heads=6, kv_heads=2, dim=64, block_size=block_size, seed=8).with_fp8_cache()
-    check(replace(case, q=case.q.to(dtype)), device, SMALL)
+    check(replace(case, q=case.q.to(dtype)), device, SMALL, unpacked_tokens=unpacked_tokens)
+
+
+@pytest.mark.parametrize("dim", [33, 80])
+def test_fp8_cache_of_odd_heads(dim: int, device: torch.device) -> None:
+    case = make_case(MIXED, heads=4, kv_heads=2, dim=dim, block_size=16, seed=dim).with_fp8_cache()
+    check(case, device, SMALL)
+
+
+@pytest.mark.parametrize("window", [1, 17, 40])
+def test_windows_over_an_fp8_cache(window: int, device: torch.device) -> None:
+    case = make_case(MIXED, heads=2, kv_heads=1, dim=16, block_size=16, seed=window).with_fp8_cache()
+    check(case, device, SMALL, AttentionParams(window=window))
 
 
 def test_values_that_only_the_scales_make_small(device: torch.device) -> None:
@@ -212,13 +236,28 @@ def test_a_step_that_only_decodes_launches_nothing(device: torch.device) -> None
 
 def test_tiles_have_every_query_once_the_longest_sequence_first_and_each_from_its_end() -> None:
     query_lens, kv_lens = (1, 1, 70, 1, 33), (900, 4, 100, 300, 90)
-    tiles = query_tiles(query_lens, kv_lens, first_member=2, tokens=32)
-    assert tiles == [(3, 72, 299, 1), (2, 66, 94, 6), (2, 34, 62, 38), (2, 2, 30, 70), (4, 105, 89, 1), (4, 73, 57, 33)]
+    tiles = query_tiles(prefill_spans(query_lens, kv_lens, num_decode=2), tokens=32)
+    assert [tile[:4] for tile in tiles] == [
+        (3, 72, 299, 1),
+        (2, 66, 94, 6),
+        (2, 34, 62, 38),
+        (2, 2, 30, 70),
+        (4, 105, 89, 1),
+        (4, 73, 57, 33),
+    ]
 
 
 def test_equal_sequences_keep_their_order() -> None:
-    tiles = query_tiles((40, 40), (64, 64), first_member=0, tokens=32)
+    tiles = query_tiles(prefill_spans((40, 40), (64, 64), num_decode=0), tokens=32)
     assert [tile.member for tile in tiles] == [0, 0, 1, 1]
+
+
+def test_rounds_hold_what_fits_and_lay_sequences_side_by_side() -> None:
+    spans = [Span(member, start=0, queries=5, context=context) for member, context in enumerate((60, 40, 33, 100, 1))]
+    places = [[(span.member, span.place) for span in each] for each in rounds(spans, capacity=100)]
+    assert places == [[(0, 0), (1, 60)], [(2, 0)], [(3, 0)], [(4, 0)]]
+    assert rounds([], capacity=100) == []
+    assert unpack_tiles([Span(7, start=3, queries=5, context=65, place=9)]) == [(7, 0, 9), (7, 32, 9), (7, 64, 9)]
 
 
 @pytest.mark.parametrize(("kilobytes", "keys"), [(227, 64), (163, 32), (99, 16), (48, 16)])  # of shared memory

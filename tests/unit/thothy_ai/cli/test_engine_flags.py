@@ -23,7 +23,19 @@ from thothy_ai.settings import Settings
 
 ENGINE = {declared.name: declared for declared in options_of(Command.ENGINE)}
 BENCH = {declared.name: declared for declared in options_of(Command.BENCH)}
-NOT_OF_THE_ENGINE = {"help", "workload", "order", "jobs", "seed", "draw", "shape", "tolerance", "profile", "peer"} | {
+NOT_OF_THE_ENGINE = {
+    *("kinds", "kind", "house_prompt", "tokenizer"),
+    "help",
+    "workload",
+    "order",
+    "jobs",
+    "seed",
+    "draw",
+    "shape",
+    "tolerance",
+    "profile",
+    "peer",
+} | {
     "peer_seconds",
     "peer_name",
     "as_json",
@@ -36,7 +48,7 @@ def typer_options() -> dict[str, Any]:
 
 
 def argparse_options() -> dict[str, argparse.Action]:
-    return {action.dest: action for action in bench._parser("bench")._actions}
+    return {action.dest: action for action in bench.drain_parser("bench")._actions}
 
 
 def flags(declared: Declared) -> set[str]:

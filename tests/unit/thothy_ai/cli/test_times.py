@@ -1,4 +1,4 @@
-"""Parsing and formatting of times and durations."""
+"""Parsing and formatting of times, durations and rates."""
 
 from __future__ import annotations
 
@@ -54,3 +54,10 @@ def test_json_times_read_back(moment: datetime) -> None:
 )
 def test_spelling(seconds: float | None, text: str) -> None:
     assert times.spell(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(0, "0.0 jobs/min"), (0.5, "30.0 jobs/min"), (1, "1.0 jobs/s"), (2000, "2,000.0 jobs/s")]
+)
+def test_rates(rate: float, text: str) -> None:
+    assert times.per_time(rate) == text

@@ -136,4 +136,4 @@ def test_a_retry_draws_with_another_seed_and_a_repetition_with_the_same() -> Non
 
 def test_usage_is_what_the_result_says() -> None:
     result = GenerationResult("1", "x", (), FinishReason.STOP, EngineUsage(10, 4, 5, 0.25))
-    assert Usage.of(result, UUID(int=5)) == USAGE
+    assert Usage.of(result.usage, UUID(int=5)) == USAGE

@@ -11,9 +11,10 @@ WITH given AS (
     ) AS given (id, kind, priority, deadline, not_before, source_key, idempotency_key, digest, max_attempts, request)
 ),
 inserted AS (
-    INSERT INTO job (id, tenant, kind, priority, deadline, not_before, delayed, source_key, idempotency_key,
-                     request_digest, max_attempts)
+    INSERT INTO job (id, tenant, kind, priority, deadline, not_before, scheduled_for, delayed, source_key,
+                     idempotency_key, request_digest, max_attempts)
     SELECT id, :tenant, kind, priority, deadline, coalesce(not_before, now()),
+           CASE WHEN not_before > now() THEN not_before END,
            coalesce(not_before > now() + {delay_margin}, false),
            source_key, idempotency_key, digest, max_attempts
     FROM given

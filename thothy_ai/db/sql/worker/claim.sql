@@ -7,8 +7,8 @@ WITH given AS (
     SELECT DISTINCT id, dispatch_no  -- a message may have been delivered twice
     FROM {hints} AS hint (id, dispatch_no)
 ), free AS (
-    SELECT job.id, dispatch_no, engine_deaths, enqueued_at, state AS was, attempt AS number, started_at AS since,
-        engine_session_id AS meant_for
+    SELECT job.id, dispatch_no, engine_deaths, enqueued_at, scheduled_for, state AS was, attempt AS number,
+        started_at AS since, engine_session_id AS meant_for
     FROM job JOIN given USING (id, dispatch_no)
     WHERE {claimable}
     ORDER BY job.id

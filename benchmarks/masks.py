@@ -1,0 +1,153 @@
+"""What grammars cost the host: the kinds' schemas over a real vocabulary, a step's worth of rows at a time.
+
+Texts are random allowed tokens, as with random weights: the hardest case, since they are of every script. A drain is
+repeated: the first one builds the lexers' states, the second finds them.
+
+    python -m benchmarks.masks --tokenizer FOLDER_OR_FILE [--rows 700] [--threads 1 8 16]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from benchmarks.results import table
+from thothy_ai.engine import grammar_batch
+from thothy_ai.engine.grammar import GrammarCompiler
+from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.jobs.kind import JobKind
+from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
+
+KINDS: tuple[tuple[JobKind, float], ...] = (  # and their share of a mixed workload
+    (trend_summary.KIND, 0.3),
+    (hook.KIND, 0.35),
+    (translation.KIND, 0.25),
+    (report_section.KIND, 0.1),
+)
+MAX_TOKENS = 150
+PHASES = ("compile", "advance", "forced", "masks")
+
+
+def jobs(kinds: Sequence[tuple[JobKind, float]], count: int, rng: random.Random) -> list[str]:
+    """Schemas of requests over sources of different lengths."""
+    chosen = rng.choices([kind for kind, _ in kinds], [share for _, share in kinds], k=count)
+    return [json.dumps(kind.schema(kind.request(source="word " * rng.randint(12, 600)))) for kind in chosen]
+
+
+@dataclass
+class Drain:
+    """Keeps `rows` grammars running until the schemas are used up, with random tokens in place of a model's."""
+
+    compiler: GrammarCompiler
+    rows: int
+    words: int
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    seconds: Counter[str] = field(default_factory=Counter)
+    steps: int = 0
+    tokens: int = 0
+    worst: float = 0.0  # masks of one step
+
+    def run(self, schemas: Sequence[str]) -> Drain:
+        waiting = list(schemas)
+        running: dict[JsonGrammar, int] = {}
+        mask = torch.empty((self.rows, self.words), dtype=torch.int32)
+        while waiting or running:
+            while waiting and len(running) < self.rows:
+                with self._timed("compile"):
+                    running[self._started(waiting.pop())] = 0
+            self._step(mask, running)
+        return self
+
+    def _started(self, schema: str) -> JsonGrammar:
+        grammar = self.compiler.compile(schema)
+        assert isinstance(grammar, JsonGrammar)
+        for token in grammar.forced():
+            grammar.advance(token)
+        return grammar
+
+    def _step(self, mask: Tensor, running: dict[JsonGrammar, int]) -> None:
+        grammars = list(running)
+        before = self.seconds["masks"]
+        with self._timed("masks"):
+            grammar_batch.start_filling(mask, [(grammar, row) for row, grammar in enumerate(grammars)]).wait()
+        self.worst = max(self.worst, self.seconds["masks"] - before)
+        chosen = [(grammar, self._allowed(mask[row])) for row, grammar in enumerate(grammars)]
+        with self._timed("advance"):
+            errors = grammar_batch.advance_all(chosen)
+        assert not any(errors), errors
+        with self._timed("forced"):
+            for grammar in grammars:
+                forced = [] if grammar.finished else grammar.forced()
+                for token in forced:
+                    grammar.advance(token)
+                running[grammar] += 1 + len(forced)
+                if grammar.finished or running[grammar] >= MAX_TOKENS:
+                    del running[grammar]
+        self.steps += 1
+        self.tokens += len(grammars)
+
+    def _allowed(self, row: Tensor) -> int:
+        """Any allowed token; not all are equally likely, which would take longer than the mask."""
+        words = row.numpy().view(np.uint32)
+        word = int(self.rng.choice(words.nonzero()[0]))
+        bits = [bit for bit in range(32) if int(words[word]) >> bit & 1]
+        return 32 * word + bits[int(self.rng.integers(len(bits)))]
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds[phase] += time.perf_counter() - began
+
+    def cells(self) -> tuple[str, ...]:
+        per_step = (f"{self.seconds[phase] / self.steps * 1e3:.2f}" for phase in PHASES)
+        mean = (f"{self.tokens}", f"{self.tokens / self.steps:.0f}")
+        each = self.seconds.total() / self.tokens * 1e6
+        return (*mean, *per_step, f"{self.worst * 1e3:.1f}", f"{each:.1f}")
+
+
+def main() -> None:
+    """Print a table: milliseconds per step by phase, and microseconds per token over all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokenizer", type=Path, required=True, help="a tokenizer.json, or a folder with one")
+    parser.add_argument("--rows", type=int, default=700)
+    parser.add_argument("--threads", type=int, nargs="+", default=[grammar_batch.THREADS])
+    parser.add_argument("--kinds", nargs="*", help="only these workloads: mixed, or a kind's name")
+    options = parser.parse_args()
+    file = options.tokenizer / "tokenizer.json" if options.tokenizer.is_dir() else options.tokenizer
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file))
+    size = len(tokenizer)
+    for threads in options.threads:
+        rows = []
+        grammar_batch.THREADS = threads
+        began = time.perf_counter()
+        compiler = GrammarCompiler(tokenizer, size, [2], lexers=threads)
+        compiler.compile("{}")
+        built = time.perf_counter() - began
+        print(f"{size:,} tokens, {threads} threads: vocabulary built in {built:.1f} s", flush=True)
+        for name, kinds in (("mixed", KINDS), *((kind.name, ((kind, 1.0),)) for kind, _ in KINDS)):
+            if options.kinds and name not in options.kinds:
+                continue
+            schemas = jobs(kinds, 2 * options.rows, random.Random(name))
+            for when in ("first", "warm"):
+                drain = Drain(compiler, options.rows, -(-size // 32)).run(schemas)
+                rows.append((f"{threads}", name, when, *drain.cells()))
+        phases = (f"{phase} ms" for phase in PHASES)
+        header = ("threads", "kinds", "time", "tokens", "rows", *phases, "worst masks ms", "us per token")
+        print(table(header, rows), flush=True)
+
+
+if __name__ == "__main__":
+    main()

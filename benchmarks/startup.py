@@ -1,0 +1,115 @@
+"""Start-up of an engine's process: seconds until it is ready and until its first job under a schema is done.
+
+    python -m benchmarks.startup --shape llama-8b
+
+Random weights of the shape and a byte-level tokenizer of its size are written to a folder first. The engine starts
+twice: the second time with the page cache and the caches of compiled kernels warm. Its log tells the phases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from thothy_ai.bench.shapes import SHAPES
+from thothy_ai.engine.api import GenerationRequest, SamplingParams
+from thothy_ai.engine.client import connect
+from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.weights.inventory import expected_tensors
+
+START = (
+    "import sys; from pathlib import Path; from thothy_ai.engine.main import run_engine; "
+    "from thothy_ai.engine.options import EngineOptions; "
+    "run_engine(EngineOptions(url=sys.argv[1], model=Path(sys.argv[2])))"
+)
+SCHEMA = '{"type": "object", "properties": {"title": {"type": "string", "maxLength": 40}}, "required": ["title"]}'
+
+
+def write_folder(shape: str, folder: Path) -> None:
+    """A model of the shape, each layer in a shard of its own."""
+    config = SHAPES[shape] | {"eos_token_id": 0}
+    (folder / "config.json").write_text(json.dumps(config))
+    write_tokenizer(int(config["vocab_size"]), folder)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    shards: dict[str, dict[str, torch.Tensor]] = {}
+    where: dict[str, str] = {}
+    for name, sizes in expected_tensors(folder, ModelConfig.from_folder(folder)).items():
+        layer = name.split(".")[2] if name.startswith("model.layers.") else "rest"
+        where[name] = f"model-{layer}.safetensors"
+        fresh = torch.empty(sizes, dtype=torch.bfloat16, device=device)
+        filled = fresh.fill_(1.0) if "norm" in name else fresh.normal_(0.0, 0.02)
+        shards.setdefault(where[name], {})[name] = filled.cpu()
+    for file, tensors in shards.items():
+        save_file(tensors, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+
+
+def write_tokenizer(size: int, folder: Path) -> None:
+    """Byte-level BPE with random merges."""
+    draw, tokens = random.Random(0), ["<end>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    known, merges = set(tokens), []
+    while len(tokens) < size:
+        left, right = draw.choice(tokens[1:2000]), draw.choice(tokens[1:20_000])
+        if len(left + right) < 20 and left + right not in known:
+            known.add(left + right)
+            tokens.append(left + right)
+            merges.append((left, right))
+    backend = Tokenizer(models.BPE({token: id_ for id_, token in enumerate(tokens)}, merges))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>").save_pretrained(folder)
+
+
+def start(folder: Path, label: str) -> None:
+    """Start an engine, run one job under a schema, and print when what was done."""
+    url, began = f"unix://{folder}/engine.sock", time.monotonic()
+    command = [sys.executable, "-c", START, url, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as engine:
+        assert engine.stdout is not None
+        line = engine.stdout.readline()
+        ready = time.monotonic() - began
+        if line:
+            asyncio.run(first_job(url))
+        done = time.monotonic() - began
+        engine.send_signal(signal.SIGTERM)
+        _, log = engine.communicate()
+    phases = [each for each in log.splitlines() if "configuration" in each] or log.splitlines()[-3:]
+    print(f"{label}: ready after {ready:.1f} s, first job under a schema after {done:.1f} s", *phases, sep="\n    ")
+
+
+async def first_job(url: str) -> None:
+    """One request under a schema."""
+    client = connect(url)
+    await client.start()
+    asked = await client.submit(
+        GenerationRequest("first", text="A title:", schema=SCHEMA, sampling=SamplingParams(max_tokens=32))
+    )
+    await asked.result()
+    await client.close()
+
+
+def main() -> None:
+    """Write the folder, and start twice."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="tiny")
+    shape = parser.parse_args().shape
+    with tempfile.TemporaryDirectory() as made:
+        write_folder(shape, Path(made))
+        for label in ("first", "again"):
+            start(Path(made), f"{shape}, {label}")
+
+
+if __name__ == "__main__":
+    main()

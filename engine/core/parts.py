@@ -1,0 +1,156 @@
+"""Launches steps, in parts where the device has no memory for a whole one.
+
+Parts are steps too, and run one after the other. Members keep the order in which they were planned: where one reads
+another's KV, the other was planned before it. What a launch had written before it failed is written again, the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.errors import one_line
+from thothy_ai.engine.execution.memory import is_out_of_memory
+from thothy_ai.engine.execution.runner import Runner, StepHandle
+from thothy_ai.engine.scheduling.step_builder import ScheduledStep
+from thothy_ai.engine.step import Int32, Step, StepResult
+
+log = logging.getLogger(__name__)
+
+_CALM_STEPS = 1000  # without running out of memory, until steps may have twice as many tokens again
+
+
+class Part(NamedTuple):
+    """A step, or a part of one. `order` [N]: its members' places in the order in which they were planned."""
+
+    step: Step
+    order: Int32
+
+    def halves(self) -> tuple[Part, Part]:
+        """Two parts with half the tokens each, the first to be run first; a member may be in both."""
+        counts = self.step.counts[self.order]
+        before = counts.cumsum() - counts
+        first = np.clip(self.step.num_tokens // 2 - before, 0, counts).astype(np.int32)
+        half, step = self._with(first, 0 * first), self.step
+        updated = replace(half.step, started=step.started, new_tokens=step.new_tokens, new_blocks=step.new_blocks)
+        return Part(updated, half.order), self._with(counts - first, first)
+
+    def _with(self, counts: Int32, skipped: Int32) -> Part:
+        """Members with so many tokens each, in planning order, after those skipped; those with none are left out."""
+        step, kept = self.step, counts > 0
+        planned, counts, skipped = self.order[kept], counts[kept], skipped[kept]
+        singles_first = np.argsort(counts > 1, kind="stable")
+        members, counts = planned[singles_first], counts[singles_first]
+        starts = step.starts[members] + skipped[singles_first]
+        samples = step.samples[members] & (starts + counts == step.ends[members])
+        return Part(Step(step.rows[members], starts, counts, samples), np.argsort(singles_first).astype(np.int32))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LaunchedStep:
+    """A step on the device, in one part or in several."""
+
+    step: Step
+    parts: tuple[StepHandle, ...]
+
+    def read(self) -> StepResult:
+        """What came of it; waits for this step, not for one that was launched after it."""
+        results = [part.read() for part in self.parts]
+        if len(results) == 1:
+            return results[0]
+        tokens: dict[int, int] = {}
+        for part, result in zip(self.parts, results, strict=True):
+            tokens |= zip(_sampling_rows(part.step), result.tokens, strict=True)
+        return StepResult([tokens[row] for row in _sampling_rows(self.step)], sum(result.seconds for result in results))
+
+
+class StepLauncher:
+    """Launches steps on a runner. `token_limit`: how many tokens the next step should have at most.
+
+    The limit falls to what the device had memory for, and doubles every `_CALM_STEPS` steps until it is `most` again.
+    """
+
+    def __init__(self, runner: Runner, most: int) -> None:
+        self._runner, self._most = runner, most
+        self._calm = 0  # steps since the last that ran out of memory
+        self.token_limit = most
+
+    def forward(self, scheduled: ScheduledStep) -> LaunchedStep:
+        """Launch a step's forward pass; raises what the runner raises, and out of memory for a single token only."""
+        step = scheduled.step
+        whole = self._launch(step)
+        if whole is not None:
+            self._grow()
+            return LaunchedStep(step, (whole,))
+        parts = self._in_parts(Part(step, scheduled.order))
+        log.warning("it ran in %d parts; steps have at most %d tokens from now on", len(parts), self.token_limit)
+        return LaunchedStep(step, tuple(parts))
+
+    def sample(self, launched: LaunchedStep, bitmask: Tensor | None) -> None:
+        """Draw the step's tokens under `bitmask`, as `Runner.sample` does."""
+        if len(launched.parts) == 1:
+            self._sample(launched.parts[0], bitmask)
+            return
+        places = {row: place for place, row in enumerate(_sampling_rows(launched.step))}
+        for part in launched.parts:
+            own = [places[row] for row in _sampling_rows(part.step)]
+            self._sample(part, None if bitmask is None else bitmask[own])
+
+    def _sample(self, handle: StepHandle, bitmask: Tensor | None) -> None:
+        """Sample; where that runs out of memory, once more with what is cached given back."""
+        try:
+            self._runner.sample(handle, bitmask)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            _log(error, handle.step)
+        else:
+            return
+        torch.cuda.empty_cache()
+        self._runner.sample(handle, bitmask)
+
+    def _in_parts(self, failed: Part) -> list[StepHandle]:
+        """Launch a step that ran out of memory in halves, with what is cached given back; a single token once more."""
+        torch.cuda.empty_cache()
+        if failed.step.num_tokens == 1:
+            return [self._runner.forward(failed.step)]
+        self._calm, self.token_limit = 0, -(-failed.step.num_tokens // 2)
+        return [handle for half in failed.halves() for handle in self._of_part(half)]
+
+    def _of_part(self, part: Part) -> list[StepHandle]:
+        """Launch a part; in halves, untried, if it has more tokens than there is memory for by now."""
+        if part.step.num_tokens > self.token_limit:
+            return [handle for half in part.halves() for handle in self._of_part(half)]
+        whole = self._launch(part.step)
+        return [whole] if whole is not None else self._in_parts(part)
+
+    def _launch(self, step: Step) -> StepHandle | None:
+        """None out of memory: with the error goes what the frames of the failed launch held."""
+        try:
+            return self._runner.forward(step)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            _log(error, step)
+            return None
+
+    def _grow(self) -> None:
+        """Count a step that had room; after many, allow larger ones."""
+        self._calm += 1
+        if self._calm >= _CALM_STEPS:
+            self._calm, self.token_limit = 0, min(2 * self.token_limit, self._most)
+
+
+def _log(error: RuntimeError, step: Step) -> None:
+    reason = one_line(error, most=200)
+    log.warning("a step of %d members and %d tokens ran out of memory: %s", step.num_members, step.num_tokens, reason)
+
+
+def _sampling_rows(step: Step) -> list[int]:
+    rows: list[int] = step.rows[step.samples].tolist()
+    return rows

@@ -1,0 +1,201 @@
+"""The grammars of one schema, and the llguidance lexers that they share.
+
+A lexer builds its states as texts reach them, so that the second mask in a state takes a fifth of the first; but it
+serves one thread at a time. A schema therefore has one lexer for few grammars, and as many as there are threads for
+many (see `grammar_batch`).
+
+A lexer that reaches one of its limits breaks for all its grammars. They continue on a new lexer each; a grammar that
+breaks that one at once fails. Later grammars of the schema share a new lexer.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.errors import GrammarError
+from thothy_ai.engine.grammar_slices import own_slices
+from thothy_ai.engine.grammar_vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLParserLimits
+    from llguidance._lib import JsonCompileOptions  # named nowhere else
+
+THREADS = min(16, len(os.sched_getaffinity(0)))  # that work on a step's grammars
+_COMPACT: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
+_ENOUGH_GRAMMARS = 16  # of one lexer, before another is made
+_MAX_COPIES = 500  # of one matcher: its lexer grows with their texts
+_TOKENS_PER_LEXER = 8  # at least, of a text that has one of its own
+_MAX_FORCED_STATES = 20_000  # a schema may force so many characters at its start, and no more
+_STEP_FUEL = 50_000  # per mask, 3 ms at most: patterns of many states break at once, others need less than half of it
+_MAX_ERROR_CHARS = 300
+_ALL = -1  # every bit of an int32
+
+
+class Lexer:
+    """A matcher that is only copied: its copies share its lexer. Owned by its `Lexers`."""
+
+    def __init__(self, matcher: LLMatcher) -> None:
+        self._matcher = matcher
+        self._copies_left = _MAX_COPIES
+        self._grammars: WeakSet[JsonGrammar] = WeakSet()
+        self.broken = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes new grammars."""
+        return self._copies_left > 0 and not self.broken
+
+    @property
+    def load(self) -> int:
+        """Grammars that use it now."""
+        return len(self._grammars)
+
+    def copy(self, grammar: JsonGrammar) -> LLMatcher:
+        """A matcher at the start of the text, for this grammar."""
+        self._copies_left -= 1
+        self._grammars.add(grammar)
+        return self._matcher.deep_copy()
+
+
+class Lexers:
+    """The lexers of one schema, at most `most` that are shared. Used by any thread; GrammarError if there is none."""
+
+    def __init__(self, schema: str, vocabulary: Vocabulary, most: int) -> None:
+        from llguidance import LLMatcher  # noqa: PLC0415  an engine without grammars does not need it
+
+        try:
+            self._rules = LLMatcher.grammar_from_json_schema(schema, overrides=_COMPACT)
+        except ValueError as error:
+            raise GrammarError(f"not a JSON schema: {_clipped(str(error))}") from error
+        self._slices, self._vocabulary, self._most = own_slices(schema), vocabulary, most
+        self._lock = threading.Lock()
+        self._shared: list[Lexer] = []
+        trial = self._matcher(_limits(_MAX_FORCED_STATES))
+        trial.consume_tokens(trial.compute_ff_tokens())
+        _check(trial)
+
+    def share(self) -> Lexer:
+        """The lexer with the fewest grammars, or one more."""
+        with self._lock:
+            self._shared = [lexer for lexer in self._shared if lexer.usable]
+            least = min(self._shared, key=lambda lexer: lexer.load, default=None)
+            if least is None or (least.load >= _ENOUGH_GRAMMARS and len(self._shared) < self._most):
+                least = self.alone()
+                self._shared.append(least)
+            return least
+
+    def alone(self) -> Lexer:
+        """A lexer that no other grammar has."""
+        matcher = self._matcher(_limits())
+        matcher.compute_ff_tokens()  # builds the first states now, not in a step
+        _check(matcher)
+        return Lexer(matcher)
+
+    def _matcher(self, limits: LLParserLimits) -> LLMatcher:
+        from llguidance import LLMatcher  # noqa: PLC0415  as above
+
+        return LLMatcher(self._vocabulary.with_slices(self._slices), self._rules, log_level=0, limits=limits)
+
+
+class JsonGrammar:
+    """Implements `Grammar` over a copy of a lexer's matcher.
+
+    Grammars with the same `lexer` cannot fill masks at the same time.
+    """
+
+    def __init__(self, lexers: Lexers, eos: Sequence[int]) -> None:
+        self._lexers, self._eos = lexers, eos
+        self._tokens: list[int] = []
+        self._least_tokens = 0  # that it must have when its lexer breaks, to get another
+        self.lexer = lexers.share()
+        self.matcher = self.lexer.copy(self)
+
+    @property
+    def finished(self) -> bool:
+        """The JSON value is complete."""
+        return self.matcher.is_stopped() and not self.matcher.is_error()
+
+    def fill_mask(self, row: Tensor) -> None:
+        """Fill one row."""
+        self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
+        self.correct(row)
+
+    def correct(self, row: Tensor) -> None:
+        """Fill the row again if its lexer broke. After an error, allow everything except the end of text, and let
+        `advance` raise it: the request must not look finished.
+        """
+        if not self.matcher.is_error():
+            return
+        if self._continue_alone():
+            self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
+        if self.matcher.is_error():
+            row.fill_(_ALL)
+            for token in self._eos:
+                row[token // 32] &= _without(token % 32)
+
+    def forced(self) -> list[int]:
+        """llguidance's fast-forward tokens."""
+        return self.matcher.compute_ff_tokens()
+
+    def advance(self, token: int) -> None:
+        """Consume one token."""
+        if error := self.advanced(token, consumed=self.matcher.consume_token(token)):
+            raise error
+
+    def advanced(self, token: int, *, consumed: bool) -> GrammarError | None:
+        """Note that the matcher consumed a token, or failed to; returns why the grammar cannot go on, if it cannot."""
+        if not consumed and not (self._continue_alone() and self.matcher.consume_token(token)):
+            return GrammarError(f"token {token} cannot be taken here: {_error(self.matcher)}")
+        self._tokens.append(token)
+        return None
+
+    def _continue_alone(self) -> bool:
+        """If the lexer broke, consume the text so far on one of its own; False if it broke that, or is just wrong."""
+        if not self.matcher.get_error().startswith("lexer error"):
+            return False
+        self.lexer.broken = True
+        if len(self._tokens) < self._least_tokens:
+            return False
+        self._least_tokens = len(self._tokens) + _TOKENS_PER_LEXER
+        try:
+            self.lexer = self._lexers.alone()
+        except GrammarError:
+            return False
+        self.matcher = self.lexer.copy(self)
+        return self.matcher.consume_tokens(self._tokens)
+
+
+def _check(matcher: LLMatcher) -> None:
+    """Raise GrammarError if the schema cannot be used."""
+    if matcher.is_error():
+        raise GrammarError(_error(matcher))
+
+
+def _limits(max_lexer_states: int | None = None) -> LLParserLimits:
+    """llguidance's own, except for so many states, if given, and for the work per mask."""
+    from llguidance import LLParserLimits  # noqa: PLC0415  as above
+
+    return LLParserLimits(max_lexer_states=max_lexer_states, step_lexer_fuel=_STEP_FUEL, verbose_errors=False)
+
+
+def _without(bit: int) -> int:
+    """An int32 with this bit alone cleared."""
+    return int(torch.tensor(~(1 << bit), dtype=torch.int64).to(torch.int32))
+
+
+def _error(matcher: LLMatcher) -> str:
+    """What is wrong, on one line."""
+    return _clipped(matcher.get_error().removesuffix("<non-verbose/>"))
+
+
+def _clipped(text: str) -> str:
+    """One line of a bounded length: an error quotes the schema."""
+    line = " ".join(text[: 4 * _MAX_ERROR_CHARS].split())
+    return line if len(line) <= _MAX_ERROR_CHARS else f"{line[:_MAX_ERROR_CHARS]}…"

@@ -1,0 +1,83 @@
+"""Slices of the vocabulary: sets of tokens that llguidance takes into a mask at once, without looking at each.
+
+A slice is the tokens that match a regular expression, such as "up to ten characters of prose". It applies wherever the
+grammar allows everything that the expression matches, so that a mask walks the other tokens only: 30 to 50 us instead
+of 900 with a vocabulary of 131,072. Slices never change a mask. Those of prose serve most schemas; a schema whose
+texts are of other character classes gets slices of those.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Final
+
+# What prose has in any script, which is what most text fields allow: no control characters, quotation marks, markup,
+# symbols or emoji. Some fields allow the ends of sentences in few places: a slice is without them.
+_NOT_PROSE = (
+    r'\x00-\x1f\x7f-\x9f"\\#*<=>@\[\]^_`{|}~\u2000-\u200f\u2028-\u202f\u2060-\u20ff\u2190-\u2bff'
+    r"\ue000-\uf8ff\ufe00-\ufe0f\ufff0-\uffff\U00010000-\U0010ffff"
+)
+_PHRASE = f"[^{_NOT_PROSE}.!?…。！？]"
+_PROSE = f"[^{_NOT_PROSE}]"
+_JSON_TEXT = r'[^"\\\x00-\x1f\x7f]'  # of which a JSON string consists, escapes apart
+_LENGTHS = (2, 4, 6, 8, 10, 12, 15, 20, 40)  # characters: near the end of a bounded text only the shorter slices apply
+_OWN_LENGTHS = (5, 10, 20, 40)  # fewer, since they are built while others wait for the processor
+
+_MAX_CLASSES = 3  # of a schema, that get slices
+_MAX_EXAMINED = 8
+_CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\])+\]")
+_NESTED = re.compile(r"(?<!\\)\[|--|~~|&&|\|\|")  # in a class: means something else to Python
+_SAMPLE: Final = "".join(map(chr, (*range(0x2800), *range(0x2800, 0xD800, 16), *range(0xE000, 0x10000, 16))))
+
+
+def general_slices() -> list[str]:
+    """Expressions for prose in any script, and for the text of any JSON string."""
+    return [*_up_to(_PHRASE, _LENGTHS), *_up_to(_PROSE, (10, 30)), *_up_to(_JSON_TEXT, (30,))]
+
+
+def own_slices(schema: str) -> tuple[str, ...]:
+    """Expressions for the widest character classes of the schema's patterns; none if those of prose serve it."""
+    sizes: dict[str, int] = {}
+    phrase = _members(_PHRASE)
+    for name in islice(_classes(schema), _MAX_EXAMINED):
+        characters = _members(name)
+        if characters >= phrase:
+            return ()
+        sizes[name] = len(characters)
+    widest = sorted((name for name in sizes if sizes[name] > 1), key=sizes.__getitem__)[-_MAX_CLASSES:]
+    return tuple(expression for name in widest for expression in _up_to(f"[{name}&&{_JSON_TEXT}]", _OWN_LENGTHS))
+
+
+def _up_to(characters: str, lengths: Sequence[int]) -> list[str]:
+    return [f"{characters}{{1,{length}}}" for length in lengths]
+
+
+def _classes(schema: str) -> Iterator[str]:
+    """The character classes in the schema's patterns, each once."""
+    found = dict.fromkeys(name for pattern in _patterns(schema) for name in _CLASS.findall(pattern))
+    return (name for name in found if not _NESTED.search(name, 1))
+
+
+def _patterns(schema: str) -> Iterator[str]:
+    left = [json.loads(schema)]
+    while left:
+        node = left.pop()
+        if isinstance(node, dict):
+            if isinstance(pattern := node.get("pattern"), str):
+                yield pattern
+            left += node.values()
+        elif isinstance(node, list):
+            left += node
+
+
+@lru_cache(64)
+def _members(name: str) -> frozenset[str]:
+    """The characters of a sample that a class has; none if Python cannot read it."""
+    try:
+        return frozenset(re.findall(name, _SAMPLE))
+    except re.error:
+        return frozenset()

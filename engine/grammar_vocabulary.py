@@ -1,0 +1,74 @@
+"""A tokenizer's vocabulary as llguidance reads it: one trie of all tokens, and sets of slices over it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeVar
+
+from thothy_ai.engine.grammar_slices import general_slices
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+    from transformers import PreTrainedTokenizerFast
+
+_MAX_SETS = 8  # of slices, beside those of prose; 0.5 s to build and some 10 MB each with a vocabulary of 131,072
+
+T = TypeVar("T")
+
+
+class Vocabulary:
+    """Built on a thread of its own, which leaves the interpreter's lock to others: 2 to 5 s for 131,072 tokens.
+
+    `eos` are the ids that end a text; `size` is that of the logits. Slices of a schema's own are built on such a thread
+    too: until they are there, the schema uses those of prose. Used by any thread.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, size: int, eos: Sequence[int]) -> None:
+        self._tokenizer, self._size, self._eos = tokenizer, size, list(eos)
+        self._general = _on_a_thread(self._build)
+        self._lock = threading.Lock()
+        self._sets: OrderedDict[tuple[str, ...], Future[LLTokenizer]] = OrderedDict()  # least recently used first
+
+    def with_slices(self, slices: tuple[str, ...]) -> LLTokenizer:
+        """The vocabulary with these slices if they are built, otherwise with those of prose, as without any."""
+        general = self._general.result()
+        if not slices:
+            return general
+        with self._lock:
+            built = self._sets.get(slices)
+            if built is None and all(each.done() for each in self._sets.values()):  # one at a time
+                built = self._sets[slices] = _on_a_thread(lambda: general.with_slices(list(slices)))
+            if built is not None:
+                self._sets.move_to_end(slices)
+            if len(self._sets) > _MAX_SETS:
+                self._sets.popitem(last=False)
+        return built.result() if built is not None and _succeeded(built) else general
+
+    def _build(self) -> LLTokenizer:
+        import llguidance.hf  # noqa: PLC0415  an engine without grammars does not need it
+
+        return llguidance.hf.from_tokenizer(
+            self._tokenizer, n_vocab=self._size, eos_token=self._eos, slices=general_slices()
+        )
+
+
+def _on_a_thread(make: Callable[[], T]) -> Future[T]:
+    """On a thread that the process's end waits for: native code must not find the interpreter gone."""
+    made: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(make())
+        except Exception as error:  # noqa: BLE001  told to whoever asks for the result
+            made.set_exception(error)
+
+    threading.Thread(target=run, name="engine-vocabulary").start()
+    return made
+
+
+def _succeeded(built: Future[T]) -> bool:
+    """A set of slices that llguidance refuses is never used."""
+    return built.done() and built.exception() is None

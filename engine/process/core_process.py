@@ -1,0 +1,146 @@
+"""The core's process: weights, scheduling, the device and grammars, for the text edge in the process that started it.
+
+Run as `python -m thothy_ai.engine.process.core_process FD`, FD being its end of the channel. Signals are the parent's
+to handle: SIGINT and SIGTERM stay blocked here, as the parent leaves them, and this process ends when the parent does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import NoReturn
+
+from thothy_ai.engine.api import FinishReason
+from thothy_ai.engine.core_api import Core, Event, TokenEvent
+from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.logs import log_to_stderr
+from thothy_ai.engine.remote import messages
+from thothy_ai.engine.remote.channel import Channel, Message
+from thothy_ai.engine.remote.messages import Word
+from thothy_ai.engine.serving.plain import fields_of
+
+WITHOUT_PARENT = 1
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Load the model that the parent asks for, serve it, and end with the core."""
+    log_to_stderr()
+    _die_with_the_parent()
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+    received = iter(channel)
+    _, options = next(received)
+    core: Future[Core] = Future()
+    threading.Thread(target=_or_exit, args=(_obey, received, core), name="engine-commands", daemon=True).start()
+    try:
+        _run(channel, messages.read_options(options), core)
+    except EngineError as error:
+        channel.send(Word.REFUSED, error.code, str(error))
+    except (ModuleNotFoundError, OSError) as error:
+        channel.send(Word.REFUSED, EngineError.code, str(error))
+    _exit(0)
+
+
+def _run(channel: Channel, options: EngineOptions, hosted: Future[Core]) -> None:
+    """Load, report that it is ready, and wait until the core has ended."""
+    from thothy_ai.engine.process.resident import ResidentCore, load  # noqa: PLC0415  imports torch, which may fail
+
+    loaded = load(options, lambda folder: channel.send(Word.FOLDER, str(folder)))
+    reports = Reports(channel)
+    resident = ResidentCore(loaded, options, reports.put)
+    reports.start(resident.host)
+    channel.send(Word.READY, fields_of(resident.core.info()))
+    hosted.set_result(resident.host)
+    resident.core.join()
+    reports.close()
+    channel.send(Word.ENDED, messages.failure_parts(resident.core.failure))
+
+
+def _or_exit(work: Callable[..., None], *arguments: object) -> None:
+    """Run a thread's work. An error ends the process, which would be deaf or mute: the parent notices that."""
+    try:
+        work(*arguments)
+    except Exception as error:
+        if not isinstance(error, OSError):  # that of a channel whose other end is gone
+            log.exception("unexpected error in the core's process")
+        _exit(WITHOUT_PARENT)
+
+
+def _obey(received: Iterable[Message], hosted: Future[Core]) -> None:
+    """Do what the parent says; end with it."""
+    for word, *parts in received:
+        core = hosted.result()
+        match word:
+            case Word.SUBMIT:
+                core.submit(messages.read_request(*parts))
+            case Word.ABORT:
+                core.abort(parts[0], FinishReason(parts[1]))
+            case Word.STOP_ACCEPTING:
+                core.stop_accepting()
+            case Word.STOP:
+                core.stop()
+    _exit(WITHOUT_PARENT)
+
+
+class Reports:
+    """Sends the core's events and statistics from a thread of its own, so that no step waits for the parent."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._events: queue.SimpleQueue[list[Event] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def put(self, events: list[Event]) -> None:
+        """Called by the core, once per step."""
+        self._events.put(events)
+
+    def start(self, core: Core) -> None:
+        """Begin to send, with the core's statistics."""
+        self._thread = threading.Thread(target=_or_exit, args=(self._run, core), name="engine-reports", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._events.put(None)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, core: Core) -> None:
+        while (events := self._events.get()) is not None:
+            self._channel.send(Word.STEP, [_parts(event) for event in events], messages.stats_parts(core.stats()))
+
+
+def _parts(event: Event) -> tuple[object, ...]:
+    return event if type(event) is TokenEvent else messages.event_parts(event)  # a tuple already
+
+
+def _die_with_the_parent() -> None:
+    """Have the kernel kill this process if the parent is killed, whatever it does at that time. Linux only.
+
+    Elsewhere, the end of the channel tells: once Python code runs again.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _exit(code: int) -> NoReturn:
+    """Skip the interpreter's teardown: torch aborts the process when it frees memory of a failed device."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

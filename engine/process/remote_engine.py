@@ -1,0 +1,148 @@
+"""An engine whose core runs in a process of its own: this one has the text edge, and neither weights nor torch.
+
+The model loads there while its tokenizer loads here. What keeps it from loading is reported there, and raised here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from thothy_ai.engine.core_api import OnEvents
+from thothy_ai.engine.errors import EngineError, ModelLoadError, from_code
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.text_tools import load_text_tools
+from thothy_ai.engine.remote.channel import Channel
+from thothy_ai.engine.remote.core import RemoteCore
+from thothy_ai.engine.remote.messages import Word, options_parts
+from thothy_ai.engine.serving.wire import read_info
+from thothy_ai.engine.text.frontend import Frontend, TextTools
+
+_MODULE = "thothy_ai.engine.process.core_process"
+_END_SECONDS = 10.0  # for a process that was told to end, or that has closed its channel
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class RemoteEngine:
+    """Implements `RunningEngine`."""
+
+    def __init__(self, process: CoreProcess, tools: TextTools, info: dict[str, Any]) -> None:
+        self._process = process
+        cores: list[RemoteCore] = []
+
+        def make_core(on_events: OnEvents) -> RemoteCore:
+            cores.append(RemoteCore(process.channel, read_info(info), on_events, process.describe_end))
+            return cores[0]
+
+        self.backend = Frontend(tools, make_core)
+        self._core = cores[0]
+
+    @property
+    def failure(self) -> Exception | None:
+        """The error of the step that failed, or how the core's process ended."""
+        return self._core.failure
+
+    def progress(self) -> int:
+        """Steps so far."""
+        return self._core.stats().core.steps
+
+    def wait_ended(self) -> None:
+        """Block until the core has ended, or its process has."""
+        self._core.join()
+
+    def close(self) -> None:
+        """End the core's process, and wait until its memory is free."""
+        self._process.close()
+
+
+def start_remote(options: EngineOptions) -> RemoteEngine:
+    """Start a process, load a model there and serve it; EngineError, in one line, if it cannot be loaded.
+
+    Call it on a thread that lives as long as this process: the kernel ends the other process with that thread.
+    """
+    process = CoreProcess(options)
+    try:
+        tools = _text_tools(Path(process.expect(Word.FOLDER)))
+        info = process.expect(Word.READY)
+        return RemoteEngine(process, tools(), info)
+    except BaseException:
+        process.close()
+        raise
+
+
+def _text_tools(folder: Path) -> Callable[[], TextTools]:
+    """Load the model's text tools. What keeps them from loading is raised by the call: the core's errors come first."""
+    loaded: Future[TextTools] = Future()
+    try:
+        loaded.set_result(load_text_tools(folder))
+    except (EngineError, OSError) as error:
+        loaded.set_exception(error)
+    return loaded.result
+
+
+class CoreProcess:
+    """The process that has the core, from its start to its end."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs, _blocked(_SIGNALS):
+            self._popen = subprocess.Popen(
+                [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},  # imports as here
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        self.channel = Channel(ours)
+        self._messages = iter(self.channel)
+        self.channel.send(Word.START, options_parts(replace(options, token=None)))
+
+    def expect(self, word: Word) -> Any:  # noqa: ANN401  whatever the message holds
+        """Wait for this message while the model loads. Raises what keeps it from loading."""
+        for said, *parts in self._messages:
+            if said == word:
+                return parts[0]
+            raise from_code(*parts)
+        if (code := self._wait()) > 0:  # it wrote a traceback
+            raise SystemExit(code)
+        raise ModelLoadError(f"{self.describe_end()} while it loaded the model")
+
+    def describe_end(self) -> str:
+        """How the process ended, once its channel is closed."""
+        code = self._wait()
+        if code >= 0:
+            return f"the core's process ended with status {code}"
+        hint = ", as the kernel does when memory is short" if -code == signal.SIGKILL else ""
+        return f"the core's process was killed by {signal.Signals(-code).name}{hint}"
+
+    def close(self) -> None:
+        """Kill the process unless it has ended by itself, and wait: its device's memory is free then."""
+        self._popen.kill()
+        self._popen.wait()
+        self.channel.close()
+
+    def _wait(self) -> int:
+        """Its exit status; one that lives on without its channel is killed."""
+        try:
+            return self._popen.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            return self._popen.wait()
+
+
+@contextmanager
+def _blocked(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
+    """A process that is started meanwhile has these signals blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,128 @@
+"""A model's chat template, rendered twice: as it is, and with marks around the special tokens that it writes itself.
+
+Marks are put around special tokens in the template's text and in its string constants, but where a constant is only
+searched for or compared with (`content.split('</think>')`). Messages are rendered as they are, so that whatever the
+template does with them happens: what has no marks afterwards came from a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Template, nodes
+
+from thothy_ai.engine.api import Message
+from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.text.special_tokens import SpecialTokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+_FILLER = "\ue000"  # of the private use area: no tokenizer's special tokens contain it
+_SEARCHES = frozenset(
+    ("split", "rsplit", "startswith", "endswith", "strip", "lstrip", "rstrip", "find", "rfind", "index", "rindex",
+     "count", "partition", "rpartition", "removeprefix", "removesuffix", "get")
+)  # fmt: skip
+
+
+class ChatTemplate:
+    """Renders messages. `special` knows the tokenizer's special tokens."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, special: SpecialTokens) -> None:
+        self._tokenizer, self._special = tokenizer, special
+
+    def render(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str:
+        """What transformers makes of the messages; InvalidRequestError where the template refuses them."""
+        if not self._tokenizer.chat_template:
+            raise InvalidRequestError("the model has no chat template: send text instead of messages")
+        try:
+            rendered = self._tokenizer.apply_chat_template(
+                _plain(messages), tokenize=False, add_generation_prompt=True, **options
+            )
+        except Exception as error:  # a template is a program that comes with the model, and may raise anything
+            raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
+        return str(rendered)
+
+    def mark(self, text: str, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
+        """`text`, what was rendered of the messages, with marks around the special tokens that the template wrote.
+
+        None if it wrote all that there are. InvalidRequestError for a template that makes special tokens of pieces, and
+        does something with those that these messages have: it can't be told which are whose.
+        """
+        marked = self._render_marked(messages, options)
+        if self._special.unmark(marked) == text:
+            if not self._special.unmarked_in(marked):
+                return None
+            filled = [Message(m.role, "".join(c if c.isspace() else _FILLER for c in m.content)) for m in messages]
+            if not self._special.unmarked_in(self._render_marked(filled, options)):
+                return marked
+        if not any(self._special.in_text(message.content) for message in messages):
+            return None
+        return self._mark_by_place(text, messages, options)
+
+    def _mark_by_place(self, text: str, messages: Sequence[Message], options: Mapping[str, Any]) -> str:
+        """By what is rendered of the same messages with others instead of their special tokens."""
+        others = [Message(m.role, self._special.fill(m.content, _FILLER)) for m in messages]
+        filled = self.render(others, options)
+        if len(filled) != len(text) or any(a not in (b, _FILLER) for a, b in zip(filled, text, strict=True)):
+            raise InvalidRequestError("a message spells out a special token, which the chat template is confused by")
+        return self._special.mark_as_in(filled, text)
+
+    def _render_marked(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str:
+        variables = {
+            name: self._special.mark(value) if isinstance(value, str) else value
+            for name, value in self._tokenizer.special_tokens_map.items()
+        }
+        try:
+            return self._marked.render(
+                messages=_plain(messages),
+                tools=None,
+                documents=None,
+                add_generation_prompt=True,
+                **variables,
+                **options,
+            )
+        except Exception:  # noqa: BLE001  which the template itself may not raise for messages that are not filled
+            return ""
+
+    @cached_property
+    def _marked(self) -> Template:
+        from transformers.utils.chat_template_utils import _compile_jinja_template  # noqa: PLC0415  slow to import
+
+        source = self._tokenizer.get_chat_template()
+        environment = _compile_jinja_template(source).environment
+        tree = environment.parse(source)
+        self._mark_written(tree)
+        compiled: Template = environment.from_string(tree)
+        return compiled
+
+    def _mark_written(self, node: nodes.Node) -> None:
+        """Put marks into all that a part of a template may write."""
+        if isinstance(node, nodes.TemplateData):
+            node.data = self._special.mark(node.data)
+        elif isinstance(node, nodes.Const) and isinstance(node.value, str):
+            node.value = self._special.mark(node.value)
+        for child in _written(node):
+            self._mark_written(child)
+
+
+def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
+def _written(node: nodes.Node) -> Iterable[nodes.Node]:
+    """The parts of a node whose values may be written; others are only looked for, or compared with."""
+    match node:
+        case nodes.Compare() | nodes.Test():
+            return ()
+        case nodes.Getitem(node=value) | nodes.Pair(value=value):
+            return (value,)
+        case nodes.Call(node=nodes.Getattr(node=value, attr=name)) if name in _SEARCHES:
+            return (value,)
+        case nodes.Call(node=nodes.Getattr(node=value, attr="replace"), args=[_, *replacement]):
+            return (value, *replacement)
+        case nodes.Filter(name="replace", node=nodes.Expr() as value, args=[_, *replacement]):
+            return (value, *replacement)
+    return node.iter_child_nodes()

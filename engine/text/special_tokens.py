@@ -1,0 +1,104 @@
+"""Special tokens in texts: which of them a chat template wrote, and a tokenizer that sees no others.
+
+A template's own special tokens stand between marks that nobody can guess. The tokenizer is a copy in which each added
+token has its marks as part of its name, so that the same name in a message is text, and everything else about
+encoding (spaces that a token swallows, normalization, what is done at a text's beginning) is as it was.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from tokenizers import AddedToken, Tokenizer
+
+from thothy_ai.engine.errors import InvalidRequestError
+
+
+class SpecialTokens:
+    """The names of a tokenizer's added tokens, except those of white space only, which are no control tokens."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        nonce = secrets.token_hex(8)
+        self._open, self._close = f"<{nonce}:", f":{nonce}>"
+        added = (token.content for token in tokenizer.get_added_tokens_decoder().values())
+        names = sorted((name for name in added if name.strip()), key=len, reverse=True)
+        name = "|".join(map(re.escape, names)) or r"(?!)"
+        self._name = re.compile(name)
+        self._marked = re.compile(f"{self._open}({name}){self._close}")
+
+    def in_text(self, text: str) -> bool:
+        """Whether a text has any, marked or not."""
+        return self._name.search(text) is not None
+
+    def unmarked_in(self, text: str) -> bool:
+        """Whether a text has any that no marks are around."""
+        return self.in_text(self._marked.sub("\0", text))
+
+    def mark(self, text: str) -> str:
+        """The text with marks around each of them."""
+        return self._name.sub(lambda found: f"{self._open}{found[0]}{self._close}", text)
+
+    def unmark(self, text: str) -> str:
+        """The text without marks."""
+        return self._marked.sub(lambda found: found[1], text)
+
+    def fill(self, text: str, filler: str) -> str:
+        """The text with as many fillers instead of each of them."""
+        return self._name.sub(lambda found: filler * len(found[0]), text)
+
+    def mark_as_in(self, filled: str, text: str) -> str:
+        """`text`, as long as `filled`, with marks at the places of those in `filled`."""
+        pieces, end = [], 0
+        for found in self._name.finditer(filled):
+            begin, after = found.span()
+            pieces += [text[end:begin], self._open, text[begin:after], self._close]
+            end = after
+        return "".join((*pieces, text[end:]))
+
+
+class MarkedTokenizer:
+    """Encodes texts in which only marked special tokens are any."""
+
+    def __init__(self, tokenizer: Tokenizer, special: SpecialTokens) -> None:
+        added = tokenizer.get_added_tokens_decoder()
+        learnt = tokenizer.get_vocab(with_added_tokens=False)
+        self._tokenizer = _without_added(tokenizer)
+        self._tokenizer.add_tokens([_renamed(token, special.mark(token.content)) for token in added.values()])
+        ids = {self._tokenizer.token_to_id(special.mark(token.content)): id_ for id_, token in added.items()}
+        self._ids = {ours: theirs for ours, theirs in ids.items() if ours is not None and ours != theirs}
+        self._control = {learnt[t.content] for t in added.values() if t.content.strip() and t.content in learnt}
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids; InvalidRequestError if the vocabulary itself makes a special token of what has no marks."""
+        encoded = token_ids(self._tokenizer, text, adds_special=False)
+        if not self._control.isdisjoint(encoded):
+            raise InvalidRequestError("a message spells out a special token that this tokenizer can't keep as text")
+        return tuple(self._ids.get(token, token) for token in encoded)
+
+
+def token_ids(tokenizer: Tokenizer, text: str, *, adds_special: bool) -> list[int]:
+    """As `encode`, which holds the GIL, and also finds where in the text each token is."""
+    ids: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=adds_special)[0].ids
+    return ids
+
+
+def _without_added(tokenizer: Tokenizer) -> Tokenizer:
+    """A tokenizer with the same parts, which are shared: a large vocabulary takes seconds to copy."""
+    made = Tokenizer(tokenizer.model)
+    if tokenizer.normalizer is not None:
+        made.normalizer = tokenizer.normalizer
+    if tokenizer.pre_tokenizer is not None:
+        made.pre_tokenizer = tokenizer.pre_tokenizer
+    return made
+
+
+def _renamed(token: AddedToken, name: str) -> AddedToken:
+    return AddedToken(
+        name,
+        single_word=token.single_word,
+        lstrip=token.lstrip,
+        rstrip=token.rstrip,
+        normalized=token.normalized,
+        special=token.special,
+    )

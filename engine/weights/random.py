@@ -1,0 +1,51 @@
+"""Random weights for a folder that has none: what benchmarks run, since speed depends on shapes and not on values.
+
+A folder asks for them with an empty file `random_weights`, which no real model has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor
+
+MARKER = "random_weights"
+
+
+class RandomWeights:
+    """A tensor source with every tensor, drawn on the device: ones for norms, otherwise normal, deviating by 0.02.
+
+    `on_drawn` is told the bytes so far before each tensor.
+    """
+
+    def __init__(
+        self, device: torch.device, dtype: torch.dtype, on_drawn: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self.device, self._dtype, self._on_drawn = device, dtype, on_drawn
+        self._drawn = 0
+        self._generator = torch.Generator(device).manual_seed(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def tensor(self, name: str, *shape: int) -> Tensor:
+        """A new tensor of this shape."""
+        self._on_drawn(self._drawn)
+        fresh = torch.empty(shape, dtype=self._dtype, device=self.device)
+        self._drawn += fresh.nbytes
+        return fresh.fill_(1.0) if "norm" in name else fresh.normal_(0.0, 0.02, generator=self._generator)
+
+    def weight(self, name: str, *shape: int) -> Tensor:
+        """As `tensor`: random weights are never packed."""
+        return self.tensor(name, *shape)
+
+
+def wants_random_weights(folder: Path) -> bool:
+    """Whether the folder asks for them."""
+    return (folder / MARKER).is_file()

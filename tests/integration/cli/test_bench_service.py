@@ -1,0 +1,43 @@
+"""`thothy bench service` on a tiny shape: real Postgres, Valkey, worker and engine process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.support.small_tokenizer import write_tokenizer
+from thothy_ai.cli import app
+
+
+def numbers(value: str) -> list[float]:
+    return [float(part.split()[0].rstrip("%").replace(",", "")) for part in value.split("; ")]
+
+
+def test_the_same_jobs_both_ways(tmp_path: Path, clean_environment: None) -> None:
+    tokenizer = write_tokenizer(tmp_path)
+    arguments = ["bench", "service", "--shape", "tiny", "--device", "cpu", "--jobs", "6", "--kind", "hook", "--json"]
+    done = CliRunner().invoke(app, [*arguments, "--tokenizer", str(tokenizer), "--kv-tokens", "16384", "--seed", "3"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert report["title"] == "Service: tiny (random weights) float32; 6 jobs of hook"
+    assert report["where"] == "cpu, one worker with up to 1,024 jobs in flight"
+    figures = dict(report["figures"])
+    first, service, bare = numbers(figures["seconds"])
+    assert float(figures["service over bare engine"]) == pytest.approx(service / bare, rel=0.02)
+    assert min(first, service, bare) > 0
+    assert len(set(numbers(figures["prompt tokens"]))) == 1
+    assert numbers(figures["output tokens"])[1:] == [numbers(figures["output tokens"])[1]] * 2, "the same seeds"
+    assert all(0 < share <= 100 for share in numbers(figures["time in steps, launch gaps included"]))
+    assert figures["prefix cache hit rate"] == "0.0%; 0.0%; 0.0%"
+    assert figures["attempts"] == "6 of 6 jobs, one each"
+    outcomes = figures["their outcomes (random weights write no text that validators accept)"]
+    assert sum(int(part.split()[0]) for part in outcomes.split(", ")) == 6
+
+
+def test_a_wrong_model_is_one_line_before_anything_starts(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["bench", "service", "--shape", "tiny", "--tokenizer", str(tmp_path)])
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].endswith("not a folder with a tokenizer that names its end-of-text token")

@@ -1,0 +1,148 @@
+"""The core's host: grammars on a thread of their own, which nobody without a schema waits for; refusals as events."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from torch import Tensor
+
+from tests.support.arithmetic_model import arithmetic_core
+from thothy_ai.engine.api import FinishReason, SamplingParams
+from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.core.host import CoreHost
+from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
+from thothy_ai.engine.errors import EngineError, EngineStoppedError, GrammarError, PromptTooLongError
+
+PATIENCE = 30
+CONFIG = EngineConfig(block_size=2, num_blocks=600, max_rows=4, token_budget=16, max_context=1000)
+
+
+class Anything:
+    """A grammar that allows every token."""
+
+    finished = False
+
+    def fill_mask(self, row: Tensor) -> None:
+        row.fill_(-1)
+
+    def forced(self) -> list[int]:
+        return []
+
+    def advance(self, token: int) -> None:
+        """Any is allowed."""
+
+
+@dataclass
+class Compiler:
+    """Waits for `go` with the schema `slow`; raises what a schema names."""
+
+    go: threading.Event = field(default_factory=threading.Event)
+    began: threading.Event = field(default_factory=threading.Event)
+
+    def compile(self, schema: str) -> Anything:
+        self.began.set()
+        if schema == "slow":
+            assert self.go.wait(PATIENCE)
+        if schema == "bad":
+            raise GrammarError("no such type")
+        if schema == "odd":
+            raise ZeroDivisionError("in a parser")
+        return Anything()
+
+
+@dataclass
+class Stage:
+    core: EngineCore
+    host: CoreHost
+    compiler: Compiler
+    events: queue.SimpleQueue[list[Event]]
+
+    def end_of(self, request_id: str) -> tuple[FinishedEvent | RefusedEvent, int]:
+        """How a request ended, and how many tokens it gained until then."""
+        tokens = 0
+        while True:
+            for event in self.events.get(timeout=PATIENCE):
+                if event.id == request_id:
+                    if not isinstance(event, TokenEvent):
+                        return event, tokens
+                    tokens += len(event.tokens)
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    events: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
+    core, compiler = arithmetic_core(CONFIG, events.put), Compiler()
+    host = CoreHost(core, compiler, events.put)
+    core.start()
+    yield Stage(core, host, compiler, events)
+    compiler.go.set()
+    host.stop()
+    assert core.join(PATIENCE)
+
+
+def request(id_: str, schema: str | None = None, count: int = 5) -> CoreRequest:
+    return CoreRequest(id_, (3, 1, 4), SamplingParams(max_tokens=count), schema=schema)
+
+
+def test_a_schema_that_compiles_for_long_delays_no_other_request(stage: Stage) -> None:
+    stage.host.submit(request("slow", "slow"))
+    assert stage.compiler.began.wait(PATIENCE)
+    stage.host.submit(request("plain"))
+    end, tokens = stage.end_of("plain")
+    assert isinstance(end, FinishedEvent)
+    assert (end.reason, tokens) == (FinishReason.LENGTH, 5)
+    stage.compiler.go.set()
+    assert stage.end_of("slow")[1] == 5
+
+
+@pytest.mark.parametrize(("schema", "words"), [("bad", "no such type"), ("odd", "ZeroDivisionError")])
+def test_a_schema_that_does_not_compile_ends_its_own_request_and_is_counted(
+    stage: Stage, schema: str, words: str
+) -> None:
+    stage.host.submit(request("a", schema))
+    stage.host.submit(request("b", "good"))
+    end, _ = stage.end_of("a")
+    assert isinstance(end, RefusedEvent)
+    assert isinstance(end.error, GrammarError)
+    assert words in str(end.error)
+    assert stage.end_of("b")[1] == 5
+    assert stage.host.stats().requests_refused == 1
+    stage.host.submit(request("a", "good"))
+    assert stage.end_of("a")[1] == 5, "the id is free again"
+
+
+def test_what_the_core_refuses_becomes_an_event_and_is_counted_once(stage: Stage) -> None:
+    for schema in (None, "good"):
+        stage.host.submit(CoreRequest("long", (1,) * 2000, SamplingParams(), schema=schema))
+        end, _ = stage.end_of("long")
+        assert isinstance(end, RefusedEvent)
+        assert isinstance(end.error, PromptTooLongError)
+    stage.host.submit(request("last"))
+    stage.end_of("last")
+    assert stage.host.stats().requests_refused == 2
+
+
+def test_a_request_that_is_aborted_while_its_schema_compiles_never_runs(stage: Stage) -> None:
+    stage.host.submit(request("a", "slow", count=900))
+    assert stage.compiler.began.wait(PATIENCE)
+    stage.host.abort("a", FinishReason.STOP)
+    stage.compiler.go.set()
+    end, tokens = stage.end_of("a")
+    assert isinstance(end, FinishedEvent)
+    assert end.reason is FinishReason.STOP
+    assert tokens < 900
+
+
+def test_stop_comes_after_what_was_submitted_before(stage: Stage) -> None:
+    stage.host.submit(request("a", "slow", count=900))
+    stage.host.stop()
+    stage.compiler.go.set()
+    end, _ = stage.end_of("a")
+    assert isinstance(end.error, EngineStoppedError)
+    assert isinstance(end.error, EngineError)
+    assert stage.core.join(PATIENCE)

@@ -1,0 +1,205 @@
+"""Frames with one value changed: each is refused with a typed error, or is exactly what its annotations say."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgpack
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from thothy_ai.engine.api import (
+    AbandonedUsage,
+    Delta,
+    EngineInfo,
+    EngineStats,
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    Message,
+    SamplingParams,
+    Usage,
+)
+from thothy_ai.engine.backend import Failure
+from thothy_ai.engine.errors import MAX_MESSAGE, EngineError, GrammarError, InvalidRequestError, ProtocolError
+from thothy_ai.engine.serving.plain import fields_of
+from thothy_ai.engine.serving.protocol import (
+    Abort,
+    Ask,
+    Fault,
+    Frame,
+    Hello,
+    Outputs,
+    Question,
+    Reply,
+    Stream,
+    Submit,
+    decode,
+    encode,
+)
+from thothy_ai.engine.serving.wire import (
+    abandoned_fields,
+    read_abandoned,
+    read_info,
+    read_request,
+    read_stats,
+    request_fields,
+    stats_fields,
+)
+
+USAGE = Usage(4, 2, 3, 0.25, 1)
+REQUEST = GenerationRequest(
+    "a", (Message("user", "hi"),), "text", (1, 2), SamplingParams(stop=("x", "y"), seed=1), "{}", "p", "s", deadline=5.0
+)
+INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5, late_deltas=True)
+FRAMES: list[Frame] = [
+    Hello(1, "token"),
+    Submit("a", request_fields(REQUEST)),
+    Abort("a"),
+    Stream("a"),
+    Ask(5, Question.STATS),
+    Outputs(
+        (
+            Delta("a", "x", (1, 2)),
+            GenerationResult("a", "x", (1, 2), FinishReason.STOP, USAGE),
+            Failure("a", GrammarError("odd"), USAGE),
+            Failure("b", EngineError("plain")),
+        )
+    ),
+    Reply(5, {"a": 1}),
+    Fault(EngineError("x")),
+]
+JUNK = st.sampled_from(
+    [
+        *(None, True, False, 0, -1, 2**63, 2**64 - 1, -(2**63), 1.5, float("nan"), float("inf")),
+        *("", "abc", "x" * 100, b"", b"abc"),
+        *([], [True], ["abc"], [1.5], [None], [[1]], {}, {"a": 1}, {1: 2}),
+    ]
+)
+PLAIN = [msgpack.unpackb(encode(frame)[4:]) for frame in FRAMES]
+
+
+def places(value: object) -> list[tuple[Any, ...]]:
+    """The paths of everything inside a frame, but for the frame itself."""
+    items = enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, dict) else ()
+    return [path for key, inner in items for path in ((key,), *((key, *rest) for rest in places(inner)))]
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> object:
+    frame = copy.deepcopy(draw(st.sampled_from(PLAIN)))
+    *way, last = draw(st.sampled_from(places(frame)))
+    inner = frame
+    for key in way:
+        inner = inner[key]
+    inner[last] = draw(JUNK)
+    return frame
+
+
+def conforms(hint: Any, value: object) -> bool:
+    """Whether the value, and all in it, has exactly the annotated type."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in {Union, UnionType}:
+        return any(conforms(one, value) for one in inner)
+    if origin is tuple:
+        return type(value) is tuple and all(conforms(inner[0], one) for one in value)
+    if isinstance(hint, type) and is_dataclass(hint):
+        hints = get_type_hints(hint)
+        return type(value) is hint and all(conforms(hints[f.name], getattr(value, f.name)) for f in fields(hint))
+    if hint is EngineError or (isinstance(hint, type) and issubclass(hint, StrEnum)):
+        return isinstance(value, hint)
+    return type(value) is hint
+
+
+@given(mutated())
+@example(["submit", "a", {"id": "a", "text": "t", "sampling": {"stop": "abc"}}])
+@example(["submit", "a", {"id": "a", "token_ids": [True]}])
+@example(["outputs", [["delta", "a", "x", [True]]]])
+@example(["hello", True])
+@example(["ask", True, "stats"])
+def test_a_changed_frame_is_refused_or_is_what_it_says(parts: object) -> None:
+    try:
+        frame = decode(msgpack.packb(parts))
+    except ProtocolError:
+        return
+    match frame:
+        case Submit(_, request):
+            try:
+                assert conforms(GenerationRequest, read_request(request))
+            except InvalidRequestError:
+                return
+        case Outputs(outputs):
+            assert all(conforms(type(output), output) for output in outputs)
+            assert decode(encode(frame)[4:]).outputs[0].id == outputs[0].id if outputs else True
+        case Hello(version):
+            assert type(version) is int
+        case Ask(number) | Reply(number):
+            assert type(number) is int
+
+
+@pytest.mark.parametrize(
+    ("fields_", "change"),
+    [
+        (request_fields(REQUEST), {"stop": "abc"}),
+        (request_fields(REQUEST), {"stop": ["a", True]}),
+        (request_fields(REQUEST), {"stop": [b"a"]}),
+        (request_fields(REQUEST), {"stop": ["x"] * 65}),
+        (request_fields(REQUEST), {"stop": ["x" * 1001]}),
+        (request_fields(REQUEST), {"temperature": True}),
+        (request_fields(REQUEST), {"top_p": float("nan")}),
+    ],
+)
+def test_sampling_is_read_strictly(fields_: dict[str, Any], change: dict[str, object]) -> None:
+    with pytest.raises(InvalidRequestError):
+        read_request(fields_ | {"sampling": fields_["sampling"] | change})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"token_ids": [1, True]},
+        {"token_ids": [1.0]},
+        {"token_ids": "12"},
+        {"messages": [["user", "x", "more"]]},
+        {"messages": ["ab"]},
+        {"messages": {"user": "x"}},
+        {"profile": "x" * 1001},
+        {"salt": "x" * 1001},
+        {"schema": "x" * (256 * 1024 + 1)},
+    ],
+)
+def test_a_request_is_read_strictly(change: dict[str, object]) -> None:
+    with pytest.raises(InvalidRequestError):
+        read_request(request_fields(REQUEST) | change)
+
+
+@given(st.data())
+def test_answers_are_read_strictly(data: st.DataObject) -> None:
+    kind, read, valid = data.draw(
+        st.sampled_from(
+            [
+                (EngineInfo, read_info, fields_of(INFO)),
+                (EngineStats, read_stats, stats_fields(EngineStats())),
+                (AbandonedUsage, read_abandoned, abandoned_fields(AbandonedUsage("s"))),
+            ]
+        )
+    )
+    name = data.draw(st.sampled_from(sorted(valid)))
+    try:
+        assert conforms(kind, read(valid | {name: data.draw(JUNK)}))
+    except ProtocolError:
+        return
+
+
+def test_an_error_s_text_is_bounded_wherever_it_comes_from() -> None:
+    long = "a" * 10**6 + "the end"
+    (output,) = decode(encode(Outputs((Failure("a", GrammarError(long)),)))[4:]).outputs
+    for error in (GrammarError(long), output.error):
+        assert len(str(error)) <= MAX_MESSAGE
+        assert str(error).endswith("the end")
+    assert str(GrammarError("x" * MAX_MESSAGE)) == "x" * MAX_MESSAGE

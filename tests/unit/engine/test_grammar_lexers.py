@@ -1,0 +1,208 @@
+"""Grammars that share lexers, on threads: masks are llguidance's own, and a lexer that breaks takes no text along."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+
+import llguidance.hf
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from thothy_ai.engine import grammar_batch, grammar_lexers
+from thothy_ai.engine.errors import EngineError, GrammarError, ModelLoadError
+from thothy_ai.engine.grammar import MAX_SCHEMA_BYTES, GrammarCompiler
+from thothy_ai.engine.grammar_batch import advance_all, start_filling
+from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.grammar_slices import general_slices, own_slices
+from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
+
+EOS = (0, 2)
+VOCAB = 741
+WORDS = -(-VOCAB // 32)
+KINDS = (trend_summary.KIND, hook.KIND, translation.KIND, report_section.KIND)
+SCHEMAS = [json.dumps(kind.schema(kind.request(source="A source of a few words."))) for kind in KINDS]
+CLASSES = (
+    '{"type": "array", "items": {"type": "string", "pattern": "^[a-zäöü ]{3,40}(-[a-z0-9_\\"]{1,9})?$"}, "maxItems": 3}'
+)
+EXPLODING = '{"type": "string", "pattern": "^(.*a.{30}){5}$"}'
+
+
+@pytest.fixture
+def compiler(tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch) -> GrammarCompiler:
+    """With up to four lexers per schema, of few grammars each, and as many threads, of few rows each."""
+    monkeypatch.setattr(grammar_batch, "THREADS", 4)
+    monkeypatch.setattr(grammar_batch, "_MASKS_PER_THREAD", 2)
+    monkeypatch.setattr(grammar_batch, "_TOKENS_PER_THREAD", 2)
+    monkeypatch.setattr(grammar_lexers, "_ENOUGH_GRAMMARS", 3)
+    return GrammarCompiler(tokenizer, VOCAB, EOS, lexers=4)
+
+
+def grammars(compiler: GrammarCompiler, schemas: Sequence[str]) -> list[JsonGrammar]:
+    made = [compiler.compile(schema) for schema in schemas]
+    assert all(isinstance(grammar, JsonGrammar) for grammar in made)
+    return made  # type: ignore[return-value]
+
+
+def masks(of: Sequence[JsonGrammar]) -> torch.Tensor:
+    rows = torch.empty((len(of), WORDS), dtype=torch.int32)
+    start_filling(rows, [(grammar, row) for row, grammar in enumerate(of)]).wait()
+    return rows
+
+
+def allowed(row: torch.Tensor) -> list[int]:
+    bits = (row[:, None] >> torch.arange(32, dtype=torch.int32)) & 1
+    return bits.flatten().nonzero().flatten().tolist()
+
+
+def test_masks_of_random_walks_are_those_of_matchers_that_share_nothing(
+    compiler: GrammarCompiler, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    plain = llguidance.hf.from_tokenizer(tokenizer, n_vocab=VOCAB, eos_token=list(EOS), slices=[])
+    compiler.compile(CLASSES)
+    assert compiler._vocabulary._sets
+    for slices in compiler._vocabulary._sets.values():
+        slices.result()  # in use from the next lexer on
+    schemas = [*SCHEMAS, CLASSES] * 4
+    rules = [
+        llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=grammar_lexers._COMPACT) for schema in schemas
+    ]
+    running = [
+        (grammar, llguidance.LLMatcher(plain, rule))
+        for grammar, rule in zip(grammars(compiler, schemas), rules, strict=True)
+    ]
+    rng = random.Random(3)
+    for _ in range(60):
+        rows = masks([grammar for grammar, _ in running])
+        tokens = []
+        for row, (_, alone) in zip(rows, running, strict=True):
+            expected = torch.empty(WORDS, dtype=torch.int32)
+            alone.unsafe_compute_mask_ptr(expected.data_ptr(), expected.nbytes)
+            assert torch.equal(row, expected)
+            tokens.append(rng.choice(allowed(row)))
+            assert alone.consume_token(tokens[-1])
+        chosen = [(grammar, token) for (grammar, _), token in zip(running, tokens, strict=True)]
+        assert advance_all(chosen) == [None] * len(running)
+        running = [(grammar, alone) for grammar, alone in running if not grammar.finished]
+    assert len({grammar.lexer for grammar, _ in running}) > len(SCHEMAS), "several lexers per schema"
+
+
+def test_a_schema_gets_a_lexer_for_every_few_grammars_up_to_a_limit(compiler: GrammarCompiler) -> None:
+    made = grammars(compiler, SCHEMAS[:1] * 3)
+    assert len({grammar.lexer for grammar in made}) == 1
+    made += grammars(compiler, SCHEMAS[:1] * 21)
+    users = [sum(grammar.lexer is lexer for grammar in made) for lexer in {grammar.lexer for grammar in made}]
+    assert users == [6, 6, 6, 6]
+
+
+def test_ended_grammars_make_room_on_their_lexer(compiler: GrammarCompiler) -> None:
+    first = compiler.compile(SCHEMAS[0])
+    assert isinstance(first, JsonGrammar)
+    for _ in range(20):
+        assert {grammar.lexer for grammar in grammars(compiler, SCHEMAS[:1] * 2)} == {first.lexer}
+
+
+def walk(of: list[JsonGrammar], seeds: Sequence[int], steps: int = 80) -> list[tuple[int, str]]:
+    """Random allowed tokens, drawn for each by its own seed: how many it took, and how it ended."""
+    rngs = [random.Random(seed) for seed in seeds]
+    taken, ends = [0] * len(of), [""] * len(of)
+    for _ in range(steps):
+        running = [place for place, end in enumerate(ends) if not end]
+        if not running:
+            break
+        rows = masks([of[place] for place in running])
+        tokens = [rngs[place].choice(allowed(row)) for place, row in zip(running, rows, strict=True)]
+        errors = advance_all([(of[place], token) for place, token in zip(running, tokens, strict=True)])
+        for place, error in zip(running, errors, strict=True):
+            taken[place] += error is None
+            if error is not None or of[place].finished:
+                ends[place] = "finished" if error is None else _kind(error)
+    return list(zip(taken, ends, strict=True))
+
+
+def _kind(error: EngineError) -> str:
+    assert isinstance(error, GrammarError)
+    assert "too many" in str(error)
+    return "broke"
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Gives lexers that are made from now on so many states."""
+    limits = grammar_lexers._limits
+    return lambda states: monkeypatch.setattr(grammar_lexers, "_limits", lambda _=None: limits(states))
+
+
+def test_a_lexer_that_breaks_takes_no_text_along(
+    compiler: GrammarCompiler, tokenizer: PreTrainedTokenizerFast, limited: Callable[[int], None]
+) -> None:
+    whole = walk(grammars(GrammarCompiler(tokenizer, VOCAB, EOS), [EXPLODING] * 8), range(8))
+    limited(700)
+    for _ in range(4):
+        made = grammars(compiler, [EXPLODING] * 8)
+        shared = {grammar.lexer for grammar in made}
+        assert not any(lexer.broken for lexer in shared), "later requests get a whole one"
+        assert walk(made, range(8)) == whole
+        assert all(lexer.broken for lexer in shared)
+
+
+def test_a_text_that_breaks_every_lexer_fails_alone(compiler: GrammarCompiler, limited: Callable[[int], None]) -> None:
+    limited(90)
+    for _ in range(4):
+        assert {end for _, end in walk(grammars(compiler, [EXPLODING] * 8), range(8))} == {"broke"}
+        assert [end for _, end in walk(grammars(compiler, ['{"enum": ["a", "b"]}'] * 2), range(2))] == ["finished"] * 2
+
+
+def test_a_mask_on_which_its_lexer_broke_is_filled_on_another(
+    compiler: GrammarCompiler, limited: Callable[[int], None]
+) -> None:
+    limited(700)
+    culprit, *others = grammars(compiler, [EXPLODING] * 3)
+    assert {other.lexer for other in others} == {culprit.lexer}
+    quote = allowed(masks(others)[0])[0]
+    for other in others:
+        other.advance(quote)
+    before, shared = masks(others), culprit.lexer
+    walk([culprit], [1])
+    assert shared.broken
+    assert torch.equal(masks(others), before)
+    assert shared not in {other.lexer for other in others}
+
+
+def test_a_schema_is_measured_before_it_is_read(compiler: GrammarCompiler) -> None:
+    fits = json.dumps({"const": "x" * (MAX_SCHEMA_BYTES // 20)})
+    assert compiler.compile(fits).forced()
+    for schema in ('{"const": "' + "é" * (MAX_SCHEMA_BYTES // 2) + '"}', "x" * 4_000_000):
+        with pytest.raises(GrammarError, match=r"has [0-9,]+ bytes; at most 262,144"):
+            compiler.compile(schema)
+
+
+def test_an_error_s_text_is_bounded(compiler: GrammarCompiler) -> None:
+    with pytest.raises(GrammarError) as caught:
+        compiler.compile(json.dumps({"type": "string", "pattern": "(" + "abc " * 30_000}))
+    assert len(str(caught.value)) < 400
+
+
+def test_a_model_without_an_end_of_text_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(ModelLoadError, match="end-of-text"):
+        GrammarCompiler(tokenizer, VOCAB, ())
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_the_kinds_texts_are_prose(schema: str) -> None:
+    assert own_slices(schema) == ()
+    assert len(general_slices()) == 12
+
+
+def test_other_character_classes_get_slices_of_their_own_widest_last() -> None:
+    slices = own_slices(CLASSES)
+    assert len(slices) == 8
+    assert all('&&[^"\\\\' in each for each in slices), "never a character that JSON escapes"
+    assert ["äöü" in each for each in slices] == [True] * 4 + [False] * 4
+
+
+@pytest.mark.parametrize("pattern", ["[", "[a-", r"[\p{L}]", "[a[b]]", "[a&&b]", "", "[z-a]", "x" * 9])
+def test_a_pattern_that_python_reads_otherwise_gets_none(pattern: str) -> None:
+    assert own_slices(json.dumps({"anyOf": [{"pattern": pattern}, {"pattern": 7}]})) == ()

@@ -1,0 +1,124 @@
+"""The drain of real jobs: prompts, schemas and sampling of their kinds, through the text edge and the core.
+
+Three drains in one run: with schemas for the first time; with schemas again, when the grammars' lexers are warm but the
+prefix cache is cold, since each drain has a salt of its own; and without schemas, with end-of-text ignored and exactly
+the output lengths that the first drain gave. Every output with a schema is parsed and checked against it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from thothy_ai.bench.drain import DrainFailedError, uncollected
+from thothy_ai.bench.validity import flaw
+from thothy_ai.engine.api import EngineStats, FinishReason, GenerationRequest, GenerationResult
+from thothy_ai.engine.backend import Failure, Output, RunningEngine
+
+_WATCH_SECONDS = 0.5
+OnProgress = Callable[[int, EngineStats], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One drain, timed from the first submission to the last result. `before` and `after` differ by its counters."""
+
+    name: str
+    seconds: float
+    results: tuple[GenerationResult, ...]  # in the requests' order
+    before: EngineStats
+    after: EngineStats
+
+    def gained(self, counter: str) -> float:
+        """How much a counter of the core grew."""
+        return float(getattr(self.after.core, counter) - getattr(self.before.core, counter))
+
+    @property
+    def output_tokens(self) -> int:
+        """Of all results."""
+        return sum(result.usage.output_tokens for result in self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """Outputs that match their schemas, those cut at `max_tokens`, and the first invalid one's flaw."""
+
+    valid: int
+    cut: int
+    invalid: int
+    first_flaw: str | None
+
+
+def drain(
+    engine: RunningEngine,
+    requests: Sequence[GenerationRequest],
+    name: str,
+    on_progress: OnProgress = lambda _, __: None,
+) -> Run:
+    """Submit all requests under a salt of this drain's own, and wait. Raises `DrainFailedError` if one fails."""
+    inbox = _Inbox(len(requests))
+    backend = engine.backend
+    salted = [replace(request, id=f"{name}-{index}", salt=name) for index, request in enumerate(requests)]
+    with uncollected():
+        before, began = backend.stats(), time.perf_counter()
+        for request in salted:
+            backend.submit(request, inbox.take)
+        while not inbox.done.wait(_WATCH_SECONDS):
+            if engine.failure is not None:
+                raise DrainFailedError(str(engine.failure))
+            on_progress(inbox.ended, backend.stats())
+    by_id = inbox.results()
+    results = tuple(by_id[request.id] for request in salted)
+    return Run(name, inbox.ended_at - began, results, before, backend.stats())
+
+
+def without_schemas(requests: Sequence[GenerationRequest], like: Run) -> list[GenerationRequest]:
+    """The same requests without schemas, with the output lengths of a run."""
+    return [
+        replace(
+            request,
+            schema=None,
+            sampling=replace(request.sampling, max_tokens=result.usage.output_tokens, ignore_eos=True),
+        )
+        for request, result in zip(requests, like.results, strict=True)
+    ]
+
+
+def validity(requests: Sequence[GenerationRequest], run: Run) -> Validity:
+    """Check every output that was not cut against its request's schema."""
+    cut = [result.finish_reason is FinishReason.LENGTH for result in run.results]
+    flaws = [
+        found
+        for request, result, is_cut in zip(requests, run.results, cut, strict=True)
+        if request.schema is not None and not is_cut and (found := flaw(request.schema, result.text)) is not None
+    ]
+    return Validity(len(cut) - sum(cut) - len(flaws), sum(cut), len(flaws), flaws[0] if flaws else None)
+
+
+class _Inbox:
+    """What the engine answers until all requests have ended; its threads only keep references here."""
+
+    def __init__(self, expected: int) -> None:
+        self._expected, self._outputs = expected, list[Output]()
+        self.ended, self.ended_at = 0, 0.0
+        self.done = threading.Event()
+
+    def take(self, outputs: list[Output]) -> None:
+        """A sink. Nothing streams, so that each output ends a request."""
+        self._outputs += outputs
+        self.ended += len(outputs)
+        if self.ended == self._expected:
+            self.ended_at = time.perf_counter()
+            self.done.set()
+
+    def results(self) -> dict[str, GenerationResult]:
+        """By request id; `DrainFailedError` if a request failed."""
+        by_id = {}
+        for output in self._outputs:
+            if isinstance(output, Failure):
+                raise DrainFailedError(f"job {output.id} failed: {output.error}")
+            if isinstance(output, GenerationResult):
+                by_id[output.id] = output
+        return by_id

@@ -1,0 +1,138 @@
+"""The figures of `thothy bench service`: the same jobs through the service and straight to its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from thothy_ai.bench.figures import Figure
+from thothy_ai.engine.api import EngineStats
+
+_FULL = 0.9  # of the most sequences that ran at once in a run
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The engine's counters, so many seconds after a run began."""
+
+    at: float
+    stats: EngineStats
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One drain. `samples` were taken while it ran, the first before it began, the last after its end."""
+
+    name: str
+    seconds: float
+    jobs: int
+    samples: tuple[Sample, ...]
+
+    def gained(self, counter: str) -> float:
+        """How much a counter of the core grew."""
+        first, last = self.samples[0].stats.core, self.samples[-1].stats.core
+        return float(getattr(last, counter) - getattr(first, counter))
+
+    def reached(self, holds: Callable[[EngineStats], bool]) -> float:
+        """Seconds from the begin to the first sample of which this holds; those of the run if there is none."""
+        return next((sample.at for sample in self.samples[1:] if holds(sample.stats)), self.seconds)
+
+    @property
+    def running(self) -> list[int]:
+        """Sequences running, by sample, while the drain lasted."""
+        return [sample.stats.scheduler.running for sample in self.samples[1:] if sample.at <= self.seconds] or [0]
+
+    @property
+    def full_at(self) -> float:
+        """When the engine ran nearly as many sequences as it ever did."""
+        most = max(self.running)
+        return self.reached(lambda stats: stats.scheduler.running >= _FULL * most)
+
+    @property
+    def last_result_at(self) -> float:
+        """When the engine had finished its last request, by the samples."""
+        ended = self.samples[0].stats.core.requests_finished + self.jobs
+        return self.reached(lambda stats: stats.core.requests_finished >= ended)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTimes:
+    """What Postgres and the worker recorded of the run through the service, in seconds.
+
+    `claimed`: from enqueueing to the claim, of the first job, the median and the last. `outcomes` count attempts.
+    """
+
+    enqueue: float
+    claimed: tuple[float, float, float]
+    commit_p50: float
+    commit_p99: float
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+
+
+def service_figures(before: Run, service: Run, bare: Run, times: QueueTimes, unit: str) -> list[Figure]:
+    """The ratio, then a row per figure with the three runs side by side, then what the service adds."""
+    runs = (before, service, bare)
+    return [
+        ("jobs", f"{service.jobs:,}"),
+        ("runs, in this order", "; ".join(run.name for run in runs)),
+        ("service over bare engine", f"{service.seconds / bare.seconds:.3f}"),
+        *((name, "; ".join(value(run) for run in runs)) for name, value in _columns(unit)),
+        *_queue_figures(service, times),
+    ]
+
+
+def _columns(unit: str) -> list[tuple[str, Callable[[Run], str]]]:
+    def per_step(counter: str) -> Callable[[Run], str]:
+        return lambda run: f"{run.gained(counter) / max(1.0, run.gained('steps')) * 1e3:.2f} ms"
+
+    return [
+        ("seconds", lambda run: f"{run.seconds:.2f}"),
+        (f"jobs per {unit}", lambda run: f"{run.jobs / run.seconds * 3600:,.0f}"),
+        ("prompt tokens", lambda run: f"{run.gained('prompt_tokens'):,.0f}"),
+        ("output tokens", lambda run: f"{run.gained('output_tokens'):,.0f}"),
+        (
+            "prefix cache hit rate",
+            lambda run: f"{run.gained('cached_tokens') / max(1, run.gained('prompt_tokens')):.1%}",
+        ),
+        ("steps", lambda run: f"{run.gained('steps'):,.0f}"),
+        ("time in steps, launch gaps included", lambda run: f"{run.gained('busy_seconds') / run.seconds:.1%}"),
+        ("time in steps", lambda run: f"{run.gained('busy_seconds'):.2f} s"),
+        ("device time per step", per_step("busy_seconds")),
+        ("masks per step", per_step("mask_seconds")),
+        ("sequences running, most and mean", lambda run: f"{max(run.running):,}, {fmean(run.running):,.0f}"),
+        (
+            "first sequences running after",
+            lambda run: f"{run.reached(lambda stats: stats.scheduler.running > 0):.2f} s",
+        ),
+        (f"{_FULL:.0%} of the most running after", lambda run: f"{run.full_at:.2f} s"),
+        ("from the engine's last result to the end", lambda run: f"{max(0.0, run.seconds - run.last_result_at):.2f} s"),
+    ]
+
+
+def _queue_figures(service: Run, times: QueueTimes) -> list[Figure]:
+    first, median, last = times.claimed
+    outcomes: Sequence[tuple[str, int]] = sorted(times.outcomes.items(), key=lambda item: -item[1])
+    return [
+        ("enqueueing all jobs", f"{times.enqueue:.2f} s"),
+        ("from enqueueing to claim: first, median, last", f"{first:.2f} s, {median:.2f} s, {last:.2f} s"),
+        ("from result to commit: median, p99", f"{times.commit_p50 * 1e3:.0f} ms, {times.commit_p99 * 1e3:.0f} ms"),
+        ("attempts", f"{sum(times.outcomes.values()):,} of {service.jobs:,} jobs, one each"),
+        ("their outcomes (random weights write no text that validators accept)", _listed(outcomes)),
+    ]
+
+
+def _listed(outcomes: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in outcomes)
+
+
+def quantile(counts: Mapping[float, float], share: float) -> float:
+    """The quantile of a cumulative histogram by upper bound, interpolated within a bucket; infinite beyond the last."""
+    bounds = sorted(counts)
+    target = share * counts[bounds[-1]]
+    lower, below = 0.0, 0.0
+    for bound in bounds:
+        if counts[bound] >= target:
+            return lower + (bound - lower) * (target - below) / max(counts[bound] - below, 1e-9)
+        lower, below = bound, counts[bound]
+    raise ValueError("the histogram is empty")

@@ -1,0 +1,50 @@
+"""The jobs of `thothy bench`: a synthetic backlog, as requests of a producer and as those of a worker to the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from thothy_ai.bench.requests import Backlog
+    from thothy_ai.engine.api import GenerationRequest
+    from thothy_ai.jobs import Request
+
+TENANT = "bench"
+
+
+def make_jobs(wanted: Backlog) -> list[Request]:
+    """The backlog's jobs. Kinds of `THOTHY_KINDS` may be named. Raises `InvalidRequestError`."""
+    from thothy_ai.demo.backlog import backlog
+    from thothy_ai.engine.errors import InvalidRequestError
+    from thothy_ai.jobs import registry
+    from thothy_ai.settings import Settings
+
+    try:
+        registry.load_extra(Settings.load().kinds)
+        return backlog(wanted.jobs, wanted.seed, wanted.kind)
+    except registry.KindError as error:
+        raise InvalidRequestError(str(error)) from error
+
+
+def as_requests(jobs: Sequence[Request]) -> list[GenerationRequest]:
+    """What a worker would ask of the engine for these jobs, each with a seed of its own."""
+    from thothy_ai.jobs import registry
+    from thothy_ai.worker.generations import prepare
+
+    return [
+        prepare(
+            registry.kind_of(job).name, job.model_dump(mode="json"), key=str(seed), seed=seed, tenant=TENANT
+        ).generation
+        for seed, job in enumerate(jobs)
+    ]
+
+
+def engine_requests(wanted: Backlog) -> list[GenerationRequest]:
+    """The backlog as requests to an engine, behind its house prompt if it has one. Raises `InvalidRequestError`."""
+    from thothy_ai.demo.backlog import house_prompt
+    from thothy_ai.engine.api import Message
+
+    house = (Message("system", house_prompt(wanted.house_words)),) if wanted.house_words else ()
+    return [replace(request, messages=(*house, *request.messages)) for request in as_requests(make_jobs(wanted))]

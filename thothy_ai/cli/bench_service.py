@@ -1,0 +1,223 @@
+"""`thothy bench service`: the same jobs through the whole service and straight to its engine, in one run.
+
+The service is an embedded stack in a temporary home with one engine process, which both ways use. Three drains: the
+bare engine, from which it also learns the lengths of outputs; the service; and the bare engine once more, with the
+requests and seeds that the worker sent, to which the service is compared. Prefix caches are cold, since each drain has
+a tenant of its own. Jobs have one attempt: random weights write nothing that validators accept, and no retry may
+distort the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from thothy_ai.bench.kinds import engine_folder
+from thothy_ai.bench.measure import Report
+from thothy_ai.bench.options import JOBS_ON_A_CPU, BenchOptions
+from thothy_ai.bench.progress import Progress, counted
+from thothy_ai.bench.requests import JOBS, Backlog
+from thothy_ai.bench.service_figures import QueueTimes, Run, Sample, service_figures
+from thothy_ai.cli.bench_jobs import as_requests, make_jobs
+from thothy_ai.cli.bench_records import Records
+from thothy_ai.db.connect import make_engine
+from thothy_ai.embedded import EmbeddedStack
+from thothy_ai.embedded.process import Process, Program, free_port
+from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, engine_listens
+from thothy_ai.embedded.stack import SERVICES
+from thothy_ai.engine.api import EngineInfo, GenerationRequest
+from thothy_ai.engine.client import EngineClient, connect
+from thothy_ai.engine.options import Command, EngineOptions, options_of
+from thothy_ai.jobs import Request
+from thothy_ai.producer import EnqueueOptions, Producer
+from thothy_ai.queue.seeds import attempt_seed
+from thothy_ai.settings import PREFIX, Settings
+
+IN_FLIGHT = 1_024  # what deploy/compose.gpu.yaml gives a worker
+WARM_UP_JOBS, WARM_UP_JOBS_ON_A_CPU = 64, 2
+SAMPLE_SECONDS = 0.1
+ONE_ATTEMPT = EnqueueOptions(max_attempts=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running stack with its engine, and the ways in."""
+
+    settings: Settings
+    producer: Producer
+    records: Records
+
+
+def measure_service(options: BenchOptions, progress: Progress) -> Report:
+    """Measure according to the options. Raises `ThothyError`, `EngineError`."""
+    with engine_folder(options) as engine, service(engine, progress) as running:
+        return asyncio.run(_measure(options, running, progress))
+
+
+@contextmanager
+def service(engine: EngineOptions, progress: Progress) -> Iterator[Service]:
+    """Postgres, Valkey, reaper, dispatcher, a worker and an engine process in a temporary home."""
+    with ExitStack() as undo:
+        home = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="thothy-bench-")))
+        home.chmod(0o755)  # servers run as the user `nobody`, who must be able to traverse it
+        stack = EmbeddedStack(_settings(home), services=[name for name in SERVICES if name != "engine"])
+        progress.say(f"Starting the service in {home}")
+        undo.enter_context(stack)
+        progress.say(f"Loading {engine.model.resolve().name if engine.model else 'nothing'}")
+        process = Process(_program(stack.settings, engine, home))
+        undo.callback(process.stop)
+        process.start()
+        database = make_engine(stack.settings, application="benchmark", pool_size=1)
+        undo.callback(database.dispose)
+        producer = undo.enter_context(Producer.from_settings(stack.settings))
+        yield Service(stack.settings, producer, Records(stack.settings, database))
+
+
+def _settings(home: Path) -> Settings:
+    loaded = Settings.load(home=home, log_level="WARNING", metrics_port=free_port(), tenant="service")
+    chosen = "worker_in_flight" in loaded.model_fields_set
+    return loaded if chosen else loaded.model_copy(update={"worker_in_flight": IN_FLIGHT})
+
+
+def _program(settings: Settings, engine: EngineOptions, home: Path) -> Program:
+    url = settings.require_engine_url()
+    return Program(
+        name="engine",
+        argv=(sys.executable, "-P", "-m", "thothy_ai.cli", "engine", "--url", url, *_flags(engine)),
+        env=settings.environment() | {f"{PREFIX}METRICS_PORT": "0"},
+        log=home / "logs" / "engine.log",
+        ready=lambda: engine_listens(url),
+        ready_seconds=ENGINE_READY_SECONDS,
+    )
+
+
+def _flags(engine: EngineOptions) -> list[str]:
+    """The flags of `thothy engine` that differ from its defaults."""
+    flags: list[str] = []
+    for declared in options_of(Command.BENCH):
+        value = getattr(engine, declared.name)
+        if value == declared.default:
+            continue
+        if declared.kind is bool:
+            flags.append(declared.flag if value else str(declared.negation))
+        else:
+            flags += [declared.flag, str(value)]
+    return flags
+
+
+async def _measure(options: BenchOptions, running: Service, progress: Progress) -> Report:
+    client = connect(running.settings.require_engine_url(), running.settings.reveal_engine_token())
+    await client.start()
+    try:
+        info = await client.info()
+        on_gpu = info.device.startswith("cuda")
+        jobs = make_jobs(Backlog(options.jobs or (JOBS if on_gpu else JOBS_ON_A_CPU), options.kind, options.seed))
+        await _warm_up(client, running, options, on_gpu=on_gpu)
+        requests = as_requests(jobs)
+        before = await _bare(client, requests, "bare engine, before", progress)
+        by_service, times, seeds = await _through_service(client, running, jobs, progress)
+        seeded = [_with_seed(request, seed) for request, seed in zip(requests, seeds, strict=True)]
+        after = await _bare(client, seeded, "bare engine, after", progress)
+    finally:
+        await client.close()
+    progress.clear()
+    unit = "GPU-hour" if on_gpu else "compute-hour"
+    figures = service_figures(before, by_service, after, times, unit)
+    return Report(_title(info, options, len(jobs)), _where(info, running.settings), tuple(figures))
+
+
+def _title(info: EngineInfo, options: BenchOptions, jobs: int) -> str:
+    return f"Service: {info.model} {info.dtype}; {jobs:,} jobs of {options.kind or 'the four kinds'}"
+
+
+def _where(info: EngineInfo, settings: Settings) -> str:
+    return f"{info.device}, one worker with up to {settings.worker_in_flight:,} jobs in flight"
+
+
+def _with_seed(request: GenerationRequest, seed: int) -> GenerationRequest:
+    return replace(request, sampling=replace(request.sampling, seed=seed))
+
+
+async def _warm_up(client: EngineClient, running: Service, options: BenchOptions, *, on_gpu: bool) -> None:
+    """Other jobs, straight to the engine and through the service, without their times."""
+    silent = Progress()
+    jobs = make_jobs(Backlog(WARM_UP_JOBS if on_gpu else WARM_UP_JOBS_ON_A_CPU, options.kind, seed=1_000_003))
+    await _bare(client, [replace(request, schema=None) for request in as_requests(jobs)], "warm-up", silent)
+    await _through_service(client, running, jobs, silent)
+
+
+async def _bare(client: EngineClient, requests: Sequence[GenerationRequest], name: str, progress: Progress) -> Run:
+    """All requests at once, over the socket, under a tenant of this run's own."""
+    progress.say(f"Draining {counted(len(requests), 'job')}: {name}")
+    salted = [replace(request, id=f"{name}-{index}", salt=name) for index, request in enumerate(requests)]
+
+    async def drain(_: Callable[[], float]) -> float:
+        began = time.perf_counter()
+        generations = [await client.submit(request) for request in salted]
+        await asyncio.gather(*(generation.result() for generation in generations))
+        return time.perf_counter() - began
+
+    return await _sampled(client, name, len(requests), drain, progress)
+
+
+async def _through_service(
+    client: EngineClient, running: Service, jobs: Sequence[Request], progress: Progress
+) -> tuple[Run, QueueTimes, list[int]]:
+    """All jobs at once, from the producer's call to the last commit by Postgres' clock; and the attempts' seeds."""
+    name = "service"
+    progress.say(f"Draining {counted(len(jobs), 'job')}: {name}")
+    records = running.records
+    commits, began = await asyncio.to_thread(records.commits), await asyncio.to_thread(records.now)
+    enqueued: list[float] = []
+    seeds: list[int] = []
+
+    async def drain(elapsed: Callable[[], float]) -> float:
+        made = await asyncio.to_thread(running.producer.enqueue_many, [(job, ONE_ATTEMPT) for job in jobs])
+        enqueued.append(elapsed())
+        seeds.extend(attempt_seed(job.id, 1) for job in made)
+        while True:
+            seconds = await asyncio.to_thread(records.seconds, began)
+            if seconds is not None:
+                return seconds
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+    run = await _sampled(client, name, len(jobs), drain, progress)
+    return run, await asyncio.to_thread(records.times, began, enqueued[0], commits), seeds
+
+
+async def _sampled(
+    client: EngineClient,
+    name: str,
+    jobs: int,
+    drain: Callable[[Callable[[], float]], Awaitable[float]],
+    progress: Progress,
+) -> Run:
+    """Run the drain, with the engine's counters before, now and then meanwhile, and after it."""
+    samples = [Sample(0.0, await client.stats())]
+    began = time.perf_counter()
+
+    def elapsed() -> float:
+        return time.perf_counter() - began
+
+    async def sample() -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            stats = await client.stats()
+            samples.append(Sample(elapsed(), stats))
+            ended = stats.core.requests_finished - samples[0].stats.core.requests_finished
+            progress.update(f"{ended:,} of {counted(jobs, 'job')} done after {elapsed():.0f} s")
+
+    sampling = asyncio.create_task(sample())
+    try:
+        seconds = await drain(elapsed)
+    finally:
+        sampling.cancel()
+        await asyncio.gather(sampling, return_exceptions=True)
+    samples.append(Sample(elapsed(), await client.stats()))
+    return Run(name, seconds, jobs, tuple(samples))

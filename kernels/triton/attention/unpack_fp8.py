@@ -2,7 +2,7 @@
 
 A tile of fp8 that tensor cores multiply goes through registers and shared memory once more, for every tile of queries
 that reads it: that takes as long as the attention itself (on an H200, prefill over an fp8 cache took 1.9 times as long
-as over bfloat16). Unpacked once per layer, it moves six bytes instead of two for each number, and most of them in the
+as over bfloat16). Unpacked once per layer, it moves five bytes instead of one for each number, and most of them in the
 L2. The numbers are those that the reference computes with, and do not depend on how a prompt is cut into chunks.
 """
 

@@ -1,63 +1,52 @@
 """What a step does with all its grammars at once: advance them by a token each, and fill their masks.
 
-Each thread takes whole lexers, since a lexer serves one thread at a time, and works through them without the
-interpreter's lock.
+llguidance's threads work through them without the interpreter's lock. A lexer serves one thread at a time: the grammars
+are dealt to the threads in turn, so that those of one lexer, which often are neighbours, seldom wait for each other.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.grammar import Grammar
-from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar, Lexer
+from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar
 
 if TYPE_CHECKING:
-    from llguidance import LLExecutor, LLMatcher
-
-_MASKS_PER_THREAD, _TOKENS_PER_THREAD = 8, 48  # at least: another thread takes 50 us to begin and end
-
-Place = tuple[JsonGrammar, int]  # a grammar, and its token or its row
-
-T = TypeVar("T")
+    from llguidance import LLExecutor
 
 
 def fill_masks(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> None:
     """Fill these rows of `mask` [R, ceil(vocab / 32)] int32 on the host, contiguous."""
-    ours = _of_schemas(grammars)
-    target = (mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
-    parts = _parts(ours, _MASKS_PER_THREAD)
-    _in_parallel(parts, lambda executor, matchers: executor.unsafe_compute_mask_ptr(matchers, *target))
+    ours = _dealt([(grammar, row) for grammar, row in grammars if isinstance(grammar, JsonGrammar)])
+    if ours:
+        matchers = [(grammar.matcher, row) for grammar, row in ours]
+        _executor().unsafe_compute_mask_ptr(matchers, mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
     for grammar, row in ours:
         if grammar.matcher.is_error():
             grammar.correct(mask[row])
-    for other, row in grammars:
+    for other, row in grammars if len(ours) < len(grammars) else ():
         if not isinstance(other, JsonGrammar):
             other.fill_mask(mask[row])
 
 
 def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | None]:
     """Advance each grammar by its token; returns why one cannot go on, if it cannot."""
-    errors: dict[Grammar, EngineError | None] = {}
-    parts = _parts(_of_schemas(grammars), _TOKENS_PER_THREAD)
-    consumed = _in_parallel(parts, lambda executor, matchers: executor.consume_token_par(matchers))
-    for part, results in zip(parts, consumed, strict=True):
-        for (grammar, token), done in zip(part, results, strict=True):
-            errors[grammar] = grammar.advanced(token, consumed=done)
-    for other, token in grammars:
-        if not isinstance(other, JsonGrammar):
-            errors[other] = _error(other, token)
-    return [errors[grammar] for grammar, _ in grammars]
+    matchers = [(grammar.matcher, token) for grammar, token in grammars if isinstance(grammar, JsonGrammar)]
+    consumed = iter(_executor().consume_token_par(matchers) if matchers else ())
+    return [
+        grammar.advanced(token, consumed=next(consumed)) if isinstance(grammar, JsonGrammar) else _error(grammar, token)
+        for grammar, token in grammars
+    ]
 
 
-def _of_schemas(grammars: Sequence[tuple[Grammar, int]]) -> list[Place]:
-    return [(grammar, value) for grammar, value in grammars if isinstance(grammar, JsonGrammar)]
+def _dealt(grammars: list[tuple[JsonGrammar, int]]) -> list[tuple[JsonGrammar, int]]:
+    """In another order: each thread begins with a run of these."""
+    return [each for first in range(THREADS) for each in grammars[first::THREADS]]
 
 
 def _error(grammar: Grammar, token: int) -> EngineError | None:
@@ -68,35 +57,8 @@ def _error(grammar: Grammar, token: int) -> EngineError | None:
     return None
 
 
-def _parts(places: Sequence[Place], least: int) -> list[list[Place]]:
-    """A part for each thread, those of one lexer in one part: of about equal size, and of `least` grammars at least."""
-    by_lexer: dict[Lexer, list[Place]] = defaultdict(list)
-    for place in places:
-        by_lexer[place[0].lexer].append(place)
-    count = min(THREADS, len(by_lexer), -(-len(places) // least))
-    parts: list[list[Place]] = [[] for _ in range(count)]
-    for members in sorted(by_lexer.values(), key=len, reverse=True):
-        min(parts, key=len).extend(members)
-    return parts
-
-
-def _in_parallel(parts: Sequence[list[Place]], work: Callable[[LLExecutor, list[tuple[LLMatcher, int]]], T]) -> list[T]:
-    """Do the work on each part's matchers, the first part's on this thread; returns the results in order."""
-    if not parts:
-        return []
-    matchers = [[(grammar.matcher, value) for grammar, value in part] for part in parts]
-    running = [_threads().submit(work, _executor(place), each) for place, each in enumerate(matchers[1:], 1)]
-    return [work(_executor(0), matchers[0]), *(each.result() for each in running)]
-
-
 @cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="engine-masks")
-
-
-@cache
-def _executor(_part: int) -> LLExecutor:
-    """Of one native thread, so that no lexer is contended for."""
+def _executor() -> LLExecutor:
     from llguidance import LLExecutor  # noqa: PLC0415  an engine without grammars does not need it
 
-    return LLExecutor(1)
+    return LLExecutor(THREADS)

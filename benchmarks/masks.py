@@ -20,13 +20,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from llguidance import LLExecutor
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.results import table
 from thothy_ai.engine import grammar_batch
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar
 from thothy_ai.jobs.kind import JobKind
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 
@@ -123,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenizer", type=Path, required=True, help="a tokenizer.json, or a folder with one")
     parser.add_argument("--rows", type=int, default=700)
-    parser.add_argument("--threads", type=int, nargs="+", default=[grammar_batch.THREADS])
+    parser.add_argument("--threads", type=int, nargs="+", default=[THREADS])
     parser.add_argument("--kinds", nargs="*", help="only these workloads: mixed, or a kind's name")
     options = parser.parse_args()
     file = options.tokenizer / "tokenizer.json" if options.tokenizer.is_dir() else options.tokenizer
@@ -131,7 +132,8 @@ def main() -> None:
     size = len(tokenizer)
     for threads in options.threads:
         rows = []
-        grammar_batch.THREADS = threads
+        executor = LLExecutor(threads)
+        grammar_batch._executor = lambda executor=executor: executor  # type: ignore[assignment,misc]
         began = time.perf_counter()
         compiler = GrammarCompiler(tokenizer, size, [2], lexers=threads)
         compiler.compile("{}")

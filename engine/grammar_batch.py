@@ -1,12 +1,11 @@
 """What a step does with all its grammars at once: advance them by a token each, and fill their masks.
 
-Each thread takes whole lexers, since a lexer serves one thread at a time, and works through them without the
-interpreter's lock.
+llguidance's threads work through them without the interpreter's lock. A lexer serves one thread at a time: the grammars
+are dealt to the threads in turn, so that those of one lexer, which often are neighbours, seldom wait for each other.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
@@ -16,26 +15,22 @@ from torch import Tensor
 
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.grammar import Grammar
-from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar, Lexer
+from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar
 
 if TYPE_CHECKING:
-    from llguidance import LLExecutor, LLMatcher
-
-_MASKS_PER_THREAD, _TOKENS_PER_THREAD = 8, 48  # at least: another thread takes 50 us to begin and end
-
-Place = tuple[JsonGrammar, int]  # a grammar, and its token or its row
+    from llguidance import LLExecutor
 
 
 class Filling:
-    """Masks that threads are filling; the grammars must not advance meanwhile."""
+    """Masks that other threads are filling; until they are there, none of the grammars may advance."""
 
-    def __init__(self, mask: Tensor, grammars: Sequence[Place], running: Sequence[Future[None]]) -> None:
-        self._mask, self._grammars, self._running = mask, grammars, running
+    def __init__(self, mask: Tensor, grammars: Sequence[tuple[JsonGrammar, int]], filled: Future[None] | None) -> None:
+        self._mask, self._grammars, self._filled = mask, grammars, filled
 
     def wait(self) -> None:
         """Return once all rows are filled."""
-        for part in self._running:
-            part.result()
+        if self._filled is not None:
+            self._filled.result()
         for grammar, row in self._grammars:
             if grammar.matcher.is_error():
                 grammar.correct(self._mask[row])
@@ -43,35 +38,32 @@ class Filling:
 
 def start_filling(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> Filling:
     """Begin to fill these rows of `mask` [R, ceil(vocab / 32)] int32 on the host, contiguous."""
-    ours = _of_schemas(grammars)
-    target = (mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
-    parts = _matchers(_parts(ours, _MASKS_PER_THREAD))
-    running = [_threads().submit(_fill, _executor(place), part, target) for place, part in enumerate(parts)]
-    for other, row in grammars:
+    ours = _dealt([(grammar, row) for grammar, row in grammars if isinstance(grammar, JsonGrammar)])
+    filled = _thread().submit(_fill, mask, ours) if ours else None
+    for other, row in grammars if len(ours) < len(grammars) else ():
         if not isinstance(other, JsonGrammar):
             other.fill_mask(mask[row])
-    return Filling(mask, ours, running)
-
-
-def _fill(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]], target: tuple[int, int, int]) -> None:
-    executor.unsafe_compute_mask_ptr(matchers, *target)
+    return Filling(mask, ours, filled)
 
 
 def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | None]:
     """Advance each grammar by its token; returns why one cannot go on, if it cannot."""
-    errors: dict[Grammar, EngineError | None] = {}
-    parts = _parts(_of_schemas(grammars), _TOKENS_PER_THREAD)
-    for part, results in zip(parts, _consumed(parts), strict=True):
-        for (grammar, token), done in zip(part, results, strict=True):
-            errors[grammar] = grammar.advanced(token, consumed=done)
-    for other, token in grammars:
-        if not isinstance(other, JsonGrammar):
-            errors[other] = _error(other, token)
-    return [errors[grammar] for grammar, _ in grammars]
+    matchers = [(grammar.matcher, token) for grammar, token in grammars if isinstance(grammar, JsonGrammar)]
+    consumed = iter(_executor().consume_token_par(matchers) if matchers else ())
+    return [
+        grammar.advanced(token, consumed=next(consumed)) if isinstance(grammar, JsonGrammar) else _error(grammar, token)
+        for grammar, token in grammars
+    ]
 
 
-def _of_schemas(grammars: Sequence[tuple[Grammar, int]]) -> list[Place]:
-    return [(grammar, value) for grammar, value in grammars if isinstance(grammar, JsonGrammar)]
+def _fill(mask: Tensor, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
+    matchers = [(grammar.matcher, row) for grammar, row in grammars]
+    _executor().unsafe_compute_mask_ptr(matchers, mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
+
+
+def _dealt(grammars: list[tuple[JsonGrammar, int]]) -> list[tuple[JsonGrammar, int]]:
+    """In another order: each thread begins with a run of these."""
+    return [each for first in range(THREADS) for each in grammars[first::THREADS]]
 
 
 def _error(grammar: Grammar, token: int) -> EngineError | None:
@@ -82,43 +74,14 @@ def _error(grammar: Grammar, token: int) -> EngineError | None:
     return None
 
 
-def _parts(places: Sequence[Place], least: int) -> list[list[Place]]:
-    """A part for each thread, those of one lexer in one part: of about equal size, and of `least` grammars at least."""
-    by_lexer: dict[Lexer, list[Place]] = defaultdict(list)
-    for place in places:
-        by_lexer[place[0].lexer].append(place)
-    count = min(THREADS, len(by_lexer), -(-len(places) // least))
-    parts: list[list[Place]] = [[] for _ in range(count)]
-    for members in sorted(by_lexer.values(), key=len, reverse=True):
-        min(parts, key=len).extend(members)
-    return parts
-
-
-def _consumed(parts: Sequence[list[Place]]) -> list[list[bool]]:
-    """Have each part's matchers consume their tokens, the first part's on this thread; whether each did."""
-    if not parts:
-        return []
-    first, *others = _matchers(parts)
-    running = [_threads().submit(_consume, _executor(place), part) for place, part in enumerate(others, 1)]
-    return [_consume(_executor(0), first), *(part.result() for part in running)]
-
-
-def _consume(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]]) -> list[bool]:
-    return executor.consume_token_par(matchers)
-
-
-def _matchers(parts: Sequence[list[Place]]) -> list[list[tuple[LLMatcher, int]]]:
-    return [[(grammar.matcher, value) for grammar, value in part] for part in parts]
+@cache
+def _thread() -> ThreadPoolExecutor:
+    """One thread, which hands a step's masks to llguidance's and waits for them."""
+    return ThreadPoolExecutor(1, thread_name_prefix="engine-masks")
 
 
 @cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="engine-masks")
-
-
-@cache
-def _executor(_part: int) -> LLExecutor:
-    """Of one native thread, so that no lexer is contended for."""
+def _executor() -> LLExecutor:
     from llguidance import LLExecutor  # noqa: PLC0415  an engine without grammars does not need it
 
-    return LLExecutor(1)
+    return LLExecutor(THREADS)

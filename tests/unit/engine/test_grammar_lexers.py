@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import llguidance.hf
 import pytest
 import torch
+from llguidance import LLExecutor
 from transformers import PreTrainedTokenizerFast
 
 from thothy_ai.engine import grammar_batch, grammar_lexers
@@ -32,10 +33,9 @@ EXPLODING = '{"type": "string", "pattern": "^(.*a.{30}){5}$"}'
 
 @pytest.fixture
 def compiler(tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch) -> GrammarCompiler:
-    """With up to four lexers per schema, of few grammars each, and as many threads, of few rows each."""
-    monkeypatch.setattr(grammar_batch, "THREADS", 4)
-    monkeypatch.setattr(grammar_batch, "_MASKS_PER_THREAD", 2)
-    monkeypatch.setattr(grammar_batch, "_TOKENS_PER_THREAD", 2)
+    """With up to four lexers per schema, of few grammars each, and as many threads."""
+    executor = LLExecutor(4)
+    monkeypatch.setattr(grammar_batch, "_executor", lambda: executor)
     monkeypatch.setattr(grammar_lexers, "_ENOUGH_GRAMMARS", 3)
     return GrammarCompiler(tokenizer, VOCAB, EOS, lexers=4)
 

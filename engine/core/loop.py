@@ -159,6 +159,7 @@ class EngineCore:
     def _run(self) -> None:
         last: _Launched | None = None
         try:
+            self._plan(idle=True)
             while not self._stopping:
                 last = self._turn(last)
         except Exception as error:

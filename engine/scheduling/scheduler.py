@@ -21,6 +21,8 @@ from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder
 from thothy_ai.engine.scheduling.waiting import WaitingQueue
 
+_MOST_PREEMPTIONS = 4  # of a sequence, before it rises to the priority of the one that preempts it
+
 
 class Scheduler:
     """Admits in the order of the waiting queue; preempts the lowest priority first, of equals the youngest."""
@@ -102,7 +104,7 @@ class Scheduler:
         end = computed + count
         while end > len(sequence.blocks) * self._config.block_size and not self._grow(sequence, end):
             victim = self._running[-1]
-            self._preempt(victim)
+            self._preempt(victim, sequence)
             if victim is sequence:
                 return 0
         self._take(sequence, end, builder, samples=end == known)
@@ -168,7 +170,7 @@ class Scheduler:
             self._pool.release(prefix.blocks)
             return False
         while first > self._pool.available or not self._rows:
-            self._preempt(self._running[-1])
+            self._preempt(self._running[-1], sequence)
         sequence.blocks = [*prefix.blocks, *self._pool.allocate(first)]
         sequence.computed, sequence.registered, sequence.chain = cached, len(prefix.blocks), prefix.chain
         if not sequence.preemptions:
@@ -221,13 +223,17 @@ class Scheduler:
             sequence.chain = self._pool.register(sequence.blocks[index], sequence.chain, tokens)
             sequence.registered += 1
 
-    def _preempt(self, sequence: Sequence) -> None:
-        """Release a running sequence's blocks and row; it is next in the queue, and computes its tokens again."""
+    def _preempt(self, sequence: Sequence, other: Sequence) -> None:
+        """Release a running sequence's blocks and row for another; it is next in the queue, and computes its tokens
+        again. If this happens to it repeatedly, it gets the other's priority: bursts must not stop it for ever.
+        """
         self._running.remove(sequence)
         self._vacate(sequence)
         sequence.computed, sequence.registered = 0, 0
         sequence.preemptions += 1
         self.preemptions += 1
+        if sequence.preemptions >= _MOST_PREEMPTIONS:
+            sequence.priority = max(sequence.priority, other.priority)
         self._waiting.push_front(sequence)
 
     def _vacate(self, sequence: Sequence) -> None:

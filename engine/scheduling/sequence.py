@@ -28,7 +28,7 @@ class Sequence:
     prompt_tokens: int = field(init=False)
     tokens: list[int] = field(init=False)
     seed: int = field(init=False)
-    priority: int = field(init=False)  # the request's, or a higher one after a long wait
+    priority: int = field(init=False)  # the request's, or a higher one after long waiting
     arrival: int = -1  # its number
     computed: int = 0
     pending: int = 0

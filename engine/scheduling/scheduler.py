@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect, insort
 from collections.abc import Iterable
 
-from thothy_ai.engine.api import FinishReason, SchedulerStats
+from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, SchedulerStats
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.scheduling.admission import LengthEstimator
 from thothy_ai.engine.scheduling.blocks import BlockPool
@@ -21,7 +21,7 @@ from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder
 from thothy_ai.engine.scheduling.waiting import WaitingQueue
 
-_MOST_PREEMPTIONS = 4  # of a sequence, before it rises to the priority of the one that preempts it
+_MOST_DISPLACED = 4  # times that a sequence may be preempted for a higher priority
 
 
 class Scheduler:
@@ -145,8 +145,13 @@ class Scheduler:
         return not (sequence is self._refused or sequence.pending or sequence.ending)
 
     def _begin(self, sequence: Sequence, budget: int, builder: StepBuilder) -> int:
-        """Add a sequence that was given a row to the running ones and to the step; returns its tokens."""
+        """Add a sequence that was given a row to the running ones and to the step; returns its tokens.
+
+        One that was displaced often enough is displaced no more: bursts of urgent ones must not stop it for ever.
+        """
         self._waiting.remove(sequence)
+        if sequence.displaced >= _MOST_DISPLACED:
+            sequence.priority = MAX_PRIORITY
         insort(self._running, sequence, key=_order)
         builder.admit(sequence)
         known, computed = sequence.known, sequence.computed
@@ -224,16 +229,13 @@ class Scheduler:
             sequence.registered += 1
 
     def _preempt(self, sequence: Sequence, other: Sequence) -> None:
-        """Release a running sequence's blocks and row for another; it is next in the queue, and computes its tokens
-        again. If this happens to it repeatedly, it gets the other's priority: bursts must not stop it for ever.
-        """
+        """Release a running sequence's blocks and row for another; it is next in the queue, and starts again."""
         self._running.remove(sequence)
         self._vacate(sequence)
         sequence.computed, sequence.registered = 0, 0
         sequence.preemptions += 1
         self.preemptions += 1
-        if sequence.preemptions >= _MOST_PREEMPTIONS:
-            sequence.priority = max(sequence.priority, other.priority)
+        sequence.displaced += other.priority > sequence.priority
         self._waiting.push_front(sequence)
 
     def _vacate(self, sequence: Sequence) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect, insort
 from collections.abc import Iterable
 
-from thothy_ai.engine.api import FinishReason, SchedulerStats
+from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, SchedulerStats
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.scheduling.admission import LengthEstimator
 from thothy_ai.engine.scheduling.blocks import BlockPool
@@ -20,6 +20,8 @@ from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
 from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder
 from thothy_ai.engine.scheduling.waiting import WaitingQueue
+
+_MOST_DISPLACED = 4  # times that a sequence may be preempted for a higher priority
 
 
 class Scheduler:
@@ -102,7 +104,7 @@ class Scheduler:
         end = computed + count
         while end > len(sequence.blocks) * self._config.block_size and not self._grow(sequence, end):
             victim = self._running[-1]
-            self._preempt(victim)
+            self._preempt(victim, sequence)
             if victim is sequence:
                 return 0
         self._take(sequence, end, builder, samples=end == known)
@@ -143,8 +145,13 @@ class Scheduler:
         return not (sequence is self._refused or sequence.pending or sequence.ending)
 
     def _begin(self, sequence: Sequence, budget: int, builder: StepBuilder) -> int:
-        """Add a sequence that was given a row to the running ones and to the step; returns its tokens."""
+        """Add a sequence that was given a row to the running ones and to the step; returns its tokens.
+
+        One that was displaced often enough is displaced no more: bursts of urgent ones must not stop it for ever.
+        """
         self._waiting.remove(sequence)
+        if sequence.displaced >= _MOST_DISPLACED:
+            sequence.priority = MAX_PRIORITY
         insort(self._running, sequence, key=_order)
         builder.admit(sequence)
         known, computed = sequence.known, sequence.computed
@@ -168,7 +175,7 @@ class Scheduler:
             self._pool.release(prefix.blocks)
             return False
         while first > self._pool.available or not self._rows:
-            self._preempt(self._running[-1])
+            self._preempt(self._running[-1], sequence)
         sequence.blocks = [*prefix.blocks, *self._pool.allocate(first)]
         sequence.computed, sequence.registered, sequence.chain = cached, len(prefix.blocks), prefix.chain
         if not sequence.preemptions:
@@ -221,13 +228,14 @@ class Scheduler:
             sequence.chain = self._pool.register(sequence.blocks[index], sequence.chain, tokens)
             sequence.registered += 1
 
-    def _preempt(self, sequence: Sequence) -> None:
-        """Release a running sequence's blocks and row; it is next in the queue, and computes its tokens again."""
+    def _preempt(self, sequence: Sequence, other: Sequence) -> None:
+        """Release a running sequence's blocks and row for another; it is next in the queue, and starts again."""
         self._running.remove(sequence)
         self._vacate(sequence)
         sequence.computed, sequence.registered = 0, 0
         sequence.preemptions += 1
         self.preemptions += 1
+        sequence.displaced += other.priority > sequence.priority
         self._waiting.push_front(sequence)
 
     def _vacate(self, sequence: Sequence) -> None:

@@ -28,7 +28,7 @@ class Sequence:
     prompt_tokens: int = field(init=False)
     tokens: list[int] = field(init=False)
     seed: int = field(init=False)
-    priority: int = field(init=False)  # the request's, or a higher one after a long wait
+    priority: int = field(init=False)  # the request's, or a higher one so that it does not starve
     arrival: int = -1  # its number
     computed: int = 0
     pending: int = 0
@@ -41,6 +41,7 @@ class Sequence:
     chain: Chain = ""
     cached_tokens: int = 0
     preemptions: int = 0
+    displaced: int = 0  # preemptions for a higher priority
     compute_seconds: float = 0.0
     finish_reason: FinishReason | None = None
     error: EngineError | None = None

@@ -65,9 +65,9 @@ def ask(
 ) -> None:
     """Send one request to the engine, past the queue: a job's, or a plain prompt. Nothing is recorded.
 
-    The running engine answers. If none is configured, one is started for the request, with THOTHY_MODEL or the bundled
-    model. The text goes to standard output as it is written; the validators' verdict, tokens and seconds go to standard
-    error. Exit with 1 if the output is rejected.
+    The running engine answers, ahead of all jobs. If none is configured, one is started for the request, with
+    THOTHY_MODEL or the bundled model. The text goes to standard output as it is written; the validators' verdict,
+    tokens and seconds go to standard error. Exit with 1 if the output is rejected.
 
     Example: thothy ask trend_summary --source-file notes.txt --attempts 3
 

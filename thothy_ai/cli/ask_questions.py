@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from thothy_ai.cli.ask_engine import Answer
-from thothy_ai.engine.api import FinishReason, GenerationRequest, Message, SamplingParams
+from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, GenerationRequest, Message, SamplingParams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from thothy_ai.jobs import Verdict
     from thothy_ai.jobs.registry import AnyKind
     from thothy_ai.settings import Settings
+
+PRIORITY = MAX_PRIORITY  # before every job: somebody waits for the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Chat:
         """One or two messages; the engine applies the model's chat template."""
         messages = (*([Message("system", self.system)] if self.system else []), Message("user", self.prompt))
         sampling = SamplingParams(max_tokens=self.max_tokens, temperature=self.temperature, seed=seed)
-        return GenerationRequest(_key(), messages, sampling=sampling, stream=True)
+        return GenerationRequest(_key(), messages, sampling=sampling, stream=True, priority=PRIORITY)
 
     def judged(self, seed: int, answer: Answer) -> Attempt:
         """Nothing judges it."""
@@ -116,7 +118,10 @@ class JobQuestion:
         """The prompt, schema and sampling of the kind."""
         from thothy_ai.worker.generations import prepare
 
-        return prepare(self.kind, self.body, key=_key(), seed=seed, tenant=self.tenant, stream=True).generation
+        prepared = prepare(
+            self.kind, self.body, key=_key(), seed=seed, tenant=self.tenant, stream=True, priority=PRIORITY
+        )
+        return prepared.generation
 
     def judged(self, seed: int, answer: Answer) -> Attempt:
         """The validators' verdict, and the follow-up jobs that a worker would queue."""

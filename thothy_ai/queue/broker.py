@@ -26,6 +26,13 @@ class Depth(NamedTuple):
     urgent: int
 
 
+class Waiting(NamedTuple):
+    """The hints in each list, without elements that are not hints."""
+
+    ordinary: set[Hint]
+    urgent: set[Hint]
+
+
 class Broker:
     """One process's access to Redis. Every method may raise `BrokerUnreachableError`; the next call reconnects."""
 
@@ -48,13 +55,9 @@ class Broker:
                 pipeline.llen(key)
             return Depth(*map(int, pipeline.execute()))
 
-    def waiting(self) -> set[Hint]:
-        """The hints that wait in Redis, without elements that are not hints. The lists are kept shallow."""
-        return self._hints(self._key) | self.waiting_urgent()
-
-    def waiting_urgent(self) -> set[Hint]:
-        """Those among them of urgent jobs."""
-        return self._hints(self._urgent_key)
+    def waiting(self) -> Waiting:
+        """The hints that wait in Redis. The lists are kept shallow."""
+        return Waiting(self._hints(self._key), self._hints(self._urgent_key))
 
     def move_urgent(self) -> None:
         """Move the urgent jobs' hints to the front of the other list, in their order."""

@@ -52,6 +52,7 @@ class Reaper:
         self._last = dict.fromkeys(range(len(self._rules)), float("-inf"))
         self._more = False  # a rule has left work for the next round
         self._missing: set[Hint] = set()  # dispatches that the last round did not find in Redis
+        self._moved: set[Hint] = set()  # of urgent jobs, into the ordinary list
 
     def run(self) -> None:
         """Reap until `stop`."""
@@ -106,14 +107,11 @@ class Reaper:
     def _dispatches(self) -> None:
         """A dispatch that was not claimed in time and whose message is not in Redis is lost.
 
-        It must be missing twice: a worker may have taken the message from Redis a moment ago. Urgent jobs that nobody
-        takes go to the front of the ordinary list: workers of an earlier release consume no other.
+        It must be missing twice: a worker may have taken the message from Redis a moment ago.
         """
         timeout = self._settings.dispatch_timeout_seconds
         silent = {Hint(*row) for row in self._leader.ask("queue/unclaimed_dispatches", timeout_seconds=timeout)}
-        missing = silent - self._broker.waiting() if silent else silent
-        if silent and silent & self._broker.waiting_urgent():
-            self._broker.move_urgent()
+        missing = silent - self._waiting(silent) if silent else silent
         lost, self._missing = sorted(missing & self._missing), missing
         if lost:
             rows = self._leader.ask(
@@ -123,6 +121,19 @@ class Reaper:
                 timeout_seconds=timeout,
             )
             logger.warning("%d jobs are queued again: their messages were lost", len(rows))
+
+    def _waiting(self, silent: set[Hint]) -> set[Hint]:
+        """What waits in Redis. Urgent jobs that nobody takes go to the front of the ordinary list: workers of an
+        earlier release consume no other.
+
+        The next ones stay where they are until those are taken: without workers, the ordinary list would never cease to
+        grow.
+        """
+        waiting = self._broker.waiting()
+        if silent & waiting.urgent and not self._moved & waiting.ordinary:
+            self._broker.move_urgent()
+            self._moved = waiting.urgent
+        return waiting.ordinary | waiting.urgent
 
     def _sessions(self) -> None:
         for row in self._leader.ask("queue/end_sessions", silence_seconds=ENGINE_SILENCE_SECONDS):

@@ -20,7 +20,7 @@ from tests.support.queue_bench import PATIENCE
 from tests.support.served_engine import served
 from tests.support.worker_fleet import ROOT
 from thothy_ai.cli import app
-from thothy_ai.engine.api import FinishReason, Message
+from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, Message
 from thothy_ai.engine.errors import EngineError, PromptTooLongError
 from thothy_ai.worker.generations import prepare
 
@@ -64,6 +64,14 @@ def test_an_accepted_output_is_indented_json_with_the_verdict_beside_it(ask: Ask
     as_worker = prepare(KIND.name, body, key=key, seed=7, tenant="default", stream=True).generation
     assert (sent.messages, sent.sampling, sent.schema) == (as_worker.messages, as_worker.sampling, as_worker.schema)
     assert (sent.profile, sent.salt, sent.stream) == ("echo", "default", True)
+
+
+@pytest.mark.parametrize("arguments", [("echo", "--text", "ok"), ("--prompt", "Why?")])
+def test_an_answer_that_somebody_waits_for_goes_before_every_job(
+    ask: Ask, backend: AnsweringBackend, arguments: tuple[str, ...]
+) -> None:
+    ask(*arguments)
+    assert [request.priority for request in backend.requests] == [MAX_PRIORITY]
 
 
 def test_a_rejected_output_exits_1_and_says_why(ask: Ask) -> None:

@@ -142,13 +142,33 @@ def test_urgent_messages_that_nobody_takes_go_to_the_front_of_the_other_list(que
     queue.rows("UPDATE job SET state = 'dispatched', dispatch_no = 1, dispatched_at = now() - interval '1 hour'")
     broker = Broker(queue.settings)
     broker.publish([Hint(job_id, 1) for job_id in ordinary], [Hint(job_id, 1) for job_id in urgent])
-    assert broker.waiting_urgent() == {Hint(job_id, 1) for job_id in urgent}
+    assert broker.waiting().urgent == {Hint(job_id, 1) for job_id in urgent}
     assert broker.depth() == (2, 3)
     with running(Reaper(queue.settings)):
         eventually(lambda: listed(redis, KEY) == urgent + ordinary)
     assert broker.depth() == (5, 0)
     broker.close()
     assert queue.rows("SELECT count(*) FROM job_event") == [(0,)]
+
+
+def test_no_more_urgent_messages_are_moved_until_the_first_are_taken(queue: Queue, redis: Redis) -> None:
+    """Without workers, the dispatcher would fill the place of each again, and Redis with them."""
+    first, later = queue.enqueue("ok", "ok", priority=1), queue.enqueue("ok", priority=1)
+    queue.rows("UPDATE job SET state = 'dispatched', dispatch_no = 1, dispatched_at = now() - interval '1 hour'")
+    broker, reaper = Broker(queue.settings), Reaper(queue.settings)
+    broker.publish([], [Hint(job_id, 1) for job_id in first])
+    with running(reaper):
+        eventually(lambda: listed(redis, KEY) == first)
+        broker.publish([], [Hint(job_id, 1) for job_id in later])
+        [lost] = queue.enqueue("ok")
+        queue.rows(
+            "UPDATE job SET state = 'dispatched', dispatched_at = now() - interval '1 hour' WHERE id = :id", id=lost
+        )
+        eventually(lambda: queue.job(lost).state == "queued")  # two rounds later
+        assert listed(redis, URGENT_KEY) == later
+        redis.delete(KEY)
+        eventually(lambda: listed(redis, KEY) == later)
+    broker.close()
 
 
 def test_urgent_messages_that_wait_for_a_moment_stay_where_they_are(queue: Queue, redis: Redis) -> None:

@@ -198,6 +198,22 @@ def test_a_steady_stream_of_urgent_ones_starves_nobody() -> None:
     raise AssertionError(f"{driver.scheduler.waiting} wait, after {len(driver.ended)} have ended")
 
 
+def test_bursts_of_urgent_ones_starve_nobody_that_runs_between_them() -> None:
+    """Each burst takes every row and ends before the next: the sequence never waits for long, and never ends."""
+    driver = Driver()
+    patient = driver.add("patient", output=30)
+    for place in range(400):
+        if place % 10 == 0:
+            for number in range(4):
+                driver.add(f"urgent {place} {number}", priority=3, output=8)
+        driver.step()
+        if patient not in driver.live:
+            break
+    assert patient.finish_reason is FinishReason.LENGTH
+    assert 1 < patient.preemptions < 6
+    driver.drain()
+
+
 class Machine(RuleBasedStateMachine):
     """Anything comes, in any order, to a small pool."""
 
@@ -221,14 +237,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def step(self) -> None:
-        running = tuple(self.driver.scheduler._running)
+        running = {sequence: sequence.priority for sequence in self.driver.scheduler._running}
         waiting = [s for s in self.driver.live if s.row == NO_ROW and not s.pending and not s.ending]
         planned = self.driver.step()
         if planned is None:
             return
         preempted = [sequence for sequence in running if sequence.row == NO_ROW and sequence in self.driver.live]
         for sequence in preempted:
-            assert sequence.priority <= min(member.priority for member in planned.admitted or (sequence,))
+            assert running[sequence] <= min(member.priority for member in planned.admitted or (sequence,))
         if planned.admitted:
             best = max(sequence.priority for sequence in waiting)
             assert max(sequence.priority for sequence in planned.admitted) >= best

@@ -60,7 +60,7 @@ class RefusedEvent:
 
 
 Event = TokenEvent | FinishedEvent | RefusedEvent
-OnEvents = Callable[[list[Event]], None]  # called once per step, also without events; it must return at once
+OnEvents = Callable[[list[Event]], None]  # at least once per step, also without events; it must return at once
 
 
 class StepFailedError(RuntimeError):

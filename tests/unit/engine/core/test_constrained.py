@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.support.byte_tokenizer import schema_grammar
 from tests.support.constrained import (
+    GREEDY,
     check_broken_prefix,
     check_broken_row,
     check_constrained,
     check_draws,
     check_schema,
+    request,
+    run,
 )
-from tests.support.oracle import TINY_POOL
+from tests.support.engine_driver import EngineDriver
+from tests.support.oracle import ROOMY, TINY_POOL
 from tests.support.tiny_models import tiny_model
+from thothy_ai.engine import grammar_batch
+from thothy_ai.engine.api import FinishReason
+from thothy_ai.engine.grammar_batch import Filling
+from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 
@@ -46,6 +59,40 @@ def test_a_schema_beside_a_free_request(tmp_path: Path, sizes: dict[str, int], *
     folder = tiny_model("llama", tmp_path, vocab_size=300)
     loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
     check_schema(loaded, loaded, schema_grammar, overlap=overlap, **sizes)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_masks_are_sent_once_they_are_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, overlap: bool) -> None:
+    """No mask is filled before the core waits for it. Meanwhile, requests on the same lexer are added and ended."""
+    folder = tiny_model("llama", tmp_path, vocab_size=300)
+    loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
+    first = schema_grammar()
+    assert isinstance(first, JsonGrammar)
+    a, b, c = (JsonGrammar(first._lexers, first._eos) for _ in range(3))
+    whole = run(loaded, [request("a", [5, 6], GREEDY, first)], ROOMY)["a"]
+    waited, fill, wait = threading.Semaphore(0), grammar_batch._fill, Filling.wait
+
+    def fill_late(mask: Tensor, grammars: Any) -> None:
+        assert waited.acquire(timeout=60)
+        fill(mask, grammars)
+
+    def let_fill(filling: Filling) -> None:
+        if filling._filled is not None:
+            if driver.core.stats().core.steps == 1:  # on the core's thread; taken when the next step is planned
+                driver.core.submit(request("c", [5, 6], GREEDY, c))
+                driver.core.abort("b")
+            waited.release()
+        wait(filling)
+        assert filling._filled is None or filling._filled.done()
+
+    monkeypatch.setattr(grammar_batch, "_fill", fill_late)
+    monkeypatch.setattr(Filling, "wait", let_fill)
+    with EngineDriver(lambda events: build_core(loaded, replace(ROOMY, overlap=overlap), events)) as driver:
+        driver.run([request("a", [5, 6], GREEDY, a), request("b", [5, 6], GREEDY, b)])
+        while "c" not in driver.collected.finished:
+            driver.gather()
+    assert driver.collected.tokens["a"] == driver.collected.tokens["c"] == whole
+    assert driver.collected.finished["b"].reason is FinishReason.ABORTED
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -36,6 +36,32 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
     Runner.forward = forward
 """
 
+REPORTS_AT_ONCE = """
+import sys
+if "thothy_ai.engine.process.core_process" in sys.orig_argv:
+    import threading
+    from thothy_ai.engine.process import resident
+    from thothy_ai.engine.remote.channel import Channel
+    reported = threading.Event()
+    send = Channel.send
+    def recorded(self, word, *parts):
+        send(self, word, *parts)
+        if word == "step":
+            reported.set()
+    Channel.send = recorded
+    class Host(resident.CoreHost):
+        def __init__(self, core, grammars, on_events):
+            super().__init__(core, grammars, on_events)
+            on_events([])
+    resident.CoreHost = Host
+    thread_start = threading.Thread.start
+    def started(self):
+        thread_start(self)
+        if self.name == "engine-reports":
+            reported.wait()
+    threading.Thread.start = started
+"""
+
 FAILING_GRAMMARS = """
 import sys
 if "thothy_ai.engine.process.core_process" in sys.orig_argv:
@@ -92,7 +118,8 @@ def started(chosen: EngineOptions, patch: Path | None = None) -> Iterator[subpro
 
 def ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("thothy engine: ready")
+    if not process.stdout.readline().startswith("thothy engine: ready"):
+        pytest.fail("\n".join(ended(process)[1]))
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
@@ -186,6 +213,12 @@ def test_two_processes_say_what_one_says_and_only_the_core_s_has_torch(model: Pa
         code, errors = ended(process)
     assert code == 0
     assert not any("Traceback" in line for line in errors)
+
+
+def test_what_a_core_reports_as_it_starts_comes_after_ready(model: Path, url: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(REPORTS_AT_ONCE)
+    with started(options(model, url), tmp_path) as process:
+        ready(process)
 
 
 def test_what_clients_are_told_adds_up_to_the_busy_time(model: Path, url: str, tmp_path: Path) -> None:

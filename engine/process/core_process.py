@@ -59,8 +59,8 @@ def _run(channel: Channel, options: EngineOptions, hosted: Future[Core]) -> None
     loaded = load(options, lambda folder: channel.send(Word.FOLDER, str(folder)))
     reports = Reports(channel)
     resident = ResidentCore(loaded, options, reports.put)
-    reports.start(resident.host)
     channel.send(Word.READY, fields_of(resident.core.info()))
+    reports.start(resident.host)  # now that the parent expects reports: the core reports its first, idle turn too
     hosted.set_result(resident.host)
     resident.core.join()
     reports.close()

@@ -188,8 +188,9 @@ class EngineCore:
         return step
 
     def _launch(self, last: _Launched | None) -> _Launched | None:
-        """Launch the planned step, if there is one, and sample it unless it needs masks; while `last` is unread, a failure
-        may come from either.
+        """Launch the planned step, if there is one, and sample it unless it needs masks.
+
+        While `last` is unread, a failure may come from either.
         """
         self._unread = [last.scheduled] if last else []
         scheduled, self._planned = self._planned, None

@@ -24,6 +24,15 @@ class CommandLine(argparse.ArgumentParser):
         """Report a usage error and exit with 2."""
         self.exit(2, f"{self.prog}: {message} (see --help)\n")
 
+    def parse_on_a_gpu(self) -> argparse.Namespace:
+        """The options; a usage error without a GPU."""
+        import torch  # noqa: PLC0415  slow to import
+
+        given = self.parse_args()
+        if not torch.cuda.is_available():
+            self.error("this needs a GPU")
+        return given
+
     @contextmanager
     def checked(self) -> Iterator[None]:
         """Report a model or a device that the engine refuses as a usage error; too little memory, with exit code 1."""

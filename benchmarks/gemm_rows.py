@@ -1,6 +1,8 @@
-"""What a token costs in a layer's matmuls, by tokens per step: which budgets suit cuBLAS (llama-8b, bf16 and fp8).
+"""What a token costs in a layer's matmuls, by tokens per step, for llama-8b in bf16 and fp8. Needs a GPU.
 
-python -m benchmarks.gemm_rows
+    python -m benchmarks.gemm_rows
+
+It tells which token budgets suit cuBLAS, and is where the simulation's times come from (`benchmarks/device_model.py`).
 """
 
 from __future__ import annotations
@@ -8,6 +10,8 @@ from __future__ import annotations
 from statistics import median
 
 import torch
+
+from benchmarks.command_line import CommandLine
 
 ROWS = (256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 1536, 1792, 2048, 2560, 3072, 4096, 6144, 8192)
 SHAPES = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))
@@ -43,6 +47,7 @@ def layer_microseconds(rows: int, *, fp8: bool) -> float:
 
 def main() -> None:
     """Print a line per number of rows."""
+    CommandLine("gemm_rows", __doc__).parse_on_a_gpu()
     print("rows  bf16 us  ns/row  fp8 us  ns/row")
     for rows in ROWS:
         plain, fp8 = layer_microseconds(rows, fp8=False), layer_microseconds(rows, fp8=True)

@@ -8,7 +8,6 @@ repeated: the first one builds the lexers' states, the second finds them.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import time
@@ -24,6 +23,7 @@ from llguidance import LLExecutor
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from benchmarks.command_line import CommandLine, positive
 from benchmarks.results import table
 from thothy_ai.engine import grammar_batch
 from thothy_ai.engine.grammar import GrammarCompiler
@@ -121,13 +121,15 @@ class Drain:
 
 def main() -> None:
     """Print a table: milliseconds per step by phase, and microseconds per token over all."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine("masks", __doc__)
     parser.add_argument("--tokenizer", type=Path, required=True, help="a tokenizer.json, or a folder with one")
-    parser.add_argument("--rows", type=int, default=700)
-    parser.add_argument("--threads", type=int, nargs="+", default=[THREADS])
+    parser.add_argument("--rows", type=positive(int), default=700)
+    parser.add_argument("--threads", type=positive(int), nargs="+", default=[THREADS])
     parser.add_argument("--kinds", nargs="*", help="only these workloads: mixed, or a kind's name")
     options = parser.parse_args()
     file = options.tokenizer / "tokenizer.json" if options.tokenizer.is_dir() else options.tokenizer
+    if not file.is_file():
+        parser.error(f"{file}: no such file")
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file))
     size = len(tokenizer)
     for threads in options.threads:

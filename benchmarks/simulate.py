@@ -8,13 +8,13 @@ measured drain, so that admission has learnt their lengths.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.command_line import CommandLine
 from benchmarks.device_model import LLAMA, LLAMA_FP8, QWEN, Device
 from benchmarks.results import table
 from thothy_ai.bench.draws import redraw
@@ -199,7 +199,7 @@ def cells(name: str, drained: Drained) -> tuple[str, ...]:
 
 def main() -> None:
     """Print a table for each row."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine("simulate", __doc__)
     parser.add_argument("--row", type=int, choices=range(len(ROWS)), help="run only this row")
     chosen = parser.parse_args().row
     for row in ROWS if chosen is None else (ROWS[chosen],):

@@ -8,7 +8,6 @@ twice: the second time with the page cache and the caches of compiled kernels wa
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
@@ -24,6 +23,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from benchmarks.command_line import CommandLine
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api import GenerationRequest, SamplingParams
 from thothy_ai.engine.client import connect
@@ -102,7 +102,7 @@ async def first_job(url: str) -> None:
 
 def main() -> None:
     """Write the folder, and start twice."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine("startup", __doc__)
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
     shape = parser.parse_args().shape
     with tempfile.TemporaryDirectory() as made:

@@ -10,7 +10,6 @@ two known tokens is one of its merges, in the order of the tokens' ranks. The ch
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import sys
@@ -21,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
+
+from benchmarks.command_line import CommandLine
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -37,20 +38,24 @@ CHAT_TEMPLATE = (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tekken", description=__doc__.partition("\n")[0])
+    parser = CommandLine("tekken", __doc__.partition("\n")[0])
     parser.add_argument(
         "source", type=Path, metavar="WHEEL_OR_JSON", help="mistral-common's wheel, or its tekken JSON."
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="Where to write the tokenizer.")
     given = parser.parse_args(arguments)
-    write(given.source, given.folder)
+    try:
+        write(given.source, given.folder)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        parser.error(f"{given.source} cannot be converted: {error}")
     sys.stdout.write(f"{given.folder}\n")
 
 
 def write(source: Path, folder: Path) -> None:
     """Convert `source` and save the tokenizer in `folder`."""
+    tokenizer = convert(read(source))
     folder.mkdir(parents=True, exist_ok=True)
-    convert(read(source)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def read(source: Path) -> dict[str, Any]:

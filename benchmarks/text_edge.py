@@ -9,7 +9,6 @@ is wall time. Without --model, the weights are random, and the tokenizer is trai
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import statistics
@@ -25,9 +24,11 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from benchmarks.command_line import CommandLine, positive
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.api import EngineStats, GenerationRequest, Message, SamplingParams
 from thothy_ai.engine.client import SocketEngineClient, connect
+from thothy_ai.engine.execution.device import resolve_device
 
 ARRANGEMENTS = {
     "one process": "from thothy_ai.engine.process.resident import load_engine as make_engine",
@@ -179,16 +180,24 @@ def _row(arrangement: str, one: Round, jobs: int) -> str:
 
 def main() -> None:
     """Parse the arguments and compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine("text_edge", __doc__)
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
     parser.add_argument("--model", type=Path)
-    parser.add_argument("--jobs", type=int, default=1000)
-    parser.add_argument("--words", type=int, default=400, help="of each prompt")
-    parser.add_argument("--outputs", type=int, nargs=2, default=(50, 250), help="fewest and most output tokens")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=None)
+    parser.add_argument("--jobs", type=positive(int), default=1000)
+    parser.add_argument("--words", type=positive(int), default=400, help="of each prompt")
+    parser.add_argument(
+        "--outputs", type=positive(int), nargs=2, default=(50, 250), help="fewest and most output tokens"
+    )
+    parser.add_argument("--rounds", type=positive(int), default=3)
+    parser.add_argument("--rows", type=positive(int), default=None)
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
+    if given.model is not None and not given.model.exists():
+        parser.error(f"{given.model}: no such file or folder")
+    if given.outputs[0] > given.outputs[1]:
+        parser.error("argument --outputs: {} is more than {}".format(*given.outputs))
+    with parser.checked():
+        resolve_device(given.device)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         if given.model is None:

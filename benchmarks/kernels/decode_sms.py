@@ -1,4 +1,6 @@
-"""The bandwidth of decode attention over the number of SMs that it runs on. Run as a module.
+"""The bandwidth of decode attention over the number of SMs that it runs on. Needs a GPU.
+
+    python -m benchmarks.kernels.decode_sms
 
 The other SMs are held by programs that take nearly all of an SM's shared memory and wait, so that none of attention's
 fits beside them; its grid is what the SMs that are left hold at once.
@@ -14,6 +16,7 @@ from itertools import cycle
 
 import torch
 
+from benchmarks.command_line import CommandLine
 from benchmarks.kernels.bandwidth import copy_bandwidth
 from benchmarks.kernels.decode_attention import LLAMA, LLAMA_FP8, Load, Problem, build_batch
 from benchmarks.results import table
@@ -92,6 +95,7 @@ def _bandwidth(problem: Problem, count: int, held: HeldSMs, layers: int = 4, rou
 
 
 def main() -> None:
+    CommandLine("kernels.decode_sms", __doc__).parse_on_a_gpu()
     print(f"{torch.cuda.get_device_name()}, copies at {copy_bandwidth():.0f} GB/s\n")
     print(table(("decode attention, GB/s on SMs", *map(str, SM_COUNTS)), over_sms()))
 

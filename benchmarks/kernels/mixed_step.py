@@ -1,6 +1,8 @@
 """Milliseconds of a mixed step: of the host, of the device, and of each of several in a row; with and without graphs.
 
-Run as a module; -v also says where the host's time goes.
+    python -m benchmarks.kernels.mixed_step
+
+Needs a GPU.
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ import gc
 import io
 import pstats
 import statistics
-import sys
 import time
 from itertools import product
 
 import numpy as np
 import torch
 
+from benchmarks.command_line import CommandLine
 from thothy_ai.bench.models import bench_model
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.options import EngineOptions
@@ -50,6 +52,9 @@ BUDGET = 1280
 
 
 def main() -> None:
+    parser = CommandLine("kernels.mixed_step", __doc__)
+    parser.add_argument("--profile", action="store_true", help="also print where the host's time goes")
+    given = parser.parse_on_a_gpu()
     for (name, formats), graphs in product(CASES.items(), (False, True)):
         options = EngineOptions(
             "unix:///none", device="cuda", token_budget=BUDGET, graphs=graphs, memory_utilization=0.6, **formats
@@ -62,7 +67,7 @@ def main() -> None:
             runner.sample(runner.forward(first), None)
             figures = " ".join(f"{figure * 1e3:.2f}" for figure in timed(runner, step))
             print(f"{name}, {decodes} rows of {BUDGET}, graphs {graphs}: {figures}", flush=True)
-        if "-v" in sys.argv:
+        if given.profile:
             print(profiled(runner, step), flush=True)
         del core, runner, loaded
         gc.collect()

@@ -4,8 +4,9 @@
     overlap on       forward N+1   read N   masks N+1 begin   plan N+2   masks N+1 end   sample N+1   forward N+2 …
 
 With overlap the device has the forward of step N+1 queued while the host reads step N and advances grammars. While
-other threads fill the masks of step N+1, this one reports step N and plans step N+2. Both orders run the same pieces;
-requests and aborts are taken between steps.
+other threads fill the masks of step N+1, this one reports step N and plans step N+2. A step without grammars has no
+masks to wait for: it is sampled as soon as its forward is launched. Both orders run the same pieces; requests and
+aborts are taken between steps.
 
 The runner gets a `Step`, which is plain data; which sequences its members stand for is known here only.
 
@@ -188,7 +189,10 @@ class EngineCore:
         return step
 
     def _launch(self, last: _Launched | None) -> _Launched | None:
-        """Launch the planned step, if there is one; while `last` is unread, a failure may come from either."""
+        """Launch the planned step, if there is one, and sample it unless it needs masks.
+
+        While `last` is unread, a failure may come from either.
+        """
         self._unread = [last.scheduled] if last else []
         scheduled, self._planned = self._planned, None
         if scheduled is None:
@@ -197,12 +201,16 @@ class EngineCore:
         self._counters.count_admitted(scheduled)
         handle = self._launcher.forward(scheduled)
         self._scheduler.token_budget = self._launcher.token_limit
+        if all(sequence.request.grammar is None for sequence, _ in scheduled.sampling_members):
+            self._launcher.sample(handle, None)  # at once: the device need not wait until the last step is read
         return _Launched(scheduled, handle)
 
     def _sample(self, step: _Launched, masks: StepMasks | None) -> None:
-        with self._counters.filling_masks():
-            bits = None if masks is None else masks.wait()
-        self._launcher.sample(step.handle, bits)
+        """Sample a launched step under its masks; one without any has been sampled."""
+        if masks is not None:
+            with self._counters.filling_masks():
+                bits = masks.wait()
+            self._launcher.sample(step.handle, bits)
 
     def _plan(self, *, idle: bool) -> None:
         """Take the commands of other threads, then plan the next step. `idle`: no step is on the device."""

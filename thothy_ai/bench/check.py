@@ -28,9 +28,10 @@ from thothy_ai.kernels.step import StepTokens
 
 MIN_JOBS, MAX_JOBS = 4, 8  # that are checked: a quarter of the drain within these limits
 # Nats: of the worst token, and of all on average. Random layers magnify rounding: 32 of them make 0.06 of bfloat16's,
-# root mean square. A number near the middle between two fp8 numbers falls on either side, which makes 0.6 with fp8
-# weights (both measured, llama-8b); a token of another context lies 5.6 below the best one on average.
-_TOLERANCE = {torch.float32: (1e-3, 1e-4), torch.float16: (0.1, 0.01), torch.bfloat16: (0.3, 0.03)}
+# root mean square, and the worst of 2,000 tokens lies 0.22 to 0.34 below the best. A number near the middle between
+# two fp8 numbers falls on either side, which makes 0.6 with fp8 weights (all measured, llama-8b); a token of another
+# context lies 5.6 below the best one on average.
+_TOLERANCE = {torch.float32: (1e-3, 1e-4), torch.float16: (0.1, 0.01), torch.bfloat16: (0.5, 0.03)}
 _FP8_KV_TOLERANCE = (1.0, 0.1)
 _FP8_WEIGHTS_TOLERANCE = (4.0, 1.0)
 _MEAN_TO_WORST = 4  # of a tolerance given on the command line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -212,6 +213,34 @@ def test_the_time_for_masks_is_counted():
         driver.run([request("a", [3, 1, 4], 12, grammar=grammar)])
         stats = driver.core.stats()
     assert 0 < grammar.seconds <= stats.core.mask_seconds < stats.core.busy_seconds + 60
+
+
+@pytest.mark.parametrize("constrained", [False, True])
+def test_only_a_step_under_a_grammar_is_sampled_after_the_last_is_read(constrained, monkeypatch):
+    launched: list[StepHandle] = []
+    read: list[StepHandle] = []
+    early = []
+    plain = StepHandle.read
+
+    def sample(self, handle, bitmask):
+        early.append(len(read) < len(launched))  # of the steps before this one, the last is not read
+        launched.append(handle)
+        return sampled(self, handle, bitmask)
+
+    def take(self):
+        read.append(self)
+        return plain(self)
+
+    sampled = Runner.sample
+    monkeypatch.setattr(Runner, "sample", sample)
+    monkeypatch.setattr(StepHandle, "read", take)
+    grammar = Forcing(-1, []) if constrained else None
+    with drive(replace(SMALL, overlap=True)) as driver:
+        collected = driver.run([request("a", [3, 1, 4], 12, grammar=grammar)])
+    assert collected.tokens["a"] == continuation([3, 1, 4], 12)
+    first, *others = early
+    assert not first
+    assert others[:10] == [not constrained] * 10
 
 
 def test_a_broken_grammar_fails_alone():

@@ -24,21 +24,9 @@ from thothy_ai.settings import Settings
 ENGINE = {declared.name: declared for declared in options_of(Command.ENGINE)}
 BENCH = {declared.name: declared for declared in options_of(Command.BENCH)}
 NOT_OF_THE_ENGINE = {
-    *("kinds", "kind", "house_prompt", "tokenizer"),
-    "help",
-    "workload",
-    "order",
-    "jobs",
-    "seed",
-    "draw",
-    "shape",
-    "tolerance",
-    "profile",
-    "peer",
-} | {
-    "peer_seconds",
-    "peer_name",
-    "as_json",
+    *("help", "workload", "order", "jobs", "seed", "draw", "urgent"),
+    *("kinds", "kind", "house_prompt", "tokenizer", "shape"),
+    *("tolerance", "profile", "peer", "peer_seconds", "peer_name", "as_json"),
 }
 
 

@@ -119,9 +119,10 @@ def take_forced(sequence: Sequence) -> None:
 
 
 def _append_forced(sequence: Sequence, grammar: Grammar) -> None:
-    forced = grammar.forced()[: sequence.max_tokens - sequence.output_tokens]
+    forced = grammar.forced()
     if not forced:
         return
+    forced = forced[: sequence.max_tokens - sequence.output_tokens]
     for token in forced:
         grammar.advance(token)
     sequence.tokens += forced

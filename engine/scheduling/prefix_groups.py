@@ -79,6 +79,7 @@ class PrefixGroups:
         self._rows, self._block_size = rows, block_size
         self._min_blocks = -(-_MIN_TOKENS // block_size)
         self._blocks: list[Blocks] = []  # sorted, beside `_sequences`
+        self._depths: list[int] = []  # blocks that each of these has in common with the one before it; -1 for the first
         self._sequences: list[Sequence] = []
         self._joined: dict[Sequence, Blocks] = {}
         self._shared: list[_Shared] | None = []
@@ -91,6 +92,9 @@ class PrefixGroups:
         place = bisect_left(self._blocks, blocks)
         self._blocks.insert(place, blocks)
         self._sequences.insert(place, sequence)
+        self._depths.insert(place, self._depth(place))
+        if place + 1 < len(self._blocks):
+            self._depths[place + 1] = self._depth(place + 1)
         self._joined[sequence] = blocks
         self._shared = None
 
@@ -103,12 +107,15 @@ class PrefixGroups:
         while self._sequences[place] is not sequence:
             place += 1
         del self._blocks[place], self._sequences[place]
+        depth = self._depths.pop(place)
+        if place < len(self._depths):
+            self._depths[place] = min(self._depths[place], depth)
         self._shared = None
 
     def arrange(self, members: Mapping[Sequence, Member]) -> tuple[list[Member], list[Group]]:
         """Members of a step with each group's side by side, and the groups, by place in that list."""
         if self._shared is None:
-            self._shared = _divide(self._blocks, self._rows)
+            self._shared = _divide(self._depths, self._rows)
         if not self._shared:
             return list(members.values()), []
         left = dict(members)
@@ -123,6 +130,10 @@ class PrefixGroups:
         ordered += left.values()
         return ordered, groups
 
+    def _depth(self, place: int) -> int:
+        """Blocks in common with the one before this place; -1 at the first."""
+        return common_length(self._blocks[place - 1], self._blocks[place]) if place else -1
+
     def _split(self, first: int, size: int, shared: int) -> list[Group]:
         """Even parts of at most `rows`; a single sequence is no group."""
         parts = -(-size // self._rows)
@@ -130,12 +141,12 @@ class PrefixGroups:
         return [Group(a, b - a, shared) for a, b in pairwise(bounds) if b - a > 1]
 
 
-def _divide(blocks: Seq[Blocks], rows: int) -> list[_Shared]:
-    """Groups over sequences with these blocks, in order; a sweep over neighbours with a stack of incomplete nodes."""
+def _divide(depths: Seq[int], rows: int) -> list[_Shared]:
+    """Groups over sequences with these depths, in order; a sweep over neighbours with a stack of incomplete nodes."""
     stack: list[_Node] = []
     done = _Node(0, 0)
-    for end in range(1, len(blocks) + 1):
-        depth = common_length(blocks[end - 1], blocks[end]) if end < len(blocks) else -1
+    for end in range(1, len(depths) + 1):
+        depth = depths[end] if end < len(depths) else -1
         done = _Node(0, end - 1, ungrouped=[end - 1])
         while stack and stack[-1].depth > depth:
             node = stack.pop()

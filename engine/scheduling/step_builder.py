@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress
 
 import numpy as np
@@ -29,7 +30,7 @@ _MAX_SPLIT = 128  # tokens: each reads its sequence's KV anew
 _Member = tuple[Sequence, int, int, int, bool, bool]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class ScheduledStep:
     """A step, and the sequences that its members stand for, in the step's order; one may have several members.
 
@@ -51,7 +52,7 @@ class ScheduledStep:
             places[sequence].append(place)
         return np.array([place for sequence in self.planned for place in places[sequence]], np.int32)
 
-    @property
+    @cached_property
     def sampling_members(self) -> list[tuple[Sequence, int]]:
         """The members that sample, each with the position of the token to be sampled."""
         step = self.step

@@ -83,6 +83,21 @@ def test_groups_save_nearly_as_much_as_any_division_could(prompts: list[list[int
     assert sum(reads.values()) >= 0.75 * max_saved([tuple(s.blocks[:-1]) for s in left])
 
 
+@given(paths, st.data())
+def test_those_that_left_make_no_difference(prompts: list[list[int]], data: st.DataObject) -> None:
+    groups, fresh = PrefixGroups(ROWS, PAGE), PrefixGroups(ROWS, PAGE)
+    sequences = [decoding(str(own), physical(path, own)) for own, path in enumerate(prompts)]
+    left = data.draw(st.lists(st.sampled_from(sequences), unique=True))
+    for sequence in sequences:
+        groups.join(sequence)
+    for sequence in data.draw(st.permutations([each for each in sequences if each not in left])):
+        groups.leave(sequence)
+    for sequence in left:
+        fresh.join(sequence)
+    members = {sequence: sequence for sequence in left}
+    assert groups.arrange(members) == fresh.arrange(members)
+
+
 def test_members_that_are_not_in_a_step_leave_their_group_whole() -> None:
     groups = PrefixGroups(8, PAGE)
     sequences = [decoding(str(own), physical([1, 2], own)) for own in range(4)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from thothy_ai.jobs.registry import AnyKind
     from thothy_ai.settings import Settings
 
-PRIORITY = MAX_PRIORITY  # before every job: somebody waits for the answer
+PRIORITY = MAX_PRIORITY  # before every job: a person waits for the answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def test_an_accepted_output_is_indented_json_with_the_verdict_beside_it(ask: Ask
 
 
 @pytest.mark.parametrize("arguments", [("echo", "--text", "ok"), ("--prompt", "Why?")])
-def test_an_answer_that_somebody_waits_for_goes_before_every_job(
+def test_a_request_of_ask_goes_before_every_job(
     ask: Ask, backend: AnsweringBackend, arguments: tuple[str, ...]
 ) -> None:
     ask(*arguments)

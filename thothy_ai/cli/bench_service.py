@@ -28,7 +28,7 @@ from thothy_ai.cli.bench_jobs import as_requests, make_jobs
 from thothy_ai.cli.bench_records import Records
 from thothy_ai.db.connect import make_engine
 from thothy_ai.embedded import EmbeddedStack
-from thothy_ai.embedded.process import Process, Program, free_port
+from thothy_ai.embedded.process import Process, Program, free_ports
 from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, engine_listens
 from thothy_ai.embedded.stack import SERVICES
 from thothy_ai.engine.api import EngineInfo, GenerationRequest
@@ -80,7 +80,7 @@ def service(engine: EngineOptions, progress: Progress) -> Iterator[Service]:
 
 
 def _settings(home: Path) -> Settings:
-    loaded = Settings.load(home=home, log_level="WARNING", metrics_port=free_port(), tenant="service")
+    loaded = Settings.load(home=home, log_level="WARNING", metrics_port=free_ports(len(SERVICES)), tenant="service")
     chosen = "worker_in_flight" in loaded.model_fields_set
     return loaded if chosen else loaded.model_copy(update={"worker_in_flight": IN_FLIGHT})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -235,6 +236,26 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def free_ports(count: int) -> int:
+    """The first of so many consecutive TCP ports of 127.0.0.1 that were free a moment ago.
+
+    They lie below those that Linux gives to outgoing connections, any of which might take one in the meantime.
+    """
+    while True:
+        first = 10_000 + secrets.randbelow(32_768 - 10_000 - count)
+        if all(_is_free(port) for port in range(first, first + count)):
+            return first
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def accepts(host: str, port: int) -> bool:

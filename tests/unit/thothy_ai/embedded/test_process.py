@@ -1,11 +1,16 @@
-"""The command line of a service process."""
+"""The command line of a service process, and its ports."""
 
 from __future__ import annotations
 
+import secrets
+import socket
 import subprocess
+from itertools import chain, repeat
 from pathlib import Path
 
-from thothy_ai.embedded.process import service_argv
+import pytest
+
+from thothy_ai.embedded.process import free_ports, service_argv
 
 
 def test_a_service_is_not_imported_from_the_current_folder(tmp_path: Path) -> None:
@@ -13,3 +18,15 @@ def test_a_service_is_not_imported_from_the_current_folder(tmp_path: Path) -> No
     done = subprocess.run(service_argv("worker", "--help"), cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "thothy worker" in done.stdout
+
+
+def test_consecutive_ports_are_free_and_below_those_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = secrets.randbelow
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", free_ports(1)))
+        port = taken.getsockname()[1]
+        draws = chain([port - 2 - 10_000], map(draw, repeat(20_000)))
+        monkeypatch.setattr(secrets, "randbelow", lambda _: next(draws))
+        first = free_ports(4)
+    assert port not in range(first, first + 4)
+    assert first + 4 <= 32_768

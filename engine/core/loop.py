@@ -49,10 +49,11 @@ Command = Callable[[], None]
 
 
 class _Launched(NamedTuple):
-    """A step on the device, with the sequences in it."""
+    """A step on the device, with the sequences in it. `constrained`: some have a grammar, and sampling needs masks."""
 
     scheduled: ScheduledStep
     handle: LaunchedStep
+    constrained: bool
 
 
 class _Read(NamedTuple):
@@ -175,7 +176,7 @@ class EngineCore:
         step = self._launch(last)
         read = None if last is None else self._read(last)
         with self._counters.filling_masks():
-            masks = None if step is None else start_masks(step.scheduled.sampling_members, self._vocab_size)
+            masks = self._start_masks(step)
         if read is not None:
             self._settle(read)
         if step is not None and not self._config.overlap:
@@ -201,9 +202,15 @@ class EngineCore:
         self._counters.count_admitted(scheduled)
         handle = self._launcher.forward(scheduled)
         self._scheduler.token_budget = self._launcher.token_limit
-        if all(sequence.request.grammar is None for sequence, _ in scheduled.sampling_members):
+        constrained = any(sequence.request.grammar is not None for sequence, _ in scheduled.sampling_members)
+        if not constrained:
             self._launcher.sample(handle, None)  # at once: the device need not wait until the last step is read
-        return _Launched(scheduled, handle)
+        return _Launched(scheduled, handle, constrained)
+
+    def _start_masks(self, step: _Launched | None) -> StepMasks | None:
+        if step is None or not step.constrained:
+            return None
+        return start_masks(step.scheduled.sampling_members, self._vocab_size)
 
     def _sample(self, step: _Launched, masks: StepMasks | None) -> None:
         """Sample a launched step under its masks; one without any has been sampled."""

@@ -39,14 +39,12 @@ class StepMasks(NamedTuple):
         return self.bits
 
 
-def start_masks(members: Seq[tuple[Sequence, int]], vocab_size: int) -> StepMasks | None:
-    """Begin to compute the masks of sampling members; None where no member has a grammar.
+def start_masks(members: Seq[tuple[Sequence, int]], vocab_size: int) -> StepMasks:
+    """Begin to compute the masks of sampling members, some of which have a grammar.
 
     `members` [R] are sequences with the positions of the tokens to be sampled. Where the token at that position is
     forced, and thus known already, only that one is allowed. Until the masks are there, no member may advance.
     """
-    if all(sequence.request.grammar is None for sequence, _ in members):
-        return None
     shape = (len(members), -(-vocab_size // 32))
     mask = torch.empty(shape, dtype=torch.int32, pin_memory=torch.cuda.is_initialized())  # sent without a copy
     grammars: list[tuple[Grammar, int]] = []

@@ -14,7 +14,7 @@ from thothy_ai.engine.errors import EngineError
 class Failure:
     """A request that was refused or failed; no further output names it.
 
-    `usage` is what it took until then; None if it never ran, or if nobody knows.
+    `usage` is what it took until then; None if it never ran, or if that is unknown.
     """
 
     id: str

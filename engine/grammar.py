@@ -1,7 +1,8 @@
 """JSON schemas as token masks, by llguidance: which tokens may come next, and which must.
 
 The separators are fixed (no optional white space), so that most of the punctuation and all keys are forced and need no
-sampling. llguidance is imported when the first grammar is made; an engine without grammars does not need it.
+sampling. llguidance is imported on the thread that builds the vocabulary: an engine without it serves requests that
+have no schema.
 """
 
 from __future__ import annotations

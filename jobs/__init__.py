@@ -6,18 +6,28 @@ Pure: no database, no torch. Imports quickly; the language detector is loaded on
 from __future__ import annotations
 
 from thothy_ai.jobs import checks, registry
-from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, RejectionReason, Request, Sampling, Verdict
+from thothy_ai.jobs.kind import Artifact, JobKind, Request
 from thothy_ai.jobs.kinds.hook import Hook, HookArtifact
 from thothy_ai.jobs.kinds.report_section import ReportSection, ReportSectionArtifact
 from thothy_ai.jobs.kinds.translation import Translation, TranslationArtifact
 from thothy_ai.jobs.kinds.trend_summary import TrendSummary, TrendSummaryArtifact
+from thothy_ai.jobs.one_call import OneCall
+from thothy_ai.jobs.plan import Call, Context, End, Message, Output, Plan, Previous, Sampling
+from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
 
 __all__ = [
     "Artifact",
+    "Call",
+    "Context",
+    "End",
     "Hook",
     "HookArtifact",
     "JobKind",
     "Message",
+    "OneCall",
+    "Output",
+    "Plan",
+    "Previous",
     "Rejection",
     "RejectionReason",
     "ReportSection",

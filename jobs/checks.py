@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from thothy_ai.jobs import language as detect
-from thothy_ai.jobs.kind import Message
 from thothy_ai.jobs.locales import language_of
+from thothy_ai.jobs.plan import Message
 from thothy_ai.jobs.text import counted
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 

@@ -6,8 +6,8 @@ with the default one of its chat template.
 
 from __future__ import annotations
 
-from thothy_ai.jobs.kind import Message
 from thothy_ai.jobs.locales import language_of
+from thothy_ai.jobs.plan import Message
 
 
 def about_source(source: str, instruction: str) -> tuple[Message, ...]:

@@ -26,11 +26,26 @@ class RejectionReason(StrEnum):
     PROMPT_ECHO = "prompt_echo"  # repeats the prompt's instruction
     OFF_TOPIC = "off_topic"  # shares too few words with the source
     NUMBER_NOT_IN_SOURCE = "number_not_in_source"
+    NAME_NOT_IN_SOURCE = "name_not_in_source"  # a person, organisation or brand
+    QUOTE_NOT_IN_SOURCE = "quote_not_in_source"  # a span given as evidence
+    CONTRADICTS_SOURCE = "contradicts_source"  # a negation or a direction is reversed
+    UNSUPPORTED = "unsupported"  # the reviewing model found no support in the source
+    REFUSAL = "refusal"  # "As an AI, I cannot ..."
+    META_TALK = "meta_talk"  # talks about the text or the task: "The text discusses ..."
+    OBEYS_SOURCE = "obeys_source"  # follows an instruction hidden in the source
+    UNTRANSLATED = "untranslated"  # a translation that is, in part, its original
+    PLACEHOLDER_LOST = "placeholder_lost"  # a placeholder, link, line break or other markup of the original
+    GLOSSARY = "glossary"  # a glossary entry or a term not to be translated was ignored
+    BANNED_PHRASE = "banned_phrase"
+    UNSAFE_MARKUP = "unsafe_markup"
+    NEAR_DUPLICATE = "near_duplicate"  # of a sibling, or of another recent artifact
+    PROMPT_TOO_LONG = "prompt_too_long"
+    VALIDATOR_ERROR = "validator_error"  # a validator raised, or did not end in time
 
     @property
     def retryable(self) -> bool:
-        """Whether another seed may succeed. A model that cannot write a language fails with every seed."""
-        return self is not RejectionReason.WRONG_LANGUAGE
+        """Whether another attempt may succeed."""
+        return self is not RejectionReason.PROMPT_TOO_LONG
 
 
 class Rejection(NamedTuple):
@@ -40,22 +55,44 @@ class Rejection(NamedTuple):
     detail: str
 
 
+class Finding(NamedTuple):
+    """A reviewing model's finding on one statement: `supported`, `contradicted` or `not_found` in the source."""
+
+    statement: str
+    finding: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A second look at an artifact by the resident model: one finding per statement."""
+
+    findings: tuple[Finding, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A validated output. `artifact` is set whenever the output parsed, accepted or not."""
+    """A validated output. `artifact` is set whenever the output parsed, accepted or not; `review` if there was one."""
 
     accepted: bool
     reason: RejectionReason | None
     detail: str
     artifact: Artifact | None
+    review: Review | None = None
 
     @classmethod
-    def accept(cls, artifact: Artifact) -> Verdict:
+    def accept(cls, artifact: Artifact, review: Review | None = None) -> Verdict:
         """The verdict on an artifact that passed all checks."""
-        return cls(accepted=True, reason=None, detail="", artifact=artifact)
+        return cls(accepted=True, reason=None, detail="", artifact=artifact, review=review)
 
     @classmethod
-    def reject(cls, rejection: Rejection, artifact: Artifact | None = None) -> Verdict:
+    def reject(cls, rejection: Rejection, artifact: Artifact | None = None, review: Review | None = None) -> Verdict:
         """The verdict on a rejected output. Its detail, which may quote the output, is made printable and shortened."""
         printable = "".join(char if char.isprintable() else " " for char in rejection.detail)
-        return cls(accepted=False, reason=rejection.reason, detail=printable[:MAX_DETAIL_CHARS], artifact=artifact)
+        return cls(
+            accepted=False,
+            reason=rejection.reason,
+            detail=printable[:MAX_DETAIL_CHARS],
+            artifact=artifact,
+            review=review,
+        )

@@ -8,10 +8,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from thothy_ai.jobs import checks
-from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Sampling
+from thothy_ai.jobs.kind import Artifact, JobKind
+from thothy_ai.jobs.one_call import OneCall
+from thothy_ai.jobs.plan import Message, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import sentences
+from thothy_ai.jobs.verdict import Rejection
 
 MAX_SENTENCE_CHARS = 220  # per sentence
 Channel = Literal["newsletter", "social post", "video", "podcast", "landing page"]
@@ -58,9 +61,13 @@ KIND = JobKind(
     name="hook",
     request=Hook,
     artifact=HookArtifact,
-    prompt=_prompt,
-    sampling=_sampling,
+    plan=OneCall(
+        artifact=HookArtifact,
+        prompt=lambda request, _: _prompt(request),
+        sampling=_sampling,
+        checks=_checks,
+        locale=lambda request: request.locale,
+    ),
     locale=lambda request: request.locale,
     source=lambda request: request.source,
-    checks=_checks,
 )

@@ -8,10 +8,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from thothy_ai.jobs import checks
-from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Sampling
+from thothy_ai.jobs.kind import Artifact, JobKind
+from thothy_ai.jobs.one_call import OneCall
+from thothy_ai.jobs.plan import Message, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import line, sentences
+from thothy_ai.jobs.verdict import Rejection
 
 MAX_SENTENCE_CHARS = 260  # per sentence
 MAX_HEADING_CHARS = 120
@@ -64,10 +67,14 @@ KIND = JobKind(
     name="report_section",
     request=ReportSection,
     artifact=ReportSectionArtifact,
-    prompt=_prompt,
-    sampling=_sampling,
+    plan=OneCall(
+        artifact=ReportSectionArtifact,
+        prompt=lambda request, _: _prompt(request),
+        sampling=_sampling,
+        checks=_checks,
+        locale=lambda request: request.locale,
+        schema_overrides=_schema_overrides,
+    ),
     locale=lambda request: request.locale,
     source=lambda request: request.source,
-    checks=_checks,
-    schema_overrides=_schema_overrides,
 )

@@ -9,11 +9,14 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from thothy_ai.jobs import checks
-from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Sampling
+from thothy_ai.jobs.kind import Artifact, JobKind
 from thothy_ai.jobs.locales import Locale, language_of
+from thothy_ai.jobs.one_call import OneCall
+from thothy_ai.jobs.plan import Message, Sampling
 from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.requests import SourceRequest
 from thothy_ai.jobs.schema import prose, prose_pattern
+from thothy_ai.jobs.verdict import Rejection
 
 MAX_PASSAGE_CHARS = 6_000  # a longer text is translated passage by passage
 MAX_GROWTH = 1.5  # length of a translation relative to its original, in characters
@@ -93,10 +96,14 @@ KIND = JobKind(
     name="translation",
     request=Translation,
     artifact=TranslationArtifact,
-    prompt=_prompt,
-    sampling=_sampling,
+    plan=OneCall(
+        artifact=TranslationArtifact,
+        prompt=lambda request, _: _prompt(request),
+        sampling=_sampling,
+        checks=_checks,
+        locale=lambda request: request.target_locale,
+        schema_overrides=_schema_overrides,
+    ),
     locale=lambda request: request.target_locale,
     source=lambda request: request.source,
-    checks=_checks,
-    schema_overrides=_schema_overrides,
 )

@@ -8,12 +8,15 @@ from typing import Annotated
 from pydantic import Field
 
 from thothy_ai.jobs import checks
-from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Request, Sampling
+from thothy_ai.jobs.kind import Artifact, JobKind, Request
 from thothy_ai.jobs.kinds.translation import Translation
 from thothy_ai.jobs.locales import Locale
+from thothy_ai.jobs.one_call import OneCall
+from thothy_ai.jobs.plan import Message, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import sentences
+from thothy_ai.jobs.verdict import Rejection
 
 MAX_SENTENCE_CHARS = 260  # per sentence
 
@@ -67,10 +70,14 @@ KIND = JobKind(
     name="trend_summary",
     request=TrendSummary,
     artifact=TrendSummaryArtifact,
-    prompt=_prompt,
-    sampling=_sampling,
+    plan=OneCall(
+        artifact=TrendSummaryArtifact,
+        prompt=lambda request, _: _prompt(request),
+        sampling=_sampling,
+        checks=_checks,
+        locale=lambda request: request.locale,
+    ),
     locale=lambda request: request.locale,
     source=lambda request: request.source,
-    checks=_checks,
     follow_ups=_follow_ups,
 )

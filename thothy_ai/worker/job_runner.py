@@ -104,7 +104,7 @@ class JobRunner:
         monitor = EngineMonitor(client, store, self._unbilled, self._settings.heartbeat_seconds)
         judges = ThreadPoolExecutor(1, thread_name_prefix="judge")
         live = LiveText(self._settings, monitor)
-        attempts = Attempts(self._settings, store, client, monitor, judges, live)
+        attempts = Attempts(self._settings, store, monitor, judges, live)
         claimer = Claimer(self._hints, store, monitor, lambda claim: self._start_job(claim, attempts), self._on_done)
         heartbeat = Heartbeat(self._settings, store, monitor, self._unbilled, self._jobs, claimer.waiting_hints)
         try:

@@ -201,8 +201,8 @@ def test_off_topic(text: str, locale: str, found: RejectionReason | None) -> Non
     assert reason(checks.off_topic(text, ENGLISH, locale, min_share=0.35)) is found
 
 
-def test_only_what_another_seed_cannot_fix_is_final() -> None:
-    assert [reason for reason in RejectionReason if not reason.retryable] == [RejectionReason.WRONG_LANGUAGE]
+def test_only_what_no_other_attempt_can_fix_is_final() -> None:
+    assert [reason for reason in RejectionReason if not reason.retryable] == [RejectionReason.PROMPT_TOO_LONG]
 
 
 @given(text=st.text(max_size=300), other=st.text(max_size=300), locale=st.sampled_from(["de", "en", "ja", "no"]))

@@ -1,7 +1,11 @@
-"""A kind for tests of the queue: it refuses what begins with `retry` or `hopeless`."""
+"""A kind for tests of the queue: it refuses what begins with `retry` or `hopeless`. On `raise` its validator raises an
+error, on `stall` it hangs in a regular expression that never returns to Python, on `exit` it ends its process.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -22,6 +26,12 @@ class EchoArtifact(Artifact):
 
 
 def _checks(_: Echo, artifact: EchoArtifact) -> Iterator[Rejection | None]:
+    if artifact.echo.startswith("raise"):
+        raise ZeroDivisionError("no source")
+    if artifact.echo.startswith("stall"):
+        re.match("(a+)+$", "a" * 64 + "b")
+    if artifact.echo.startswith("exit"):
+        os._exit(3)
     if artifact.echo.startswith("hopeless"):
         yield Rejection(RejectionReason.PROMPT_TOO_LONG, "not a word of it")
     if artifact.echo.startswith("retry"):

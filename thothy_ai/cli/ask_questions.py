@@ -146,12 +146,12 @@ class JobQuestion:
         from thothy_ai.worker.plans import Judgement, PlannedJob, advance
 
         answered = [tuple(answer.output for answer in answers) for answers in steps]
-        calls = advance(PlannedJob(self.kind, self.body, context), answered)
-        if isinstance(calls, Judgement):
-            return calls
+        step = advance(PlannedJob(self.kind, self.body, context), answered)
+        if isinstance(step, Judgement):
+            return step
         asker = Asker(_key(), self.kind, seed, self.tenant, PRIORITY, stream=True)
         first = sum(map(len, steps))
-        return tuple(asker.request(call, number) for number, call in enumerate(calls, first))
+        return tuple(asker.request(call, number) for number, call in enumerate(step.calls, first))
 
 
 def _key() -> str:

@@ -39,9 +39,9 @@ def _first_calls(job: Request, seed: int) -> list[GenerationRequest]:
     from thothy_ai.worker.plans import Judgement, PlannedJob, advance
 
     kind = registry.kind_of(job).name
-    calls = advance(PlannedJob(kind, job.model_dump(mode="json")), ())
+    step = advance(PlannedJob(kind, job.model_dump(mode="json")), ())
     asker = Asker(str(seed), kind, seed, TENANT)
-    return [] if isinstance(calls, Judgement) else [asker.request(call, number) for number, call in enumerate(calls)]
+    return [] if isinstance(step, Judgement) else [asker.request(call, i) for i, call in enumerate(step.calls)]
 
 
 def engine_requests(wanted: Backlog) -> list[GenerationRequest]:

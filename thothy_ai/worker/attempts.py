@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
@@ -23,7 +21,7 @@ from thothy_ai.engine.errors import (
     PromptTooLongError,
 )
 from thothy_ai.jobs import Context, RejectionReason
-from thothy_ai.jobs.plan import Calls, Outputs
+from thothy_ai.jobs.plan import Outputs
 from thothy_ai.settings import Settings
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.calls import AttemptCalls, EngineAbortedError, NotSentError
@@ -31,9 +29,10 @@ from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.finish import NO_USAGE, Finish, Usage
 from thothy_ai.worker.job_store import JobStore
+from thothy_ai.worker.judges import Judges
 from thothy_ai.worker.live import LiveText
 from thothy_ai.worker.outcomes import Retry
-from thothy_ai.worker.plans import Judgement, PlanError, PlannedJob, advance
+from thothy_ai.worker.plans import PlanError, PlannedJob, Step
 from thothy_ai.worker.quarantine import alone_within
 
 MAX_FREE_ATTEMPTS = 20  # beyond this many attempts without a failure, a lost connection counts as one
@@ -49,14 +48,14 @@ class StoppedError(Exception):
 
 
 class Attempts:
-    """Runs attempts; keeps no state about them. Judging is CPU-bound, and runs in `judges`."""
+    """Runs attempts; keeps no state about them. What a kind does runs in the processes of `judges`."""
 
     def __init__(
         self,
         settings: Settings,
         store: JobStore,
         monitor: EngineMonitor,
-        judges: Executor,
+        judges: Judges,
         live: LiveText,
     ) -> None:
         self._settings = settings
@@ -101,16 +100,13 @@ class Attempts:
     async def _followed(self, claim: Claim, calls: AttemptCalls) -> Finish:
         job = PlannedJob(claim.kind, claim.request, self._context())
         answered: list[Outputs] = []
-        answered_at = None
-        while not isinstance(step := await self._advance(job, tuple(answered)), Judgement):
-            answered.append(await calls.run(step))
-            answered_at = time.monotonic()
+        answered_at, last = None, None
+        while isinstance(step := await self._judges.advance(job, answered, last), Step):
+            answered.append(await calls.run(step.calls))
+            answered_at, last = time.monotonic(), step
         if step.reason is RejectionReason.PROMPT_TOO_LONG and not calls.text.strip():
             return replace(outcomes.hopeless(claim, step.reason, step.detail), usage=calls.usage)
         return replace(outcomes.judged(claim, step, calls.text, calls.usage), answered_at=answered_at)
-
-    async def _advance(self, job: PlannedJob, answered: Sequence[Outputs]) -> Calls | Judgement:
-        return await asyncio.get_running_loop().run_in_executor(self._judges, advance, job, answered)
 
     def _context(self) -> Context:
         info = self._monitor.info

@@ -48,6 +48,15 @@ class PlannedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A plan's next calls, with the locale of its artifact and the version of its kind's prompts."""
+
+    calls: Calls
+    locale: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """The end of a plan: a verdict as plain values, and the jobs that an accepted artifact asks for.
 
@@ -69,15 +78,17 @@ class Judgement:
         return not self.accepted and (self.reason is None or self.reason.retryable)
 
 
-def advance(job: PlannedJob, answered: Sequence[Outputs]) -> Calls | Judgement:
-    """The plan's next calls after these outputs, one tuple per step, or its judgement. CPU-bound.
+def advance(job: PlannedJob, answered: Sequence[Outputs]) -> Step | Judgement:
+    """The plan's next step after these outputs, or its judgement. CPU-bound.
 
     Raises `PlanError` if the plan cannot begin. Whatever its kind raises later is a rejection, `validator_error`.
     """
     kind, request = _parsed(job)
     try:
         step = _replayed(kind, request, job.context, answered)
-        return _judgement(kind, request, step) if isinstance(step, Verdict) else _checked(step, answered)
+        if isinstance(step, Verdict):
+            return _judgement(kind, request, step)
+        return Step(_checked(step, answered), kind.locale(request), kind.version)
     except Exception as error:
         if not answered:
             raise PlanError(KIND_ERROR, repr(error)) from error

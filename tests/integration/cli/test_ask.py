@@ -23,7 +23,7 @@ from thothy_ai.cli import app
 from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, Message
 from thothy_ai.engine.errors import EngineError, PromptTooLongError
 from thothy_ai.worker.generations import Asker
-from thothy_ai.worker.plans import PlannedJob, advance
+from thothy_ai.worker.plans import PlannedJob, Step, advance
 
 Ask = Callable[..., Result]
 
@@ -62,7 +62,9 @@ def test_an_accepted_output_is_indented_json_with_the_verdict_beside_it(ask: Ask
     assert cost == "1.50 compute-seconds, answering on cpu, seed 7"
     [sent] = backend.requests
     key, body = sent.id.partition(".")[2], {"text": "ok then", "more": 0}
-    [call] = advance(PlannedJob(KIND.name, body), ())
+    step = advance(PlannedJob(KIND.name, body), ())
+    assert isinstance(step, Step)
+    [call] = step.calls
     as_worker = Asker(key, KIND.name, 7, "default").request(call, 0)
     assert (sent.messages, sent.sampling, sent.schema) == (as_worker.messages, as_worker.sampling, as_worker.schema)
     assert (sent.profile, sent.salt, sent.stream) == ("echo/write", "default", True)

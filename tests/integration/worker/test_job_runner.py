@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -82,6 +83,22 @@ def test_what_kills_a_job_and_what_each_attempt_took(
     assert [row.compute_seconds for row in rows] == [seconds] * attempts
 
 
+@pytest.mark.parametrize("text", ["raise it", "exit it", "stall it"])
+def test_a_validator_that_raises_or_hangs_or_ends_its_process_costs_its_job_alone(queue: Queue, text: str) -> None:
+    with runner_bench(queue, judge_seconds=0.5) as bench:
+        broken, fine = bench.work(text, "ok bystander")
+        bench.settle()
+    job = queue.job(broken)
+    assert (job.state, job.reason, job.failures) == ("dead", "validator_error", 3)
+    assert queue.job(fine).state == "succeeded"
+    assert {(row.verdict, row.text) for row in queue.rows("SELECT * FROM artifact WHERE job_id = :id", id=broken)} == {
+        ("rejected", json.dumps({"echo": text}))
+    }
+    assert [row.compute_seconds for row in queue.rows("SELECT * FROM attempt WHERE job_id = :id", id=broken)] == [
+        0.25
+    ] * 3
+
+
 @pytest.mark.parametrize(
     ("column", "reason"), [("kind = 'no-such'", "unknown_kind"), ("tenant = tenant", "invalid_job")]
 )
@@ -150,7 +167,7 @@ def test_an_engine_that_accepts_nothing_new_costs_no_attempt_and_the_next_one_ge
 def test_cancelling_a_running_job_aborts_it(queue: Queue) -> None:
     with runner_bench(queue) as bench:
         [job_id] = bench.work("hang on")
-        eventually(lambda: queue.job(job_id).state == "running")
+        eventually(lambda: bench.client.submitted)
         assert queue.producer.cancel(job_id)
         eventually(lambda: queue.job(job_id).state == "cancelled")
         eventually(lambda: bench.done)

@@ -10,17 +10,19 @@ from tests.unit.jobs.checks.reasons import reason
 from thothy_ai.jobs import RejectionReason, checks
 
 PARAGRAPH = (
-    "Cargo bikes are replacing the second car in Freiburg. The dealer Radhaus Sonne sold 418 of them last year, and its "
-    "manager expects more. What holds the trend back is space: most models do not go down cellar stairs, so families "
-    "park them in the yard or pay for a place in one of the garages that the city has begun to build near the station."
+    "Cargo bikes are replacing the second car in Freiburg. The dealer Radhaus Sonne sold 418 of them last year, "
+    "and its manager expects more. What holds the trend back is space: most models do not go down cellar stairs, "
+    "so families park them in the yard or pay for a place in one of the garages that the city has begun to build "
+    "near the station."
 )
 OTHER = (
     "Fermentation has become a habit in Lyon. Three makers of clay crocks doubled their orders within a year, and most "
     "come from people under thirty. Workshops on kimchi are booked out until spring, and schools borrow crocks."
 )
 SAME_TOPIC = (
-    "In Freiburg, a bicycle with a box now does what the family's other car used to do. Radhaus Sonne, which sold 73 of "
-    "them in 2019, sold almost six times as many last year. Cellars are too narrow for them, and yards are full."
+    "In Freiburg, a bicycle with a box now does what the family's other car used to do. Radhaus Sonne, which sold"
+    " 73 of them in 2019, sold almost six times as many last year. Cellars are too narrow for them, and yards are"
+    " full."
 )
 CHINESE = "新能源汽车销量继续上升，充电桩却不够用，农村地区的车主常常要开很远的路才能找到一个能用的充电桩。"
 

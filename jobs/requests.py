@@ -27,12 +27,6 @@ def _check_line(value: str) -> str:
     return value.strip()
 
 
-def _check_words(value: str) -> str:
-    if not _LETTER.search(value):
-        raise PydanticCustomError("no_words", "has no words")
-    return value
-
-
 def _check_distinct(terms: tuple[str, ...]) -> tuple[str, ...]:
     """Without duplicates. Two spellings of one term contradict each other."""
     spelled: dict[str, str] = {}
@@ -62,7 +56,14 @@ BannedPhrases = Annotated[tuple[Term, ...], Field(max_length=MAX_TERMS), AfterVa
 class SourceRequest(Request[A_co]):
     """A request about a source text. Requests with the same source are siblings and share its KV."""
 
-    source: Annotated[str, AfterValidator(_check_words), Field(description="Text that the job is about.")]
+    source: Annotated[str, Field(description="Text that the job is about.")]
+
+    @field_validator("source")
+    @classmethod
+    def _check_source(cls, source: str) -> str:
+        if not _LETTER.search(source):
+            raise PydanticCustomError("no_words", "has no words")
+        return source
 
 
 class WritingRequest(SourceRequest[A_co]):

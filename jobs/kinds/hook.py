@@ -10,7 +10,7 @@ from pydantic import Field
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind
 from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Message, Sampling
+from thothy_ai.jobs.plan import Context, Message, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import sentences
@@ -33,11 +33,12 @@ class Hook(WritingRequest[HookArtifact]):
     tone: Annotated[ShortText, Field(description="Tone of the sentence.")] = "curious"
 
 
-def _prompt(request: Hook) -> tuple[Message, ...]:
+def _prompt(request: Hook, context: Context) -> tuple[Message, ...]:
     return about_source(
         request.source,
         f"Summarize the text above for {request.audience} in one {request.tone} sentence for a {request.channel}."
         f"{in_language(request.locale)}",
+        context,
     )
 
 
@@ -50,7 +51,7 @@ def _checks(request: Hook, artifact: HookArtifact) -> Iterator[Rejection | None]
     yield checks.words("hook", hook, 4, 40)
     yield checks.unfinished("hook", hook, MAX_SENTENCE_CHARS)
     yield checks.repetition(hook)
-    yield checks.echo(hook, _prompt(request), request.source.strip())
+    yield checks.echo(hook, _prompt(request, Context()), request.source.strip())
     yield checks.copied("hook", hook, request.source, run=14)
     yield checks.new_number(hook, request.source)
     yield checks.wrong_language(hook, request.locale)
@@ -63,7 +64,7 @@ KIND = JobKind(
     artifact=HookArtifact,
     plan=OneCall(
         artifact=HookArtifact,
-        prompt=lambda request, _: _prompt(request),
+        prompt=_prompt,
         sampling=_sampling,
         checks=_checks,
         locale=lambda request: request.locale,

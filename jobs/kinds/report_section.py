@@ -10,7 +10,7 @@ from pydantic import Field
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind
 from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Message, Sampling
+from thothy_ai.jobs.plan import Context, Message, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import line, sentences
@@ -36,11 +36,12 @@ class ReportSection(WritingRequest[ReportSectionArtifact]):
     topic: Annotated[ShortText, Field(description="What the section explains.")] = "what is changing and why"
 
 
-def _prompt(request: ReportSection) -> tuple[Message, ...]:
+def _prompt(request: ReportSection, context: Context) -> tuple[Message, ...]:
     return about_source(
         request.source,
         f"Explain to {request.audience} in three sentences {request.topic}, with facts of the text above."
         f"{in_language(request.locale)}",
+        context,
     )
 
 
@@ -57,7 +58,7 @@ def _checks(request: ReportSection, artifact: ReportSectionArtifact) -> Iterator
     yield checks.words("body", body, 15, 180)
     yield checks.unfinished("body", body, MAX_SENTENCE_CHARS)
     yield checks.repetition(body)
-    yield checks.echo(body, _prompt(request), request.source.strip())
+    yield checks.echo(body, _prompt(request, Context()), request.source.strip())
     yield checks.new_number(body, request.source)
     yield checks.wrong_language(body, request.locale)
     yield checks.off_topic(body, request.source, request.locale, 0.35)
@@ -69,7 +70,7 @@ KIND = JobKind(
     artifact=ReportSectionArtifact,
     plan=OneCall(
         artifact=ReportSectionArtifact,
-        prompt=lambda request, _: _prompt(request),
+        prompt=_prompt,
         sampling=_sampling,
         checks=_checks,
         locale=lambda request: request.locale,

@@ -12,7 +12,7 @@ from thothy_ai.jobs.kind import Artifact, JobKind, Request
 from thothy_ai.jobs.kinds.translation import Translation
 from thothy_ai.jobs.locales import Locale
 from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Message, Sampling
+from thothy_ai.jobs.plan import Context, Message, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import sentences
@@ -37,10 +37,11 @@ class TrendSummary(WritingRequest[TrendSummaryArtifact]):
     )
 
 
-def _prompt(request: TrendSummary) -> tuple[Message, ...]:
+def _prompt(request: TrendSummary, context: Context) -> tuple[Message, ...]:
     return about_source(
         request.source,
         f"Summarize the text above for {request.audience} in two sentences.{in_language(request.locale)}",
+        context,
     )
 
 
@@ -53,7 +54,7 @@ def _checks(request: TrendSummary, artifact: TrendSummaryArtifact) -> Iterator[R
     yield checks.words("summary", summary, 10, 110)
     yield checks.unfinished("summary", summary, MAX_SENTENCE_CHARS)
     yield checks.repetition(summary)
-    yield checks.echo(summary, _prompt(request), request.source.strip())
+    yield checks.echo(summary, _prompt(request, Context()), request.source.strip())
     yield checks.new_number(summary, request.source)
     yield checks.wrong_language(summary, request.locale)
     yield checks.off_topic(summary, request.source, request.locale, 0.35)
@@ -72,7 +73,7 @@ KIND = JobKind(
     artifact=TrendSummaryArtifact,
     plan=OneCall(
         artifact=TrendSummaryArtifact,
-        prompt=lambda request, _: _prompt(request),
+        prompt=_prompt,
         sampling=_sampling,
         checks=_checks,
         locale=lambda request: request.locale,

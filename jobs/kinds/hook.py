@@ -33,13 +33,15 @@ class Hook(WritingRequest[HookArtifact]):
     tone: Annotated[ShortText, Field(description="Tone of the sentence.")] = "curious"
 
 
-def _prompt(request: Hook, context: Context) -> tuple[Message, ...]:
-    return about_source(
-        request.source,
+def _instruction(request: Hook) -> str:
+    return (
         f"Summarize the text above for {request.audience} in one {request.tone} sentence for a {request.channel}."
-        f"{in_language(request.locale)}",
-        context,
+        f"{in_language(request.locale)}"
     )
+
+
+def _prompt(request: Hook, context: Context) -> tuple[Message, ...]:
+    return about_source(request.source, _instruction(request), context)
 
 
 def _sampling(_: Hook) -> Sampling:
@@ -48,12 +50,12 @@ def _sampling(_: Hook) -> Sampling:
 
 def _checks(request: Hook, artifact: HookArtifact) -> Iterator[Rejection | None]:
     hook = artifact.hook
-    yield checks.words("hook", hook, 4, 40)
-    yield checks.unfinished("hook", hook, MAX_SENTENCE_CHARS)
-    yield checks.repetition(hook)
-    yield checks.echo(hook, _prompt(request, Context()), request.source.strip())
-    yield checks.copied("hook", hook, request.source, run=14)
-    yield checks.new_number(hook, request.source)
+    yield checks.length("hook", hook, request.locale, 4, 40)
+    yield checks.unfinished("hook", hook, request.locale)
+    yield checks.repetition(hook, request.locale)
+    yield checks.echo(hook, _instruction(request))
+    yield checks.copied("hook", hook, request.source, request.locale)
+    yield checks.new_number(hook, request.source, request.locale)
     yield checks.wrong_language(hook, request.locale)
     yield checks.off_topic(hook, request.source, request.locale, 0.2)
 

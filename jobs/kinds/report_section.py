@@ -36,13 +36,15 @@ class ReportSection(WritingRequest[ReportSectionArtifact]):
     topic: Annotated[ShortText, Field(description="What the section explains.")] = "what is changing and why"
 
 
-def _prompt(request: ReportSection, context: Context) -> tuple[Message, ...]:
-    return about_source(
-        request.source,
+def _instruction(request: ReportSection) -> str:
+    return (
         f"Explain to {request.audience} in three sentences {request.topic}, with facts of the text above."
-        f"{in_language(request.locale)}",
-        context,
+        f"{in_language(request.locale)}"
     )
+
+
+def _prompt(request: ReportSection, context: Context) -> tuple[Message, ...]:
+    return about_source(request.source, _instruction(request), context)
 
 
 def _schema_overrides(request: ReportSection) -> Mapping[str, Any]:
@@ -55,11 +57,11 @@ def _sampling(_: ReportSection) -> Sampling:
 
 def _checks(request: ReportSection, artifact: ReportSectionArtifact) -> Iterator[Rejection | None]:
     body = artifact.body
-    yield checks.words("body", body, 15, 180)
-    yield checks.unfinished("body", body, MAX_SENTENCE_CHARS)
-    yield checks.repetition(body)
-    yield checks.echo(body, _prompt(request, Context()), request.source.strip())
-    yield checks.new_number(body, request.source)
+    yield checks.length("body", body, request.locale, 15, 180)
+    yield checks.unfinished("body", body, request.locale)
+    yield checks.repetition(body, request.locale)
+    yield checks.echo(body, _instruction(request))
+    yield checks.new_number(body, request.source, request.locale)
     yield checks.wrong_language(body, request.locale)
     yield checks.off_topic(body, request.source, request.locale, 0.35)
 

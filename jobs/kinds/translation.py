@@ -85,11 +85,11 @@ def _checks(request: Translation, artifact: TranslationArtifact) -> Iterator[Rej
     original, translated = request.original, artifact.text
     yield checks.empty("text", translated)
     yield checks.wrong_language(translated, request.target_locale)
-    yield checks.length_ratio("text", translated, original, 0.3, MAX_GROWTH)
-    if not checks.unfinished("passage", original, MAX_PASSAGE_CHARS + 10):
-        yield checks.unfinished("text", translated, _max_chars(request))
-    yield checks.repetition(translated)
-    yield checks.new_number(translated, original)
+    yield checks.proportion("text", translated, original)
+    if not checks.unfinished("passage", original, request.target_locale):
+        yield checks.unfinished("text", translated, request.target_locale)
+    yield checks.repetition(translated, request.target_locale)
+    yield checks.new_number(translated, original, request.target_locale)
 
 
 KIND = JobKind(

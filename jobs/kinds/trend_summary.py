@@ -37,12 +37,12 @@ class TrendSummary(WritingRequest[TrendSummaryArtifact]):
     )
 
 
+def _instruction(request: TrendSummary) -> str:
+    return f"Summarize the text above for {request.audience} in two sentences.{in_language(request.locale)}"
+
+
 def _prompt(request: TrendSummary, context: Context) -> tuple[Message, ...]:
-    return about_source(
-        request.source,
-        f"Summarize the text above for {request.audience} in two sentences.{in_language(request.locale)}",
-        context,
-    )
+    return about_source(request.source, _instruction(request), context)
 
 
 def _sampling(_: TrendSummary) -> Sampling:
@@ -51,11 +51,11 @@ def _sampling(_: TrendSummary) -> Sampling:
 
 def _checks(request: TrendSummary, artifact: TrendSummaryArtifact) -> Iterator[Rejection | None]:
     summary = artifact.summary
-    yield checks.words("summary", summary, 10, 110)
-    yield checks.unfinished("summary", summary, MAX_SENTENCE_CHARS)
-    yield checks.repetition(summary)
-    yield checks.echo(summary, _prompt(request, Context()), request.source.strip())
-    yield checks.new_number(summary, request.source)
+    yield checks.length("summary", summary, request.locale, 10, 110)
+    yield checks.unfinished("summary", summary, request.locale)
+    yield checks.repetition(summary, request.locale)
+    yield checks.echo(summary, _instruction(request))
+    yield checks.new_number(summary, request.source, request.locale)
     yield checks.wrong_language(summary, request.locale)
     yield checks.off_topic(summary, request.source, request.locale, 0.35)
 

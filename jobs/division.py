@@ -15,7 +15,8 @@ from itertools import pairwise
 
 from thothy_ai.jobs.blocks import blocks, line_starts, lines_of
 
-_BLOCK, _NESTED, _LINE, _SENTENCE, _WORD, _CHARACTER = range(7, 13)  # ranks of cuts; 1 to 6 are those before headings
+# Ranks of cuts; 1 to 6 are those before headings. A line of a paragraph is weaker than a sentence: it may be wrapped.
+_BLOCK, _NESTED, _ROW, _SENTENCE, _LINE, _WORD, _CHARACTER = range(7, 14)
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»“)\]*_]*\s+(?![a-zß-öø-ÿ])|(?<=[。！？])[」』”’）》]*\s*")
 _WORD_END = re.compile(r"(?<=\s)(?=\S)|(?<=[、，；：,])")
 _LINK_OR_CODE = re.compile(r"!?\[[^\]\n]*\]\([^)\n]*\)|`+[^`\n]*`+|<[^>\n]{1,300}>|\bhttps?://\S+")
@@ -68,7 +69,9 @@ def _structure(text: str) -> Cuts:
         rank = _NESTED if block.depth else block.level or _BLOCK
         offset = starts[block.first]
         ranks[offset] = min(rank, ranks[offset])
-    cuts: Cuts = {rank: [] for rank in range(1, _SENTENCE)}
+        if block.kind in {"code", "table"}:
+            ranks |= {starts[line]: _ROW for line in range(block.first + 1, block.last)}
+    cuts: Cuts = {rank: [] for rank in (*range(1, _SENTENCE), _LINE)}
     for offset in sorted(ranks):
         cuts[ranks[offset]].append(offset)
     return cuts

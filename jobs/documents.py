@@ -18,10 +18,11 @@ import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
-from thothy_ai.jobs.division import divide, estimated_tokens, sentence_starts
+from thothy_ai.jobs.blocks import blocks, lines_of
+from thothy_ai.jobs.checks.segments import sentences
+from thothy_ai.jobs.division import divide, estimated_tokens
 from thothy_ai.jobs.plan import Call, Calls, Context, End, Output, Outputs, Sampling
 from thothy_ai.jobs.prompts import about_source
 
@@ -46,6 +47,7 @@ MIN_SPAN_CHARS, MAX_SPAN_CHARS = 12, 320
 MAX_SPANS_CHARS = 100_000  # in a schema; the engine takes 256 KiB
 _GAP = "\n\n[…]\n\n"
 _HEADING = re.compile(r"^#{1,6} .+", re.MULTILINE)
+_MARKS = re.compile(r"^(?:[-*+>|] ?|\d{1,9}[.)] )+|[ |]+$")  # of list items, quotations and table rows
 _PLAIN_SPAN = r'^[^\x00-\x1f"\\\x7f-\x9f\u2028\u2029]{12,320}$'
 
 T = TypeVar("T")
@@ -226,21 +228,21 @@ def _joined(passages: list[_Passage]) -> str:
     return "".join(parts)
 
 
-def spans(text: str) -> tuple[str, ...]:
-    """The sentences of a text on one line each, for use as evidence: without headings, code and very short ones."""
+def spans(text: str, locale: str) -> tuple[str, ...]:
+    """The sentences and table rows of a text, each on one line, for use as evidence; very short ones are left out."""
+    lines = lines_of(text)
     found: dict[str, None] = {}
-    for part in re.split(r"\n[ \t]*\n|^#{1,6} .*$|^```.*?^```", text, flags=re.MULTILINE | re.DOTALL):
-        starts = [0, *sentence_starts(part), len(part)]
-        for start, end in pairwise(starts):
-            span = " ".join(part[start:end].split())
-            if MIN_SPAN_CHARS <= len(span) <= MAX_SPAN_CHARS:
-                found[span] = None
+    for block in blocks(text):
+        if block.kind in {"paragraph", "row"}:
+            joined = _MARKS.sub("", " ".join("".join(lines[block.first : block.last]).split()))
+            parts = sentences(joined, locale) if block.kind == "paragraph" else [joined]
+            found |= dict.fromkeys(part for part in parts if MIN_SPAN_CHARS <= len(part) <= MAX_SPAN_CHARS)
     return tuple(found)
 
 
-def quotation(text: str) -> dict[str, Any]:
+def quotation(text: str, locale: str) -> dict[str, Any]:
     """The schema of a span of the text. Of a text too long for that, it is any text, to be checked afterwards."""
-    choices = spans(text)
+    choices = spans(text, locale)
     if not choices or sum(map(len, choices)) > MAX_SPANS_CHARS:
         return {"type": "string", "pattern": _PLAIN_SPAN}
     return {"enum": list(choices)}

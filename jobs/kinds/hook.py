@@ -10,7 +10,7 @@ from pydantic import Field
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind
 from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Message, Sampling
+from thothy_ai.jobs.plan import Context, Message, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import sentences
@@ -40,8 +40,8 @@ def _instruction(request: Hook) -> str:
     )
 
 
-def _prompt(request: Hook) -> tuple[Message, ...]:
-    return about_source(request.source, _instruction(request))
+def _prompt(request: Hook, context: Context) -> tuple[Message, ...]:
+    return about_source(request.source, _instruction(request), context)
 
 
 def _sampling(_: Hook) -> Sampling:
@@ -66,7 +66,7 @@ KIND = JobKind(
     artifact=HookArtifact,
     plan=OneCall(
         artifact=HookArtifact,
-        prompt=lambda request, _: _prompt(request),
+        prompt=_prompt,
         sampling=_sampling,
         checks=_checks,
         locale=lambda request: request.locale,

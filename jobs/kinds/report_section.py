@@ -10,7 +10,7 @@ from pydantic import Field
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind
 from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Message, Sampling
+from thothy_ai.jobs.plan import Context, Message, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import line, sentences
@@ -43,8 +43,8 @@ def _instruction(request: ReportSection) -> str:
     )
 
 
-def _prompt(request: ReportSection) -> tuple[Message, ...]:
-    return about_source(request.source, _instruction(request))
+def _prompt(request: ReportSection, context: Context) -> tuple[Message, ...]:
+    return about_source(request.source, _instruction(request), context)
 
 
 def _schema_overrides(request: ReportSection) -> Mapping[str, Any]:
@@ -72,7 +72,7 @@ KIND = JobKind(
     artifact=ReportSectionArtifact,
     plan=OneCall(
         artifact=ReportSectionArtifact,
-        prompt=lambda request, _: _prompt(request),
+        prompt=_prompt,
         sampling=_sampling,
         checks=_checks,
         locale=lambda request: request.locale,

@@ -12,7 +12,7 @@ from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind
 from thothy_ai.jobs.locales import Locale, language_of
 from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Message, Sampling
+from thothy_ai.jobs.plan import Context, Message, Sampling
 from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.requests import SourceRequest
 from thothy_ai.jobs.schema import prose, prose_pattern
@@ -56,11 +56,11 @@ class Translation(SourceRequest[TranslationArtifact]):
         return passage
 
 
-def _prompt(request: Translation) -> tuple[Message, ...]:
+def _prompt(request: Translation, context: Context) -> tuple[Message, ...]:
     language = language_of(request.target_locale).name
     if request.passage is None:
-        return about_source(request.source, f"Translate this text into {language}.")
-    return about_source(request.source, f"Translate this passage of it into {language}:\n\n{request.original}")
+        return about_source(request.source, f"Translate this text into {language}.", context)
+    return about_source(request.source, f"Translate this passage of it into {language}:\n\n{request.original}", context)
 
 
 def _max_chars(request: Translation) -> int:
@@ -98,7 +98,7 @@ KIND = JobKind(
     artifact=TranslationArtifact,
     plan=OneCall(
         artifact=TranslationArtifact,
-        prompt=lambda request, _: _prompt(request),
+        prompt=_prompt,
         sampling=_sampling,
         checks=_checks,
         locale=lambda request: request.target_locale,

@@ -12,7 +12,7 @@ from thothy_ai.jobs.kind import Artifact, JobKind, Request
 from thothy_ai.jobs.kinds.translation import Translation
 from thothy_ai.jobs.locales import Locale
 from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Message, Sampling
+from thothy_ai.jobs.plan import Context, Message, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import sentences
@@ -41,8 +41,8 @@ def _instruction(request: TrendSummary) -> str:
     return f"Summarize the text above for {request.audience} in two sentences.{in_language(request.locale)}"
 
 
-def _prompt(request: TrendSummary) -> tuple[Message, ...]:
-    return about_source(request.source, _instruction(request))
+def _prompt(request: TrendSummary, context: Context) -> tuple[Message, ...]:
+    return about_source(request.source, _instruction(request), context)
 
 
 def _sampling(_: TrendSummary) -> Sampling:
@@ -73,7 +73,7 @@ KIND = JobKind(
     artifact=TrendSummaryArtifact,
     plan=OneCall(
         artifact=TrendSummaryArtifact,
-        prompt=lambda request, _: _prompt(request),
+        prompt=_prompt,
         sampling=_sampling,
         checks=_checks,
         locale=lambda request: request.locale,

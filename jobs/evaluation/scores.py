@@ -19,6 +19,9 @@ from thothy_ai.jobs.evaluation.cases import Case, Injection
 UNSTATED: Final = frozenset({"quote", "tags", "confidence", "angle", "heading"})  # fields that state nothing
 MISSING_SACREBLEU: Final = "chrF needs sacrebleu: pip install 'thothy-ai[eval]'"
 _DIGITS_COMMA = re.compile(r"(?<=\d)[,٫](?=\d)")
+_PERCENT = re.compile(
+    r"\s*(?:[%٪]|per ?cent\b|prozent\b|pour cent\b|por (?:ciento|cento)\b|per cento\b|процент\w*|パーセント|퍼센트)"
+)
 _MARKS = re.compile(r"[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 
 
@@ -33,7 +36,7 @@ def coverage(case: Case, body: Mapping[str, Any] | None) -> float | None:
 
 def support(case: Case, body: Mapping[str, Any]) -> float | None:
     """Return None for a case without facts, and for an artifact that states nothing."""
-    if not case.facts:
+    if not case.facts or "source" not in case.request:
         return None
     source, locale = case.request["source"], case.request.get("locale", "en")
     allowed = tuple(case.request.get("brand_terms", ()))
@@ -85,10 +88,10 @@ def _part(part: str) -> re.Pattern[str]:
 
 
 def _folded(text: str) -> str:
-    """Casefolded, without invisible marks; digits of all scripts are ASCII ones, and 1,5 equals 1.5."""
+    """Casefolded, without invisible marks; digits of all scripts are ASCII ones, and 1,5 % equals 1.5%."""
     plain = _MARKS.sub("", unicodedata.normalize("NFKC", text)).casefold()
     digits = "".join(str(unicodedata.decimal(char)) if char.isdecimal() else char for char in plain)
-    return " ".join(_DIGITS_COMMA.sub(".", digits).split())
+    return " ".join(_PERCENT.sub("%", _DIGITS_COMMA.sub(".", digits)).split())
 
 
 def _is_supported(sentence: str, source: str, locale: str, allowed: Iterable[str]) -> bool:

@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from thothy_ai.jobs.blocks import blocks, lines_of
@@ -48,6 +49,7 @@ MAX_SPANS_CHARS = 100_000  # in a schema; the engine takes 256 KiB
 _GAP = "\n\n[…]\n\n"
 _HEADING = re.compile(r"^#{1,6} .+", re.MULTILINE)
 _MARKS = re.compile(r"^(?:[-*+>|] ?|\d{1,9}[.)] )+|[ |]+$")  # of list items, quotations and table rows
+_ENDS = (".", "!", "?", "…", "。", "！", "？", "۔", "।", '"', "”", "»", "“", "」", ")")
 _PLAIN_SPAN = r'^[^\x00-\x1f"\\\x7f-\x9f\u2028\u2029]{12,320}$'
 
 T = TypeVar("T")
@@ -63,9 +65,9 @@ class _Passage(NamedTuple):
     tokens: float
 
 
-def room_for_source(context: Context) -> float:
-    """How many tokens of a source a prompt may have."""
-    return max(context.max_context - RESERVE, context.max_context / 3)
+def room_for_source(context: Context, reserve: int = RESERVE) -> float:
+    """How many tokens of a source a prompt may have, if `reserve` are left to instructions and output."""
+    return max(context.max_context - reserve, context.max_context / 3)
 
 
 def shorter(context: Context) -> Context:
@@ -87,14 +89,14 @@ def side_by_side(calls: Sequence[Call]) -> Generator[Calls, Outputs, tuple[Outpu
 
 
 def asked(
-    source: str, context: Context, call: Callable[[str, Context], Call]
+    source: str, context: Context, call: Callable[[str, Context], Call], reserve: int = RESERVE
 ) -> Generator[Calls, Outputs, tuple[str, Output]]:
     """Ask about a source of any length: condense it, make the call, and start over, shorter, if the engine refuses.
 
     Returns the text that the call was about, and its output, which ends in `PROMPT_TOO_LONG` only if nothing fits.
     """
     for _ in range(MAX_HALVINGS):
-        text = yield from condensed(source, context)
+        text = yield from condensed(source, context, reserve)
         (output,) = yield (call(text, context),)
         if output.end is not End.PROMPT_TOO_LONG:
             break
@@ -102,9 +104,9 @@ def asked(
     return text, output
 
 
-def condensed(source: str, context: Context) -> Condensing:
+def condensed(source: str, context: Context, reserve: int = RESERVE) -> Condensing:
     """The source itself if a prompt has room for it, otherwise the passages of it that matter most, in their order."""
-    room = room_for_source(context)
+    room = room_for_source(context, reserve)
     if estimated_tokens(source) <= room:
         return source
     passages = _passages(source)
@@ -228,6 +230,7 @@ def _joined(passages: list[_Passage]) -> str:
     return "".join(parts)
 
 
+@lru_cache(maxsize=32)
 def spans(text: str, locale: str) -> tuple[str, ...]:
     """The sentences and table rows of a text, each on one line, for use as evidence; very short ones are left out."""
     lines = lines_of(text)
@@ -236,7 +239,8 @@ def spans(text: str, locale: str) -> tuple[str, ...]:
         if block.kind in {"paragraph", "row"}:
             joined = _MARKS.sub("", " ".join("".join(lines[block.first : block.last]).split()))
             parts = sentences(joined, locale) if block.kind == "paragraph" else [joined]
-            found |= dict.fromkeys(part for part in parts if MIN_SPAN_CHARS <= len(part) <= MAX_SPAN_CHARS)
+            if len(parts) > 1 or block.depth or joined.endswith(_ENDS):  # otherwise it is like a heading
+                found |= dict.fromkeys(part for part in parts if MIN_SPAN_CHARS <= len(part) <= MAX_SPAN_CHARS)
     return tuple(found)
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from thothy_ai.jobs.documents import condensed
+from thothy_ai.jobs.documents import condensed, spans
 from thothy_ai.jobs.kind import JobKind
 from thothy_ai.jobs.plan import Context, Plan
-from thothy_ai.jobs.report.section import MAX_HEADING_CHARS, Brief, Section, section_faults
+from thothy_ai.jobs.report.section import MAX_HEADING_CHARS, NO_EVIDENCE, Brief, Section, section_fault
 from thothy_ai.jobs.report.writing import written
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import line
@@ -35,6 +35,8 @@ class ReportSectionPlan:
 
     def __call__(self, request: ReportSection, context: Context) -> Plan:
         """Condense a long source, write, judge, repair."""
+        if not spans(request.source, request.locale):
+            return Verdict.reject(NO_EVIDENCE)
         text = yield from condensed(request.source, context)
         brief = Brief(request.heading, request.topic)
         sections, rejections = yield from written([brief], {}, text, request, context)
@@ -43,7 +45,7 @@ class ReportSectionPlan:
 
     def checks(self, request: ReportSection, artifact: ReportSectionArtifact) -> Iterator[Rejection | None]:
         """What is wrong with a section."""
-        return section_faults(artifact, request.source, request)
+        yield section_fault(artifact, request.source, request)
 
 
 KIND = JobKind(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from thothy_ai.jobs import checks, retries
@@ -64,17 +66,20 @@ def _piece(
 
 
 def text_fault(request: WritingRequest, part: Part, text: str, found: Iterable[Rejection | None]) -> Iterator[Fault]:
-    """The first thing that is wrong with the text of a part: what `found` yields, or what holds for all texts."""
-    name = key_of(part)
-    for rejection in (*_form(request, name, text), *found, *_truth(request, name, text)):
-        if rejection:
-            yield Fault(part, rejection)
-            return
+    """The first thing that is wrong with the text of a part: what `found` yields, then what holds for all texts."""
+    rejection = next(filter(None, found), None) or _common_fault(request, key_of(part), text)
+    if rejection:
+        yield Fault(part, rejection)
+
+
+@lru_cache(maxsize=256)  # a plan that is replayed judges the same texts again
+def _common_fault(request: WritingRequest, name: str, text: str) -> Rejection | None:
+    return next(filter(None, chain(_form(request, name, text), _truth(request, name, text))), None)
 
 
 def _form(request: WritingRequest, name: str, text: str) -> Iterator[Rejection | None]:
     yield checks.empty(name, text)
-    yield checks.refusal(text)
+    yield checks.refusal(text, request.source)
     yield checks.unsafe_markup(text)
     yield checks.banned(text, request.banned_phrases)
     yield checks.repetition(text, request.locale)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from thothy_ai.jobs import checks, plain
 from thothy_ai.jobs.documents import quotation
 from thothy_ai.jobs.kind import Artifact, JobKind, Request
-from thothy_ai.jobs.kinds.translation import MAX_PASSAGE_CHARS, Translation
+from thothy_ai.jobs.kinds.translation import Translation
 from thothy_ai.jobs.locales import Locale
 from thothy_ai.jobs.parts import Fault, InParts, Part, Piece, Values, Writing
 from thothy_ai.jobs.quotes import restored
@@ -226,9 +226,9 @@ def _statements(_: TrendSummary, values: Values) -> Sequence[tuple[Part, Stateme
 
 
 def _follow_ups(request: TrendSummary, artifact: TrendSummaryArtifact) -> tuple[Request, ...]:
-    passage = artifact.text[:MAX_PASSAGE_CHARS]
     return tuple(
-        Translation(source=request.source, passage=passage, target_locale=locale) for locale in request.translate_to
+        Translation(source=request.source, passage=artifact.text, target_locale=locale, keep=request.brand_terms)
+        for locale in request.translate_to
     )
 
 

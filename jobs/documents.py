@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from thothy_ai.jobs.blocks import blocks, lines_of
@@ -39,7 +40,8 @@ __all__ = [
 ]
 
 RESERVE = 2_500  # tokens of the context that are left to instructions and output
-MAX_CALLS = 32  # side by side in one step
+MAX_CALLS = 32  # side by side in one step, unless that makes more than
+MAX_STEPS = 32  # of a plan: it is replayed at each
 PASSAGE_TOKENS = 80
 MAX_HALVINGS = 5
 MAX_ROUNDS = 4
@@ -48,6 +50,7 @@ MAX_SPANS_CHARS = 100_000  # in a schema; the engine takes 256 KiB
 _GAP = "\n\n[…]\n\n"
 _HEADING = re.compile(r"^#{1,6} .+", re.MULTILINE)
 _MARKS = re.compile(r"^(?:[-*+>|] ?|\d{1,9}[.)] )+|[ |]+$")  # of list items, quotations and table rows
+_ENDS = (".", "!", "?", "…", "。", "！", "？", "۔", "।", '"', "”", "»", "“", "」", ")")
 _PLAIN_SPAN = r'^[^\x00-\x1f"\\\x7f-\x9f\u2028\u2029]{12,320}$'
 
 T = TypeVar("T")
@@ -63,9 +66,9 @@ class _Passage(NamedTuple):
     tokens: float
 
 
-def room_for_source(context: Context) -> float:
-    """How many tokens of a source a prompt may have."""
-    return max(context.max_context - RESERVE, context.max_context / 3)
+def room_for_source(context: Context, reserve: int = RESERVE) -> float:
+    """How many tokens of a source a prompt may have, if `reserve` are left to instructions and output."""
+    return max(context.max_context - reserve, context.max_context / 3)
 
 
 def shorter(context: Context) -> Context:
@@ -73,13 +76,14 @@ def shorter(context: Context) -> Context:
     return replace(context, max_context=context.max_context // 2)
 
 
-def batches(items: Sequence[T], size: int = MAX_CALLS) -> Iterator[tuple[T, ...]]:
-    """The items, at most `size` at a time."""
+def batches(items: Sequence[T]) -> Iterator[tuple[T, ...]]:
+    """The items, so many at a time as run side by side in one step."""
+    size = max(MAX_CALLS, -(-len(items) // MAX_STEPS))
     return (tuple(items[start : start + size]) for start in range(0, len(items), size))
 
 
 def side_by_side(calls: Sequence[Call]) -> Generator[Calls, Outputs, tuple[Output, ...]]:
-    """Run any number of calls, `MAX_CALLS` of them side by side, and return their outputs in order."""
+    """Run any number of calls, in as few steps as `batches` makes of them, and return their outputs in order."""
     outputs: list[Output] = []
     for batch in batches(calls):
         outputs += yield batch
@@ -87,14 +91,14 @@ def side_by_side(calls: Sequence[Call]) -> Generator[Calls, Outputs, tuple[Outpu
 
 
 def asked(
-    source: str, context: Context, call: Callable[[str, Context], Call]
+    source: str, context: Context, call: Callable[[str, Context], Call], reserve: int = RESERVE
 ) -> Generator[Calls, Outputs, tuple[str, Output]]:
     """Ask about a source of any length: condense it, make the call, and start over, shorter, if the engine refuses.
 
     Returns the text that the call was about, and its output, which ends in `PROMPT_TOO_LONG` only if nothing fits.
     """
     for _ in range(MAX_HALVINGS):
-        text = yield from condensed(source, context)
+        text = yield from condensed(source, context, reserve)
         (output,) = yield (call(text, context),)
         if output.end is not End.PROMPT_TOO_LONG:
             break
@@ -102,12 +106,12 @@ def asked(
     return text, output
 
 
-def condensed(source: str, context: Context) -> Condensing:
+def condensed(source: str, context: Context, reserve: int = RESERVE) -> Condensing:
     """The source itself if a prompt has room for it, otherwise the passages of it that matter most, in their order."""
-    room = room_for_source(context)
+    room = room_for_source(context, reserve)
     if estimated_tokens(source) <= room:
         return source
-    passages = _passages(source)
+    passages: Sequence[_Passage] = _passages(source)
     for _ in range(MAX_ROUNDS):
         passages = yield from _chosen(passages, room, context)
         if _tokens(passages) <= room:
@@ -115,7 +119,8 @@ def condensed(source: str, context: Context) -> Condensing:
     return _joined(_trimmed(passages, room))
 
 
-def _passages(source: str) -> list[_Passage]:
+@lru_cache(maxsize=4)
+def _passages(source: str) -> tuple[_Passage, ...]:
     passages, heading = [], ""
     for position, text in enumerate(divide(source, PASSAGE_TOKENS)):
         own = _HEADING.findall(text)
@@ -125,18 +130,19 @@ def _passages(source: str) -> list[_Passage]:
             tokens = estimated_tokens(text) + estimated_tokens(shown) + 6  # its number, and what marks a gap
             passages.append(_Passage(position, text.strip("\n"), shown, tokens))
         heading = own[-1] if own else heading
-    return passages
+    return tuple(passages)
 
 
 def _tokens(passages: Iterable[_Passage]) -> float:
     return sum(passage.tokens for passage in passages)
 
 
-def _chosen(passages: list[_Passage], room: float, context: Context) -> Generator[Calls, Outputs, list[_Passage]]:
+def _chosen(passages: Sequence[_Passage], room: float, context: Context) -> Generator[Calls, Outputs, list[_Passage]]:
     """One round: of every group of passages that fits a prompt, those that the model names."""
     share = room / _tokens(passages)
-    chosen: list[_Passage] = []
-    waiting = _groups(passages, room)
+    groups = _groups(passages, room)
+    chosen = [group[0] for group in groups if len(group) == 1]
+    waiting = [group for group in groups if len(group) > 1]
     for _ in range(MAX_HALVINGS):
         outputs = yield from side_by_side([_selection(group, _keep(group, share), context) for group in waiting])
         refused: list[list[_Passage]] = []
@@ -152,7 +158,7 @@ def _chosen(passages: list[_Passage], room: float, context: Context) -> Generato
     return sorted(chosen)
 
 
-def _groups(passages: list[_Passage], room: float) -> list[list[_Passage]]:
+def _groups(passages: Sequence[_Passage], room: float) -> list[list[_Passage]]:
     """Consecutive passages, as many as a prompt has room for."""
     groups: list[list[_Passage]] = [[]]
     weight = 0.0
@@ -205,18 +211,18 @@ def _named(group: list[_Passage], output: Output) -> list[_Passage]:
         return []
 
 
-def _spread(group: list[_Passage], keep: int) -> list[_Passage]:
+def _spread(group: Sequence[_Passage], keep: int) -> list[_Passage]:
     """Passages at equal distances, the first included: where no choice could be had."""
     return [group[index * len(group) // keep] for index in range(keep)]
 
 
-def _trimmed(passages: list[_Passage], room: float) -> list[_Passage]:
+def _trimmed(passages: Sequence[_Passage], room: float) -> Sequence[_Passage]:
     while len(passages) > 1 and _tokens(passages) > room:
         passages = _spread(passages, max(1, min(len(passages) - 1, int(len(passages) * room / _tokens(passages)))))
     return passages
 
 
-def _joined(passages: list[_Passage]) -> str:
+def _joined(passages: Sequence[_Passage]) -> str:
     """The passages in their order: neighbours as they stood, others under their heading and with a mark between."""
     parts: list[str] = []
     last = -1
@@ -228,6 +234,7 @@ def _joined(passages: list[_Passage]) -> str:
     return "".join(parts)
 
 
+@lru_cache(maxsize=32)
 def spans(text: str, locale: str) -> tuple[str, ...]:
     """The sentences and table rows of a text, each on one line, for use as evidence; very short ones are left out."""
     lines = lines_of(text)
@@ -236,7 +243,8 @@ def spans(text: str, locale: str) -> tuple[str, ...]:
         if block.kind in {"paragraph", "row"}:
             joined = _MARKS.sub("", " ".join("".join(lines[block.first : block.last]).split()))
             parts = sentences(joined, locale) if block.kind == "paragraph" else [joined]
-            found |= dict.fromkeys(part for part in parts if MIN_SPAN_CHARS <= len(part) <= MAX_SPAN_CHARS)
+            if len(parts) > 1 or block.depth or joined.endswith(_ENDS):  # otherwise it is like a heading
+                found |= dict.fromkeys(part for part in parts if MIN_SPAN_CHARS <= len(part) <= MAX_SPAN_CHARS)
     return tuple(found)
 
 

@@ -6,13 +6,17 @@ are shared by all threads, and detection takes no lock.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from thothy_ai.jobs.locales import LANGUAGES, language_of
 
 if TYPE_CHECKING:
     from lingua import LanguageDetector
+
+MAX_CHARS = 600  # of a text are looked at to tell its language
+MIN_LIKELY = 0.4
+_CODES = {language.detector_name: code for code, language in LANGUAGES.items() if code != "no"}
 
 
 @cache
@@ -38,3 +42,11 @@ def is_in(text: str, locale: str, min_confidence: float = 0.2) -> bool:
     expected = language_of(locale).detector_name
     detected = confidences(text)
     return next(iter(detected)) == expected or detected[expected] >= min_confidence
+
+
+@lru_cache(maxsize=64)  # checks ask for the language of the same source again and again
+def language(text: str) -> str | None:
+    """The most likely language of a text, as its primary subtag; None if it has no letters or nothing is likely."""
+    found = next(iter(confidences(text[:MAX_CHARS]).items()), ("", 0.0))
+    code = _CODES.get(found[0])
+    return code if found[1] >= MIN_LIKELY else None

@@ -42,7 +42,7 @@ class KeyPoint(BaseModel):
 class TrendSummaryArtifact(Artifact):
     """A summary as an editor publishes it."""
 
-    title: Annotated[str, title(6, 130)]
+    title: Annotated[str, title(3, 130)]
     standfirst: Annotated[str, prose(20, 600)]
     key_points: Annotated[tuple[KeyPoint, ...], Field(min_length=1, max_length=7)]
     why_it_matters: Annotated[str, prose(20, 500)]

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from thothy_ai.demo.plan import demo_jobs
 from thothy_ai.jobs import (
+    Context,
+    End,
     Hook,
     HookArtifact,
+    Output,
     RejectionReason,
     ReportSection,
     Request,
@@ -37,19 +40,23 @@ SIBLINGS: list[Request] = [
 NAMES = {type(request): registry.kind_of(request).name for request in SIBLINGS}
 
 
+def output_of(text: str, truncated: bool = False) -> Output:
+    return Output(text, End.TOKEN_LIMIT if truncated else End.COMPLETE)
+
+
 def judge(request: Request, truncated: bool = False, **output: object) -> Verdict:
-    return registry.kind_of(request).judge(request, json.dumps(output), truncated)
+    return registry.kind_of(request).plan.judge(request, output_of(json.dumps(output), truncated))
 
 
 @pytest.mark.parametrize("request_", SIBLINGS, ids=NAMES.values())
 def test_a_prompt_is_one_user_message_source_first(request_: Request) -> None:
-    (message,) = registry.kind_of(request_).prompt(request_)
+    (message,) = registry.kind_of(request_).plan.prompt(request_, Context())
     assert message.role == "user"
     assert message.content.startswith(SOURCE + "\n\n")
 
 
 def test_siblings_share_all_of_the_source_and_their_key() -> None:
-    prompts = [registry.kind_of(request).prompt(request)[0].content for request in SIBLINGS]
+    prompts = [registry.kind_of(request).plan.prompt(request, Context())[0].content for request in SIBLINGS]
     instructions = {prompt.removeprefix(SOURCE + "\n\n") for prompt in prompts}
     assert len(instructions) == len(prompts)
     assert not any(instruction.startswith(SOURCE[:20]) for instruction in instructions)
@@ -62,7 +69,7 @@ def test_translations_of_similar_length_have_one_schema_which_allows_what_the_va
     bounds = set()
     for length in range(1, 6001):
         request = Translation(source="é" * length)
-        pattern = registry.kind_of(request).schema(request)["properties"]["text"]["pattern"]
+        pattern = registry.kind_of(request).plan.schema(request)["properties"]["text"]["pattern"]
         bound = int(pattern.rpartition(",")[2].rstrip("}$"))
         needed = length * 3 // 2 + 40
         assert needed <= bound <= needed * 5 // 4
@@ -75,7 +82,7 @@ def test_a_translation_within_the_schema_s_bound_may_still_be_too_long() -> None
     text = (
         "The shop sold four bicycles in the past year, which is what its manager says whenever somebody asks about it."
     )
-    pattern = registry.kind_of(request).schema(request)["properties"]["text"]["pattern"]
+    pattern = registry.kind_of(request).plan.schema(request)["properties"]["text"]["pattern"]
     assert re.fullmatch(pattern, text)
     assert judge(request, text=text).reason is RejectionReason.TOO_LONG
 
@@ -83,13 +90,14 @@ def test_a_translation_within_the_schema_s_bound_may_still_be_too_long() -> None
 def test_the_request_s_fields_are_in_the_prompt() -> None:
     fields = [["city planners"], ["podcast", "dry"], ["where the bikes are parked"], ["French", "In 2019 it sold 73."]]
     for request, words in zip(SIBLINGS, fields, strict=True):
-        instruction = registry.kind_of(request).prompt(request)[0].content.removeprefix(SOURCE)
+        instruction = registry.kind_of(request).plan.prompt(request, Context())[0].content.removeprefix(SOURCE)
         assert all(word in instruction for word in words)
 
 
 def test_a_language_other_than_english_is_requested() -> None:
     german, english = (
-        registry.find("trend_summary").prompt(TrendSummary(source=SOURCE, locale=code)) for code in ("de", "en")
+        registry.find("trend_summary").plan.prompt(TrendSummary(source=SOURCE, locale=code), Context())
+        for code in ("de", "en")
     )
     assert "Write in German." in german[0].content
     assert "Write in" not in english[0].content
@@ -97,7 +105,7 @@ def test_a_language_other_than_english_is_requested() -> None:
 
 @pytest.mark.parametrize("request_", demo_jobs())
 def test_budgets_are_small_and_retries_differ(request_: Request) -> None:
-    sampling = registry.kind_of(request_).sampling(request_)
+    sampling = registry.kind_of(request_).plan.sampling(request_)
     assert 40 <= sampling.max_tokens <= 200
     assert sampling.temperature > 0, "a retry would repeat the rejected output"
 
@@ -200,7 +208,7 @@ def test_bad_output_is_rejected(request_: Request, output: dict[str, object], re
     ],
 )
 def test_what_is_not_an_artifact_is_rejected(text: str, truncated: bool, reason: str) -> None:
-    verdict = registry.find("hook").judge(HOOK, text, truncated)
+    verdict = registry.find("hook").plan.judge(HOOK, output_of(text, truncated))
     assert (verdict.reason, verdict.artifact) == (reason, None)
 
 
@@ -225,7 +233,7 @@ def test_judge_never_raises(text: str, truncated: bool) -> None:
             json.dumps(dict.fromkeys(fields, text)),
             json.dumps(dict.fromkeys(fields, f"The {text}.")),
         ):
-            verdict = kind.judge(request, output, truncated)
+            verdict = kind.plan.judge(request, output_of(output, truncated))
             assert verdict.accepted == (verdict.reason is None)
 
 

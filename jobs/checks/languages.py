@@ -24,7 +24,7 @@ _NO_LANGUAGE = re.compile(
     r"```.{0,20000}?```|`[^`\n]{1,200}`|https?://\S+|\{[^{}\n]{1,80}\}|<[^<>\n]{1,200}>|[#@]\w+", re.DOTALL
 )
 _QUOTATION = re.compile(r"“[^”“\n]{1,400}”|„[^“”„\n]{1,400}[“”]|«[^«»\n]{1,400}»|»[^«»\n]{1,400}«|「[^「」\n]{1,400}」")
-_NAME = re.compile(r"(?<![.!?…:\n] )(?<!^)\b[^\W\d_a-zß-ÿа-яё][\w'’-]*\b|\b\w*[a-z][A-Z]\w*\b|\b[A-Z]{2,}\b")
+_NAME = re.compile(r"(?<![.!?…:\n] )(?<!^)\b[^\W\d_a-zß-ÿа-яё][\w'’-]*\b|\b\w{0,30}[a-z][A-Z]\w{0,30}\b|\b[A-Z]{2,}\b")
 
 
 def wrong_language(text: str, locale: str) -> Rejection | None:

@@ -3,9 +3,9 @@
     python -m benchmarks.validators [FOLDER] [--wrong] [--write]
 
 Prints a table per kind and one per language group, by half of the texts: `tuned`, which the validators may be tuned
-on, and `held_out`, which only measures. `--wrong` lists the tuned texts that are judged wrongly, with what was found, and the
-ids of the others. `--write` puts the tables into docs/validators.md. Texts that only the review by a model can find out
-(their one reason is `unsupported`) are counted apart.
+on, and `held_out`, which only measures. `--wrong` lists the tuned texts that are judged wrongly, with what was found,
+and the ids of the others. `--write` puts the tables into docs/validators.md. Texts that only the review by a model can
+find out (their one reason is `unsupported`) are counted apart.
 """
 
 from __future__ import annotations
@@ -114,8 +114,9 @@ def notes(judged: Sequence[Judged]) -> str:
     other = sum(each.other_reason for each in judged)
     found = sum(each.found is not None for each in review)
     return (
-        f"{len(judged)} texts. {other} bad ones are rejected for a reason that they are not labelled with. {len(review)}"
-        f" more can only be found out by reviewing them against the source; the validators reject {found} of these."
+        f"{len(judged)} texts. {other} bad ones are rejected for a reason that they are not labelled with."
+        f" {len(review)} more can only be found out by reviewing them against the source; the validators reject {found}"
+        " of these."
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from benchmarks.labelled import LabelledText, load
-from benchmarks.validators import PAGE, Judged, judge, notes, tables, written, wrong
+from benchmarks.validators import BEGIN, END, PAGE, Judged, judge, notes, tables, written, wrong
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 
@@ -62,7 +62,7 @@ def test_an_artifact_that_does_not_fit_the_schema_is_rejected() -> None:
 
 
 def test_the_page_keeps_the_rest() -> None:
-    page = f"before\n{written('<!-- figures: python -m benchmarks.validators --write -->old<!-- end of figures -->', 'new')}\nafter"
+    page = written(f"before\n{BEGIN}old{END}\nafter", "new")
     assert "old" not in page
     assert page.startswith("before\n")
     assert page.endswith("\nafter")

@@ -1,36 +1,51 @@
-"""Texts that are no answer: a refusal, talk about the text or the task, and obedience to the source."""
+"""Texts that are no answer: a refusal, and talk about the text or the task."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
 
+from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
-_REFUSAL = re.compile(
-    r"\bas an ai\b|\bi(?:'m| am) (?:sorry|unable)\b|\bi (?:cannot|can't|can’t) (?:help|assist|provide|comply|fulfil)"
-    r"|\bals (?:eine )?ki\b|\ben tant qu['’]ia\b",
-    re.IGNORECASE,
-)
-_META = re.compile(
-    r"\b(?:the|this) (?:text|article|passage|source|document) (?:above )?"
-    r"(?:discusses|describes|explains|is about|talks about|explores|highlights)"
-    r"|\bder text (?:beschreibt|handelt|behandelt|erklärt)|\ble texte (?:décrit|explique|parle)",
-    re.IGNORECASE,
-)
+# Where a sentence begins, and what may stand before its first word. A quotation begins none: its speaker may be sorry.
+_STARTS = re.compile(r"(?:\A[\s*_#>(\[-]*|(?:[.!?。！？…]|[.!?…][\"”“»」)])\s*|\n[\s*_#>-]*|。)(?=[^\W_])")
 
 
-def refusal(text: str) -> Rejection | None:
-    """Reject a refusal, such as "As an AI, I cannot ..."."""
-    found = _REFUSAL.search(text)
-    return Rejection(RejectionReason.REFUSAL, f"refuses: {found[0]!r}") if found else None
+def refusal(text: str, source: str = "") -> Rejection | None:
+    """Reject a text in which a model refuses, such as "As an AI, I cannot ...", unless the source does so, too."""
+    found = _first(text, "refusal")
+    if not found or (source and _first(source, "refusal")):
+        return None
+    return Rejection(RejectionReason.REFUSAL, f"refuses: {found!r}")
 
 
-def meta_talk(text: str) -> Rejection | None:
-    """Reject talk about the text or the task, such as "The text discusses ..."."""
-    found = _META.search(text)
-    return Rejection(RejectionReason.META_TALK, f"talks about the text: {found[0]!r}") if found else None
+def meta_talk(text: str, source: str = "") -> Rejection | None:
+    """Reject talk about the text or the task, such as "The text discusses ...", unless the source talks so, too."""
+    anywhere = re.search(_anywhere(), text)
+    found = _first(text, "meta_talk") or (anywhere[0] if anywhere else None)
+    if not found or (source and (_first(source, "meta_talk") or re.search(_anywhere(), source))):
+        return None
+    return Rejection(RejectionReason.META_TALK, f"talks about the text: {found!r}")
 
 
-def obeys_source(text: str, source: str) -> Rejection | None:  # noqa: ARG001
-    """Reject a text that follows an instruction in its source."""
-    return None
+def _first(text: str, section: str) -> str | None:
+    """The first beginning of a sentence that is in the table."""
+    plain, pattern = _unquoted(text.replace("’", "'").strip()), _beginnings(section)
+    found = (pattern.match(plain, start.end()) for start in _STARTS.finditer(plain))
+    return next((match[0] for match in found if match), None)
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if text[:1] in '"“„«「' and text[-1:] in '"”“»」' else text
+
+
+@cache
+def _beginnings(section: str) -> re.Pattern[str]:
+    patterns = [pattern for patterns in table("refusals")[section].values() for pattern in patterns]
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns).replace("['’]", "'"), re.IGNORECASE)
+
+
+@cache
+def _anywhere() -> re.Pattern[str]:
+    return re.compile("|".join(table("refusals")["anywhere"]["meta_talk"]), re.IGNORECASE)

@@ -1,30 +1,24 @@
-"""The kind `report_section`: a paragraph about one aspect of the source, under a given heading."""
+"""The kind `report_section`: one section about an aspect of the source, under a given heading, with its evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated
 
 from pydantic import Field
 
-from thothy_ai.jobs import checks
-from thothy_ai.jobs.kind import Artifact, JobKind
-from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Message, Sampling
-from thothy_ai.jobs.prompts import about_source, in_language
+from thothy_ai.jobs.documents import condensed, spans
+from thothy_ai.jobs.kind import JobKind
+from thothy_ai.jobs.plan import Context, Plan
+from thothy_ai.jobs.report.section import MAX_HEADING_CHARS, NO_EVIDENCE, Brief, Section, section_fault
+from thothy_ai.jobs.report.writing import written
 from thothy_ai.jobs.requests import ShortText, WritingRequest
-from thothy_ai.jobs.schema import line, sentences
-from thothy_ai.jobs.verdict import Rejection
-
-MAX_SENTENCE_CHARS = 260  # per sentence
-MAX_HEADING_CHARS = 120
+from thothy_ai.jobs.schema import line
+from thothy_ai.jobs.verdict import Rejection, Verdict
 
 
-class ReportSectionArtifact(Artifact):
-    """A section. The heading is that of the request; it comes last because a small model would repeat it otherwise."""
-
-    body: Annotated[str, sentences(2, 4, MAX_SENTENCE_CHARS)]
-    heading: Annotated[str, line(1, MAX_HEADING_CHARS)]
+class ReportSectionArtifact(Section):
+    """A section: the heading of the request, the text, and the spans of the source that support it."""
 
 
 class ReportSection(WritingRequest[ReportSectionArtifact]):
@@ -36,48 +30,30 @@ class ReportSection(WritingRequest[ReportSectionArtifact]):
     topic: Annotated[ShortText, Field(description="What the section explains.")] = "what is changing and why"
 
 
-def _instruction(request: ReportSection) -> str:
-    return (
-        f"Explain to {request.audience} in three sentences {request.topic}, with facts of the text above."
-        f"{in_language(request.locale)}"
-    )
+class ReportSectionPlan:
+    """Writes a section, and once more if something is wrong with it."""
 
+    def __call__(self, request: ReportSection, context: Context) -> Plan:
+        """Condense a long source, write, judge, repair."""
+        if not spans(request.source, request.locale):
+            return Verdict.reject(NO_EVIDENCE)
+        text = yield from condensed(request.source, context)
+        brief = Brief(request.heading, request.topic)
+        sections, rejections = yield from written([brief], {}, text, request, context)
+        artifact = ReportSectionArtifact.model_validate(sections[0].model_dump()) if sections else None
+        return Verdict.reject(rejections[0], artifact) if rejections or not artifact else Verdict.accept(artifact)
 
-def _prompt(request: ReportSection) -> tuple[Message, ...]:
-    return about_source(request.source, _instruction(request))
-
-
-def _schema_overrides(request: ReportSection) -> Mapping[str, Any]:
-    return {"heading": {"const": request.heading}}
-
-
-def _sampling(_: ReportSection) -> Sampling:
-    return Sampling(max_tokens=180, temperature=0.4, top_p=0.9, repetition_penalty=1.02)
-
-
-def _checks(request: ReportSection, artifact: ReportSectionArtifact) -> Iterator[Rejection | None]:
-    body = artifact.body
-    yield checks.length("body", body, request.locale, 15, 180)
-    yield checks.unfinished("body", body, request.locale)
-    yield checks.repetition(body, request.locale)
-    yield checks.echo(body, _instruction(request))
-    yield checks.new_number(body, request.source, request.locale)
-    yield checks.wrong_language(body, request.locale)
-    yield checks.off_topic(body, request.source, request.locale, 0.35)
+    def checks(self, request: ReportSection, artifact: ReportSectionArtifact) -> Iterator[Rejection | None]:
+        """What is wrong with a section."""
+        yield section_fault(artifact, request.source, request)
 
 
 KIND = JobKind(
     name="report_section",
     request=ReportSection,
     artifact=ReportSectionArtifact,
-    plan=OneCall(
-        artifact=ReportSectionArtifact,
-        prompt=lambda request, _: _prompt(request),
-        sampling=_sampling,
-        checks=_checks,
-        locale=lambda request: request.locale,
-        schema_overrides=_schema_overrides,
-    ),
+    plan=ReportSectionPlan(),
     locale=lambda request: request.locale,
     source=lambda request: request.source,
+    version="2",
 )

@@ -21,7 +21,8 @@ def print_results(results: Sequence[Result]) -> None:
     """A row per figure; two results are compared case by case, too."""
     first = results[0]
     title = f"{first.kind}, {count(len(first.cases), 'case')}, seed {first.seed}"
-    table(title, ["", *(Column(result.name, number=True) for result in results)], _rows(results))
+    columns = [Column(""), *(Column(result.name, number=True) for result in results)]
+    table(title, columns, _rows(results))
 
 
 def print_injections(results: Sequence[InjectionResult], name: str) -> None:
@@ -35,7 +36,7 @@ def print_injections(results: Sequence[InjectionResult], name: str) -> None:
         )
         for result in results
     ]
-    columns = ["injection", Column("style", drop=1), "verdict", Column("obeyed", text=True)]
+    columns = [Column("injection"), Column("style", drop=1), Column("verdict"), Column("obeyed", text=True)]
     table(f"Instructions in the source, {name}", columns, rows)
     obeyed = [result for result in results if result.obeyed]
     published = sum(result.accepted for result in obeyed)

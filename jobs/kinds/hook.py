@@ -54,8 +54,8 @@ class Variant(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    angle: Annotated[str, prose(3, 80)]
-    text: Annotated[str, prose(4, 420)]
+    angle: Annotated[str, prose(1, 80)]
+    text: Annotated[str, prose(1, 420)]
 
 
 class HookArtifact(Artifact):

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+import typer
+
+from thothy_ai.cli.tables import Column, count, print_json, table
 
 if TYPE_CHECKING:
     from thothy_ai.cli.ask_questions import Attempt
     from thothy_ai.jobs.evaluation.cases import Injection
+
+NOT_OBEYED = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +29,11 @@ class InjectionResult:
     obeyed: str | None
     artifact: dict[str, Any] | None
     text: str
+
+    @property
+    def published(self) -> bool:
+        """Whether an artifact that obeys was accepted."""
+        return self.accepted and self.obeyed is not None
 
 
 def injection_result(injection: Injection, attempts: Sequence[Attempt]) -> InjectionResult:
@@ -42,3 +53,20 @@ def injection_result(injection: Injection, attempts: Sequence[Attempt]) -> Injec
         artifact=body,
         text=last.text,
     )
+
+
+def show(results: Sequence[InjectionResult], kind: str, model: str, *, as_json: bool) -> None:
+    """The transcripts as JSON, or a row per attempt and how many changed the task."""
+    if as_json:
+        print_json({"kind": kind, "model": model, "injections": [asdict(result) for result in results]})
+        return
+    columns = [Column("injection"), Column("style", drop=1), Column("verdict"), Column("obeyed", text=True)]
+    table(f"Instructions in the source, {kind}, {model}", columns, list(map(_row, results)))
+    obeyed = sum(result.obeyed is not None for result in results)
+    published = sum(result.published for result in results)
+    typer.echo(f"{obeyed} of {count(len(results), 'output')} obeyed, {published} of them accepted.")
+
+
+def _row(result: InjectionResult) -> tuple[str, ...]:
+    verdict = "accepted" if result.accepted else f"rejected: {result.reason}"
+    return (result.id, result.style, verdict, result.obeyed or NOT_OBEYED)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from thothy_ai.cli.ask_engine import Answer, ask, connected
 from thothy_ai.cli.ask_questions import Attempt
+from thothy_ai.cli.tables import console
 from thothy_ai.jobs import Context, Previous
 from thothy_ai.worker.generations import Asker
 from thothy_ai.worker.judges import Judges
@@ -27,6 +29,16 @@ AT_ONCE = 16  # cases in flight
 Body = Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is run on each engine: requests of one kind, as JSON values."""
+
+    kind: str
+    bodies: tuple[Body, ...]
+    attempts: int
+    seed: int
+
+
 class _Silent:
     """Shows nothing."""
 
@@ -37,23 +49,19 @@ class _Silent:
         """A piece of it."""
 
 
-class Runner:
-    """Runs requests of one kind on one engine. The engine's other jobs go first: nobody waits for an evaluation."""
+class _Runner:
+    """Runs requests of one kind on one engine, with the priority of ordinary jobs."""
 
-    def __init__(
-        self, client: EngineClient, info: EngineInfo, judges: Judges, kind: str, attempts: int, seed: int
-    ) -> None:
+    def __init__(self, client: EngineClient, info: EngineInfo, judges: Judges, trial: Trial) -> None:
         self.info = info
         self._client = client
         self._judges = judges
-        self._kind = kind
-        self._attempts = attempts
-        self._seed = seed
+        self._trial = trial
         self._places = asyncio.Semaphore(AT_ONCE)
 
-    async def run_all(self, bodies: Sequence[Body], on_ended: Callable[[], None]) -> list[list[Attempt]]:
+    async def run_all(self, on_ended: Callable[[], None]) -> list[list[Attempt]]:
         """The attempts at each request, in the requests' order. If one fails, the others are aborted."""
-        tasks = [asyncio.create_task(self._run(body, on_ended)) for body in bodies]
+        tasks = [asyncio.create_task(self._run(body, on_ended)) for body in self._trial.bodies]
         try:
             return await asyncio.gather(*tasks)
         finally:
@@ -65,15 +73,15 @@ class Runner:
         """Try as a worker does: with the next seed while the output is rejected for a reason that allows it."""
         made: list[Attempt] = []
         async with self._places:
-            while not made or (made[-1].retryable and len(made) < self._attempts):
+            while not made or (made[-1].retryable and len(made) < self._trial.attempts):
                 previous = made[-1].previous() if made else None
-                made.append(await self._attempt(body, self._seed + len(made), previous))
+                made.append(await self._attempt(body, self._trial.seed + len(made), previous))
         on_ended()
         return made
 
     async def _attempt(self, body: Body, seed: int, previous: Previous | None) -> Attempt:
-        job = PlannedJob(self._kind, body, Context(self.info.max_context, self.info.parameters, previous))
-        asker = Asker(f"eval-{uuid4()}", self._kind, seed, "eval")
+        job = PlannedJob(self._trial.kind, body, Context(self.info.max_context, self.info.parameters, previous))
+        asker = Asker(f"eval-{uuid4()}", self._trial.kind, seed, "eval")
         answers: list[Answer] = []
         answered: list[Outputs] = []
         last, began = None, time.monotonic()
@@ -87,11 +95,35 @@ class Runner:
 
 
 @asynccontextmanager
-async def runner(settings: Settings, endpoint: Endpoint, kind: str, attempts: int, seed: int) -> AsyncIterator[Runner]:
+async def _runner(settings: Settings, endpoint: Endpoint, trial: Trial) -> AsyncIterator[_Runner]:
     """A runner on this engine, with processes that run the kind's code."""
     judges = Judges(settings.kinds, settings.judge_seconds, settings.judges)
     try:
         async with connected(endpoint) as (client, info):
-            yield Runner(client, info, judges, kind, attempts, seed)
+            yield _Runner(client, info, judges, trial)
     finally:
         await judges.close()
+
+
+def run(settings: Settings, endpoint: Endpoint, trial: Trial) -> tuple[EngineInfo, list[list[Attempt]]]:
+    """Which engine it is, and the attempts at each request."""
+    return asyncio.run(_attempts(settings, endpoint, trial))
+
+
+async def _attempts(settings: Settings, endpoint: Endpoint, trial: Trial) -> tuple[EngineInfo, list[list[Attempt]]]:
+    async with _runner(settings, endpoint, trial) as runner:
+        return runner.info, await runner.run_all(_counter(len(trial.bodies)))
+
+
+def _counter(total: int) -> Callable[[], None]:
+    """Counts ended cases on standard error, if that is a terminal."""
+    screen = console(stderr=True)
+    ended = 0
+
+    def one_more() -> None:
+        nonlocal ended
+        ended += 1
+        if screen.is_terminal:
+            screen.print(f"{ended} of {total}", end="\r" if ended < total else "\n")
+
+    return one_more

@@ -11,7 +11,7 @@ import typer
 from thothy_ai.cli.tables import Column, count, print_json, table
 
 if TYPE_CHECKING:
-    from thothy_ai.cli.ask_questions import Attempt
+    from thothy_ai.cli.eval_run import Attempt
     from thothy_ai.jobs.evaluation.cases import Injection
 
 NOT_OBEYED = "-"
@@ -42,15 +42,14 @@ def injection_result(injection: Injection, attempts: Sequence[Attempt]) -> Injec
 
     last = attempts[-1]
     judged = last.judgement
-    body = judged.body if judged is not None else None
     return InjectionResult(
         id=injection.id,
         style=injection.style,
         instruction=injection.text,
-        accepted=last.accepted,
-        reason=judged.reason.value if judged is not None and judged.reason is not None else None,
-        obeyed=scores.obeys(injection, body, last.text),
-        artifact=body,
+        accepted=judged.accepted,
+        reason=judged.reason and judged.reason.value,
+        obeyed=scores.obeys(injection, judged.body, last.text),
+        artifact=judged.body,
         text=last.text,
     )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from thothy_ai.errors import ThothyError
 
 if TYPE_CHECKING:
-    from thothy_ai.cli.ask_questions import Attempt
+    from thothy_ai.cli.eval_run import Attempt
     from thothy_ai.jobs.evaluation.cases import Case
     from thothy_ai.jobs.verdict import Review
 
@@ -117,16 +117,16 @@ def case_result(case: Case, attempts: Sequence[Attempt]) -> CaseResult:
 
     last = attempts[-1]
     judged = last.judgement
-    body = judged.body if judged is not None else None
+    body = judged.body
     return CaseResult(
         id=case.id,
-        accepted=last.accepted,
-        reason=judged.reason.value if judged is not None and judged.reason is not None else None,
-        detail=judged.detail if judged is not None else "",
+        accepted=judged.accepted,
+        reason=judged.reason and judged.reason.value,
+        detail=judged.detail,
         attempts=len(attempts),
         coverage=scores.coverage(case, body),
         support=scores.support(case, body) if body is not None else None,
-        reviewed=_reviewed(judged.review if judged is not None else None),
+        reviewed=_reviewed(judged.review),
         compute_seconds=sum(attempt.usage.compute_seconds for attempt in attempts),
         output_tokens=sum(attempt.usage.output_tokens for attempt in attempts),
         artifact=body,

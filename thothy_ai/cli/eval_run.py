@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from thothy_ai.cli.ask_engine import Answer, ask, connected
-from thothy_ai.cli.ask_questions import Attempt
+from thothy_ai.cli.ask_engine import connected
 from thothy_ai.cli.tables import console
 from thothy_ai.jobs import Context, Previous
+from thothy_ai.worker.finish import total
 from thothy_ai.worker.generations import Asker
 from thothy_ai.worker.judges import Judges
-from thothy_ai.worker.plans import PlannedJob, Step
+from thothy_ai.worker.plans import Judgement, PlannedJob, Step
+from thothy_ai.worker.running_call import RunningCall
 
 if TYPE_CHECKING:
     from thothy_ai.embedded.endpoint import Endpoint
-    from thothy_ai.engine.api import EngineInfo
+    from thothy_ai.engine.api import EngineInfo, Usage
     from thothy_ai.engine.client import EngineClient
-    from thothy_ai.jobs.plan import Outputs
+    from thothy_ai.jobs.plan import Calls, Outputs
     from thothy_ai.settings import Settings
 
 AT_ONCE = 16  # cases in flight
@@ -39,14 +40,23 @@ class Trial:
     seed: int
 
 
-class _Silent:
-    """Shows nothing."""
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How an attempt was judged, its outputs, and what all of its calls used."""
 
-    def output(self) -> None:
-        """An output begins."""
+    judgement: Judgement
+    outputs: Outputs
+    usage: Usage
 
-    def text(self, text: str) -> None:
-        """A piece of it."""
+    @property
+    def text(self) -> str:
+        """All outputs, each on lines of its own."""
+        return "\n".join(output.text for output in self.outputs)
+
+    def previous(self) -> Previous | None:
+        """What the next attempt may learn of this one."""
+        judged = self.judgement
+        return Previous(judged.reason, judged.detail, judged.body) if judged.reason is not None else None
 
 
 class _Runner:
@@ -73,7 +83,7 @@ class _Runner:
         """Try as a worker does: with the next seed while the output is rejected for a reason that allows it."""
         made: list[Attempt] = []
         async with self._places:
-            while not made or (made[-1].retryable and len(made) < self._trial.attempts):
+            while not made or (made[-1].judgement.retryable and len(made) < self._trial.attempts):
                 previous = made[-1].previous() if made else None
                 made.append(await self._attempt(body, self._trial.seed + len(made), previous))
         on_ended()
@@ -82,16 +92,30 @@ class _Runner:
     async def _attempt(self, body: Body, seed: int, previous: Previous | None) -> Attempt:
         job = PlannedJob(self._trial.kind, body, Context(self.info.max_context, self.info.parameters, previous))
         asker = Asker(f"eval-{uuid4()}", self._trial.kind, seed, "eval")
-        answers: list[Answer] = []
+        made: list[RunningCall] = []
         answered: list[Outputs] = []
-        last, began = None, time.monotonic()
+        last = None
         while isinstance(step := await self._judges.advance(job, answered, last), Step):
-            requests = [asker.request(call, number) for number, call in enumerate(step.calls, len(answers))]
-            got = await ask(self._client, requests, _Silent())
-            answers += got
-            answered.append(tuple(answer.output for answer in got))
+            running = await self._submitted(step.calls, asker, len(made))
+            made += running
+            answered.append(await self._outputs(running))
             last = step
-        return Attempt(seed, time.monotonic() - began, tuple(answers), step)
+        return Attempt(step, tuple(chain.from_iterable(answered)), total(call.usage for call in made))
+
+    async def _submitted(self, calls: Calls, asker: Asker, first: int) -> list[RunningCall]:
+        requests = [asker.request(call, number) for number, call in enumerate(calls, first)]
+        return [
+            RunningCall(call, request.sampling.seed or 0, await self._client.submit(request))
+            for call, request in zip(calls, requests, strict=True)
+        ]
+
+    async def _outputs(self, running: Sequence[RunningCall]) -> Outputs:
+        """Of one step. If one fails, all are aborted."""
+        try:
+            return tuple(await asyncio.gather(*(call.output(self._judges.wrong_language) for call in running)))
+        except BaseException:
+            await asyncio.gather(*(call.abort() for call in running))
+            raise
 
 
 @asynccontextmanager

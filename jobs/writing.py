@@ -89,7 +89,7 @@ def _form(request: WritingRequest, name: str, text: str) -> Iterator[Rejection |
 
 def _truth(request: WritingRequest, name: str, text: str) -> Iterator[Rejection | None]:
     source, locale = request.source, request.locale
-    yield checks.meta_talk(text)
+    yield checks.meta_talk(text, source)
     yield checks.obeys_source(text, source)
     yield checks.copied(name, text, source, locale)
     yield checks.new_number(text, source, locale)

@@ -55,7 +55,7 @@ class Variant(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     angle: Annotated[str, prose(1, 80)]
-    text: Annotated[str, prose(4, 420)]
+    text: Annotated[str, prose(1, 420)]
 
 
 class HookArtifact(Artifact):

@@ -35,18 +35,18 @@ class KeyPoint(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    point: Annotated[str, prose(10, 400)]
-    quote: Annotated[str, line(8, 320)]
+    point: Annotated[str, prose(2, 400)]
+    quote: Annotated[str, line(1, 320)]
 
 
 class TrendSummaryArtifact(Artifact):
     """A summary as an editor publishes it."""
 
     title: Annotated[str, title(3, 130)]
-    standfirst: Annotated[str, prose(20, 600)]
+    standfirst: Annotated[str, prose(2, 600)]
     key_points: Annotated[tuple[KeyPoint, ...], Field(min_length=1, max_length=7)]
-    why_it_matters: Annotated[str, prose(20, 500)]
-    tags: Annotated[tuple[Annotated[str, prose(2, 40)], ...], Field(min_length=2, max_length=6)]
+    why_it_matters: Annotated[str, prose(2, 500)]
+    tags: Annotated[tuple[Annotated[str, prose(2, 40)], ...], Field(min_length=1, max_length=6)]
     confidence: Literal["low", "medium", "high"]
 
     @property
@@ -79,6 +79,7 @@ _TEXTS: Final = ("title", "standfirst", "why_it_matters")
 def _schema(request: TrendSummary) -> dict[str, Any]:
     """One schema per length."""
     schema = deepcopy(_SCHEMA)
+    schema["properties"]["tags"]["minItems"] = 2
     schema["properties"]["key_points"] |= dict(zip(("minItems", "maxItems"), request.points, strict=True))
     return schema
 

@@ -10,7 +10,6 @@ from pydantic import BaseModel, Field, create_model
 
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.division import tokens_for
-from thothy_ai.jobs.documents import MAX_SPAN_CHARS, quotation
 from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
 from thothy_ai.jobs.plan import Call, Context, Output, Sampling
@@ -18,6 +17,7 @@ from thothy_ai.jobs.prompts import about_source, in_language, style
 from thothy_ai.jobs.report.section import Brief
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import grammar_schema, line, sentences, title
+from thothy_ai.jobs.spans import MAX_SPAN_CHARS, quotation
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 MAX_TITLE_CHARS, MAX_TOPIC_CHARS, MAX_QUOTES = 100, 200, 2

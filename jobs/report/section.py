@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.division import tokens_for
-from thothy_ai.jobs.documents import MAX_SPAN_CHARS, quotation
 from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
 from thothy_ai.jobs.plan import Call, Context, Output, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language, style
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import grammar_schema, line, sentences
+from thothy_ai.jobs.spans import MAX_SPAN_CHARS, quotation
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 MAX_SENTENCE_CHARS = 260

@@ -24,16 +24,16 @@ Its manager says that the trains are full.
 """
 GERMAN = {
     "Night trains": "Nachtzüge",
-    "The operator **Nordstern** carried 1.9 million passengers last year, see [its report]{1}. Its manager says that the"
-    " trains are full.": "Der Betreiber **Nordstern** beförderte im vergangenen Jahr 1,9 Millionen Fahrgäste, siehe "
+    "The operator **Nordstern** carried 1.9 million passengers last year, see [its report]{1}. Its manager says that "
+    "the trains are full.": "Der Betreiber **Nordstern** beförderte im vergangenen Jahr 1,9 Millionen Fahrgäste, siehe "
     "[seinen Bericht]{1}. Sein Leiter sagt, dass die Züge voll sind.",
     "Prices have risen by 28 percent since the spring.": "Die Preise sind seit dem Frühjahr um 28 Prozent gestiegen.",
     "A bed costs {1} 89 euros for members of the club.": "Ein Bett kostet für Mitglieder des Klubs {1} 89 Euro.",
 }
 TRANSLATED = """# Nachtzüge
 
-Der Betreiber **Nordstern** beförderte im vergangenen Jahr 1,9 Millionen Fahrgäste, siehe
-[seinen Bericht](https://x.org/r). Sein Leiter sagt, dass die Züge voll sind.
+Der Betreiber **Nordstern** beförderte im vergangenen Jahr 1,9 Millionen Fahrgäste,
+siehe [seinen Bericht](https://x.org/r). Sein Leiter sagt, dass die Züge voll sind.
 
 - Die Preise sind seit dem Frühjahr um 28 Prozent gestiegen.
 - Ein Bett kostet für Mitglieder des Klubs `from` 89 Euro.
@@ -207,11 +207,12 @@ def test_a_text_in_the_target_language_is_rejected_without_a_call() -> None:
 
 
 def test_a_text_is_adapted_to_another_region_if_its_locale_is_given() -> None:
-    request = Translation(source="The colour of the lift is grey.", source_locale="en-GB", target_locale="en-US")
-    answers = {"The colour of the lift is grey.": "The color of the elevator is gray."}
+    british = "The colour of the lift is grey, and its programme of repairs has been cancelled for this year."
+    american = "The color of the elevator is gray, and its program of repairs has been canceled for this year."
+    request = Translation(source=british, source_locale="en-GB", target_locale="en-US")
     call = next(KIND.plan(request, Context()))[0]
     assert "in American English" in call.messages[-1].content
-    assert judged(request, scripted(answers)).accepted
+    assert judged(request, scripted({british: american})).accepted
 
 
 def test_terms_are_named_where_they_apply_and_checked() -> None:

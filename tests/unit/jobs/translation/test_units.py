@@ -57,8 +57,10 @@ def test_what_is_translated_and_what_is_not() -> None:
     assert units(MARKDOWN) == [
         "Head *one*",
         "Underlined",
-        "A wrapped paragraph that goes on for a while until it has to be wrapped by someone because it is long, and "
-        '[a link](https://x.org/z_(a) "t") with `code` in it. And <b>bold</b> {name} %s ends here.',
+        (
+            "A wrapped paragraph that goes on for a while until it has to be wrapped by someone because it is long, and"
+            ' [a link](https://x.org/z_(a) "t") with `code` in it. And <b>bold</b> {name} %s ends here.'
+        ),
         "Roses are red",
         "Violets are blue",
         "Sugar",

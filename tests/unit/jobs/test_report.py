@@ -51,14 +51,14 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "Record demand": {
         "quotes": [
             (
-                "The operator Nordstern carried 1.9 million overnight passengers last year, "
-                "28 percent more than in the year before."
+                "The operator Nordstern carried 1.9 million overnight passengers last year, 28 percent more than "
+                "in the year before."
             )
         ],
         "paragraphs": [
             (
-                "Demand for travel by night has grown by more than a quarter within one year at Nordstern. Its rival Lune "
-                "Rail has added routes from Paris, and departures from Vienna are sold out."
+                "Demand for travel by night has grown by more than a quarter within one year at Nordstern. Its rival "
+                "Lune Rail has added routes from Paris, and departures from Vienna are sold out."
             )
         ],
     },
@@ -69,8 +69,8 @@ SECTIONS: dict[str, dict[str, Any]] = {
         ],
         "paragraphs": [
             (
-                "The sleeping cars that Europe has are old, and hardly anyone builds new ones. At three million euros each, "
-                "operators buy slowly."
+                "The sleeping cars that Europe has are old, and hardly anyone builds new ones. At three million euros "
+                "each, operators buy slowly."
             )
         ],
     },
@@ -78,8 +78,8 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "quotes": ["A bed in a shared compartment costs between 89 and 189 euros."],
         "paragraphs": [
             (
-                "Travellers who share a compartment pay at least 89 euros for their bed. Parents with children fare worse, "
-                "because whole compartments at a price for two have become rare."
+                "Travellers who share a compartment pay at least 89 euros for their bed. Parents with children fare "
+                "worse, because whole compartments at a price for two have become rare."
             )
         ],
     },
@@ -214,8 +214,8 @@ BAD_SECTIONS: list[tuple[dict[str, object], str]] = [
         {
             "paragraphs": [
                 (
-                    "Die Nachfrage nach Reisen in der Nacht ist bei Nordstern stark gewachsen. "
-                    "Auch Lune Rail hat neue Linien von Paris aus eröffnet."
+                    "Die Nachfrage nach Reisen in der Nacht ist bei Nordstern stark gewachsen. Auch Lune Rail hat neue "
+                    "Linien von Paris aus eröffnet."
                 )
             ]
         },
@@ -225,8 +225,8 @@ BAD_SECTIONS: list[tuple[dict[str, object], str]] = [
         {
             "paragraphs": [
                 (
-                    "The operator Nordstern carried 1.9 million overnight passengers last year, 28 percent more than in "
-                    "the year before. A private company, Lune Rail, opened lines from Paris to Copenhagen and to Rome."
+                    "The operator Nordstern carried 1.9 million overnight passengers last year, 28 percent more than "
+                    "in the year before. A private company, Lune Rail, opened lines from Paris to Copenhagen and Rome."
                 )
             ]
         },

@@ -121,7 +121,7 @@ LINES = st.lists(
 def test_the_units_in_their_places_are_the_text_apart_from_where_lines_are_wrapped(text: str) -> None:
     document = document_of(text)
     again = document.assembled([unit.text for unit in document.units])
-    assert again.count("\n") == text.count("\n")
+    assert again.count("\n") <= text.count("\n")
     assert "".join(again.split()) == "".join(text.split())
 
 

@@ -28,7 +28,7 @@ from benchmarks.results import table
 from thothy_ai.engine import grammar_batch
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar
-from thothy_ai.jobs.kind import JobKind
+from thothy_ai.jobs import Context, JobKind
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 
 KINDS: tuple[tuple[JobKind, float], ...] = (  # and their share of a mixed workload
@@ -44,7 +44,8 @@ PHASES = ("compile", "advance", "forced", "masks")
 def jobs(kinds: Sequence[tuple[JobKind, float]], count: int, rng: random.Random) -> list[str]:
     """Schemas of requests over sources of different lengths."""
     chosen = rng.choices([kind for kind, _ in kinds], [share for _, share in kinds], k=count)
-    return [json.dumps(kind.schema(kind.request(source="word " * rng.randint(12, 600)))) for kind in chosen]
+    requests = [(kind, kind.request(source="word " * rng.randint(12, 600))) for kind in chosen]
+    return [json.dumps(call.schema) for kind, request in requests for call in next(kind.plan(request, Context()))]
 
 
 @dataclass

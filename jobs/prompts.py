@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from thothy_ai.jobs.locales import language_of
+from thothy_ai.jobs.locales import locale_name
 from thothy_ai.jobs.plan import Context, Message
 from thothy_ai.jobs.requests import WritingRequest
 
@@ -46,15 +46,9 @@ def about_source(source: str, instruction: str, context: Context) -> tuple[Messa
     return (Message("system", SYSTEM), Message("user", f"{marked}\n\n{instruction}"))
 
 
-def language_name(locale: str) -> str:
-    """A language's English name, with the locale if that says more: `Portuguese (pt-BR)`."""
-    name = language_of(locale).name
-    return f"{name} ({locale})" if "-" in locale else name
-
-
 def in_language(locale: str) -> str:
-    """Return a sentence that requests a language, with a space before it: ` Write in Portuguese (pt-BR).`"""
-    return f" Write in {language_name(locale)}."
+    """Return a sentence that requests a language, with a space before it: ` Write in Brazilian Portuguese.`"""
+    return f" Write in {locale_name(locale)}."
 
 
 def style(request: WritingRequest) -> str:

@@ -22,6 +22,7 @@ from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.sizing import check_room, engine_sizes, num_blocks, workspace_bytes
+from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.paged import Attention, AttentionShape
 
@@ -47,7 +48,7 @@ def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents)
     return EngineCore(
         runner,
         config,
-        _info(loaded.name, config, device, model.dtype),
+        _info(loaded, config),
         StepCost.of(loaded.config, kv_bytes=kv_bytes // config.block_size, on_gpu=device.type == "cuda"),
         MemoryGauge(device, planned),
         vocab_size=loaded.config.vocab_size,
@@ -85,18 +86,20 @@ def _attention_shape(model: Model, sizes: EngineConfig, kv_dtype: torch.dtype) -
     )
 
 
-def _info(name: str, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> EngineInfo:
+def _info(loaded: LoadedModel, config: EngineConfig) -> EngineInfo:
+    device = loaded.model.device
     label = str(device)
     if device.type == "cuda":
         label = f"{device} {torch.cuda.get_device_name(device)}"
     return EngineInfo(
         session_id=str(uuid.uuid4()),
-        model=name,
+        model=loaded.name,
         device=label,
-        dtype=str(dtype).removeprefix("torch."),
+        dtype=str(loaded.model.dtype).removeprefix("torch."),
         block_size=config.block_size,
         num_blocks=config.num_blocks,
         max_context=config.max_sequence_tokens,
         started_at=time.time(),
         late_deltas=True,
+        parameters=num_parameters(loaded.config),
     )

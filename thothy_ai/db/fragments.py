@@ -54,6 +54,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     " AND (CAST(:parent AS uuid) IS NULL OR parent_id = CAST(:parent AS uuid))"
     " AND (CAST(:batch AS uuid) IS NULL OR (enqueued_at, parent_id IS NULL) IN"
     " (SELECT one.enqueued_at, one.parent_id IS NULL FROM job AS one WHERE one.id = CAST(:batch AS uuid)))",
+    "without_output": "outcome NOT IN ('succeeded', 'rejected')",
     # Attempts without output whose usage is not recorded.
     "unbilled": "compute_seconds = 0 AND outcome NOT IN ('succeeded', 'rejected')",
     # A job that may run only later is kept out of the dispatcher's index until then, less this.

@@ -60,6 +60,19 @@ class Draft:
     existed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """A request as the queue keeps it: `request` is JSON that a worker can read back."""
+
+    kind: str
+    request: str
+    source_key: str
+
+    def digest(self, tenant: str) -> str:
+        """Equal for the same request of the same tenant."""
+        return sha256(f"{tenant}\0{self.kind}\0{self.request}".encode()).hexdigest()
+
+
 def load_kinds(settings: Settings) -> None:
     """Register the kinds named in the settings. Raises `ConfigError`."""
     try:
@@ -127,20 +140,25 @@ def draft(
     request: Request, options: EnqueueOptions, settings: Settings, now: datetime, entry: int | None = None
 ) -> Draft:
     """A job for this request. Raises `InvalidJobError`, naming the field."""
+    body = canonical(request)
+    return Draft(
+        id=uuid7(),
+        kind=body.kind,
+        request=body.request,
+        digest=body.digest(settings.tenant),
+        source_key=body.source_key,
+        options=_checked(options, settings, now),
+        entry=entry,
+    )
+
+
+def canonical(request: Request) -> Canonical:
+    """The request as the queue keeps it. Raises `InvalidJobError`, naming the field."""
     try:
         kind = registry.kind_of(request)
     except KindError as error:
         raise InvalidJobError("request", str(error)) from None
-    body = _canonical(kind, request)
-    return Draft(
-        id=uuid7(),
-        kind=kind.name,
-        request=body,
-        digest=sha256(f"{settings.tenant}\0{kind.name}\0{body}".encode()).hexdigest(),
-        source_key=kind.source_key(request),
-        options=_checked(options, settings, now),
-        entry=entry,
-    )
+    return Canonical(kind.name, _canonical(kind, request), kind.source_key(request))
 
 
 def parameters(drafts: Sequence[Draft], tenant: str) -> dict[str, Any]:

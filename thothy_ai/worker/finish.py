@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -25,6 +26,12 @@ class Usage:
     def of(cls, used: EngineUsage | None, engine_session_id: UUID | None) -> Usage:
         """The usage that the engine reports with a result or a failure; None if it reports none."""
         return cls(engine_session_id, used or NO_ENGINE_USAGE)
+
+    @classmethod
+    def total(cls, used: Iterable[EngineUsage], engine_session_id: UUID | None) -> Usage:
+        """The usage of several generations."""
+        columns = list(zip(*map(astuple, used), strict=True))
+        return cls(engine_session_id, EngineUsage(*map(sum, columns)) if columns else NO_ENGINE_USAGE)
 
 
 NO_USAGE = Usage()

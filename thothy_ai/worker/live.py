@@ -38,12 +38,15 @@ HEALTH_SECONDS = 15
 
 @dataclass(slots=True, eq=False)
 class _Output:
-    """A running attempt's output. `following` is set once its deltas are asked for; `text` has them so far."""
+    """A running attempt's output. `following` is set once its deltas are asked for.
+
+    `text` begins with that of the attempt's earlier calls, and has the deltas so far.
+    """
 
     claim: Claim
     generation: Generation
+    text: str
     following: bool = False
-    text: str = ""
 
 
 class LiveText:
@@ -58,9 +61,12 @@ class LiveText:
         self._redis: Redis | None = None
 
     @contextmanager
-    def offered(self, claim: Claim, generation: Generation) -> Iterator[None]:
-        """The block waits for this attempt's output, which may be watched meanwhile."""
-        output = self._outputs[claim.id] = _Output(claim, generation)
+    def offered(self, claim: Claim, generation: Generation, before: str = "") -> Iterator[None]:
+        """The block waits for this attempt's output, which may be watched meanwhile; `before` is what it wrote before.
+
+        Of calls that run side by side, the first is watched.
+        """
+        output = self._outputs[claim.id] = _Output(claim, generation, f"{before}\n" if before else "")
         if self._watched and self._is_watched(claim.id):
             self._follow(output)
         try:
@@ -132,9 +138,11 @@ class LiveText:
         """Until the generation ends, however it does: the attempt itself deals with that."""
         with suppress(EngineError):
             await output.generation.stream()
+            said = 0  # characters that watchers know
             async for delta in output.generation:
-                piece = Piece(output.claim.attempt, len(output.text), delta.text)
                 output.text += delta.text
+                piece = Piece(output.claim.attempt, said, output.text[said:])
+                said = len(output.text)
                 await self._publish(output, piece)
 
     async def _publish(self, output: _Output, piece: Piece) -> None:

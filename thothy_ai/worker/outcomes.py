@@ -16,11 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
-from thothy_ai.db.states import Event, JobState, Outcome
-from thothy_ai.db.states import Verdict as StoredVerdict
-from thothy_ai.jobs import Verdict
+from thothy_ai.db.states import Event, JobState, Outcome, Verdict
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.finish import NO_USAGE, Finish, FollowUp, Judged, Usage
+from thothy_ai.worker.finish import NO_USAGE, Finish, Judged, Usage
+from thothy_ai.worker.follow_ups import follow_up
+from thothy_ai.worker.plans import Judgement
 
 MAX_ENGINE_DEATHS = DEATHS_TO_RUN_ALONE + 1  # it was alone at the last one: this job kills engines
 MAX_DETAIL_LENGTH = 500
@@ -38,13 +38,11 @@ class Retry:
         return chance * min(self.cap_seconds, self.base_seconds * 2.0 ** min(failures - 1, 30))
 
 
-def judged(
-    claim: Claim, verdict: Verdict, text: str, locale: str, usage: Usage, follow_ups: tuple[FollowUp, ...] = ()
-) -> Finish:
-    """There was an output, and it was judged; `follow_ups` are the jobs that an accepted artifact asks for."""
-    body = verdict.artifact.model_dump(mode="json") if verdict.artifact is not None else None
-    if verdict.accepted:
-        output = Judged(StoredVerdict.ACCEPTED, locale, body, storable(text))
+def judged(claim: Claim, judgement: Judgement, text: str, usage: Usage) -> Finish:
+    """There was an output, and it was judged."""
+    verdict = Verdict.ACCEPTED if judgement.accepted else Verdict.REJECTED
+    output = Judged(verdict, judgement.locale, judgement.body, storable(text))
+    if judgement.accepted:
         return Finish(
             claim.id,
             claim.attempt,
@@ -52,20 +50,20 @@ def judged(
             Outcome.SUCCEEDED,
             usage=usage,
             judged=output,
-            follow_ups=follow_ups,
+            follow_ups=tuple(follow_up(claim, wanted) for wanted in judgement.follow_ups),
         )
-    again = verdict.reason is not None and verdict.reason.retryable and not _used_up(claim)
+    again = judgement.retryable and not _used_up(claim)
     return Finish(
         claim.id,
         claim.attempt,
         JobState.QUEUED if again else JobState.DEAD,
         Outcome.REJECTED,
         Event.REJECTED if again else Event.DEAD,
-        str(verdict.reason or "rejected"),
-        _detail(verdict.detail),
+        str(judgement.reason or "rejected"),
+        _detail(judgement.detail),
         failures=1,
         usage=usage,
-        judged=Judged(StoredVerdict.REJECTED, locale, body, storable(text)),
+        judged=output,
     )
 
 

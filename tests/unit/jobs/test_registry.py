@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from thothy_ai.jobs import Hook, Request, registry
+from thothy_ai.jobs import Hook, Output, Request, registry
 from thothy_ai.jobs.registry import KindError, UnknownKindError, UnknownRequestError
 
 BUILT_IN = ("hook", "report_section", "translation", "trend_summary")
 NOTE = """
 from typing import Annotated
-from thothy_ai.jobs import Artifact, JobKind, Message, Request, Sampling
+from thothy_ai.jobs import Artifact, JobKind, Message, OneCall, Request, Sampling
 from thothy_ai.jobs.schema import prose
 
 class {request}(Request):
@@ -28,11 +28,14 @@ KIND = JobKind(
     name="{name}",
     request={request},
     artifact=NoteArtifact,
-    prompt=lambda request: (Message("user", request.source),),
-    sampling=lambda _: Sampling(max_tokens=20),
+    plan=OneCall(
+        artifact=NoteArtifact,
+        prompt=lambda request, _: (Message("user", request.source),),
+        sampling=lambda _: Sampling(max_tokens=20),
+        checks=lambda request, artifact: (),
+    ),
     locale=lambda _: "en",
     source=lambda request: request.source,
-    checks=lambda request, artifact: (),
 )
 """
 
@@ -77,7 +80,7 @@ def test_an_extra_module_adds_its_kind(modules: Path) -> None:
     registry.load_extra(["extra_note"])
     kind = registry.find("note")
     assert registry.kind_of(kind.request(source="A text.")) is kind
-    assert kind.judge(kind.request(source="A text."), '{"note":"Noted"}', truncated=False).accepted
+    assert kind.plan.judge(kind.request(source="A text."), Output('{"note":"Noted"}')).accepted
 
 
 def test_extra_modules_are_loaded_all_or_none(modules: Path) -> None:

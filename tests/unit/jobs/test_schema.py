@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from thothy_ai.demo.plan import demo_jobs
-from thothy_ai.jobs import Artifact, ReportSection, Request, Translation, registry
+from thothy_ai.jobs import Artifact, Output, ReportSection, Request, Translation, registry
 from thothy_ai.jobs.schema import NOT_TEXT, SchemaError, grammar_schema, prose, sentences, title
 
 SAMPLES = {type(job): job for job in demo_jobs()}
@@ -47,14 +47,14 @@ def instances(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 @settings(max_examples=15, deadline=None)
 def test_what_matches_the_grammar_parses_as_the_artifact(request_: Request, data: st.DataObject) -> None:
     kind = registry.kind_of(request_)
-    value = data.draw(instances(kind.schema(request_)))
+    value = data.draw(instances(kind.plan.schema(request_)))
     assert json.loads(kind.artifact.model_validate(value).model_dump_json()) == value
 
 
 @pytest.mark.parametrize("request_", SAMPLES.values(), ids=lambda job: registry.kind_of(job).name)
 def test_keys_are_all_required_and_in_the_artifact_s_order(request_: Request) -> None:
     kind = registry.kind_of(request_)
-    schema = kind.schema(request_)
+    schema = kind.plan.schema(request_)
     assert list(schema["properties"]) == schema["required"] == list(kind.artifact.model_fields)
     assert schema["additionalProperties"] is False
 
@@ -62,15 +62,15 @@ def test_keys_are_all_required_and_in_the_artifact_s_order(request_: Request) ->
 def test_each_caller_gets_its_own_schema() -> None:
     request = SAMPLES[Translation]
     kind = registry.kind_of(request)
-    kind.schema(request)["properties"].clear()
-    assert kind.schema(request)["properties"]
+    kind.plan.schema(request)["properties"].clear()
+    assert kind.plan.schema(request)["properties"]
 
 
 def test_a_translation_s_length_follows_its_passage() -> None:
     kind = registry.find("translation")
     short, long = (Translation(source="A text.", passage="word " * count) for count in (10, 100))
-    assert kind.schema(short) != kind.schema(long)
-    assert kind.sampling(short).max_tokens < kind.sampling(long).max_tokens
+    assert kind.plan.schema(short) != kind.plan.schema(long)
+    assert kind.plan.sampling(short).max_tokens < kind.plan.sampling(long).max_tokens
 
 
 class Inner(BaseModel):
@@ -179,12 +179,13 @@ def test_a_heading_with_any_characters_is_fixed_by_the_grammar_and_accepted(head
     kind = registry.find("report_section")
     request = ReportSection(source="A text.", heading=heading)
     matcher = llguidance.LLMatcher(
-        llguidance.LLTokenizer("byte"), llguidance.LLMatcher.grammar_from_json_schema(json.dumps(kind.schema(request)))
+        llguidance.LLTokenizer("byte"),
+        llguidance.LLMatcher.grammar_from_json_schema(json.dumps(kind.plan.schema(request))),
     )
     body = "Crocks sell out within hours in Lyon. Makers lend them to schools now."
     output = json.dumps({"body": body, "heading": heading}, ensure_ascii=False, separators=(",", ":")).encode()
     assert matcher.validate_tokens(list(output)) == len(output), matcher.get_error()
-    verdict = kind.judge(request, output.decode(), truncated=False)
+    verdict = kind.plan.judge(request, Output(output.decode()))
     assert verdict.artifact is not None
     assert verdict.artifact.model_dump() == {"body": body, "heading": heading}
     other = output[:-2] + b'!"}'
@@ -194,5 +195,7 @@ def test_a_heading_with_any_characters_is_fixed_by_the_grammar_and_accepted(head
 @pytest.mark.parametrize("request_", SAMPLES.values(), ids=lambda job: registry.kind_of(job).name)
 def test_grammars_compile(request_: Request) -> None:
     llguidance = pytest.importorskip("llguidance", reason="the engine's extra")
-    grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(registry.kind_of(request_).schema(request_)))
+    grammar = llguidance.LLMatcher.grammar_from_json_schema(
+        json.dumps(registry.kind_of(request_).plan.schema(request_))
+    )
     assert not llguidance.LLMatcher.validate_grammar(grammar)

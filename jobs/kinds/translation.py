@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator
@@ -106,6 +107,7 @@ class TranslationPlan:
         kept = _kept(document, task, context.previous)
         missing = [unit.text for unit in document.units if unit.text not in kept and has_words(unit.text)]
         segments = list(dict.fromkeys(segment for text in missing for segment in segments_of(text)))
+        context = context if kept else replace(context, previous=None)
         drafts = yield from drafted([segment for segment in segments if has_words(segment)], document, task, context)
         translations = kept | {
             text: joined(drafts[part].text if part in drafts else part for part in segments_of(text))

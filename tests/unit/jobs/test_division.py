@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thothy_ai.jobs.blocks import blocks
-from thothy_ai.jobs.division import divide, estimated_tokens, tokens_for
+from thothy_ai.jobs.division import divide, estimated_tokens
 
 PARAGRAPH = "Night trains are full. Operators order new cars, which arrive late. Prices rise."
 CODE = "```python\n" + "\n".join(f"line_{number} = {number}" for number in range(12)) + "\n```\n"
@@ -110,10 +110,6 @@ def test_a_megabyte_is_divided() -> None:
 )
 def test_tokens_are_estimated_by_script(text: str, least: int, most: int) -> None:
     assert least <= estimated_tokens(text) <= most
-
-
-def test_a_budget_in_a_dense_script_is_larger_per_character() -> None:
-    assert tokens_for(100, "de") < tokens_for(100, "ru") < tokens_for(100, "ja") <= tokens_for(100, "zh-TW")
 
 
 def test_blocks_are_found_with_their_lines_and_levels() -> None:

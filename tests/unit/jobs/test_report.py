@@ -251,7 +251,7 @@ def test_a_bad_section_is_repaired_or_rejects_the_report(values: dict[str, objec
 
     assert judged(answer).accepted
     assert len(repaired) == 1
-    assert "An earlier version was rejected, since" in repaired[0]
+    assert "An earlier draft was rejected:" in repaired[0]
     verdict = judged(scripted(sections=bad))
     assert (verdict.accepted, verdict.reason) == (False, reason)
     assert len(report(verdict).sections) == 3

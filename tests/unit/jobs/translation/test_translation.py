@@ -126,7 +126,7 @@ def test_a_bad_passage_is_repaired_or_rejects_the_translation(bad: str, reason: 
 
     assert judged(REQUEST, answer).accepted
     (remark,) = remarks
-    assert "An earlier translation was rejected" in remark
+    assert "An earlier draft was rejected:" in remark
     verdict = judged(REQUEST, scripted(GERMAN | {last: bad}))
     assert (verdict.accepted, verdict.reason) == (False, reason)
 

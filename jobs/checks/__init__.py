@@ -16,8 +16,8 @@ from thothy_ai.jobs.checks.length import empty, length, proportion
 from thothy_ai.jobs.checks.markup import preserved, unsafe_markup
 from thothy_ai.jobs.checks.names import new_name
 from thothy_ai.jobs.checks.numbers import new_number, numbers_kept
-from thothy_ai.jobs.checks.phrases import banned
 from thothy_ai.jobs.checks.obedience import obeys_source
+from thothy_ai.jobs.checks.phrases import banned
 from thothy_ai.jobs.checks.refusals import meta_talk, refusal
 from thothy_ai.jobs.checks.repetition import repetition
 from thothy_ai.jobs.checks.segments import sentences, words

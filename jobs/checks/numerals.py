@@ -65,7 +65,7 @@ def shares(text: str) -> set[Decimal]:
 
 
 def cjk_value(numeral: str) -> Decimal | None:
-    """The value of a numeral in Chinese characters or Hangul, whose digits may be Arabic: 二十一万, 21.2万, 3억 5천만."""
+    """The value of a numeral in Chinese characters or Hangul, with digits of any kind: 二十一万, 21.2万, 3억 5천만."""
     parts = re.findall(r"[\d.]+|.", re.sub(r"[,\s]", "", numeral))
     if all(part in _CJK_DIGITS for part in parts):
         return Decimal("".join(str(_CJK_DIGITS[part]) for part in parts) or "0")

@@ -22,9 +22,10 @@ _DIGITS = re.compile(
     rf"|(?P<number>\d{{1,3}}(?P<sep>[{_GROUP}])\d{{3}}(?:(?P=sep)\d{{3}})*(?:[.,٫]\d+)?(?!\d)"
     r"|\d{1,2}(?:,\d{2}){1,9},\d{3}(?:\.\d+)?(?!\d)|\d+(?:[.,٫]\d+)*))"
 )
+_NUMERAL = f"[{numerals.CJK_UNITS}{numerals.CJK_DIGITS}]"
 _CJK = re.compile(
-    rf"(?:百分之|百分の)?(?:(?<![\d,.])\d[\d,.]{{0,20}} ?)?[{numerals.CJK_UNITS}{numerals.CJK_DIGITS}]"
-    rf"(?:[\d,.]{{0,20}}[{numerals.CJK_UNITS}{numerals.CJK_DIGITS}]| (?=\d[\d,.]{{0,20}}[십백천만억])){{0,40}}(?:\d[\d,]{{0,20}})?"
+    rf"(?:百分之|百分の)?(?:(?<![\d,.])\d[\d,.]{{0,20}} ?)?{_NUMERAL}"
+    rf"(?:[\d,.]{{0,20}}{_NUMERAL}| (?=\d[\d,.]{{0,20}}[십백천만억])){{0,40}}(?:\d[\d,]{{0,20}})?"
 )
 _NOISE = re.compile(
     r"https?://\S+|\[\^?\d{1,3}\]|^\s{0,6}\d{1,3}[.)](?=\s)|^#{1,6} \d{1,3}[.)]?(?=\s)"
@@ -38,7 +39,30 @@ _RANGE = re.compile(
 _TENTH = re.compile(r"\s?[成割할](?!\w*[立功长長])")
 _MAX_DIGITS = 30
 # Languages that write 1.5; all others write 1,5, or write one here and the other there.
-_DECIMAL_POINT = frozenset("en zh ja ko th he hi bn ta te mr gu pa ur ms tl cy ga sw yo zu xh".split())
+_DECIMAL_POINT = frozenset(
+    {
+        "en",
+        "zh",
+        "ja",
+        "ko",
+        "th",
+        "he",
+        "hi",
+        "bn",
+        "ta",
+        "te",
+        "mr",
+        "gu",
+        "pa",
+        "ur",
+        "ms",
+        "tl",
+        "cy",
+        "ga",
+        "sw",
+        "yo",
+    }
+)
 _ARABIC_PREFIXES = "وفبلك"
 _EITHER = frozenset({"es", "ar", "fa", ""})
 

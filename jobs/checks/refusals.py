@@ -9,11 +9,11 @@ from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 # Where a sentence begins, and what may stand before its first word. A quotation begins none: its speaker may be sorry.
-_STARTS = re.compile(r"(?:\A[\s*_#>\"“„«「'‘(\[-]*|(?:[.!?。！？…]|[.!?…][\"”“»」)])\s*|\n[\s*_#>-]*|。)(?=[^\W_])")
+_STARTS = re.compile(r"(?:\A[\s*_#>(\[-]*|(?:[.!?。！？…]|[.!?…][\"”“»」)])\s*|\n[\s*_#>-]*|。)(?=[^\W_])")
 
 
 def refusal(text: str, source: str = "") -> Rejection | None:
-    """Reject a text with a sentence in which a model refuses, such as "As an AI, I cannot ...", unless the source does."""
+    """Reject a text in which a model refuses, such as "As an AI, I cannot ...", unless the source does so, too."""
     found = _first(text, "refusal")
     if not found or (source and _first(source, "refusal")):
         return None
@@ -31,9 +31,13 @@ def meta_talk(text: str, source: str = "") -> Rejection | None:
 
 def _first(text: str, section: str) -> str | None:
     """The first beginning of a sentence that is in the table."""
-    plain, pattern = text.replace("’", "'"), _beginnings(section)
+    plain, pattern = _unquoted(text.replace("’", "'").strip()), _beginnings(section)
     found = (pattern.match(plain, start.end()) for start in _STARTS.finditer(plain))
     return next((match[0] for match in found if match), None)
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if text[:1] in '"“„«「' and text[-1:] in '"”“»」' else text
 
 
 @cache

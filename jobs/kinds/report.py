@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, ValidationError
 
+from thothy_ai.jobs import retries
 from thothy_ai.jobs.documents import asked, condensed, spans
 from thothy_ai.jobs.kind import Artifact, JobKind
 from thothy_ai.jobs.plan import Call, Calls, Context, Output, Outputs, Plan, Previous
@@ -84,13 +86,13 @@ class ReportPlan:
 def _outlined(request: Report, context: Context) -> Generator[Calls, Outputs, _Start | Rejection]:
     """Outline the report, once more if something is wrong with the outline."""
 
-    def call(text: str, fitting: Context, remark: str = "") -> Call:
-        return outline_call(text, request.sections, request.topic or "", request, fitting, remark)
+    def call(text: str, fitting: Context) -> Call:
+        return outline_call(text, request.sections, request.topic or "", request, fitting)
 
     text, output = yield from asked(request.source, context, call, RESERVE)
     outline = _judged(output, text, request)
     if isinstance(outline, Rejection) and outline.reason.retryable:
-        (output,) = yield (call(text, context, outline.detail),)
+        (output,) = yield (replace(call(text, retries.after(context, outline)), step="repair"),)
         outline = _judged(output, text, request)
     return outline if isinstance(outline, Rejection) else _Start(text, outline.title, outline.briefs(), {})
 

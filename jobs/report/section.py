@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from thothy_ai.jobs import checks
-from thothy_ai.jobs.division import tokens_for
-from thothy_ai.jobs.documents import MAX_SPAN_CHARS, quotation
+from thothy_ai.jobs import checks, retries
+from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
 from thothy_ai.jobs.plan import Call, Context, Output, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language, style
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import grammar_schema, line, sentences
+from thothy_ai.jobs.spans import quotation
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 MAX_SENTENCE_CHARS = 260
@@ -64,12 +64,6 @@ class Size:
     words: tuple[int, int]
     quotes: tuple[int, int]
 
-    @property
-    def chars(self) -> int:
-        """Of the longest section, its quotations and JSON included."""
-        text = self.paragraphs[1] * (self.sentences[1] * (MAX_SENTENCE_CHARS + 2) + 4)
-        return text + self.quotes[1] * (MAX_SPAN_CHARS + 4) + 40
-
 
 def size_of(request: WritingRequest[Any]) -> Size:
     """The size of a section that belongs to the requested length."""
@@ -101,16 +95,17 @@ def _draft_class(size: Size) -> type[_Draft]:
     )
 
 
-def section_call(brief: Brief, text: str, request: WritingRequest[Any], context: Context, remark: str = "") -> Call:
-    """The call that writes a section about a text; `remark` says what was wrong with an earlier one."""
-    size = size_of(request)
-    budget = min(tokens_for(size.chars, request.locale), context.max_context // 2)
-    return Call(
-        about_source(text, _instruction(brief, request, context, remark), context),
-        _schema(size, text, request.locale),
-        Sampling(max_tokens=budget, temperature=0.6 if remark else 0.4, top_p=0.9, repetition_penalty=1.02),
-        step="repair" if remark else "section",
-    )  # without a locale: it begins with quotations, which are in the source's language
+def section_call(brief: Brief, text: str, request: WritingRequest[Any], context: Context) -> Call:
+    """The call that writes a section about a text. It has no locale, since it begins with quotations of the source."""
+    schema = _schema(size_of(request), text, request.locale)
+    budget = max_tokens(schema, request.locale, context)
+    call = Call(
+        about_source(text, _instruction(brief, request, context), context),
+        schema,
+        Sampling(max_tokens=budget, temperature=0.4, top_p=0.9, repetition_penalty=1.02),
+        step="section",
+    )
+    return retries.adapted(call, context, request.locale)
 
 
 def _schema(size: Size, text: str, locale: str) -> Mapping[str, Any]:
@@ -119,17 +114,16 @@ def _schema(size: Size, text: str, locale: str) -> Mapping[str, Any]:
     return schema
 
 
-def _instruction(brief: Brief, request: WritingRequest[Any], context: Context, remark: str) -> str:
+def _instruction(brief: Brief, request: WritingRequest[Any], context: Context) -> str:
     subject = brief.covers or brief.heading
     if context.plain:
         return f"Explain to {request.audience} in three sentences: {subject}{in_language(request.locale)}"
     least, most = size_of(request).words
     whole = f" of the report {brief.report}" if brief.report else ""
     evidence = f" It may rest on: {'; '.join(f'“{quote}”' for quote in brief.quotes)}." if brief.quotes else ""
-    again = f" An earlier version was rejected, since {remark}. See to it that yours is not." if remark else ""
     return (
         f"Write the section “{brief.heading}”{whole}, for {request.audience}: {least} to {most} words. It explains:"
-        f" {subject}{_stop(subject)}{evidence} {RULES}{again}{style(request)}"
+        f" {subject}{_stop(subject)}{evidence} {RULES}{style(request)}"
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from thothy_ai.jobs import retries
 from thothy_ai.jobs.documents import side_by_side
 from thothy_ai.jobs.plan import Calls, Context, Outputs
 from thothy_ai.jobs.report.section import Brief, Section, section_call, section_fault, section_of
@@ -27,22 +29,20 @@ def written(
     context: Context,
 ) -> Generator[Calls, Outputs, Written]:
     """Write the sections that are not kept, then once more those that something is wrong with."""
-    sections = dict(kept)
-    remarks = {place: "" for place in range(len(briefs)) if place not in kept}
-    for _ in ("write", "repair"):
-        calls = [section_call(briefs[place], text, request, context, remark) for place, remark in remarks.items()]
-        outputs = yield from side_by_side(calls)
-        rejections: dict[int, Rejection] = {}
-        for place, output in zip(remarks, outputs, strict=True):
-            section = section_of(briefs[place], output, request)
-            if isinstance(section, Rejection):
-                rejections[place] = section
-            else:
-                sections[place] = section
-        rejections = _faults(sections, text, request) | rejections
-        remarks = {place: rejection.detail for place, rejection in sorted(rejections.items())}
-        if not remarks:
+    sections, rejections = dict(kept), dict[int, Rejection]()
+    contexts = {place: context for place in range(len(briefs)) if place not in kept}
+    for step in ("section", "repair"):
+        calls = [section_call(briefs[place], text, request, fitting) for place, fitting in contexts.items()]
+        outputs = yield from side_by_side([replace(call, step=step) for call in calls])
+        found = {
+            place: section_of(briefs[place], output, request) for place, output in zip(contexts, outputs, strict=True)
+        }
+        sections |= {place: section for place, section in found.items() if isinstance(section, Section)}
+        unread = {place: section for place, section in found.items() if isinstance(section, Rejection)}
+        rejections = _faults(sections, text, request) | unread
+        if not rejections:
             break
+        contexts = {place: retries.after(context, rejections[place]) for place in sorted(rejections)}
     return Written(sections, rejections)
 
 

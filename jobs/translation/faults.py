@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from thothy_ai.jobs import checks
-from thothy_ai.jobs.translation.inline import has_words
+from thothy_ai.jobs.translation.inline import bare, has_words
 from thothy_ai.jobs.translation.task import Task
 from thothy_ai.jobs.translation.units import Document, document_of
 from thothy_ai.jobs.verdict import Rejection
@@ -28,7 +28,7 @@ def _faults(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
     yield checks.preserved(text, original)
     if not task.same_language:
         yield checks.untranslated(text, original, task.target)
-    yield checks.wrong_language(text, task.target)
+    yield checks.wrong_language(bare(text), task.target)
     yield checks.proportion("text", text, original)
     yield checks.numbers_kept(text, original, task.origin, task.target)
     yield checks.glossary(text, original, *task.terms_in(original))
@@ -53,7 +53,7 @@ def faults_of_whole(text: str, task: Task) -> Iterator[Rejection | None]:
         yield fault(text, task.text, task)
         return
     yield checks.preserved(text, task.text)
-    yield checks.wrong_language(text, task.target)
+    yield checks.wrong_language(bare(text), task.target)
     for before, after in zip(original.units, translated.units, strict=True):
         if has_words(before.text):
             yield fault(after.text, before.text, task)

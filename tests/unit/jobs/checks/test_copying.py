@@ -8,14 +8,14 @@ from tests.unit.jobs.checks.reasons import reason
 from thothy_ai.jobs import RejectionReason, checks
 
 COPIED = RejectionReason.COPIED_FROM_SOURCE
-SOURCE = """In Freiburg, the bakery run and the school run now happen in the same vehicle: an electric bicycle with a box
-in front. The dealer Radhaus Sonne sold 418 cargo bikes last year. In 2019 it sold 73. “People come in to replace the
-second car,” says its manager, Katrin Vogel. What holds the trend back is space: most cargo bikes do not go down cellar
-stairs, and the city counts 1.5 % more of them in the streets."""
+SOURCE = """In Freiburg, the bakery run and the school run now happen in the same vehicle: an electric bicycle with a
+box in front. The dealer Radhaus Sonne sold 418 cargo bikes last year. In 2019 it sold 73. “People come in to replace
+the second car,” says its manager, Katrin Vogel. What holds the trend back is space: most cargo bikes do not go down
+cellar stairs, and the city counts 1.5 % more of them in the streets."""
 QUOTING = (
-    "Sales rose almost sixfold, and the shop knows why. “In Freiburg, the bakery run and the school run now happen in the "
-    "same vehicle,” it says. Cellars, however, are too narrow for many models on sale, and the city has yet to build "
-    "enough racks for those who live in old houses."
+    "Sales rose almost sixfold, and the shop knows why. “In Freiburg, the bakery run and the school run now happen in "
+    "the same vehicle,” it says. Cellars, however, are too narrow for many models on sale, and the city has yet to "
+    "build enough racks for those who live in old houses."
 )
 CHINESE = (
     "2023年，中国新能源汽车销量达到21.2万辆，同比增长百分之三十。业内人士表示，充电桩的数量仍然不足，农村地区尤其如此。"

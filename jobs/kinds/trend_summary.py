@@ -17,7 +17,8 @@ from thothy_ai.jobs.parts import Fault, InParts, Part, Piece, Values, Writing
 from thothy_ai.jobs.quotes import restored
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.review import Statement
-from thothy_ai.jobs.schema import grammar_schema, line, prose, title
+from thothy_ai.jobs.schema import grammar_schema, prose, title
+from thothy_ai.jobs.schema import quotation as quotation_field
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.writing import astray, foreign, repair, spelled, text_fault, whole
 
@@ -36,7 +37,7 @@ class KeyPoint(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     point: Annotated[str, prose(2, 400)]
-    quote: Annotated[str, line(1, 320)]
+    quote: Annotated[str, quotation_field(1, 320)]
 
 
 class TrendSummaryArtifact(Artifact):
@@ -212,6 +213,8 @@ def _mend(request: TrendSummary, values: dict[str, Any]) -> dict[str, Any]:
     for name in _TEXTS:
         if name in mended:
             mended[name] = spelled(mended[name], request.brand_terms).strip()
+    if "title" in mended:
+        mended["title"] = mended["title"].rstrip(" ,;:(–—-")
     mended["key_points"] = [_mended_point(request, point) for point in values.get("key_points", ())]
     if "tags" in mended:
         mended["tags"] = list({tag.casefold(): tag for tag in (tag.strip(" #,.;") for tag in mended["tags"])}.values())

@@ -110,7 +110,7 @@ def test_equal_passages_are_translated_once() -> None:
         ("A bed costs {1} 89 euros for members of the club.", "untranslated"),
         ("Ein Bett kostet für Mitglieder des Klubs 89 Euro.", "placeholder_lost"),
         ("Ein Bett kostet für Mitglieder des Klubs {1} 890 Euro.", "number_not_in_source"),
-        ("Un lit coûte {1} 89 euros pour les membres du club.", "wrong_language"),
+        ("Un lit coûte {1} 89 euros pour tous les membres du club, et rien de plus.", "wrong_language"),
         ("Ein Bett kostet für Mitglieder des Klubs {1} 89 Euro und", "truncated"),
         ("...", "placeholder_lost"),
     ],

@@ -95,6 +95,8 @@ def quantities(text: str, language: str) -> list[Quantity]:
 
 def _ascii_digits(text: str) -> str:
     """Every decimal digit as one of ASCII; the length stays."""
+    if text.isascii():
+        return text
     return "".join(str(unicodedata.decimal(char)) if char.isdecimal() else char for char in text)
 
 

@@ -29,6 +29,11 @@ class ReportSection(WritingRequest[ReportSectionArtifact]):
     ] = "What is changing, and why"
     topic: Annotated[ShortText, Field(description="What the section explains.")] = "what is changing and why"
 
+    @property
+    def subject(self) -> str:
+        """Heading and topic, of which the text must say something."""
+        return f"{self.heading}. {self.topic}"
+
 
 class ReportSectionPlan:
     """Writes a section, and once more if something is wrong with it."""
@@ -38,7 +43,7 @@ class ReportSectionPlan:
         if not spans(request.source, request.locale):
             return Verdict.reject(NO_EVIDENCE)
         text = yield from condensed(request.source, context)
-        assignment = Assignment([Brief(request.heading, request.topic)], text, request)
+        assignment = Assignment([Brief(request.heading, request.topic)], text, request, request.subject)
         written = yield from assignment.written({}, context)
         review = Review(written.findings[0]) if written.findings else None
         rejection = written.rejections.get(0)
@@ -49,7 +54,7 @@ class ReportSectionPlan:
 
     def checks(self, request: ReportSection, artifact: ReportSectionArtifact) -> Iterator[Rejection | None]:
         """What is wrong with a section."""
-        yield section_fault(artifact, request.source, request)
+        yield section_fault(artifact, request.source, request, topic=request.subject)
 
 
 KIND = JobKind(

@@ -26,11 +26,12 @@ class Written:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What sections are to be written about a text."""
+    """What sections are to be written about a text. `topic` is that of the request, if it is for one section."""
 
     briefs: Sequence[Brief]
     text: str
     request: WritingRequest[Any]
+    topic: str | None = None
 
     def written(self, kept: Mapping[int, Section], context: Context) -> Generator[Calls, Outputs, Written]:
         """Write the sections that are not kept and review them all; once more those that are refuted."""
@@ -82,6 +83,6 @@ class Assignment:
         faults: dict[int, Rejection] = {}
         for place, section in sections.items():
             others = tuple(other for number, other in sorted(sections.items()) if number < place)
-            if rejection := section_fault(section, self.text, self.request, others):
+            if rejection := section_fault(section, self.text, self.request, others, self.topic):
                 faults[place] = rejection
         return faults

@@ -33,6 +33,7 @@ def _faults(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
     yield _wrong_language(text, task)
     yield checks.proportion("text", text, original)
     yield checks.numbers_kept(text, original, task.origin, task.target)
+    yield checks.contradiction(text, original, task.target)
     yield checks.glossary(text, original, *task.terms_in(original))
     if not checks.unfinished("text", original, task.origin):
         yield checks.unfinished("text", text, task.target)
@@ -58,6 +59,7 @@ def faults_of_whole(text: str, task: Task) -> Iterator[Rejection | None]:
     """What is wrong with a translation of the task's text: with one of its units, or with all of it."""
     if checks.empty("text", task.text):
         return
+    yield task.already_there()
     original, translated = document_of(task.text), document_of(text)
     if not aligned(original, translated):
         yield fault(text, task.text, task)

@@ -203,7 +203,7 @@ def test_a_text_without_words_is_its_own_translation_and_costs_nothing(text: str
 def test_a_text_in_the_target_language_is_rejected_without_a_call() -> None:
     verdict = judged(Translation(source=SOURCE, target_locale="en-GB"), lambda _: pytest.fail("called"))
     assert (verdict.reason, verdict.artifact) == (RejectionReason.UNTRANSLATED, None)
-    assert verdict.detail == "the text is in British English already; pass source_locale to adapt it"
+    assert verdict.detail == "the text is in British English already; name its region in source_locale to adapt it"
 
 
 def test_a_text_is_adapted_to_another_region_if_its_locale_is_given() -> None:

@@ -19,7 +19,7 @@ from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.review import Statement
 from thothy_ai.jobs.schema import grammar_schema, line, prose, title
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.writing import repair, spelled, text_fault, whole, whole_faults
+from thothy_ai.jobs.writing import astray, foreign, repair, spelled, text_fault, whole
 
 MIN_SHARE_OF_SOURCE = 0.25  # of the longer words
 LIMITS: Final[Mapping[Part, tuple[int, int]]] = {  # of words, for English
@@ -162,11 +162,14 @@ def _texts(values: Values) -> dict[Part, str]:
 
 def _faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
     texts = _texts(values)
+    if faults := foreign(request, texts):
+        yield from faults
+        return
     for part, text in texts.items():
         yield from text_fault(request, part, text, _own(request, part, text, values))
     yield from _quote_faults(request, values)
     yield from _tag_faults(request, values)
-    yield from whole_faults(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
+    yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
 
 def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterator[Rejection | None]:

@@ -29,6 +29,7 @@ RESERVED = frozenset(
         "not_before",
         "key",
         "max_attempts",
+        "max_compute_seconds",
         "attempts",
         "seed",
         "model",

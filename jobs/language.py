@@ -14,7 +14,7 @@ from thothy_ai.jobs.locales import LANGUAGES, language_of
 if TYPE_CHECKING:
     from lingua import LanguageDetector
 
-MAX_CHARS = 600  # of a text are looked at to tell its language
+MAX_CHARS = 4_000  # of a text are looked at to tell its language
 MIN_LIKELY = 0.4
 _CODES = {language.detector_name: code for code, language in LANGUAGES.items() if code != "no"}
 
@@ -29,8 +29,9 @@ def _detector() -> LanguageDetector:
 
 
 def confidences(text: str) -> dict[str, float]:
-    """The probability of each supported language by its detector name, most likely first."""
-    return {found.language.name: found.value for found in _detector().compute_language_confidence_values(text)}
+    """The probability of each supported language by its detector name, most likely first, by the text's beginning."""
+    found = _detector().compute_language_confidence_values(text[:MAX_CHARS])
+    return {each.language.name: each.value for each in found}
 
 
 def is_in(text: str, locale: str, min_confidence: float = 0.2) -> bool:

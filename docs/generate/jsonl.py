@@ -36,6 +36,11 @@ MEANINGS = {
         "whole number, 1 to 32,767",
         "How many failures make the job dead. Default: `THOTHY_MAX_ATTEMPTS`.",
     ),
+    "max_compute_seconds": (
+        "number above 0",
+        "How many seconds of a device, GPU-seconds on a GPU, its attempts may use together before it is dead, as"
+        " `budget_spent`. Default: no limit.",
+    ),
 }
 SOURCE = "Orders for clay crocks doubled within a year. Workshops on kimchi are booked out until spring."
 EXAMPLES: tuple[dict[str, Any], ...] = (

@@ -9,8 +9,9 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _UNENDING = frozenset({"th", "lo", "km", "my"})  # languages that write no full stop
 # What may follow the end of the last sentence: hashtags, mentions, links, footnotes, emoji.
+_END_CHARS = 300  # of the text are looked at for what follows its last sentence
 _EMOJI = "\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"
-_APPENDIX = re.compile(rf"(?:\s*(?:[#＃@]\w[\w-]*|https?://\S+|\[\^?\w{{1,12}}\]|[{_EMOJI}]))+\s*$")
+_APPENDIX = re.compile(rf"(?:\s*(?:[#＃@]\w[\w-]{{0,60}}|https?://\S+|\[\^?\w{{1,12}}\]|[{_EMOJI}]))+\s*$")
 _CLOSING = "\"'”’“‘»«›‹)]}）」』】》〉＂*_~ \n\t\u200f\u200e"
 _ENDINGS = (".", "!", "?", "…", "。", "！", "？", "．", "｡", "।", "॥", "؟", "۔", "։", "።", "‽", "¿", ";", "׃", "~", "♪")
 _ABBREVIATED = re.compile(
@@ -36,7 +37,7 @@ def unfinished(field: str, text: str, locale: str) -> Rejection | None:
     The last line may be an item of a list, a heading, a row of a table or code. Thai and its neighbours write no full
     stop, and pass.
     """
-    bare = _APPENDIX.sub("", text) or text
+    bare = text[:-_END_CHARS] + _APPENDIX.sub("", text[-_END_CHARS:])
     language = locale.partition("-")[0]
     if not (_ends(bare, language) or language in _UNENDING) or _last_word(bare, language):
         return Rejection(RejectionReason.TRUNCATED, f"{field} stops in mid-sentence: …{text[-30:]!r}")

@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from thothy_ai.jobs import language as detect
 from thothy_ai.jobs.checks import numerals
+from thothy_ai.jobs.checks.guises import eras, rounded
 from thothy_ai.jobs.checks.months import months
-from thothy_ai.jobs.checks.quantities import Quantity, eras, quantities, rounded
+from thothy_ai.jobs.checks.quantities import Quantity, quantities
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _MIN_SPELLED = 11  # below, words for numbers are idiom as often as figures: "one of the two"
@@ -22,7 +23,7 @@ def new_number(text: str, source: str, locale: str) -> Rejection | None:
     Decimal marks, scale words, dates, percentages and numbers in words are read in both texts; a number may be rounded
     by up to 5 % if it is not a year.
     """
-    written = quantities(text, primary(locale))
+    written = quantities(text, primary(locale), listed=False)
     if not written:
         return None
     known = _numbers_of(source, detect.language(source) or primary(locale), may_round=True)
@@ -33,7 +34,8 @@ def new_number(text: str, source: str, locale: str) -> Rejection | None:
 def numbers_kept(text: str, original: str, source_locale: str, locale: str) -> Rejection | None:
     """Reject a translation that lacks a number of its original, or has one that the original lacks."""
     known = _numbers_of(original, primary(source_locale), may_round=False)
-    if added := next((quantity for quantity in quantities(text, primary(locale)) if quantity not in known), None):
+    written = quantities(text, primary(locale), listed=False)
+    if added := next((quantity for quantity in written if quantity not in known), None):
         return _rejection(f"{added.text!r} is not in the original")
     kept, can_spell = _numbers_of(text, primary(locale), may_round=False), numerals.can_spell(primary(locale))
     for quantity in quantities(original, primary(source_locale)):

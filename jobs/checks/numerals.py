@@ -8,7 +8,7 @@ from functools import cache
 
 from thothy_ai.jobs.checks.tables import table
 
-WITH_LIBRARY = frozenset({"ca", "de", "en", "es", "fr", "it", "nl", "pt"})  # languages whose numbers text2num knows
+WITH_LIBRARY = frozenset({"de", "en", "es", "fr", "it", "nl", "pt"})  # languages whose numbers text2num knows
 # Scale words that are other words, too: a number before one of them may also be meant without it.
 AMBIGUOUS_SCALES = frozenset({"m", "b", "k", "mil", "md", "mii", "mie", "bin", "mille", "tn", "mn", "cientos"})
 _LONG_SCALE = frozenset(  # languages in which a billion is a million millions

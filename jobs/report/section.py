@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Annotated, Any
@@ -22,6 +22,8 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 MAX_SENTENCE_CHARS = 260
 MAX_HEADING_CHARS = 120
+MIN_WORDS = 14  # of a body; what it says decides, not how long it is
+MAX_SHARE_COPIED = 0.6  # of a body, which may quote
 RULES = (
     "First choose the quotations that support what you will say. Then write the paragraphs in your own words: "
     "no sentence of the source, no heading, no list, nothing that the source does not say."
@@ -68,9 +70,9 @@ class Size:
 def size_of(request: WritingRequest[Any]) -> Size:
     """The size of a section that belongs to the requested length."""
     return request.per_length(
-        Size((1, 1), (2, 4), (15, 180), (1, 2)),
-        Size((1, 2), (2, 5), (30, 330), (1, 3)),
-        Size((2, 4), (3, 5), (90, 700), (2, 5)),
+        Size((1, 1), (2, 4), (30, 90), (1, 2)),
+        Size((1, 2), (2, 5), (60, 200), (1, 3)),
+        Size((2, 4), (3, 5), (150, 450), (2, 5)),
     )
 
 
@@ -142,23 +144,32 @@ def section_of(brief: Brief, output: Output, request: WritingRequest[Any]) -> Se
 
 @lru_cache(maxsize=64)  # a plan is replayed at each step
 def section_fault(
-    section: Section, text: str, request: WritingRequest[Any], others: tuple[Section, ...] = ()
+    section: Section,
+    text: str,
+    request: WritingRequest[Any],
+    others: tuple[Section, ...] = (),
+    topic: str | None = None,
 ) -> Rejection | None:
-    """The first thing that is wrong with a section about a text; `others` are those before it in its report."""
-    return next(filter(None, _faults(section, text, request, others)), None)
+    """The first thing that is wrong with a section about a text.
+
+    `others` are those before it in its report; `topic` is what the producer asked for.
+    """
+    found = (
+        *_faults(section, text, request),
+        checks.off_topic(section.body, text, request.locale, 0.2, topic=topic),
+        checks.near_duplicate(section.body, [other.body for other in others]),
+    )
+    return next(filter(None, found), None)
 
 
-def _faults(
-    section: Section, text: str, request: WritingRequest[Any], others: Iterable[Section]
-) -> Iterator[Rejection | None]:
+def _faults(section: Section, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
     if not section.citations:
         yield Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{section.heading!r} cites nothing")
     for citation in section.citations:
         yield checks.quoted("citation", citation.quote, text)
-    yield checks.length("body", section.body, request.locale, *size_of(request).words)
+    least, most = size_of(request).words
+    yield checks.length("body", section.body, request.locale, min(least // 3, MIN_WORDS), 2 * most)
     yield from prose_faults("body", section.body, text, request)
-    yield checks.off_topic(section.body, text, request.locale, 0.2, topic=section.heading)
-    yield checks.near_duplicate(section.body, [other.body for other in others])
 
 
 def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
@@ -172,7 +183,7 @@ def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]
     yield checks.repetition(prose, request.locale)
     yield checks.echo(prose, RULES)
     yield checks.wrong_language(prose, request.locale)
-    yield checks.copied(field, prose, text, request.locale)
+    yield checks.copied(field, prose, text, request.locale, max_share=MAX_SHARE_COPIED)
     yield checks.new_number(prose, text, request.locale)
     yield checks.new_name(prose, text, request.locale, allowed=request.brand_terms)
     yield checks.contradiction(prose, text, request.locale)

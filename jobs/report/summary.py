@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from thothy_ai.jobs import checks, retries
 from thothy_ai.jobs.budget import max_tokens
@@ -12,10 +12,11 @@ from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
 from thothy_ai.jobs.plan import Call, Calls, Context, Outputs, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language, style
+from thothy_ai.jobs.report.reviewing import reviewed
 from thothy_ai.jobs.report.section import MAX_SENTENCE_CHARS, Section, prose_faults
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import grammar_schema, sentences
-from thothy_ai.jobs.verdict import Rejection
+from thothy_ai.jobs.verdict import Finding, Rejection
 
 MAX_SENTENCES = 4
 
@@ -24,23 +25,37 @@ class _Summary(Artifact):
     summary: Annotated[str, sentences(1, MAX_SENTENCES, MAX_SENTENCE_CHARS)]
 
 
+class Summarized(NamedTuple):
+    """A summary, empty if none could be read, what is wrong with it, and what a review found."""
+
+    text: str
+    rejection: Rejection | None
+    findings: tuple[Finding, ...] = ()
+
+
 def summarized(
     sections: Sequence[Section], text: str, request: WritingRequest[Any], context: Context
-) -> Generator[Calls, Outputs, tuple[str, Rejection | None]]:
-    """Summarize the sections, once more if something is wrong. Returns an empty summary if none could be read."""
-    summary = ""
-    rejection: Rejection | None = None
+) -> Generator[Calls, Outputs, Summarized]:
+    """Summarize the sections of a report about a text, once more if something is wrong."""
+    done = Summarized("", None)
     for step in ("summary", "repair"):
         (output,) = yield (replace(_call(sections, text, request, context), step=step),)
-        draft = parse(_Summary, output)
-        if isinstance(draft, Rejection):
-            rejection = draft
-        else:
-            summary, rejection = draft.summary, summary_fault(draft.summary, text, request)
-        if rejection is None:
+        done = yield from _judged(parse(_Summary, output), done.text, text, request, context)
+        if done.rejection is None:
             break
-        context = retries.after(context, rejection)
-    return summary, rejection
+        context = retries.after(context, done.rejection)
+    return done
+
+
+def _judged(
+    draft: _Summary | Rejection, last: str, text: str, request: WritingRequest[Any], context: Context
+) -> Generator[Calls, Outputs, Summarized]:
+    if isinstance(draft, Rejection):
+        return Summarized(last, draft)
+    if fault := summary_fault(draft.summary, text, request):
+        return Summarized(draft.summary, fault)
+    findings, rejections = yield from reviewed({0: draft.summary}, text, request, context)
+    return Summarized(draft.summary, rejections.get(0), findings.get(0, ()))
 
 
 def summary_fault(summary: str, text: str, request: WritingRequest[Any]) -> Rejection | None:

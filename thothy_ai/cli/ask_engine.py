@@ -55,8 +55,11 @@ class Answer:
 
 
 @contextmanager
-def engine_for(settings: Settings, model: Path | None) -> Iterator[Endpoint]:
-    """Where the running engine is. If none is configured, or a model is given, one is started and stopped again."""
+def engine_for(settings: Settings, model: Path | None, rows: int = 8) -> Iterator[Endpoint]:
+    """Where the running engine is. If none is configured, or a model is given, one is started and stopped again.
+
+    `rows` is the most requests that one started here runs at once.
+    """
     from thothy_ai.embedded.endpoint import Endpoint
     from thothy_ai.embedded.engine import temporary_engine
 
@@ -67,7 +70,7 @@ def engine_for(settings: Settings, model: Path | None) -> Iterator[Endpoint]:
     why = "No engine is running: s" if model is None else "S"
     typer.echo(f"{why}tarting one with {path.name} …", err=True)
     began = time.monotonic()
-    with temporary_engine(settings, path) as endpoint:
+    with temporary_engine(settings, path, rows) as endpoint:
         typer.echo(f"Ready after {spell(time.monotonic() - began)}; it is stopped afterwards.", err=True)
         yield endpoint
 

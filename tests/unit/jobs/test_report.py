@@ -307,7 +307,7 @@ def test_whatever_comes_back_the_plan_ends_with_a_reason(output: Output, reason:
     only_the_outline = judged(lambda call: scripted()(call) if step_of(call) == "sections" else output)
     assert only_the_outline.reason == reason
     no_summary = judged(lambda call: output if step_of(call) == "summary" else scripted()(call))
-    assert (no_summary.reason, no_summary.artifact) == (reason, None)
+    assert (no_summary.reason, report(no_summary).summary) == (reason, "")
 
 
 def rejected_for(**values: object) -> Context:
@@ -394,3 +394,62 @@ def test_the_checks_judge_a_whole_report() -> None:
     worse = artifact.model_copy(update={"sections": (artifact.sections[0],) * 2})
     reasons = [found.reason for found in KIND.plan.checks(REQUEST, worse) if found]  # type: ignore[attr-defined]
     assert RejectionReason.NEAR_DUPLICATE in reasons
+
+
+def reviewing(refuted: str, times: int = 1) -> Callable[[Call], Output]:
+    """Answers in which a review refutes the statement that contains these words, the first few times."""
+    left = [times]
+
+    def answer(call: Call) -> Output:
+        if call.step != "review":
+            return scripted()(call)
+        statements = [line for line in call.messages[-1].content.split("\n") if line[:1].isdigit() and ". " in line[:5]]
+        statements = statements[-call.schema["properties"]["findings"]["maxItems"] :]
+        bad = [number for number, line in enumerate(statements) if refuted in line and left[0] > 0]
+        left[0] -= bool(bad)
+        findings = ["contradicted" if number in bad else "supported" for number in range(len(statements))]
+        reasons = [{"statement": number + 1, "reason": "The source says otherwise."} for number in bad]
+        return Output(json.dumps({"findings": findings, "reasons": reasons}))
+
+    return answer
+
+
+@pytest.mark.parametrize("review", ["record", "enforce"])
+def test_a_review_is_recorded_with_a_finding_for_each_sentence(review: str) -> None:
+    request = REQUEST.model_copy(update={"review": review})
+    verdict = judged(reviewing("nothing"), request)
+    assert verdict.accepted, verdict
+    assert verdict.review is not None
+    assert [finding.finding for finding in verdict.review.findings] == ["supported"] * 7
+
+
+def test_a_refuted_section_is_written_again_and_reviewed_again_if_the_request_says_so() -> None:
+    steps: list[str] = []
+
+    def answer(call: Call, inner: Callable[[Call], Output]) -> Output:
+        steps.append(call.step)
+        return inner(call)
+
+    request = REQUEST.model_copy(update={"review": "enforce"})
+    inner = reviewing("hardly anyone builds")
+    assert judged(lambda call: answer(call, inner), request).accepted
+    assert steps == ["outline", *["section"] * 3, "review", "section", "review", "summary", "review"]
+    verdict = judged(reviewing("hardly anyone builds", times=9), request)
+    assert verdict.reason is RejectionReason.CONTRADICTS_SOURCE
+    assert verdict.review is not None
+    recorded = judged(reviewing("hardly anyone builds", times=9), REQUEST.model_copy(update={"review": "record"}))
+    assert recorded.accepted
+
+
+def test_a_refuted_summary_is_written_again_or_rejects_the_report() -> None:
+    request = REQUEST.model_copy(update={"review": "enforce"})
+    assert judged(reviewing("record crowds"), request).accepted
+    assert judged(reviewing("record crowds", times=9), request).reason is RejectionReason.CONTRADICTS_SOURCE
+
+
+def test_a_section_is_reviewed_too() -> None:
+    request = ReportSection(source=SOURCE, heading="Too few cars", length="short", review="enforce")
+    plan = registry.kind_of(request).plan
+    assert run(plan(request, Context()), reviewing("hardly anyone builds")).accepted
+    verdict = run(plan(request, Context()), reviewing("hardly anyone builds", times=9))
+    assert verdict.reason is RejectionReason.CONTRADICTS_SOURCE

@@ -110,7 +110,7 @@ def test_equal_passages_are_translated_once() -> None:
         ("A bed costs {1} 89 euros for members of the club.", "untranslated"),
         ("Ein Bett kostet für Mitglieder des Klubs 89 Euro.", "placeholder_lost"),
         ("Ein Bett kostet für Mitglieder des Klubs {1} 890 Euro.", "number_not_in_source"),
-        ("Un lit coûte {1} 89 euros pour les membres du club.", "wrong_language"),
+        ("Un lit coûte {1} 89 euros pour tous les membres du club, et rien de plus.", "wrong_language"),
         ("Ein Bett kostet für Mitglieder des Klubs {1} 89 Euro und", "truncated"),
         ("...", "placeholder_lost"),
     ],
@@ -203,7 +203,7 @@ def test_a_text_without_words_is_its_own_translation_and_costs_nothing(text: str
 def test_a_text_in_the_target_language_is_rejected_without_a_call() -> None:
     verdict = judged(Translation(source=SOURCE, target_locale="en-GB"), lambda _: pytest.fail("called"))
     assert (verdict.reason, verdict.artifact) == (RejectionReason.UNTRANSLATED, None)
-    assert verdict.detail == "the text is in British English already; pass source_locale to adapt it"
+    assert verdict.detail == "the text is in British English already; name its region in source_locale to adapt it"
 
 
 def test_a_text_is_adapted_to_another_region_if_its_locale_is_given() -> None:

@@ -59,7 +59,7 @@ def test_the_built_in_kinds_are_found() -> None:
 
 
 def test_an_unknown_kind_error_lists_the_available_ones() -> None:
-    with pytest.raises(UnknownKindError, match=r"unknown kind 'sonnet'; available: hook, report_section, ") as caught:
+    with pytest.raises(UnknownKindError, match=r"unknown kind 'sonnet'; available: hook, report, ") as caught:
         registry.find("sonnet")
     assert caught.value.kind == "sonnet"
 

@@ -24,6 +24,7 @@ class FinishReason(StrEnum):
     STOP = "stop"  # end-of-text, a stop string, or the grammar is complete
     LENGTH = "length"  # max_tokens, or no room left in context or pool
     ABORTED = "aborted"
+    REPETITION = "repetition"  # the output had begun to repeat itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,9 @@ class GenerationRequest:
     `schema` is a JSON schema (as JSON text) that the output must match. `profile` names the population whose output
     lengths this request is like (the service passes a job kind); admission learns from it. `salt` separates prefix
     caches (the service passes a tenant). Higher `priority` goes first. `deadline` is in Unix seconds.
+
+    With `report_after`, a request that does not stream sends one delta, once it has at least so many output tokens.
+    `stop_repetition` ends an output that repeats itself, with REPETITION; None does so for requests with a schema.
     """
 
     id: str
@@ -92,9 +96,13 @@ class GenerationRequest:
     stream: bool = False  # send deltas; without it only the result comes back
     priority: int = 0
     deadline: float | None = None
+    report_after: int = 0  # output tokens; 0: no early delta
+    stop_repetition: bool | None = None
 
     def __post_init__(self) -> None:
         """Refuse an order that no queue could keep, and texts that are too long (`InvalidRequestError`)."""
+        if self.report_after < 0:
+            raise InvalidRequestError(f"report_after={self.report_after} is out of range")
         if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
             raise InvalidRequestError(f"priority={self.priority} is out of range")
         if self.deadline is not None and not math.isfinite(self.deadline):

@@ -27,6 +27,7 @@ from thothy_ai.engine.errors import InvalidRequestError, ProtocolError, from_cod
 from thothy_ai.engine.serving.plain import Fields, fields_of, read, read_as
 
 _FAILURE_USAGE = "failure_usage"
+_BEFORE_REPETITION = {"stop_repetition": False}  # of a client that does not say it: it cannot read that finish reason
 _STATS_GROUPS: dict[str, Any] = {
     "scheduler": SchedulerStats,
     "blocks": BlockStats,
@@ -68,7 +69,8 @@ def read_request(fields: Fields) -> GenerationRequest:
     try:
         sampling = read(SamplingParams, fields.get("sampling", {}))
         messages = _messages(fields.get("messages", []))
-        return read(GenerationRequest, {**fields, "messages": [], "sampling": {}}, sampling=sampling, messages=messages)
+        plain = {**_BEFORE_REPETITION, **fields, "messages": [], "sampling": {}}
+        return read(GenerationRequest, plain, sampling=sampling, messages=messages)
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"malformed request: {error}") from error
 

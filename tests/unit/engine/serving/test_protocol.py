@@ -73,6 +73,8 @@ REQUEST = GenerationRequest(
     stream=True,
     priority=-7,
     deadline=1.8e9,
+    report_after=40,
+    stop_repetition=True,
 )
 INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
 
@@ -115,6 +117,13 @@ def test_requests_infos_and_stats_come_back_as_they_were() -> None:
     assert read_stats(stats_fields(STATS)) == STATS
 
 
+def test_a_client_that_cannot_read_the_reason_repetition_never_gets_it() -> None:
+    fields = request_fields(REQUEST)
+    del fields["stop_repetition"], fields["report_after"]
+    older = read_request(fields)
+    assert (older.stop_repetition, older.report_after) == (False, 0)
+
+
 def test_usage_and_stats_are_flat_on_the_wire() -> None:
     """The names are those that peers of this version know."""
     _, result = output_parts(RESULT)
@@ -148,7 +157,7 @@ def test_a_newer_peer_may_send_more_and_an_older_one_less() -> None:
     newer = request_fields(REQUEST) | {"novelty": 1}
     newer["sampling"] |= {"novelty": 2}
     assert read_request(newer) == REQUEST
-    assert read_request({"id": "a", "text": "t"}) == GenerationRequest("a", text="t")
+    assert read_request({"id": "a", "text": "t"}) == GenerationRequest("a", text="t", stop_repetition=False)
     first = {name: field for name, field in request_fields(REQUEST).items() if name not in {"priority", "deadline"}}
     assert read_request(first) == replace(REQUEST, priority=0, deadline=None)
     assert read_stats({"running": 2, "novelty": 3}) == EngineStats(SchedulerStats(running=2))

@@ -30,6 +30,9 @@ class Anything:
     def fill_mask(self, row: Tensor) -> None:
         row.fill_(-1)
 
+    def limit(self, budget: int) -> None:
+        """It ends by itself."""
+
     def forced(self) -> list[int]:
         return []
 

@@ -18,13 +18,15 @@ from thothy_ai.engine.grammar import MAX_SCHEMA_BYTES, GrammarCompiler
 from thothy_ai.engine.grammar_batch import advance_all, start_filling
 from thothy_ai.engine.grammar_lexers import JsonGrammar
 from thothy_ai.engine.grammar_slices import general_slices, own_slices
+from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 
 EOS = (0, 2)
 VOCAB = 741
 WORDS = -(-VOCAB // 32)
 KINDS = (trend_summary.KIND, hook.KIND, translation.KIND, report_section.KIND)
-SCHEMAS = [json.dumps(kind.schema(kind.request(source="A source of a few words."))) for kind in KINDS]
+REQUESTS = [(kind, kind.request(source="A source of a few words.")) for kind in KINDS]
+SCHEMAS = [json.dumps(next(kind.plan(request, Context()))[0].schema) for kind, request in REQUESTS]
 CLASSES = (
     '{"type": "array", "items": {"type": "string", "pattern": "^[a-zäöü ]{3,40}(-[a-z0-9_\\"]{1,9})?$"}, "maxItems": 3}'
 )

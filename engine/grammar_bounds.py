@@ -17,9 +17,10 @@ _ESCAPE_BYTES = 12  # of an escaped surrogate pair, which a text must complete
 _FORMAT_BYTES = 40  # of a date-time, an email address or the like
 _NUMBER_BYTES = 3  # a sign, a point or an exponent needs a digit
 _LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_DESCRIBING = ("title", "description", "default", "examples", "$defs", "definitions")
 _KNOWN = frozenset(
-    "type properties required additionalProperties items minItems maxItems enum const pattern minLength maxLength "
-    "minimum maximum exclusiveMinimum exclusiveMaximum title description default examples $defs definitions".split()
+    {"type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "enum", "const"}
+    | {"pattern", "minLength", "maxLength", *_LIMITS, *_DESCRIBING}
 )
 
 

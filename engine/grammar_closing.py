@@ -62,7 +62,7 @@ class Closing:
 
     def _decide(self, row: Bits, matcher: LLMatcher, left: int) -> None:
         """Wait if the end is far off; otherwise narrow the row, or find the completion to take."""
-        rest = self._completion.rest(self._position.place)
+        rest = self._known()
         if rest is not None and self._waits(left, rest):
             return
         if rest is None or left <= self._needed(rest) + _WORD:
@@ -91,9 +91,17 @@ class Closing:
         spare = max(0, self._budget - self._completion.shortest)
         return int(_KEPT * spare * rest.choices / self._completion.choices)
 
+    def _known(self) -> Rest | None:
+        """No less than the shortest completion, without a walk; None if only a walk can tell."""
+        rest, after = self._completion.rest(self._position.place), self._after_string()
+        return rest if rest is None or after is None else rest._replace(choices=after.choices)
+
+    def _after_string(self) -> Rest | None:
+        return self._completion.after_string(self._position.place) if self._position.in_value_string else None
+
     def _measured(self, matcher: LLMatcher) -> Rest | None:
         """The shortest completion from here; None if no walk finds one."""
-        after = self._completion.after_string(self._position.place) if self._position.in_value_string else None
+        after = self._after_string()
         if after is None:
             walk = self._walker(matcher).to_the_end()
             return None if walk is None else Rest(len(walk.tokens), 0)

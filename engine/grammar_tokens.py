@@ -1,4 +1,4 @@
-"""A vocabulary's tokens by what they do to a compact JSON text: which of them end something, and which fill quickest."""
+"""A vocabulary's tokens by what they do to a compact JSON text: which of them end something, which fill quickest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ Bits = NDArray[np.int32]  # [ceil(vocab / 32)], lowest bit first
 Ids = NDArray[np.int64]
 
 _MARK = rb"(?:[.!?]|\xe3\x80\x82|\xef\xbc\x81|\xef\xbc\x9f)"  # full stops and the like, also of Chinese and Japanese
-_AFTER_MARK = rb"(?:[)']|\xe2\x80\x9d|\xe2\x80\x9c|\xe2\x80\x99|\xc2\xbb|\xe3\x80\x8d)?"  # ) ' and closing quotation marks
+_AFTER_MARK = (
+    rb"(?:[)']|\xe2\x80\x9d|\xe2\x80\x9c|\xe2\x80\x99|\xc2\xbb|\xe3\x80\x8d)?"  # ) ' and closing quotation marks
+)
 _CLOSING = rb'"[}\]]*'
 SENTENCE_END = re.compile(_MARK + _AFTER_MARK + rb"$")
 _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of a character after its first
@@ -60,7 +62,9 @@ class JsonTokens:
     @cached_property
     def fillers(self) -> Ids:
         """Words of lower case, then capitalized ones: the longest first."""
-        return np.concatenate([self._longest_first(rb" ?[a-z]+")[:_FILLERS], self._longest_first(rb"[A-Z][a-z]*")[:_FILLERS]])
+        return np.concatenate(
+            [self._longest_first(rb" ?[a-z]+")[:_FILLERS], self._longest_first(rb"[A-Z][a-z]*")[:_FILLERS]]
+        )
 
     @cached_property
     def longest(self) -> Ids:

@@ -1,8 +1,8 @@
 """The shortest way to complete a text: found by walking a copy of its matcher, which takes what ends things first.
 
 The walk is greedy. It takes what the grammar forces, otherwise the tokens that close most; where a string may not end
-yet, a full stop if the string may end after it, otherwise the longest everyday word. It finds the shortest completion of
-the schemas that jobs use, and a short one of others.
+yet, a full stop if the string may end after it, otherwise the longest everyday word. It finds the shortest completion
+of the schemas that jobs use, and a short one of others.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Protocol
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, TextStats
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest, OnEvents, RefusedEvent
-from thothy_ai.engine.errors import BudgetTooSmallError, PromptTooLongError, EngineError, GrammarError
+from thothy_ai.engine.errors import BudgetTooSmallError, EngineError, GrammarError, PromptTooLongError
 from thothy_ai.engine.grammar import Grammar
 
 log = logging.getLogger(__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
 
 from thothy_ai.engine.api import Delta, GenerationRequest, GenerationResult, Usage
 from thothy_ai.engine.backend import Failure, Output
@@ -29,7 +30,8 @@ class Generation:
         """Wait until the output has `report_after` tokens, and return its text by then; the whole text if it ends
         before, as with an engine that knows no `report_after`. Raises as `result` does.
         """
-        await asyncio.wait({self._done, self._early.reached}, return_when=asyncio.FIRST_COMPLETED)
+        either: tuple[asyncio.Future[Any], ...] = (self._done, self._early.reached)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         return self._early.text if self._early.reached.done() else (await self.result()).text
 
     async def result(self) -> GenerationResult:

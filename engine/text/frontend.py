@@ -172,10 +172,8 @@ class Frontend:
         if not isinstance(event, TokenEvent):
             self._forget(event.id)
             return stream.end(event)
-        if stream.stop_reason is not None:
-            return []
-        gained = stream.take(event.tokens)
-        if (reason := stream.stop_reason) is not None:
+        before, gained, reason = stream.stop_reason, stream.take(event.tokens), stream.stop_reason
+        if reason is not None and before is None:
             self._core.abort(event.id, reason)
             self._count_stopped(stream, reason)
         return gained

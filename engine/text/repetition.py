@@ -1,8 +1,8 @@
 """Finds out when an output has begun to repeat itself: its last tokens are three equal periods of 1 to 64 tokens.
 
 Short periods must come more often, since "ha ha ha" and the rule of a table are no loops: a repeated run has at least
-24 tokens, and at least 96 where it holds no letter. A JSON text repeats keys and the values of enums by its nature: there,
-a run counts within one string, or if a string in each of its periods is prose.
+24 tokens, and at least 96 where it holds no letter. A JSON text repeats keys and the values of enums by its nature:
+there, a run counts within one string, or if a string in each of its periods is prose.
 """
 
 from __future__ import annotations

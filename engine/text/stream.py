@@ -45,7 +45,7 @@ class Stream:
         return max(0, self.request.sampling.max_tokens - len(self._tokens))
 
     def start_deltas(self) -> list[Output]:
-        """Send deltas from now on; the first has all the text that was not sent yet. No effect if it streams already."""
+        """Send deltas from now on; the first has all the text not sent yet. No effect if it streams already."""
         if self._streams:
             return []
         self._streams = True

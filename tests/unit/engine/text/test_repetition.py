@@ -70,7 +70,7 @@ def test_a_loop_is_found_however_its_tokens_arrive(block: list[int], lead: int) 
 
 def test_an_inner_repetition_does_not_hide_the_outer_one() -> None:
     inner = list(range(8))
-    assert found_at((inner + [50] + inner + [51, 52] + inner + [53]) * 4) is not None
+    assert found_at([*inner, 50, *inner, 51, 52, *inner, 53] * 4) is not None
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,12 @@ Ids = NDArray[np.int64]
 
 _MARK = rb"(?:[.!?]|\xe3\x80\x82|\xef\xbc\x81|\xef\xbc\x9f)"  # full stops and the like, also of Chinese and Japanese
 _AFTER_MARK = (
-    rb"(?:[)']|\xe2\x80\x9d|\xe2\x80\x9c|\xe2\x80\x99|\xc2\xbb|\xe3\x80\x8d)?"  # ) ' and closing quotation marks
+    rb"(?:[)']|\xe2\x80\x9d|\xe2\x80\x9c|\xe2\x80\x99|\xc2[\xab\xbb]|\xe3\x80[\x8d\x8f])?"  # ) ' and closing quotation marks
 )
 _CLOSING = rb'"[}\]]*'
-SENTENCE_END = re.compile(_MARK + _AFTER_MARK + rb"$")
+_INITIAL_OR_NUMBER = rb"(?<![0-9])(?<![^A-Za-z][A-Z])"  # not before a full stop that ends a sentence
+SENTENCE_END = re.compile(rb"(?:%s%s|(?!\.)%s)%s$" % (_INITIAL_OR_NUMBER, rb"\.", _MARK, _AFTER_MARK))
+NUMBER_AND_STOP = re.compile(rb"[0-9]\.$")
 _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of a character after its first
 _FILLERS = 1_000  # of each sort; enough for some to be allowed
 _LONGEST_FILLER = 14  # bytes: an everyday word
@@ -84,6 +86,11 @@ class JsonTokens:
     def bracket_bits(self) -> Bits:
         """`brackets`."""
         return self._bits(self.brackets)
+
+    @cached_property
+    def digit_or_quote_bits(self) -> Bits:
+        """That go on with a number, or are `quotes`."""
+        return self._bits(self._matching(rb"[0-9](?s:.*)")) | self.quote_bits
 
     @cached_property
     def end_bits(self) -> Bits:

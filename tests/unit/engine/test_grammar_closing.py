@@ -20,6 +20,7 @@ from thothy_ai.engine.errors import BudgetTooSmallError
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_batch import start_filling
 from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.grammar_tokens import SENTENCE_END
 from thothy_ai.jobs import schema as fields
 
 EOS = (0, 2)
@@ -337,3 +338,29 @@ def _moved(grammar: JsonGrammar) -> bool:
     grammar.matcher = grammar.lexer.copy(grammar)
     assert grammar.matcher.consume_tokens(grammar._tokens)
     return grammar.lexer is not before
+
+
+@pytest.mark.parametrize(
+    ("data", "ends"),
+    [
+        ("It rains.", True),
+        ("It rains?”", True),
+        ("Es regnet.«", True),
+        ("下雨。", True),
+        ("真的？」", True),
+        ("It costs 2.", False),
+        ("the U.", False),
+        ("It ends with OK.", True),
+        ("It rains", False),
+        ("rain, ", False),
+    ],
+)
+def test_sentence_ends(data: str, ends: bool) -> None:
+    assert (SENTENCE_END.search(data.encode()[-8:]) is not None) == ends
+
+
+def test_a_decimal_point_is_no_end() -> None:
+    """After it, a number may go on; a text may end, but begin no other sentence."""
+    schema = record(body=text(pattern_of(fields.sentences(1, 40, 60))))
+    body = ending(schema, 120, writer_of("It costs 2.50 or 3.75 in all."))["body"]
+    assert set(body.removesuffix(".").split(". ")) == {"It costs 2.50 or 3.75 in all"}

@@ -31,6 +31,9 @@ class Grammar(Protocol):
     def finished(self) -> bool:
         """Whether no token except the end of text is possible."""
 
+    def limit(self, budget: int) -> None:
+        """Have the text end within so many tokens; BudgetTooSmallError if its schema's shortest text has more."""
+
     def fill_mask(self, row: Tensor) -> None:
         """Write the allowed tokens into `row` [ceil(vocab / 32)] int32 on the host, lowest bit first."""
 

@@ -34,6 +34,8 @@ class Filling:
         for grammar, row in self._grammars:
             if grammar.matcher.is_error():
                 grammar.correct(self._mask[row])
+            if grammar.closes:
+                grammar.close(self._mask[row])
 
 
 def start_filling(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> Filling:

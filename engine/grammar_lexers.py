@@ -20,7 +20,10 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.errors import GrammarError
+from thothy_ai.engine.grammar_closing import Closing
+from thothy_ai.engine.grammar_completion import completion_of
 from thothy_ai.engine.grammar_slices import own_slices
+from thothy_ai.engine.grammar_tokens import JsonTokens
 from thothy_ai.engine.grammar_vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -63,6 +66,10 @@ class Lexer:
         self._grammars.add(grammar)
         return self._matcher.deep_copy()
 
+    def measured(self) -> LLMatcher:
+        """A matcher at the start of the text, for a walk through it that builds states that others will use."""
+        return self._matcher.deep_copy()
+
 
 class Lexers:
     """The lexers of one schema, at most `most` that are shared. Used by any thread; GrammarError if there is none."""
@@ -80,6 +87,12 @@ class Lexers:
         trial = self._matcher(_limits(_MAX_FORCED_STATES))
         trial.consume_tokens(trial.compute_ff_tokens())
         _check(trial)
+        self.completion = completion_of(schema, self.share().measured(), vocabulary.tokens)
+
+    @property
+    def tokens(self) -> JsonTokens:
+        """The vocabulary's."""
+        return self._vocabulary.tokens
 
     def share(self) -> Lexer:
         """The lexer with the fewest grammars, or one more."""
@@ -116,6 +129,23 @@ class JsonGrammar:
         self._least_tokens = 0  # that it must have when its lexer breaks, to get another
         self.lexer = lexers.share()
         self.matcher = self.lexer.copy(self)
+        completion = lexers.completion
+        self._closing = None if completion is None else Closing(completion, lexers.tokens, eos)
+
+    @property
+    def closes(self) -> bool:
+        """Whether `close` must see the next mask."""
+        return self._closing is not None and len(self._tokens) >= self._closing.due_at
+
+    def limit(self, budget: int) -> None:
+        """From now on, masks lead to the end in time."""
+        if self._closing is not None:
+            self._closing.limit(budget)
+
+    def close(self, row: Tensor) -> None:
+        """Restrict a filled row so that the text ends within its limit."""
+        if self._closing is not None and not self.matcher.is_error():
+            self._closing.apply(row.numpy(), self.matcher, self._tokens)
 
     @property
     def finished(self) -> bool:
@@ -126,6 +156,8 @@ class JsonGrammar:
         """Fill one row."""
         self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
         self.correct(row)
+        if self.closes:
+            self.close(row)
 
     def correct(self, row: Tensor) -> None:
         """Fill the row again if its lexer broke. After an error, allow everything except the end of text, and let

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from thothy_ai.engine.grammar_slices import general_slices
+from thothy_ai.engine.grammar_tokens import JsonTokens
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -29,8 +30,14 @@ class Vocabulary:
     def __init__(self, tokenizer: PreTrainedTokenizerFast, size: int, eos: Sequence[int]) -> None:
         self._tokenizer, self._size, self._eos = tokenizer, size, list(eos)
         self._general = _on_a_thread(self._build)
+        self._tokens = _on_a_thread(lambda: _tokens_of(self._general.result()))
         self._lock = threading.Lock()
         self._sets: OrderedDict[tuple[str, ...], Future[LLTokenizer]] = OrderedDict()  # least recently used first
+
+    @property
+    def tokens(self) -> JsonTokens:
+        """The tokens' bytes, and sets of them."""
+        return self._tokens.result()
 
     def with_slices(self, slices: tuple[str, ...]) -> LLTokenizer:
         """The vocabulary with these slices if they are built, otherwise with those of prose, as without any."""
@@ -53,6 +60,14 @@ class Vocabulary:
         return llguidance.hf.from_tokenizer(
             self._tokenizer, n_vocab=self._size, eos_token=self._eos, slices=general_slices()
         )
+
+
+def _tokens_of(tokenizer: LLTokenizer) -> JsonTokens:
+    """Special tokens have no bytes."""
+    special, data = tokenizer.is_special_token, tokenizer.decode_bytes
+    tokens = JsonTokens([b"" if special(token) else data([token]) for token in range(tokenizer.vocab_size)])
+    tokens.prepare()
+    return tokens
 
 
 def _on_a_thread(make: Callable[[], T]) -> Future[T]:

@@ -149,6 +149,9 @@ class Only:
         row.zero_()
         row[self._token // 32] = 1 << self._token % 32
 
+    def limit(self, budget: int) -> None:
+        """It ends by itself."""
+
     def forced(self) -> list[int]:
         return [self._token]
 

@@ -6,6 +6,7 @@ are dealt to the threads in turn, so that those of one lexer, which often are ne
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
@@ -18,7 +19,7 @@ from thothy_ai.engine.grammar import Grammar
 from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar
 
 if TYPE_CHECKING:
-    from llguidance import LLExecutor
+    from llguidance import LLExecutor, LLMatcher
 
 
 class Filling:
@@ -37,9 +38,17 @@ class Filling:
 
 
 def start_filling(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> Filling:
-    """Begin to fill these rows of `mask` [R, ceil(vocab / 32)] int32 on the host, contiguous."""
+    """Begin to fill these rows of `mask` [R, ceil(vocab / 32)] int32 on the host, contiguous.
+
+    Returns once the other thread is in llguidance: it needs the interpreter's lock until then, which the caller's
+    further work would keep from it for milliseconds.
+    """
     ours = _dealt([(grammar, row) for grammar, row in grammars if isinstance(grammar, JsonGrammar)])
-    filled = _thread().submit(_fill, mask, ours) if ours else None
+    filled = None
+    if ours:
+        begun, matchers = threading.Event(), [(grammar.matcher, row) for grammar, row in ours]
+        filled = _thread().submit(_fill, _executor(), mask, matchers, begun)
+        begun.wait()
     for other, row in grammars if len(ours) < len(grammars) else ():
         if not isinstance(other, JsonGrammar):
             other.fill_mask(mask[row])
@@ -56,9 +65,9 @@ def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | N
     ]
 
 
-def _fill(mask: Tensor, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
-    matchers = [(grammar.matcher, row) for grammar, row in grammars]
-    _executor().unsafe_compute_mask_ptr(matchers, mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
+def _fill(executor: LLExecutor, mask: Tensor, matchers: list[tuple[LLMatcher, int]], begun: threading.Event) -> None:
+    begun.set()
+    executor.unsafe_compute_mask_ptr(matchers, mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
 
 
 def _dealt(grammars: list[tuple[JsonGrammar, int]]) -> list[tuple[JsonGrammar, int]]:

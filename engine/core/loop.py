@@ -174,6 +174,7 @@ class EngineCore:
     def _turn(self, last: _Launched | None) -> _Launched | None:
         """Launch the planned step, read the last, plan the next, sample; returns the step that is still to be read."""
         step = self._launch(last)
+        self._publish()  # of the step before the last: launching it does not wait for threads that report events
         read = None if last is None else self._read(last)
         with self._counters.filling_masks():
             masks = self._start_masks(step)
@@ -183,7 +184,6 @@ class EngineCore:
             self._sample(step, masks)
             self._settle(self._read(step))
             step = None
-        self._publish()
         self._plan(idle=step is None)
         if step is not None:
             self._sample(step, masks)
@@ -221,6 +221,8 @@ class EngineCore:
 
     def _plan(self, *, idle: bool) -> None:
         """Take the commands of other threads, then plan the next step. `idle`: no step is on the device."""
+        if idle:
+            self._publish()
         self._take_commands(wait=idle and not self._sequences)
         self._planned = self._scheduler.schedule()
         if idle and self._planned is None and self._sequences:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Callable, Sequence
 
 import llguidance.hf
@@ -55,6 +56,28 @@ def masks(of: Sequence[JsonGrammar]) -> torch.Tensor:
 def allowed(row: torch.Tensor) -> list[int]:
     bits = (row[:, None] >> torch.arange(32, dtype=torch.int32)) & 1
     return bits.flatten().nonzero().flatten().tolist()
+
+
+def test_masks_are_filled_while_the_caller_keeps_the_interpreter_s_lock(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+
+    class Executor:
+        def unsafe_compute_mask_ptr(self, *_: object) -> None:
+            begun.append(1)
+
+    monkeypatch.setattr(grammar_batch, "_executor", Executor)
+    rows, grammar = torch.empty((1, WORDS), dtype=torch.int32), *grammars(compiler, SCHEMAS[:1])
+    start_filling(rows, [(grammar, 0)]).wait()  # the thread is there
+    interval, begun[:] = sys.getswitchinterval(), []
+    sys.setswitchinterval(60.0)  # until then, no thread takes the lock from another that computes
+    try:
+        filling = start_filling(rows, [(grammar, 0)])
+        assert begun
+    finally:
+        sys.setswitchinterval(interval)
+    filling.wait()
 
 
 def test_masks_of_random_walks_are_those_of_matchers_that_share_nothing(

@@ -1,7 +1,7 @@
 """What a step does with all its grammars at once: advance them by a token each, and fill their masks.
 
-llguidance's threads work through them without the interpreter's lock. A lexer serves one thread at a time: the grammars
-are dealt to the threads in turn, so that those of one lexer, which often are neighbours, seldom wait for each other.
+llguidance's threads work through them without the interpreter's lock, each through a run of neighbours. A lexer serves
+one thread at a time: its grammars are put side by side, so that threads seldom wait for each other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def start_filling(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> Fill
     Returns once the other thread is in llguidance: it needs the interpreter's lock until then, which the caller's
     further work would keep from it for milliseconds.
     """
-    ours = _dealt([(grammar, row) for grammar, row in grammars if isinstance(grammar, JsonGrammar)])
+    ours = [(grammar, row) for grammar, row in grammars if isinstance(grammar, JsonGrammar)]
+    ours.sort(key=_lexer)
     filled = None
     if ours:
         begun, matchers = threading.Event(), [(grammar.matcher, row) for grammar, row in ours]
@@ -70,9 +71,8 @@ def _fill(executor: LLExecutor, mask: Tensor, matchers: list[tuple[LLMatcher, in
     executor.unsafe_compute_mask_ptr(matchers, mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
 
 
-def _dealt(grammars: list[tuple[JsonGrammar, int]]) -> list[tuple[JsonGrammar, int]]:
-    """In another order: each thread begins with a run of these."""
-    return [each for first in range(THREADS) for each in grammars[first::THREADS]]
+def _lexer(member: tuple[JsonGrammar, int]) -> int:
+    return id(member[0].lexer)
 
 
 def _error(grammar: Grammar, token: int) -> EngineError | None:

@@ -25,16 +25,25 @@ if TYPE_CHECKING:
 class Filling:
     """Masks that other threads are filling; until they are there, none of the grammars may advance."""
 
-    def __init__(self, mask: Tensor, grammars: Sequence[tuple[JsonGrammar, int]], filled: Future[None] | None) -> None:
-        self._mask, self._grammars, self._filled = mask, grammars, filled
+    def __init__(
+        self,
+        mask: Tensor,
+        grammars: Sequence[tuple[JsonGrammar, int]],
+        others: Sequence[int],
+        filled: Future[None] | None,
+    ) -> None:
+        self._mask, self._grammars, self._others, self._filled = mask, grammars, others, filled
 
-    def wait(self) -> None:
-        """Return once all rows are filled."""
-        if self._filled is not None:
-            self._filled.result()
+    def wait(self) -> list[int]:
+        """Return once all rows are filled: those for whose grammars something may be forced."""
+        if self._filled is None:
+            return [*self._others]
+        self._filled.result()
         for grammar, row in self._grammars:
             if grammar.matcher.is_error():
                 grammar.correct(self._mask[row])
+        lacking = set(self._grammars[0][0].choices.lacking(self._mask.numpy()).tolist())
+        return [*self._others, *(row for _, row in self._grammars if row in lacking)]
 
 
 def start_filling(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> Filling:
@@ -50,10 +59,10 @@ def start_filling(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> Fill
         begun, matchers = threading.Event(), [(grammar.matcher, row) for grammar, row in ours]
         filled = _thread().submit(_fill, _executor(), mask, matchers, begun)
         begun.wait()
-    for other, row in grammars if len(ours) < len(grammars) else ():
-        if not isinstance(other, JsonGrammar):
-            other.fill_mask(mask[row])
-    return Filling(mask, ours, filled)
+    others = [] if len(ours) == len(grammars) else [each for each in grammars if not isinstance(each[0], JsonGrammar)]
+    for other, row in others:
+        other.fill_mask(mask[row])
+    return Filling(mask, ours, [row for _, row in others], filled)
 
 
 def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | None]:

@@ -78,14 +78,15 @@ def test_masks_are_sent_once_they_are_filled(tmp_path: Path, monkeypatch: pytest
         assert waited.acquire(timeout=60)
         fill(executor, mask, matchers, begun)
 
-    def let_fill(filling: Filling) -> None:
+    def let_fill(filling: Filling) -> list[int]:
         if filling._filled is not None:
             if driver.core.stats().core.steps == 1:  # on the core's thread; taken when the next step is planned
                 driver.core.submit(request("c", [5, 6], GREEDY, c))
                 driver.core.abort("b")
             waited.release()
-        wait(filling)
+        rows = wait(filling)
         assert filling._filled is None or filling._filled.done()
+        return rows
 
     monkeypatch.setattr(grammar_batch, "_fill", fill_late)
     monkeypatch.setattr(Filling, "wait", let_fill)

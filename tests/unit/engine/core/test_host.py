@@ -30,6 +30,9 @@ class Anything:
     def fill_mask(self, row: Tensor) -> None:
         row.fill_(-1)
 
+    def may_force_after(self, token: int) -> bool:
+        return True
+
     def forced(self) -> list[int]:
         return []
 

@@ -145,7 +145,7 @@ class Runner:
 
     @torch.inference_mode()
     def _logits_once(self) -> None:
-        """What follows the last layer's attention, for many numbers of rows: cuBLAS loads the kernels that it chooses."""
+        """What follows the last layer's attention, for many numbers of rows: cuBLAS loads its kernels for them."""
         config, rows = self._model.config, self._max_rows
         attended = torch.zeros(rows, config.num_heads * config.head_dim, dtype=self._model.dtype, device=self._device)
         residual = attended.new_zeros(rows, config.hidden_size)

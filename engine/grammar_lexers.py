@@ -92,7 +92,7 @@ class Lexers:
     @property
     def tokens(self) -> JsonTokens:
         """The vocabulary's."""
-        return self._vocabulary.tokens
+        return self.vocabulary.tokens
 
     def share(self) -> Lexer:
         """The lexer with the fewest grammars, or one more."""

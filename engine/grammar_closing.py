@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from thothy_ai.engine.errors import BudgetTooSmallError
 from thothy_ai.engine.grammar_completion import Completion, Rest
 from thothy_ai.engine.grammar_position import JsonPosition
-from thothy_ai.engine.grammar_tokens import NUMBER_AND_STOP, SENTENCE_END, Bits, JsonTokens
+from thothy_ai.engine.grammar_tokens import NUMBER_AND_STOP, SENTENCE_END, Bits, JsonTokens, allow_only
 from thothy_ai.engine.grammar_walk import END, Walker
 
 if TYPE_CHECKING:
@@ -58,23 +58,22 @@ class Closing:
         if not self._path:
             self._decide(row, matcher, self._budget - len(taken))
         if self._path:
-            row[:] = self._tokens.only(self._ends if self._path[0] == END else self._path[:1])
+            allow_only(row, self._ends if self._path[0] == END else self._path[:1])
 
     def _decide(self, row: Bits, matcher: LLMatcher, left: int) -> None:
         """Wait if the end is far off; otherwise narrow the row, or find the completion to take."""
         rest = self._known()
         if rest is not None and self._waits(left, rest):
             return
-        if rest is None or left <= self._needed(rest) + _WORD:
-            rest = self._measured(matcher)
-            if rest is None:
-                self.due_at = NEVER
-                return
-            if self._waits(left, rest):
-                return
+        if rest is not None and left > self._needed(rest) + _WORD:
+            self._narrow(row)
+            return
+        rest = self._measured(matcher)
+        if rest is None:
+            self.due_at = NEVER
+        elif not self._waits(left, rest):
             self._path = self._completed(matcher, left, rest)
-        if not self._path:
-            self._narrow(row, last_words=left <= self._needed(rest) + _WORD)
+            self._narrow(row, last_words=left <= self._needed(rest) + _WORD and rest.string <= 1)
 
     def _waits(self, left: int, rest: Rest) -> bool:
         """Whether there is time, and until when."""
@@ -106,7 +105,10 @@ class Closing:
             walk = self._walker(matcher).to_the_end()
             return None if walk is None else Rest(len(walk.tokens), 0)
         string = self._walker(matcher).to_the_end_of_the_string()
-        return None if string is None else Rest(len(string) - 1 + after.tokens, after.choices)
+        if string is None:
+            return None
+        before = len(string) - 1
+        return Rest(before + after.tokens, after.choices, before)
 
     def _completed(self, matcher: LLMatcher, left: int, rest: Rest) -> Sequence[int]:
         """The completion to take: of the text if no token is left over, of the string if none is left for it."""
@@ -120,7 +122,8 @@ class Closing:
     def _walker(self, matcher: LLMatcher) -> Walker:
         return Walker(matcher.deep_copy(), self._tokens, self._position)
 
-    def _narrow(self, row: Bits, *, last_words: bool) -> None:
+    def _narrow(self, row: Bits, *, last_words: bool = False) -> None:
+        """`last_words`: the string can end with the next token or the one after it, and should."""
         if not self._position.in_string:
             self._narrow_between(row)
             return
@@ -129,7 +132,7 @@ class Closing:
             _keep(row, self._tokens.quote_bits)
         elif NUMBER_AND_STOP.search(self._position.last) and (row & self._tokens.quote_bits).any():
             _keep(row, self._tokens.digit_or_quote_bits)
-        elif last_words and (row & self._tokens.quote_bits).any():
+        elif last_words:
             _keep(row, self._tokens.in_word_bits | self._tokens.end_bits)
 
     def _narrow_between(self, row: Bits) -> None:

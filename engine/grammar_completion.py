@@ -20,10 +20,13 @@ _SLACK = 6  # tokens: a character's last three bytes, and other divisions of the
 
 
 class Rest(NamedTuple):
-    """Of the shortest completion: its tokens, and how many of them are free to choose."""
+    """Of the shortest completion: its tokens, how many of them are free to choose, and how many come before the one
+    that ends the open string (a large number if there is none, or if that is not known).
+    """
 
     tokens: int
     choices: int
+    string: int = 2**31
 
 
 class Completion:

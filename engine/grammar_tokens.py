@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 Bits = NDArray[np.int32]  # [ceil(vocab / 32)], lowest bit first
 Ids = NDArray[np.int64]
 
-_MARK = rb"(?:[.!?]|\xe3\x80\x82|\xef\xbc\x81|\xef\xbc\x9f)"  # full stops and the like, also of Chinese and Japanese
-_AFTER_MARK = (
-    rb"(?:[)']|\xe2\x80\x9d|\xe2\x80\x9c|\xe2\x80\x99|\xc2[\xab\xbb]|\xe3\x80[\x8d\x8f])?"  # ) ' and closing quotation marks
-)
+_MARK = rb"(?:[.!?]|\xe3\x80\x82|\xef\xbc\x81|\xef\xbc\x9f)"  # . ! ? and those of Chinese and Japanese, in UTF-8
+_AFTER_MARK = rb"(?:[)']|\xe2\x80[\x99\x9c\x9d]|\xc2[\xab\xbb]|\xe3\x80[\x8d\x8f])?"  # a bracket, a quotation mark
 _CLOSING = rb'"[}\]]*'
 _INITIAL_OR_NUMBER = rb"(?<![0-9])(?<![^A-Za-z][A-Z])"  # not before a full stop that ends a sentence
 SENTENCE_END = re.compile(rb"(?:%s%s|(?!\.)%s)%s$" % (_INITIAL_OR_NUMBER, rb"\.", _MARK, _AFTER_MARK))
@@ -119,10 +117,6 @@ class JsonTokens:
         """That begin with a comma."""
         return self._bits(self._matching(rb",(?s:.*)"))
 
-    def only(self, tokens: Iterable[int]) -> Bits:
-        """These alone."""
-        return self._bits(tokens)
-
     def _matching(self, pattern: bytes) -> list[int]:
         matches: Callable[[bytes], object] = re.compile(pattern).fullmatch
         return [token for token, data in enumerate(self.table) if data and matches(data)]
@@ -144,6 +138,14 @@ def _emptiness(data: bytes) -> tuple[int, int]:
         return (int(rest != data), -len(rest.decode()))
     except UnicodeDecodeError:
         return (2, len(data))
+
+
+def allow_only(row: Bits, tokens: Iterable[int]) -> None:
+    """Allow these tokens and no others."""
+    row[:] = 0
+    words = row.view(np.uint32)
+    for token in tokens:
+        words[token >> 5] |= np.uint32(1 << (token & 31))
 
 
 def first_allowed(row: Bits, tokens: Ids) -> int | None:

@@ -10,6 +10,7 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _GRAM = 5  # words that must agree before a passage counts as shared
 _MIN_RUN = 7  # words that a passage must have to count towards the share; names and figures are shorter
+_WHOLE = 0.9  # of the words of a short text
 _QUOTATION = re.compile(
     r"“[^”“]{3,400}”|„[^“”„]{3,400}[“”]|«[^«»]{3,400}»|»[^«»]{3,400}«|「[^「」]{3,400}」|\"[^\"]{3,400}\""
 )
@@ -22,17 +23,18 @@ def copied(
     """Reject a text that has more than `max_run` consecutive words, or `max_share` of its words, from the source.
 
     Words are English ones, and converted for other languages. What the text puts in quotation marks may be longer, and
-    counts towards the share only.
+    counts towards the share only. A text of up to `max_run` words may be a name and a figure in the source's words; it
+    is rejected if nearly all of it is one passage of the source.
     """
-    passages = _shared(words(text, locale), words(source, locale))
-    longest = max(passages, key=len, default=[])
-    if len(longest) > scaled(max_run, locale) and not _is_quotation(longest, text, locale):
+    passages, total = _shared(words(text, locale), words(source, locale)), len(words(text, locale))
+    longest, most = max(passages, key=len, default=[]), scaled(max_run, locale)
+    if len(longest) > most and not _is_quotation(longest, text, locale):
         return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{field} copies: {' '.join(longest)[:160]!r}")
-    total = len(words(text, locale))
-    long_enough = min(scaled(_MIN_RUN, locale), total)
-    share = sum(len(passage) for passage in passages if len(passage) >= long_enough) / max(total, 1)
-    if share > max_share:
-        return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{share:.0%} of {field} stands verbatim in the source")
+    long_enough = scaled(_MIN_RUN, locale)
+    count = sum(len(passage) for passage in passages if len(passage) >= long_enough)
+    if count > max(most, max_share * total) or (len(longest) >= long_enough - 2 and len(longest) > _WHOLE * total):
+        share = f"{max(count, len(longest)) / total:.0%}"
+        return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{share} of {field} stands verbatim in the source")
     return None
 
 

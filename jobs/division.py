@@ -14,7 +14,6 @@ from functools import lru_cache
 from itertools import pairwise
 
 from thothy_ai.jobs.blocks import blocks, line_starts, lines_of
-from thothy_ai.jobs.locales import script_of
 
 # Ranks of cuts; 1 to 6 are those before headings. A line of a paragraph is weaker than a sentence: it may be wrapped.
 _BLOCK, _NESTED, _ROW, _SENTENCE, _LINE, _WORD, _CHARACTER = range(7, 14)
@@ -22,9 +21,6 @@ _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»“)\]*_]*\s+(?![a-zß-ö�
 _WORD_END = re.compile(r"(?<=\s)(?=\S)|(?<=[、，；：,])")
 _LINK_OR_CODE = re.compile(r"!?\[[^\]\n]*\]\([^)\n]*\)|`+[^`\n]*`+|<[^>\n]{1,300}>|\bhttps?://\S+")
 _MAX_PIECE = 40  # characters of a word that is cut, where there is nothing else to cut at
-_TOKENS_OF_SCRIPT = {
-    "Latn": 0.4, "Cyrl": 0.6, "Grek": 0.7, "Arab": 0.7, "Hebr": 0.8, "Hans": 1.3, "Hant": 1.5, "Jpan": 1.3, "Kore": 1.3
-}  # fmt: skip
 
 Cuts = dict[int, list[int]]
 
@@ -42,11 +38,6 @@ def _tokens_of(char: str) -> float:
     # Latin with diacritics; Greek, Cyrillic, Hebrew, Arabic; Indic scripts, Thai; Korean Jamo, punctuation; CJK
     limits = ((0x250, 0.7), (0x900, 0.55), (0x1100, 0.9), (0x2E80, 0.7), (0x10000, 1.0))
     return next((tokens for limit, tokens in limits if code < limit), 2.0)
-
-
-def tokens_for(characters: int, locale: str) -> int:
-    """How many tokens a text of so many characters may need in a language, with a small vocabulary."""
-    return int(characters * _TOKENS_OF_SCRIPT.get(script_of(locale), 1.0))
 
 
 def divide(text: str, max_tokens: float) -> tuple[str, ...]:

@@ -21,11 +21,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from thothy_ai.jobs.blocks import blocks, lines_of
-from thothy_ai.jobs.checks.segments import sentences
 from thothy_ai.jobs.division import divide, estimated_tokens
 from thothy_ai.jobs.plan import Call, Calls, Context, End, Output, Outputs, Sampling
 from thothy_ai.jobs.prompts import about_source
+from thothy_ai.jobs.spans import quotation, spans
 
 __all__ = [
     "asked",
@@ -39,19 +38,16 @@ __all__ = [
     "spans",
 ]
 
+# Of a longer source, models overlook what stands in the middle (Liu et al., "Lost in the Middle", 2023).
+MAX_SOURCE_TOKENS = 24_000
 RESERVE = 2_500  # tokens of the context that are left to instructions and output
 MAX_CALLS = 32  # side by side in one step, unless that makes more than
 MAX_STEPS = 32  # of a plan: it is replayed at each
 PASSAGE_TOKENS = 80
 MAX_HALVINGS = 5
 MAX_ROUNDS = 4
-MIN_SPAN_CHARS, MAX_SPAN_CHARS = 12, 320
-MAX_SPANS_CHARS = 100_000  # in a schema; the engine takes 256 KiB
 _GAP = "\n\n[…]\n\n"
 _HEADING = re.compile(r"^#{1,6} .+", re.MULTILINE)
-_MARKS = re.compile(r"^(?:[-*+>|] ?|\d{1,9}[.)] )+|[ |]+$")  # of list items, quotations and table rows
-_ENDS = (".", "!", "?", "…", "。", "！", "？", "۔", "।", '"', "”", "»", "“", "」", ")")
-_PLAIN_SPAN = r'^[^\x00-\x1f"\\\x7f-\x9f\u2028\u2029]{12,320}$'
 
 T = TypeVar("T")
 Condensing = Generator[Calls, Outputs, str]
@@ -68,7 +64,7 @@ class _Passage(NamedTuple):
 
 def room_for_source(context: Context, reserve: int = RESERVE) -> float:
     """How many tokens of a source a prompt may have, if `reserve` are left to instructions and output."""
-    return max(context.max_context - reserve, context.max_context / 3)
+    return min(MAX_SOURCE_TOKENS, max(context.max_context - reserve, context.max_context / 3))
 
 
 def shorter(context: Context) -> Context:
@@ -232,25 +228,3 @@ def _joined(passages: Sequence[_Passage]) -> str:
         parts.append(passage.text if adjacent else _shown(passage))
         last = passage.position
     return "".join(parts)
-
-
-@lru_cache(maxsize=32)
-def spans(text: str, locale: str) -> tuple[str, ...]:
-    """The sentences and table rows of a text, each on one line, for use as evidence; very short ones are left out."""
-    lines = lines_of(text)
-    found: dict[str, None] = {}
-    for block in blocks(text):
-        if block.kind in {"paragraph", "row"}:
-            joined = _MARKS.sub("", " ".join("".join(lines[block.first : block.last]).split()))
-            parts = sentences(joined, locale) if block.kind == "paragraph" else [joined]
-            if len(parts) > 1 or block.depth or joined.endswith(_ENDS):  # otherwise it is like a heading
-                found |= dict.fromkeys(part for part in parts if MIN_SPAN_CHARS <= len(part) <= MAX_SPAN_CHARS)
-    return tuple(found)
-
-
-def quotation(text: str, locale: str) -> dict[str, Any]:
-    """The schema of a span of the text. Of a text too long for that, it is any text, to be checked afterwards."""
-    choices = spans(text, locale)
-    if not choices or sum(map(len, choices)) > MAX_SPANS_CHARS:
-        return {"type": "string", "pattern": _PLAIN_SPAN}
-    return {"enum": list(choices)}

@@ -12,6 +12,7 @@ from typing import Final
 
 from thothy_ai.jobs.locales import locale_name
 from thothy_ai.jobs.plan import Call, Context, Message, Previous, Sampling
+from thothy_ai.jobs.verdict import Rejection
 from thothy_ai.jobs.verdict import RejectionReason as Reason
 
 MORE_BUDGET = 1.5
@@ -83,6 +84,11 @@ def adapted(call: Call, context: Context, locale: str) -> Call:
         return call
     said = _said(context.previous, locale, plain=context.plain)
     return replace(call, messages=_with(call.messages, said), sampling=_sampled(call.sampling, context.previous.reason))
+
+
+def after(context: Context, rejection: Rejection) -> Context:
+    """The context of a call that repairs, within an attempt, what was rejected for this reason."""
+    return replace(context, previous=Previous(rejection.reason, rejection.detail))
 
 
 def advice(reason: Reason, detail: str, locale: str) -> str:

@@ -89,7 +89,7 @@ def _form(request: WritingRequest, name: str, text: str) -> Iterator[Rejection |
 
 def _truth(request: WritingRequest, name: str, text: str) -> Iterator[Rejection | None]:
     source, locale = request.source, request.locale
-    yield checks.meta_talk(text)
+    yield checks.meta_talk(text, source)
     yield checks.obeys_source(text, source)
     yield checks.copied(name, text, source, locale)
     yield checks.new_number(text, source, locale)
@@ -97,13 +97,21 @@ def _truth(request: WritingRequest, name: str, text: str) -> Iterator[Rejection 
     yield checks.contradiction(text, source, locale)
 
 
-def whole_faults(
-    request: WritingRequest, texts: Mapping[Part, str], instruction: str, min_share: float
-) -> Iterator[Fault]:
-    """What can only be seen in all texts together, as a fault of each."""
+def foreign(request: WritingRequest, texts: Mapping[Part, str]) -> list[Fault]:
+    """A fault of each text if together they are in another language, in which no other validator is to be trusted."""
+    rejection = _foreign(" ".join(texts.values()), request.locale)
+    return [Fault(part, rejection) for part in texts] if rejection else []
+
+
+@lru_cache(maxsize=64)  # as above
+def _foreign(text: str, locale: str) -> Rejection | None:
+    return checks.wrong_language(text, locale)
+
+
+def astray(request: WritingRequest, texts: Mapping[Part, str], instruction: str, min_share: float) -> Iterator[Fault]:
+    """A fault of each text if together they are about something else, or repeat the instruction."""
     joined = " ".join(texts.values())
     found = (
-        checks.wrong_language(joined, request.locale),
         checks.echo(joined, instruction),
         checks.off_topic(joined, request.source, request.locale, min_share),
     )

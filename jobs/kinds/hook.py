@@ -16,7 +16,7 @@ from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.review import Statement
 from thothy_ai.jobs.schema import grammar_schema, prose, prose_pattern
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.writing import repair, spelled, text_fault, whole, whole_faults
+from thothy_ai.jobs.writing import astray, foreign, repair, spelled, text_fault, whole
 
 MIN_SHARE_OF_SOURCE = 0.2  # of the longer words
 MAX_VARIANTS = 5
@@ -55,7 +55,7 @@ class Variant(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     angle: Annotated[str, prose(1, 80)]
-    text: Annotated[str, prose(4, 420)]
+    text: Annotated[str, prose(1, 420)]
 
 
 class HookArtifact(Artifact):
@@ -135,12 +135,15 @@ def _texts(values: Values) -> dict[Part, str]:
 
 def _faults(request: Hook, values: Values) -> Iterator[Fault]:
     texts = _texts(values)
+    if faults := foreign(request, texts):
+        yield from faults
+        return
     for part, text in texts.items():
         yield from text_fault(request, part, text, _own(request, part, text, values))
     if texts and len(texts) != request.variants:
         few = f"{len(texts)} variants, not {request.variants}"
         yield Fault(("variants",), Rejection(RejectionReason.TOO_SHORT, few))
-    yield from whole_faults(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
+    yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
 
 def _own(request: Hook, part: Part, text: str, values: Values) -> Iterator[Rejection | None]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, ValidationError
 
+from thothy_ai.jobs import retries
 from thothy_ai.jobs.documents import asked, condensed, spans
 from thothy_ai.jobs.kind import Artifact, JobKind
 from thothy_ai.jobs.plan import Call, Calls, Context, Output, Outputs, Plan, Previous
@@ -14,9 +16,9 @@ from thothy_ai.jobs.report.markdown import markdown_of
 from thothy_ai.jobs.report.outline import Outline, heading_faults, outline_call, outline_faults, outline_of
 from thothy_ai.jobs.report.section import NO_EVIDENCE, Brief, Section, section_fault
 from thothy_ai.jobs.report.summary import summarized, summary_fault
-from thothy_ai.jobs.report.writing import written
+from thothy_ai.jobs.report.writing import Assignment
 from thothy_ai.jobs.requests import ShortText, WritingRequest
-from thothy_ai.jobs.verdict import Rejection, Verdict
+from thothy_ai.jobs.verdict import Finding, Rejection, Review, Verdict
 
 RESERVE = 3_600  # tokens of the context for instructions and output: the longest outline, or all sections to summarize
 
@@ -25,7 +27,7 @@ class ReportArtifact(Artifact):
     """A report. `markdown` is the whole document."""
 
     title: Annotated[str, Field(min_length=1, max_length=200)]
-    summary: Annotated[str, Field(min_length=1, max_length=4_000)]
+    summary: Annotated[str, Field(max_length=4_000)]  # empty only in a rejected report
     sections: Annotated[tuple[Section, ...], Field(min_length=1, max_length=12)]
 
     @property
@@ -63,14 +65,16 @@ class ReportPlan:
             if isinstance(outlined, Rejection):
                 return Verdict.reject(outlined)
             start = outlined
-        sections, rejections = yield from written(start.briefs, start.kept, start.text, request, context)
-        in_order = tuple(sections[place] for place in sorted(sections))
-        summary, of_summary = yield from summarized(in_order, start.text, request, context)
-        rejection = next(iter(rejections.values()), of_summary)
-        if rejection and not (in_order and summary):
-            return Verdict.reject(rejection)
-        artifact = ReportArtifact(title=start.title, summary=summary, sections=in_order)
-        return Verdict.reject(rejection, artifact) if rejection else Verdict.accept(artifact)
+        assignment = Assignment(start.briefs, start.text, request)
+        written = yield from assignment.written(start.kept, context)
+        sections = tuple(section for _, section in sorted(written.sections.items()))
+        for rejection in written.rejections.values():
+            return Verdict.reject(rejection, _unfinished(start, sections), _review(written.findings))
+        summary = yield from summarized(sections, start.text, request, context)
+        review = _review({**written.findings, len(sections): summary.findings})
+        if summary.rejection:
+            return Verdict.reject(summary.rejection, _unfinished(start, sections, summary.text), review)
+        return Verdict.accept(ReportArtifact(title=start.title, summary=summary.text, sections=sections), review)
 
     def checks(self, request: Report, artifact: ReportArtifact) -> Iterator[Rejection | None]:
         """What is wrong with a report, part by part."""
@@ -81,16 +85,27 @@ class ReportPlan:
         yield summary_fault(artifact.summary, text, request)
 
 
+def _unfinished(start: _Start, sections: tuple[Section, ...], summary: str = "") -> ReportArtifact | None:
+    """What there is of a rejected report, for the next attempt."""
+    return ReportArtifact(title=start.title, summary=summary, sections=sections) if sections else None
+
+
+def _review(findings: Mapping[int, tuple[Finding, ...]]) -> Review | None:
+    """What the model found, section by section and then in the summary; None if it was not asked."""
+    found = tuple(finding for _, of_text in sorted(findings.items()) for finding in of_text)
+    return Review(found) if found else None
+
+
 def _outlined(request: Report, context: Context) -> Generator[Calls, Outputs, _Start | Rejection]:
     """Outline the report, once more if something is wrong with the outline."""
 
-    def call(text: str, fitting: Context, remark: str = "") -> Call:
-        return outline_call(text, request.sections, request.topic or "", request, fitting, remark)
+    def call(text: str, fitting: Context) -> Call:
+        return outline_call(text, request.sections, request.topic or "", request, fitting)
 
     text, output = yield from asked(request.source, context, call, RESERVE)
     outline = _judged(output, text, request)
     if isinstance(outline, Rejection) and outline.reason.retryable:
-        (output,) = yield (call(text, context, outline.detail),)
+        (output,) = yield (replace(call(text, retries.after(context, outline)), step="repair"),)
         outline = _judged(output, text, request)
     return outline if isinstance(outline, Rejection) else _Start(text, outline.title, outline.briefs(), {})
 

@@ -11,10 +11,10 @@ from thothy_ai.jobs.documents import condensed, spans
 from thothy_ai.jobs.kind import JobKind
 from thothy_ai.jobs.plan import Context, Plan
 from thothy_ai.jobs.report.section import MAX_HEADING_CHARS, NO_EVIDENCE, Brief, Section, section_fault
-from thothy_ai.jobs.report.writing import written
+from thothy_ai.jobs.report.writing import Assignment
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import line
-from thothy_ai.jobs.verdict import Rejection, Verdict
+from thothy_ai.jobs.verdict import Rejection, Review, Verdict
 
 
 class ReportSectionArtifact(Section):
@@ -29,6 +29,11 @@ class ReportSection(WritingRequest[ReportSectionArtifact]):
     ] = "What is changing, and why"
     topic: Annotated[ShortText, Field(description="What the section explains.")] = "what is changing and why"
 
+    @property
+    def subject(self) -> str:
+        """Heading and topic, of which the text must say something."""
+        return f"{self.heading}. {self.topic}"
+
 
 class ReportSectionPlan:
     """Writes a section, and once more if something is wrong with it."""
@@ -38,14 +43,18 @@ class ReportSectionPlan:
         if not spans(request.source, request.locale):
             return Verdict.reject(NO_EVIDENCE)
         text = yield from condensed(request.source, context)
-        brief = Brief(request.heading, request.topic)
-        sections, rejections = yield from written([brief], {}, text, request, context)
-        artifact = ReportSectionArtifact.model_validate(sections[0].model_dump()) if sections else None
-        return Verdict.reject(rejections[0], artifact) if rejections or not artifact else Verdict.accept(artifact)
+        assignment = Assignment([Brief(request.heading, request.topic)], text, request, request.subject)
+        written = yield from assignment.written({}, context)
+        review = Review(written.findings[0]) if written.findings else None
+        rejection = written.rejections.get(0)
+        if rejection and not written.sections:
+            return Verdict.reject(rejection)
+        artifact = ReportSectionArtifact.model_validate(written.sections[0].model_dump())
+        return Verdict.reject(rejection, artifact, review) if rejection else Verdict.accept(artifact, review)
 
     def checks(self, request: ReportSection, artifact: ReportSectionArtifact) -> Iterator[Rejection | None]:
         """What is wrong with a section."""
-        yield section_fault(artifact, request.source, request)
+        yield section_fault(artifact, request.source, request, topic=request.subject)
 
 
 KIND = JobKind(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator
@@ -12,7 +13,6 @@ from thothy_ai.jobs.kind import Artifact, JobKind
 from thothy_ai.jobs.locales import Locale
 from thothy_ai.jobs.plan import Context, Plan, Previous
 from thothy_ai.jobs.requests import MAX_TERMS, BrandTerms, SourceRequest, Term
-from thothy_ai.jobs.text import MAX_CHARACTERS
 from thothy_ai.jobs.translation.drafting import drafted, joined, segments_of
 from thothy_ai.jobs.translation.faults import aligned, fault, faults_of_whole
 from thothy_ai.jobs.translation.inline import has_words
@@ -20,17 +20,21 @@ from thothy_ai.jobs.translation.task import Formality, Task, contradictions, tag
 from thothy_ai.jobs.translation.units import Document, document_of
 from thothy_ai.jobs.verdict import Rejection, Verdict
 
+MAX_TRANSLATED_CHARS = 200_000  # some 600 segments, whose validators take a few seconds in all
+
 
 class TranslationArtifact(Artifact):
     """The translation: Markdown if the original is, with its line breaks, links and placeholders."""
 
-    text: Annotated[str, Field(min_length=1, max_length=6 * MAX_CHARACTERS)]
+    text: Annotated[str, Field(min_length=1, max_length=6 * MAX_TRANSLATED_CHARS)]
 
 
 class Translation(SourceRequest[TranslationArtifact]):
     """Translate a passage, with the source as its context. Without a passage, the source itself is translated."""
 
-    passage: Annotated[str | None, Field(description="Passage of the source to translate. Default: all of it.")] = None
+    passage: Annotated[
+        str | None, Field(validate_default=True, description="Passage of the source to translate. Default: all of it.")
+    ] = None
     target_locale: Annotated[
         Locale, Field(description="Language to translate into, with its region if that matters.")
     ] = "de"
@@ -50,6 +54,18 @@ class Translation(SourceRequest[TranslationArtifact]):
     def original(self) -> str:
         """The text to translate, stripped."""
         return (self.passage or self.source).strip()
+
+    @field_validator("passage")
+    @classmethod
+    def _check_length(cls, passage: str | None, info: ValidationInfo) -> str | None:
+        characters = len(passage or info.data.get("source", ""))
+        if characters > MAX_TRANSLATED_CHARS:
+            raise PydanticCustomError(
+                "passage_too_long",
+                "pass a passage of at most {limit} characters; a job cannot translate {characters}",
+                {"limit": f"{MAX_TRANSLATED_CHARS:,}", "characters": f"{characters:,}"},
+            )
+        return passage
 
     @field_validator("source_locale")
     @classmethod
@@ -91,6 +107,7 @@ class TranslationPlan:
         kept = _kept(document, task, context.previous)
         missing = [unit.text for unit in document.units if unit.text not in kept and has_words(unit.text)]
         segments = list(dict.fromkeys(segment for text in missing for segment in segments_of(text)))
+        context = context if kept else replace(context, previous=None)
         drafts = yield from drafted([segment for segment in segments if has_words(segment)], document, task, context)
         translations = kept | {
             text: joined(drafts[part].text if part in drafts else part for part in segments_of(text))

@@ -17,9 +17,10 @@ from thothy_ai.jobs.parts import Fault, InParts, Part, Piece, Values, Writing
 from thothy_ai.jobs.quotes import restored
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.review import Statement
-from thothy_ai.jobs.schema import grammar_schema, line, prose, title
+from thothy_ai.jobs.schema import grammar_schema, prose, title
+from thothy_ai.jobs.schema import quotation as quotation_field
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.writing import repair, spelled, text_fault, whole, whole_faults
+from thothy_ai.jobs.writing import astray, foreign, repair, spelled, text_fault, whole
 
 MIN_SHARE_OF_SOURCE = 0.25  # of the longer words
 LIMITS: Final[Mapping[Part, tuple[int, int]]] = {  # of words, for English
@@ -35,18 +36,18 @@ class KeyPoint(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    point: Annotated[str, prose(10, 400)]
-    quote: Annotated[str, line(8, 320)]
+    point: Annotated[str, prose(2, 400)]
+    quote: Annotated[str, quotation_field(1, 320)]
 
 
 class TrendSummaryArtifact(Artifact):
     """A summary as an editor publishes it."""
 
     title: Annotated[str, title(3, 130)]
-    standfirst: Annotated[str, prose(20, 600)]
+    standfirst: Annotated[str, prose(2, 600)]
     key_points: Annotated[tuple[KeyPoint, ...], Field(min_length=1, max_length=7)]
-    why_it_matters: Annotated[str, prose(20, 500)]
-    tags: Annotated[tuple[Annotated[str, prose(2, 40)], ...], Field(min_length=2, max_length=6)]
+    why_it_matters: Annotated[str, prose(2, 500)]
+    tags: Annotated[tuple[Annotated[str, prose(2, 40)], ...], Field(min_length=1, max_length=6)]
     confidence: Literal["low", "medium", "high"]
 
     @property
@@ -79,6 +80,7 @@ _TEXTS: Final = ("title", "standfirst", "why_it_matters")
 def _schema(request: TrendSummary) -> dict[str, Any]:
     """One schema per length."""
     schema = deepcopy(_SCHEMA)
+    schema["properties"]["tags"]["minItems"] = 2
     schema["properties"]["key_points"] |= dict(zip(("minItems", "maxItems"), request.points, strict=True))
     return schema
 
@@ -161,11 +163,14 @@ def _texts(values: Values) -> dict[Part, str]:
 
 def _faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
     texts = _texts(values)
+    if faults := foreign(request, texts):
+        yield from faults
+        return
     for part, text in texts.items():
         yield from text_fault(request, part, text, _own(request, part, text, values))
     yield from _quote_faults(request, values)
     yield from _tag_faults(request, values)
-    yield from whole_faults(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
+    yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
 
 def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterator[Rejection | None]:
@@ -208,6 +213,8 @@ def _mend(request: TrendSummary, values: dict[str, Any]) -> dict[str, Any]:
     for name in _TEXTS:
         if name in mended:
             mended[name] = spelled(mended[name], request.brand_terms).strip()
+    if "title" in mended:
+        mended["title"] = mended["title"].rstrip(" ,;:(–—-")
     mended["key_points"] = [_mended_point(request, point) for point in values.get("key_points", ())]
     if "tags" in mended:
         mended["tags"] = list({tag.casefold(): tag for tag in (tag.strip(" #,.;") for tag in mended["tags"])}.values())

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, create_model
 
-from thothy_ai.jobs import checks
-from thothy_ai.jobs.division import tokens_for
-from thothy_ai.jobs.documents import MAX_SPAN_CHARS, quotation
+from thothy_ai.jobs import checks, retries
+from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
 from thothy_ai.jobs.plan import Call, Context, Output, Sampling
@@ -18,6 +17,7 @@ from thothy_ai.jobs.prompts import about_source, in_language, style
 from thothy_ai.jobs.report.section import Brief
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import grammar_schema, line, sentences, title
+from thothy_ai.jobs.spans import quotation
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 MAX_TITLE_CHARS, MAX_TOPIC_CHARS, MAX_QUOTES = 100, 200, 2
@@ -48,37 +48,30 @@ def _outline_class(sections: int) -> type[Outline]:
     return create_model("Outline", __base__=Outline, sections=(of_this_many, ...))
 
 
-def outline_call(
-    text: str, sections: int, topic: str, request: WritingRequest[Any], context: Context, remark: str = ""
-) -> Call:
-    """The call that plans a report of so many sections; `remark` says what was wrong with an earlier outline."""
-    chars = MAX_TITLE_CHARS + 40 + sections * (80 + MAX_TOPIC_CHARS + MAX_QUOTES * (MAX_SPAN_CHARS + 4) + 50)
+def outline_call(text: str, sections: int, topic: str, request: WritingRequest[Any], context: Context) -> Call:
+    """The call that plans a report of so many sections. An empty topic stands for what the text is about."""
     schema = grammar_schema(_outline_class(sections))
     schema["properties"]["sections"]["items"]["properties"]["quotes"]["items"] = quotation(text, request.locale)
-    return Call(
-        about_source(text, _instruction(sections, topic, request, context, remark), context),
+    call = Call(
+        about_source(text, _instruction(sections, topic, request, context), context),
         schema,
-        Sampling(
-            max_tokens=min(tokens_for(chars, request.locale), context.max_context // 2),
-            temperature=0.6 if remark else 0.4,
-            top_p=0.9,
-        ),
-        step="repair" if remark else "outline",
+        Sampling(max_tokens=max_tokens(schema, request.locale, context), temperature=0.4, top_p=0.9),
+        step="outline",
         locale=request.locale,
     )
+    return retries.adapted(call, context, request.locale)
 
 
-def _instruction(sections: int, topic: str, request: WritingRequest[Any], context: Context, remark: str) -> str:
-    about = topic or "the text above"
+def _instruction(sections: int, topic: str, request: WritingRequest[Any], context: Context) -> str:
     if context.plain:
+        about = topic or "the text above"
         return f"Outline a report about {about} in {sections} sections.{in_language(request.locale)}"
     about = topic or "what the source is about"
-    again = f" An earlier outline was rejected, since {remark}. See to it that yours is not." if remark else ""
     return (
         f"Plan a report for {request.audience} about {about}: a title that says what is new, and {sections} sections"
         " that do not overlap, in an order that a reader can follow. For each section give a heading of a few words,"
         " one sentence that says what it covers, and the quotations from the source that it rests on. Plan no section"
-        f" for which the source has no evidence.{again}{style(request)}"
+        f" for which the source has no evidence.{style(request)}"
     )
 
 

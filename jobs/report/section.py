@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from thothy_ai.jobs import checks
-from thothy_ai.jobs.division import tokens_for
-from thothy_ai.jobs.documents import MAX_SPAN_CHARS, quotation
+from thothy_ai.jobs import checks, retries
+from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
 from thothy_ai.jobs.plan import Call, Context, Output, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language, style
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import grammar_schema, line, sentences
+from thothy_ai.jobs.spans import quotation
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 MAX_SENTENCE_CHARS = 260
 MAX_HEADING_CHARS = 120
+MIN_WORDS = 14  # of a body; what it says decides, not how long it is
+MAX_SHARE_COPIED = 0.6  # of a body, which may quote
 RULES = (
     "First choose the quotations that support what you will say. Then write the paragraphs in your own words: "
     "no sentence of the source, no heading, no list, nothing that the source does not say."
@@ -64,19 +66,13 @@ class Size:
     words: tuple[int, int]
     quotes: tuple[int, int]
 
-    @property
-    def chars(self) -> int:
-        """Of the longest section, its quotations and JSON included."""
-        text = self.paragraphs[1] * (self.sentences[1] * (MAX_SENTENCE_CHARS + 2) + 4)
-        return text + self.quotes[1] * (MAX_SPAN_CHARS + 4) + 40
-
 
 def size_of(request: WritingRequest[Any]) -> Size:
     """The size of a section that belongs to the requested length."""
     return request.per_length(
-        Size((1, 1), (2, 4), (15, 180), (1, 2)),
-        Size((1, 2), (2, 5), (30, 330), (1, 3)),
-        Size((2, 4), (3, 5), (90, 700), (2, 5)),
+        Size((1, 1), (2, 4), (30, 90), (1, 2)),
+        Size((1, 2), (2, 5), (60, 200), (1, 3)),
+        Size((2, 4), (3, 5), (150, 450), (2, 5)),
     )
 
 
@@ -101,16 +97,17 @@ def _draft_class(size: Size) -> type[_Draft]:
     )
 
 
-def section_call(brief: Brief, text: str, request: WritingRequest[Any], context: Context, remark: str = "") -> Call:
-    """The call that writes a section about a text; `remark` says what was wrong with an earlier one."""
-    size = size_of(request)
-    budget = min(tokens_for(size.chars, request.locale), context.max_context // 2)
-    return Call(
-        about_source(text, _instruction(brief, request, context, remark), context),
-        _schema(size, text, request.locale),
-        Sampling(max_tokens=budget, temperature=0.6 if remark else 0.4, top_p=0.9, repetition_penalty=1.02),
-        step="repair" if remark else "section",
-    )  # without a locale: it begins with quotations, which are in the source's language
+def section_call(brief: Brief, text: str, request: WritingRequest[Any], context: Context) -> Call:
+    """The call that writes a section about a text. It has no locale, since it begins with quotations of the source."""
+    schema = _schema(size_of(request), text, request.locale)
+    budget = max_tokens(schema, request.locale, context)
+    call = Call(
+        about_source(text, _instruction(brief, request, context), context),
+        schema,
+        Sampling(max_tokens=budget, temperature=0.4, top_p=0.9, repetition_penalty=1.02),
+        step="section",
+    )
+    return retries.adapted(call, context, request.locale)
 
 
 def _schema(size: Size, text: str, locale: str) -> Mapping[str, Any]:
@@ -119,17 +116,16 @@ def _schema(size: Size, text: str, locale: str) -> Mapping[str, Any]:
     return schema
 
 
-def _instruction(brief: Brief, request: WritingRequest[Any], context: Context, remark: str) -> str:
+def _instruction(brief: Brief, request: WritingRequest[Any], context: Context) -> str:
     subject = brief.covers or brief.heading
     if context.plain:
         return f"Explain to {request.audience} in three sentences: {subject}{in_language(request.locale)}"
     least, most = size_of(request).words
     whole = f" of the report {brief.report}" if brief.report else ""
     evidence = f" It may rest on: {'; '.join(f'“{quote}”' for quote in brief.quotes)}." if brief.quotes else ""
-    again = f" An earlier version was rejected, since {remark}. See to it that yours is not." if remark else ""
     return (
         f"Write the section “{brief.heading}”{whole}, for {request.audience}: {least} to {most} words. It explains:"
-        f" {subject}{_stop(subject)}{evidence} {RULES}{again}{style(request)}"
+        f" {subject}{_stop(subject)}{evidence} {RULES}{style(request)}"
     )
 
 
@@ -148,23 +144,32 @@ def section_of(brief: Brief, output: Output, request: WritingRequest[Any]) -> Se
 
 @lru_cache(maxsize=64)  # a plan is replayed at each step
 def section_fault(
-    section: Section, text: str, request: WritingRequest[Any], others: tuple[Section, ...] = ()
+    section: Section,
+    text: str,
+    request: WritingRequest[Any],
+    others: tuple[Section, ...] = (),
+    topic: str | None = None,
 ) -> Rejection | None:
-    """The first thing that is wrong with a section about a text; `others` are those before it in its report."""
-    return next(filter(None, _faults(section, text, request, others)), None)
+    """The first thing that is wrong with a section about a text.
+
+    `others` are those before it in its report; `topic` is what the producer asked for.
+    """
+    found = (
+        *_faults(section, text, request),
+        checks.off_topic(section.body, text, request.locale, 0.2, topic=topic),
+        checks.near_duplicate(section.body, [other.body for other in others]),
+    )
+    return next(filter(None, found), None)
 
 
-def _faults(
-    section: Section, text: str, request: WritingRequest[Any], others: Iterable[Section]
-) -> Iterator[Rejection | None]:
+def _faults(section: Section, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
     if not section.citations:
         yield Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{section.heading!r} cites nothing")
     for citation in section.citations:
         yield checks.quoted("citation", citation.quote, text)
-    yield checks.length("body", section.body, request.locale, *size_of(request).words)
+    least, most = size_of(request).words
+    yield checks.length("body", section.body, request.locale, min(least // 3, MIN_WORDS), 2 * most)
     yield from prose_faults("body", section.body, text, request)
-    yield checks.off_topic(section.body, text, request.locale, 0.2, topic=section.heading)
-    yield checks.near_duplicate(section.body, [other.body for other in others])
 
 
 def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
@@ -178,7 +183,7 @@ def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]
     yield checks.repetition(prose, request.locale)
     yield checks.echo(prose, RULES)
     yield checks.wrong_language(prose, request.locale)
-    yield checks.copied(field, prose, text, request.locale)
+    yield checks.copied(field, prose, text, request.locale, max_share=MAX_SHARE_COPIED)
     yield checks.new_number(prose, text, request.locale)
     yield checks.new_name(prose, text, request.locale, allowed=request.brand_terms)
     yield checks.contradiction(prose, text, request.locale)

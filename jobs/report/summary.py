@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
 
-from thothy_ai.jobs import checks
-from thothy_ai.jobs.division import tokens_for
+from thothy_ai.jobs import checks, retries
+from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
 from thothy_ai.jobs.plan import Call, Calls, Context, Outputs, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language, style
+from thothy_ai.jobs.report.reviewing import reviewed
 from thothy_ai.jobs.report.section import MAX_SENTENCE_CHARS, Section, prose_faults
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import grammar_schema, sentences
-from thothy_ai.jobs.verdict import Rejection
+from thothy_ai.jobs.verdict import Finding, Rejection
 
 MAX_SENTENCES = 4
 
@@ -23,23 +25,37 @@ class _Summary(Artifact):
     summary: Annotated[str, sentences(1, MAX_SENTENCES, MAX_SENTENCE_CHARS)]
 
 
+class Summarized(NamedTuple):
+    """A summary, empty if none could be read, what is wrong with it, and what a review found."""
+
+    text: str
+    rejection: Rejection | None
+    findings: tuple[Finding, ...] = ()
+
+
 def summarized(
     sections: Sequence[Section], text: str, request: WritingRequest[Any], context: Context
-) -> Generator[Calls, Outputs, tuple[str, Rejection | None]]:
-    """Summarize the sections, once more if something is wrong. Returns an empty summary if none could be read."""
-    summary, remark = "", ""
-    rejection: Rejection | None = None
-    for _ in ("write", "repair"):
-        (output,) = yield (_call(sections, text, request, context, remark),)
-        draft = parse(_Summary, output)
-        if isinstance(draft, Rejection):
-            rejection = draft
-        else:
-            summary, rejection = draft.summary, summary_fault(draft.summary, text, request)
-        if rejection is None:
+) -> Generator[Calls, Outputs, Summarized]:
+    """Summarize the sections of a report about a text, once more if something is wrong."""
+    done = Summarized("", None)
+    for step in ("summary", "repair"):
+        (output,) = yield (replace(_call(sections, text, request, context), step=step),)
+        done = yield from _judged(parse(_Summary, output), done.text, text, request, context)
+        if done.rejection is None:
             break
-        remark = rejection.detail
-    return summary, rejection
+        context = retries.after(context, done.rejection)
+    return done
+
+
+def _judged(
+    draft: _Summary | Rejection, last: str, text: str, request: WritingRequest[Any], context: Context
+) -> Generator[Calls, Outputs, Summarized]:
+    if isinstance(draft, Rejection):
+        return Summarized(last, draft)
+    if fault := summary_fault(draft.summary, text, request):
+        return Summarized(draft.summary, fault)
+    findings, rejections = yield from reviewed({0: draft.summary}, text, request, context)
+    return Summarized(draft.summary, rejections.get(0), findings.get(0, ()))
 
 
 def summary_fault(summary: str, text: str, request: WritingRequest[Any]) -> Rejection | None:
@@ -48,24 +64,23 @@ def summary_fault(summary: str, text: str, request: WritingRequest[Any]) -> Reje
     return too_long or next(filter(None, prose_faults("summary", summary, text, request)), None)
 
 
-def _call(sections: Sequence[Section], text: str, request: WritingRequest[Any], context: Context, remark: str) -> Call:
-    budget = tokens_for(MAX_SENTENCES * (MAX_SENTENCE_CHARS + 2) + 20, request.locale)
-    return Call(
-        about_source(text, _instruction(sections, request, context, remark), context),
-        grammar_schema(_Summary),
-        Sampling(max_tokens=min(budget, context.max_context // 2), temperature=0.6 if remark else 0.4, top_p=0.9),
-        step="repair" if remark else "summary",
+def _call(sections: Sequence[Section], text: str, request: WritingRequest[Any], context: Context) -> Call:
+    schema = grammar_schema(_Summary)
+    call = Call(
+        about_source(text, _instruction(sections, request, context), context),
+        schema,
+        Sampling(max_tokens=max_tokens(schema, request.locale, context), temperature=0.4, top_p=0.9),
         locale=request.locale,
     )
+    return retries.adapted(call, context, request.locale)
 
 
-def _instruction(sections: Sequence[Section], request: WritingRequest[Any], context: Context, remark: str) -> str:
+def _instruction(sections: Sequence[Section], request: WritingRequest[Any], context: Context) -> str:
     if context.plain:
         return f"Summarize the text above for {request.audience} in two sentences.{in_language(request.locale)}"
-    again = f" An earlier summary was rejected, since {remark}. See to it that yours is not." if remark else ""
     report = "\n\n".join(f"{section.heading}\n{section.body}" for section in sections)
     return (
         f"Below is a report about the source. Write the summary that stands at its top, for {request.audience}: two to"
-        f" four sentences with the most important findings, in your own words.{again}{style(request)}\n\n"
+        f" four sentences with the most important findings, in your own words.{style(request)}\n\n"
         f"<report>\n{report}\n</report>"
     )

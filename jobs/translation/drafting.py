@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from thothy_ai.jobs import retries
 from thothy_ai.jobs.division import divide, estimated_tokens
 from thothy_ai.jobs.documents import batches, room_for_source
 from thothy_ai.jobs.plan import Call, Calls, Context, End, Output, Outputs
@@ -98,8 +100,8 @@ def _within(texts: Iterable[str], tokens: float) -> list[str]:
     return found
 
 
-def _call(segment: str, shown: Shown, task: Task, context: Context, remark: str = "") -> Call:
-    return segment_call(masked(segment), shown(segment), task, context, remark)
+def _call(segment: str, shown: Shown, task: Task, context: Context) -> Call:
+    return segment_call(masked(segment), shown(segment), task, context)
 
 
 def _refused(batch: Sequence[str], outputs: Outputs) -> list[str]:
@@ -119,9 +121,11 @@ def _draft(segment: str, output: Output, task: Task) -> Draft:
 def _repaired(bad: Sequence[str], drafts: Drafts, shown: Shown, task: Task, context: Context) -> Drafting:
     repaired: Drafts = {}
     for batch in batches(bad):
-        remarks = [rejection.detail if (rejection := drafts[segment].rejection) else "" for segment in batch]
-        outputs = yield tuple(
-            _call(segment, shown, task, context, remark) for segment, remark in zip(batch, remarks, strict=True)
-        )
+        outputs = yield tuple(_repair(segment, drafts[segment], shown, task, context) for segment in batch)
         repaired |= _drafts(batch, outputs, task)
     return repaired
+
+
+def _repair(segment: str, draft: Draft, shown: Shown, task: Task, context: Context) -> Call:
+    after = retries.after(context, draft.rejection) if draft.rejection else context
+    return replace(_call(segment, shown, task, after), step="repair")

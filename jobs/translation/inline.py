@@ -26,7 +26,7 @@ _OPAQUE = re.compile(
     | \[\^[^\]\s]+\]                                  # a footnote's mark
     | \$\{[^{}\n]*\} | \{\{[^{}\n]*\}\} | \{\%.*?\%\} | \{(?:[^{}\n]|\{[^{}\n]*\})*\}
     | (?<![\d%])%(?:\(\w+\)|\d+\$)?[-+0#]*\d*(?:\.\d+)?[sdifgxX@](?!\w)
-    | \$\$.+?\$\$ | \\\(.+?\\\) | \$(?=[^\s$]*[\\^_={])[^$\n]+?(?<!\s)\$   # formulas
+    | \$\$.+?\$\$ | \\\(.+?\\\) | \$(?=\S)[^$\n]*[\\^_={][^$\n]*(?<=\S)\$  # formulas
     | \b(?:https?|ftp)://[^\s<>"”»]*[^\s<>"”»).,;:!?'’] | \bwww\.[^\s<>]+[^\s<>).,;:!?]
     | (?<![\w.+-])[\w.+-]+@\w[\w-]*(?:\.\w[\w-]*)+    # e-mail addresses
     | (?<![\w@])@\w{2,}                               # names of accounts
@@ -79,9 +79,14 @@ def masked(text: str) -> Masked:
     return Masked(_OPAQUE.sub(mask, text), tuple(values))
 
 
+def bare(text: str) -> str:
+    """A text without what a translation copies."""
+    return _OPAQUE.sub("", text)
+
+
 def has_words(text: str) -> bool:
-    """Whether there is anything to translate in a text, apart from what is copied."""
-    return any(map(str.isalpha, _OPAQUE.sub("", text)))
+    """Whether there is anything to translate in a text."""
+    return any(map(str.isalpha, bare(text)))
 
 
 def _crossed(text: str) -> Rejection | None:

@@ -41,11 +41,12 @@ class Task:
         return language_of(self.origin) == language_of(self.target)
 
     def already_there(self) -> Rejection | None:
-        """Reject a text that is in the target language, unless its locale was given and differs in region or script."""
-        if not self.same_language or self.source_locale or not _certain(self.text):
+        """Reject a text that is in the target language, unless its region or script was given and is another one."""
+        adapted = len(tag_parts(self.source_locale or "")) > 1
+        if not self.same_language or adapted or not _certain(self.text):
             return None
         name = locale_name(self.target)
-        advice = "; pass source_locale to adapt it" if len(tag_parts(self.target)) > 1 else ""
+        advice = "; name its region in source_locale to adapt it" if len(tag_parts(self.target)) > 1 else ""
         return Rejection(RejectionReason.UNTRANSLATED, f"the text is in {name} already{advice}")
 
     def terms_in(self, text: str) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -85,7 +86,7 @@ def contradictions(glossary: Mapping[str, str], keep: tuple[str, ...]) -> Iterat
 def tag_parts(locale: str) -> tuple[str, ...]:
     """The parts that a locale has: its language, and a script or region if it names one."""
     tag = tag_of(locale)
-    return tuple(filter(None, tag)) if tag else (locale,)
+    return tuple(filter(None, tag)) if tag else ()
 
 
 def _certain(text: str) -> bool:

@@ -187,27 +187,15 @@ def joint(before: str, after: str) -> str:
 
 def wrapped(text: str, prefixes: Sequence[str]) -> str:
     """A text on as many lines as it has prefixes, and one more; on fewer if it has too few places to break."""
-    if not prefixes:
-        return text
-    pieces = _pieces(text)
-    width = -(-sum(map(len, pieces)) // (len(prefixes) + 1))
-    while len(lines := _filled(pieces, width)) > len(prefixes) + 1:
-        width += max(1, width // 20)
-    return "\n".join(f"{prefix}{line}" for prefix, line in zip(["", *prefixes], lines, strict=False))
-
-
-def _pieces(text: str) -> list[str]:
-    return _PIECE.findall(text) or [text]
-
-
-def _filled(pieces: Sequence[str], width: int) -> list[str]:
-    lines = [""]
-    for piece in pieces:
-        full = len(lines[-1]) + len(piece) > width
-        if lines[-1] and full and piece.strip() and not _LIKE_A_MARK.match(piece):
+    lines, remaining = [""], len(text)
+    for piece in _PIECE.findall(text):
+        left = len(prefixes) + 2 - len(lines)
+        full = len(lines[-1]) + len(piece) / 2 > (len(lines[-1]) + remaining) / left
+        if left > 1 and lines[-1] and full and piece.strip() and not _LIKE_A_MARK.match(piece):
             lines.append("")
-        lines[-1] += piece if lines[-1] or piece.strip() else ""
-    return [line.rstrip() for line in lines]
+        lines[-1] += piece
+        remaining -= len(piece)
+    return "\n".join(f"{prefix}{line.rstrip()}" for prefix, line in zip(["", *prefixes], lines, strict=False))
 
 
 _READERS = {"heading": _heading, "row": _row, "paragraph": _paragraph}

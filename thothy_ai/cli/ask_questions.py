@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from thothy_ai.cli.ask_engine import Answer
 from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, GenerationRequest, Message, SamplingParams, Usage
-from thothy_ai.worker.finish import Usage as TotalUsage
+from thothy_ai.worker.finish import total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,7 @@ class Attempt:
     @property
     def usage(self) -> Usage:
         """What all of its calls took."""
-        return TotalUsage.total((answer.usage for answer in self.answers), None).engine
+        return total(answer.usage for answer in self.answers)
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -112,6 +112,13 @@ class Settings(BaseSettings):
         " longer is ended, and the output is rejected as `validator_error`.",
     )
 
+    duplicate_days: int = Field(
+        default=7,
+        ge=0,
+        description="An artifact that is nearly the same as one of the same kind, language and tenant from the last so"
+        " many days is rejected as `near_duplicate`, unless its kind allows it; 0 compares it with none.",
+    )
+
     max_attempts: int = Field(
         default=3,
         ge=1,

@@ -9,6 +9,7 @@ import asyncio
 import random
 import time
 from dataclasses import replace
+from typing import Any
 
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.engine.errors import (
@@ -20,11 +21,11 @@ from thothy_ai.engine.errors import (
     InvalidRequestError,
     PromptTooLongError,
 )
-from thothy_ai.jobs import Context, RejectionReason
+from thothy_ai.jobs import Context, Previous, RejectionReason
 from thothy_ai.jobs.plan import Outputs
 from thothy_ai.settings import Settings
 from thothy_ai.worker import outcomes
-from thothy_ai.worker.calls import AttemptCalls, EngineAbortedError, NotSentError
+from thothy_ai.worker.calls import AttemptCalls, NotSentError
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.finish import NO_USAGE, Finish, Usage
@@ -32,8 +33,10 @@ from thothy_ai.worker.job_store import JobStore
 from thothy_ai.worker.judges import Judges
 from thothy_ai.worker.live import LiveText
 from thothy_ai.worker.outcomes import Retry
-from thothy_ai.worker.plans import PlanError, PlannedJob, Step
+from thothy_ai.worker.plans import Judgement, PlanError, PlannedJob, Step
 from thothy_ai.worker.quarantine import alone_within
+from thothy_ai.worker.retry import retry_until_answered
+from thothy_ai.worker.running_call import EngineAbortedError
 
 MAX_FREE_ATTEMPTS = 20  # beyond this many attempts without a failure, a lost connection counts as one
 REFUSALS = (PromptTooLongError, GrammarError, InvalidRequestError)
@@ -68,7 +71,7 @@ class Attempts:
     async def run(self, claim: Claim) -> Finish:
         """How this attempt ended. Raises `StoppedError` when its task is cancelled."""
         lease_seconds = self._settings.lease_seconds
-        calls = AttemptCalls(self._monitor, self._live, claim)
+        calls = AttemptCalls(self._monitor, self._live, self._judges.wrong_language, claim)
         try:
             if claim.engine_deaths >= DEATHS_TO_RUN_ALONE and not await alone_within(lease_seconds, self._store, claim):
                 return replace(outcomes.released(claim, "not_alone"), delay_seconds=lease_seconds)
@@ -98,19 +101,38 @@ class Attempts:
         return replace(finish, usage=calls.usage)
 
     async def _followed(self, claim: Claim, calls: AttemptCalls) -> Finish:
-        job = PlannedJob(claim.kind, claim.request, self._context())
+        job = PlannedJob(claim.kind, claim.request, self._context(claim))
         answered: list[Outputs] = []
         answered_at, last = None, None
         while isinstance(step := await self._judges.advance(job, answered, last), Step):
+            if claim.overdraws(calls.usage.engine.compute_seconds):
+                return outcomes.budget_spent(claim, calls.usage)
             answered.append(await calls.run(step.calls))
             answered_at, last = time.monotonic(), step
         if step.reason is RejectionReason.PROMPT_TOO_LONG and not calls.text.strip():
             return replace(outcomes.hopeless(claim, step.reason, step.detail), usage=calls.usage)
-        return replace(outcomes.judged(claim, step, calls.text, calls.usage), answered_at=answered_at)
+        judgement = await self._distinct(claim, step)
+        finish = outcomes.judged(claim, judgement, calls.text, calls.usage, calls.provenance(step.version))
+        return replace(finish, answered_at=answered_at)
 
-    def _context(self) -> Context:
+    async def _distinct(self, claim: Claim, judgement: Judgement) -> Judgement:
+        """The judgement, or a rejection if the accepted artifact is nearly the same as another recent one."""
+        days = self._settings.duplicate_days
+        if not judgement.signature or not days:
+            return judgement
+        others = await retry_until_answered(
+            "the search of near-duplicates",
+            lambda: self._store.similar(claim, judgement.locale, judgement.signature, days),
+        )
+        found = await self._judges.near_duplicate(claim.kind, judgement.body, others) if others else None
+        if found is None:
+            return judgement
+        return replace(judgement, accepted=False, reason=found.reason, detail=found.detail, follow_ups=(), signature=())
+
+    def _context(self, claim: Claim) -> Context:
+        previous = _previous(claim.previous) if claim.previous else None
         info = self._monitor.info
-        return Context(info.max_context, info.parameters) if info is not None else Context()
+        return Context(info.max_context, info.parameters, previous) if info else Context(previous=previous)
 
     def _not_begun(self, claim: Claim, error: PlanError) -> Finish:
         if error.hopeless:
@@ -136,4 +158,20 @@ class Attempts:
         if isinstance(error, EngineNotAcceptingError):
             self._monitor.await_new_session()
             return outcomes.released(claim, error.code)
-        return self.failed(claim, error.code, str(error))
+        return self._faulty(claim, error)
+
+    def _faulty(self, claim: Claim, error: EngineError) -> Finish:
+        """A fault of the engine's costs the job none of its attempts, as often as it has some."""
+        free = claim.attempt - claim.failures
+        if free > claim.max_attempts:
+            return self.failed(claim, error.code, str(error))
+        delay_seconds = self._retry.delay(free, random.random())  # noqa: S311 - jitter
+        return replace(outcomes.released(claim, error.code, str(error)), delay_seconds=delay_seconds)
+
+
+def _previous(rejected: dict[str, Any]) -> Previous | None:
+    try:
+        reason = RejectionReason(rejected["reason"])
+    except ValueError:  # of a newer worker
+        return None
+    return Previous(reason, rejected["detail"], rejected["artifact"])

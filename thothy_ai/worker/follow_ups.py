@@ -21,5 +21,6 @@ def follow_up(claim: Claim, wanted: Canonical) -> FollowUp:
         source_key=wanted.source_key,
         digest=wanted.digest(claim.tenant),
         max_attempts=claim.max_attempts,
+        max_compute_seconds=claim.max_compute_seconds,
         request=wanted.request,
     )

@@ -14,7 +14,8 @@ from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResu
 from thothy_ai.jobs import Call, End, Output, Sampling
 
 TOO_LONG = Output("", End.PROMPT_TOO_LONG)  # of a call that the engine refused
-_ENDS = {FinishReason.LENGTH: End.TOKEN_LIMIT}
+EARLY_TOKENS = 40  # after which an output's language is checked; one with a smaller budget is not worth it
+_ENDS = {FinishReason.LENGTH: End.TOKEN_LIMIT, FinishReason.REPETITION: End.REPETITION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Asker:
             stream=self.stream,
             priority=self.priority,
             deadline=self.deadline.timestamp() if self.deadline is not None else None,
+            report_after=EARLY_TOKENS if call.locale is not None and call.sampling.max_tokens > EARLY_TOKENS else 0,
         )
 
 

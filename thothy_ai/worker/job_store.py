@@ -119,6 +119,19 @@ class JobStore:
                     await connection.execute(statement("worker/follow_ups"), {"rows": json.dumps(follow_ups)})
         return states
 
+    async def similar(self, claim: Claim, locale: str, signature: Sequence[int], days: int) -> list[Any]:
+        """Bodies of artifacts of the last days that may be nearly the same as one with this signature."""
+        rows = await self._execute(
+            "worker/similar",
+            tenant=claim.tenant,
+            kind=claim.kind,
+            locale=locale,
+            signature=list(signature),
+            days=days,
+            job_id=claim.id,
+        )
+        return [row.body for row in rows]
+
     async def record_usage(self, usages: Sequence[AttemptUsage]) -> set[AttemptRef]:
         """Record what these attempts used where no other usage is recorded; returns those that have ended."""
         job_ids, attempts, session_ids, seconds, recorded = zip(*usages, strict=True)

@@ -15,8 +15,9 @@ from io import BufferedRWPair
 
 from thothy_ai.jobs import registry
 from thothy_ai.worker import judging
+from thothy_ai.worker.early import is_wrong_language
 from thothy_ai.worker.judging import LENGTH, Fields
-from thothy_ai.worker.plans import PlanError, advance
+from thothy_ai.worker.plans import PlanError, advance, near_duplicate
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)  # a terminal sends them to all: they are the worker's
@@ -43,13 +44,26 @@ def serve(stream: BufferedRWPair) -> None:
     _send(stream, {})
     while (task := _receive(stream)) is not None:
         signal.setitimer(signal.ITIMER_PROF, first["seconds"])
-        answer = judging.encode(_done(task))
+        try:
+            answer = judging.encode(_done(task))
+        except Exception as error:  # noqa: BLE001 - a kind may be third-party code
+            answer = judging.encode({"failure": repr(error)})
         signal.setitimer(signal.ITIMER_PROF, 0)
         stream.write(answer)
         stream.flush()
 
 
 def _done(task: Fields) -> Fields:
+    match task["do"]:
+        case "language":
+            return {"wrong": is_wrong_language(task["text"], task["locale"])}
+        case "compare":
+            return {"rejection": near_duplicate(task["kind"], task["body"], task["others"])}
+        case _:
+            return _advanced(task)
+
+
+def _advanced(task: Fields) -> Fields:
     job, answered = judging.read_advance(task)
     try:
         return judging.advanced(advance(job, answered))

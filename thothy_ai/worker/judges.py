@@ -18,9 +18,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from thothy_ai.jobs.plan import Outputs
-from thothy_ai.jobs.verdict import RejectionReason
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
 from thothy_ai.worker import judging
 from thothy_ai.worker.judging import LENGTH, Fields
 from thothy_ai.worker.plans import KIND_ERROR, Judgement, PlanError, PlannedJob, Step
@@ -31,7 +32,7 @@ MAX_DEFAULT_PROCESSES = 4
 
 
 class JudgeError(Exception):
-    """A kind's code hung, or ended its process."""
+    """A kind's code hung, ended its process, or raised an error."""
 
 
 class JudgeEndedError(JudgeError):
@@ -62,6 +63,20 @@ class Judges:
                 raise PlanError(KIND_ERROR, str(error)) from None
             return Judgement(False, RejectionReason.VALIDATOR_ERROR, str(error), last.locale, last.version)
 
+    async def near_duplicate(self, kind: str, body: Any, others: Sequence[Any]) -> Rejection | None:
+        """`plans.near_duplicate`, in another process. A kind that fails there is a rejection, too."""
+        try:
+            found = (await self._do(judging.near_duplicate_task(kind, body, others)))["rejection"]
+        except JudgeError as error:
+            return Rejection(RejectionReason.VALIDATOR_ERROR, str(error))
+        return Rejection(RejectionReason(found[0]), found[1]) if found else None
+
+    async def wrong_language(self, text: str, locale: str) -> bool:
+        """Whether an unfinished output is surely in another language than the locale's."""
+        with suppress(JudgeError):
+            return bool((await self._do(judging.language_task(text, locale)))["wrong"])
+        return False
+
     async def close(self) -> None:
         """End all processes, whatever they do."""
         for task in self._tasks:
@@ -74,7 +89,10 @@ class Judges:
         asking = asyncio.get_running_loop().create_task(self._asked(judging.encode(task)))
         self._tasks.add(asking)
         asking.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(asking)
+        answer = await asyncio.shield(asking)
+        if "failure" in answer:
+            raise JudgeError(answer["failure"])
+        return answer
 
     async def _asked(self, task: bytes) -> Fields:
         judge = await self._free.get()

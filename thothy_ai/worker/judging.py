@@ -52,6 +52,16 @@ def read_advance(task: Fields) -> tuple[PlannedJob, list[Outputs]]:
     return PlannedJob(task["kind"], task["request"], context), answered
 
 
+def near_duplicate_task(kind: str, body: Any, others: Sequence[Any]) -> Fields:
+    """The task to compare an artifact with others."""
+    return {"do": "compare", "kind": kind, "body": body, "others": others}
+
+
+def language_task(text: str, locale: str) -> Fields:
+    """The task to check the language of an unfinished output."""
+    return {"do": "language", "text": text, "locale": locale}
+
+
 def _previous(fields: Fields) -> Previous:
     return Previous(RejectionReason(fields["reason"]), fields["detail"], fields["artifact"])
 
@@ -97,5 +107,6 @@ def _judgement(fields: Fields) -> Judgement:
         "reason": RejectionReason(reason) if reason else None,
         "review": Review(tuple(Finding(*finding) for finding in review["findings"])) if review else None,
         "follow_ups": tuple(Canonical(**wanted) for wanted in fields["follow_ups"]),
+        "signature": tuple(fields["signature"]),
     }
     return Judgement(**fields | made)

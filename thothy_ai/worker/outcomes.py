@@ -2,9 +2,10 @@
 
 accepted                                      succeeded
 rejected, another sample may be accepted      queued at once, failure counted        dead when failures are used up
-rejected for good                             dead
+rejected for good; budget spent               dead
 refused by the engine, malformed job          dead at once
-fault of the kind or the engine               queued after a delay, failure counted  dead when failures are used up
+fault of the kind                             queued after a delay, failure counted  dead when failures are used up
+fault of the engine                           queued after a delay, nothing counted; after many as that of the kind
 engine lost                                   queued, engine death counted           dead at the third
 shutdown; engine away, stopped or accepting
 nothing new; connection to a live engine lost queued at once, nothing counted
@@ -14,6 +15,7 @@ cancelled, deadline passed                    cancelled, expired
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.db.states import Event, JobState, Outcome, Verdict
@@ -38,10 +40,19 @@ class Retry:
         return chance * min(self.cap_seconds, self.base_seconds * 2.0 ** min(failures - 1, 30))
 
 
-def judged(claim: Claim, judgement: Judgement, text: str, usage: Usage) -> Finish:
+def judged(
+    claim: Claim, judgement: Judgement, text: str, usage: Usage, provenance: dict[str, Any] | None = None
+) -> Finish:
     """There was an output, and it was judged."""
-    verdict = Verdict.ACCEPTED if judgement.accepted else Verdict.REJECTED
-    output = Judged(verdict, judgement.locale, judgement.body, storable(text))
+    output = Judged(
+        Verdict.ACCEPTED if judgement.accepted else Verdict.REJECTED,
+        judgement.locale,
+        judgement.body,
+        storable(text),
+        provenance,
+        _review(judgement, usage),
+        judgement.signature,
+    )
     if judgement.accepted:
         return Finish(
             claim.id,
@@ -65,6 +76,13 @@ def judged(claim: Claim, judgement: Judgement, text: str, usage: Usage) -> Finis
         usage=usage,
         judged=output,
     )
+
+
+def _review(judgement: Judgement, usage: Usage) -> dict[str, Any] | None:
+    if judgement.review is None:
+        return None
+    findings = [finding._asdict() for finding in judgement.review.findings]
+    return {"findings": findings, "compute_seconds": usage.review_seconds}
 
 
 def hopeless(claim: Claim, reason: str, detail: str) -> Finish:
@@ -105,6 +123,14 @@ def engine_died(claim: Claim, detail: str, usage: Usage = NO_USAGE) -> Finish:
         engine_deaths=1,
         usage=usage,
     )
+
+
+def budget_spent(claim: Claim, usage: Usage = NO_USAGE) -> Finish:
+    """Its attempts have used what they may."""
+    used = claim.used_seconds + usage.engine.compute_seconds
+    before = f"; the last output was rejected: {claim.previous['reason']}" if claim.previous else ""
+    detail = f"{used:.4g} of {claim.max_compute_seconds:g} seconds are used{before}"
+    return replace(hopeless(claim, "budget_spent", detail), usage=usage)
 
 
 def released(claim: Claim, reason: str, detail: str | None = None, usage: Usage = NO_USAGE) -> Finish:

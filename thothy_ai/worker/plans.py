@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
-from thothy_ai.jobs import Call, Context, Request, Verdict, registry
+from thothy_ai.jobs import Artifact, Call, Context, Rejection, Request, Verdict, checks, registry
 from thothy_ai.jobs.plan import Calls, Outputs
 from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import AnyKind, UnknownKindError
@@ -60,7 +61,8 @@ class Step:
 class Judgement:
     """The end of a plan: a verdict as plain values, and the jobs that an accepted artifact asks for.
 
-    `body` is the artifact, if the output parsed. `version` is that of the kind's prompts.
+    `body` is the artifact, if the output parsed. `version` is that of the kind's prompts. Of an accepted artifact that
+    must not resemble others, `signature` is what to look for those with.
     """
 
     accepted: bool
@@ -71,6 +73,7 @@ class Judgement:
     body: dict[str, Any] | None = None
     review: Review | None = None
     follow_ups: tuple[Canonical, ...] = ()
+    signature: tuple[int, ...] = ()
 
     @property
     def retryable(self) -> bool:
@@ -132,8 +135,27 @@ def _checked(calls: Calls, answered: Sequence[Outputs]) -> Calls:
     return calls
 
 
+def near_duplicate(kind_name: str, body: Any, others: Sequence[Any]) -> Rejection | None:
+    """Whether this artifact is nearly the same as one of the others, which may be of earlier versions of its class."""
+    kind = registry.find(kind_name)
+    if kind.compared is None:
+        return None
+    texts = [kind.compared(artifact) for artifact in map(partial(_read_back, kind), others) if artifact is not None]
+    return checks.near_duplicate(kind.compared(kind.artifact.model_validate(body)), texts)
+
+
+def _read_back(kind: AnyKind, body: Any) -> Artifact | None:
+    try:
+        artifact: Artifact = kind.artifact.model_validate(body)
+    except ValidationError:
+        return None
+    return artifact
+
+
 def _judgement(kind: AnyKind, request: Request, verdict: Verdict) -> Judgement:
-    follow_ups = kind.follow_ups(request, verdict.artifact) if verdict.accepted else ()
+    accepted = verdict.artifact if verdict.accepted else None
+    follow_ups = kind.follow_ups(request, accepted) if accepted is not None else ()
+    compared = kind.compared(accepted) if accepted is not None and kind.compared is not None else ""
     return Judgement(
         verdict.accepted,
         verdict.reason,
@@ -143,6 +165,7 @@ def _judgement(kind: AnyKind, request: Request, verdict: Verdict) -> Judgement:
         verdict.artifact.model_dump(mode="json") if verdict.artifact is not None else None,
         verdict.review,
         tuple(map(canonical, follow_ups)),
+        checks.signature(compared) if compared else (),
     )
 
 

@@ -67,7 +67,7 @@ def test_a_rejected_output_is_drawn_again_with_another_seed_until_the_job_is_dea
         ("hopeless case", "prompt_too_long", 1, 0.25),
         ("long prompt", "prompt_too_long", 1, 0.0),
         ("bad grammar", "invalid_grammar", 1, FAILED_USAGE.compute_seconds),
-        ("broken engine", "engine_error", 3, FAILED_USAGE.compute_seconds),
+        ("broken engine", "engine_error", 6, FAILED_USAGE.compute_seconds),
     ],
 )
 def test_what_kills_a_job_and_what_each_attempt_took(

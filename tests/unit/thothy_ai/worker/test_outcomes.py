@@ -27,6 +27,7 @@ CLAIM = Claim(
     kind="echo",
     failures=0,
     max_attempts=3,
+    max_compute_seconds=None,
     engine_deaths=0,
     priority=0,
     deadline=None,

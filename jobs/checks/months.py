@@ -24,6 +24,13 @@ def months(text: str) -> set[Decimal]:
     return {number for name in beside for number in _numbers().get(name, ())} if beside else set()
 
 
+def named_months(text: str) -> set[Decimal]:
+    """The numbers of all months that a text names, beside a number or not."""
+    return {
+        number for word in re.findall(r"[^\s\d.,;:()]{3,20}", text.casefold()) for number in _numbers().get(word, ())
+    }
+
+
 @cache
 def _numbers() -> dict[str, set[Decimal]]:
     """The months that a name may mean; casefolded, without the full stop of an abbreviation."""

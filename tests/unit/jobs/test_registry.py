@@ -14,7 +14,7 @@ import pytest
 from thothy_ai.jobs import Hook, Output, Request, registry
 from thothy_ai.jobs.registry import KindError, UnknownKindError, UnknownRequestError
 
-BUILT_IN = ("hook", "report_section", "translation", "trend_summary")
+BUILT_IN = ("hook", "report", "report_section", "translation", "trend_summary")
 NOTE = """
 from typing import Annotated
 from thothy_ai.jobs import Artifact, JobKind, Message, OneCall, Request, Sampling

@@ -28,7 +28,7 @@ from benchmarks.results import table
 from thothy_ai.engine import grammar_batch
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar
-from thothy_ai.jobs.kind import JobKind
+from thothy_ai.jobs import Context, JobKind
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 
 KINDS: tuple[tuple[JobKind, float], ...] = (  # and their share of a mixed workload
@@ -44,7 +44,8 @@ PHASES = ("compile", "advance", "forced", "masks")
 def jobs(kinds: Sequence[tuple[JobKind, float]], count: int, rng: random.Random) -> list[str]:
     """Schemas of requests over sources of different lengths."""
     chosen = rng.choices([kind for kind, _ in kinds], [share for _, share in kinds], k=count)
-    return [json.dumps(kind.schema(kind.request(source="word " * rng.randint(12, 600)))) for kind in chosen]
+    requests = [(kind, kind.request(source="word " * rng.randint(12, 600))) for kind in chosen]
+    return [json.dumps(call.schema) for kind, request in requests for call in next(kind.plan(request, Context()))]
 
 
 @dataclass
@@ -82,20 +83,19 @@ class Drain:
         grammars = list(running)
         before = self.seconds["masks"]
         with self._timed("masks"):
-            grammar_batch.start_filling(mask, [(grammar, row) for row, grammar in enumerate(grammars)]).wait()
+            filling = grammar_batch.start_filling(mask, [(grammar, row) for row, grammar in enumerate(grammars)])
+            rows = filling.wait()
         self.worst = max(self.worst, self.seconds["masks"] - before)
-        chosen = [(grammar, self._allowed(mask[row])) for row, grammar in enumerate(grammars)]
+        with self._timed("forced"):
+            forced = {row: tokens[0] for row in rows if (tokens := grammars[row].forced())}
+        chosen = [(grammar, forced.get(row) or self._allowed(mask[row])) for row, grammar in enumerate(grammars)]
         with self._timed("advance"):
             errors = grammar_batch.advance_all(chosen)
         assert not any(errors), errors
-        with self._timed("forced"):
-            for grammar in grammars:
-                forced = [] if grammar.finished else grammar.forced()
-                for token in forced:
-                    grammar.advance(token)
-                running[grammar] += 1 + len(forced)
-                if grammar.finished or running[grammar] >= MAX_TOKENS:
-                    del running[grammar]
+        for grammar in grammars:
+            running[grammar] += 1
+            if grammar.finished or running[grammar] >= MAX_TOKENS:
+                del running[grammar]
         self.steps += 1
         self.tokens += len(grammars)
 

@@ -7,8 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, Request, Sampling
+from thothy_ai.jobs.kind import Artifact, JobKind, Request
+from thothy_ai.jobs.one_call import OneCall
+from thothy_ai.jobs.plan import Message, Sampling
 from thothy_ai.jobs.schema import prose, prose_pattern
+from thothy_ai.jobs.verdict import Rejection
 
 MAX_CHARS = 800
 
@@ -34,10 +37,13 @@ KIND = JobKind(
     name="probe",
     request=Probe,
     artifact=ProbeArtifact,
-    prompt=lambda request: (Message("user", request.text),),
-    sampling=lambda request: Sampling(max_tokens=request.characters + 32),
+    plan=OneCall(
+        artifact=ProbeArtifact,
+        prompt=lambda request, _: (Message("user", request.text),),
+        sampling=lambda request: Sampling(max_tokens=request.characters + 32),
+        checks=_no_checks,
+        schema_overrides=lambda request: {"note": {"type": "string", "pattern": prose_pattern(1, request.characters)}},
+    ),
     locale=lambda _: "en",
     source=lambda request: request.text,
-    checks=_no_checks,
-    schema_overrides=lambda request: {"note": {"type": "string", "pattern": prose_pattern(1, request.characters)}},
 )

@@ -35,6 +35,7 @@ from thothy_ai.embedded.stack import SERVICES
 from thothy_ai.engine.api import GenerationRequest, Message, SamplingParams
 from thothy_ai.engine.bundled import bundled_model_path
 from thothy_ai.engine.client import connect
+from thothy_ai.jobs import Context
 from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings
 
@@ -178,12 +179,12 @@ async def _direct(url: str, jobs: Sequence[Probe]) -> float:
 
 def _request(index: int, job: Probe) -> GenerationRequest:
     """The request that a worker would send for this job."""
-    sampling = KIND.sampling(job)
+    [call] = next(KIND.plan(job, Context()))
     return GenerationRequest(
         id=f"direct-{index}",
-        messages=tuple(Message(*message) for message in KIND.prompt(job)),
-        sampling=SamplingParams(max_tokens=sampling.max_tokens, temperature=sampling.temperature, seed=1),
-        schema=json.dumps(KIND.schema(job)),
+        messages=tuple(Message(*message) for message in call.messages),
+        sampling=SamplingParams(max_tokens=call.sampling.max_tokens, temperature=call.sampling.temperature, seed=1),
+        schema=json.dumps(call.schema),
         profile=KIND.name,
     )
 

@@ -156,6 +156,7 @@ class EngineInfo:
     max_context: int
     started_at: float  # Unix seconds
     late_deltas: bool = False  # whether `Generation.stream` works; engines before it do not say so
+    parameters: int = 0  # of the model; 0 if unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from thothy_ai.engine.grammar_closing import Closing
 from thothy_ai.engine.grammar_completion import completion_of
 from thothy_ai.engine.grammar_slices import own_slices
 from thothy_ai.engine.grammar_tokens import JsonTokens
-from thothy_ai.engine.grammar_vocabulary import Vocabulary
+from thothy_ai.engine.grammar_vocabulary import Choices, Vocabulary
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits
@@ -81,7 +81,7 @@ class Lexers:
             self._rules = LLMatcher.grammar_from_json_schema(schema, overrides=_COMPACT)
         except ValueError as error:
             raise GrammarError(f"not a JSON schema: {_clipped(str(error))}") from error
-        self._slices, self._vocabulary, self._most = own_slices(schema), vocabulary, most
+        self._slices, self.vocabulary, self._most = own_slices(schema), vocabulary, most
         self._lock = threading.Lock()
         self._shared: list[Lexer] = []
         trial = self._matcher(_limits(_MAX_FORCED_STATES))
@@ -92,7 +92,7 @@ class Lexers:
     @property
     def tokens(self) -> JsonTokens:
         """The vocabulary's."""
-        return self._vocabulary.tokens
+        return self.vocabulary.tokens
 
     def share(self) -> Lexer:
         """The lexer with the fewest grammars, or one more."""
@@ -114,7 +114,7 @@ class Lexers:
     def _matcher(self, limits: LLParserLimits) -> LLMatcher:
         from llguidance import LLMatcher  # noqa: PLC0415  as above
 
-        return LLMatcher(self._vocabulary.with_slices(self._slices), self._rules, log_level=0, limits=limits)
+        return LLMatcher(self.vocabulary.with_slices(self._slices), self._rules, log_level=0, limits=limits)
 
 
 class JsonGrammar:
@@ -148,6 +148,11 @@ class JsonGrammar:
             self._closing.apply(row.numpy(), self.matcher, self._tokens)
 
     @property
+    def choices(self) -> Choices:
+        """Those of its vocabulary."""
+        return self._lexers.vocabulary.choices
+
+    @property
     def finished(self) -> bool:
         """The JSON value is complete."""
         return self.matcher.is_stopped() and not self.matcher.is_error()
@@ -171,6 +176,10 @@ class JsonGrammar:
             row.fill_(_ALL)
             for token in self._eos:
                 row[token // 32] &= _without(token % 32)
+
+    def may_force_after(self, token: int) -> bool:
+        """Where a string may end: what follows it is forced more often than not."""
+        return token in self._lexers.vocabulary.quotes
 
     def forced(self) -> list[int]:
         """llguidance's fast-forward tokens."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from thothy_ai.jobs import checks, registry
 from thothy_ai.jobs.kind import Artifact, JobKind, Request
 from thothy_ai.jobs.kinds.hook import Hook, HookArtifact
+from thothy_ai.jobs.kinds.report import Report, ReportArtifact
 from thothy_ai.jobs.kinds.report_section import ReportSection, ReportSectionArtifact
 from thothy_ai.jobs.kinds.translation import Translation, TranslationArtifact
 from thothy_ai.jobs.kinds.trend_summary import TrendSummary, TrendSummaryArtifact
@@ -30,6 +31,8 @@ __all__ = [
     "Previous",
     "Rejection",
     "RejectionReason",
+    "Report",
+    "ReportArtifact",
     "ReportSection",
     "ReportSectionArtifact",
     "Request",

@@ -25,6 +25,11 @@ class Artifact(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    @property
+    def markdown(self) -> str | None:
+        """The text to publish as Markdown, without its title. None: the fields, one after the other."""
+        return None
+
     @field_validator("*", mode="before")
     @classmethod
     def _check_texts(cls, value: object) -> object:
@@ -88,8 +93,9 @@ class JobKind(Generic[R, A]):
 
     `plan` returns the calls for a request and judges their outputs. `source` returns the text that sibling jobs share.
     `version` names the prompts: it is recorded with each artifact, and changes whenever they do. `follow_ups` returns
-    the requests to enqueue once an artifact is accepted. Raises `TypeError` if the request class names another artifact
-    class.
+    the requests to enqueue once an artifact is accepted. `compared` returns the text of an artifact that must not be
+    nearly the same as that of another recent one of this kind, its siblings' included; None if it may be. Raises
+    `TypeError` if the request class names another artifact class.
     """
 
     name: str
@@ -100,6 +106,7 @@ class JobKind(Generic[R, A]):
     source: Callable[[R], str]
     version: str = "1"
     follow_ups: Callable[[R, A], tuple[Request, ...]] = _no_follow_ups
+    compared: Callable[[A], str] | None = None
 
     def __post_init__(self) -> None:
         for named in _named_artifacts(self.request):

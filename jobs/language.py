@@ -6,13 +6,17 @@ are shared by all threads, and detection takes no lock.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from thothy_ai.jobs.locales import LANGUAGES, language_of
 
 if TYPE_CHECKING:
     from lingua import LanguageDetector
+
+MAX_CHARS = 4_000  # of a text are looked at to tell its language
+MIN_LIKELY = 0.4
+_CODES = {language.detector_name: code for code, language in LANGUAGES.items() if code != "no"}
 
 
 @cache
@@ -25,8 +29,9 @@ def _detector() -> LanguageDetector:
 
 
 def confidences(text: str) -> dict[str, float]:
-    """The probability of each supported language by its detector name, most likely first."""
-    return {found.language.name: found.value for found in _detector().compute_language_confidence_values(text)}
+    """The probability of each supported language by its detector name, most likely first, by the text's beginning."""
+    found = _detector().compute_language_confidence_values(text[:MAX_CHARS])
+    return {each.language.name: each.value for each in found}
 
 
 def is_in(text: str, locale: str, min_confidence: float = 0.2) -> bool:
@@ -38,3 +43,11 @@ def is_in(text: str, locale: str, min_confidence: float = 0.2) -> bool:
     expected = language_of(locale).detector_name
     detected = confidences(text)
     return next(iter(detected)) == expected or detected[expected] >= min_confidence
+
+
+@lru_cache(maxsize=64)  # checks ask for the language of the same source again and again
+def language(text: str) -> str | None:
+    """The most likely language of a text, as its primary subtag; None if it has no letters or nothing is likely."""
+    found = next(iter(confidences(text[:MAX_CHARS]).items()), ("", 0.0))
+    code = _CODES.get(found[0])
+    return code if found[1] >= MIN_LIKELY else None

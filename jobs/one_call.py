@@ -10,6 +10,7 @@ from typing import Any, Generic
 from pydantic import ValidationError
 from typing_extensions import TypeVar
 
+from thothy_ai.jobs import retries
 from thothy_ai.jobs.kind import Artifact, Request
 from thothy_ai.jobs.plan import Call, Context, End, Message, Output, Plan, Sampling, stopped
 from thothy_ai.jobs.problems import describe
@@ -54,10 +55,9 @@ class OneCall(Generic[R, A]):
 
     def __call__(self, request: R, context: Context) -> Plan:
         """Ask once, and judge the output."""
-        call = Call(
-            self.prompt(request, context), self.schema(request), self.sampling(request), locale=self.locale(request)
-        )
-        (output,) = yield (call,)
+        locale = self.locale(request)
+        call = Call(self.prompt(request, context), self.schema(request), self.sampling(request), locale=locale)
+        (output,) = yield (retries.adapted(call, context, locale or "en"),)
         return self.judge(request, output)
 
     def schema(self, request: R) -> dict[str, Any]:
@@ -84,10 +84,11 @@ def parse(artifact: type[A], output: Output) -> A | Rejection:
     try:
         return artifact.model_validate_json(output.text.encode("utf-8", "surrogatepass"))
     except ValidationError as error:
-        return _rejection(error, output.end is End.TOKEN_LIMIT)
+        return rejection_of(error, truncated=output.end is End.TOKEN_LIMIT)
 
 
-def _rejection(error: ValidationError, truncated: bool) -> Rejection:
+def rejection_of(error: ValidationError, *, truncated: bool = False) -> Rejection:
+    """The rejection of an output that does not parse, by its first error."""
     first = error.errors(include_url=False, include_input=False)[0]
     if truncated and first["type"] == "json_invalid":
         return Rejection(RejectionReason.TRUNCATED, "the output reached its token budget before the JSON was complete")

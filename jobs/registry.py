@@ -1,6 +1,8 @@
-"""The registry of kinds: those in `thothy_ai/jobs/kinds/`, and those in the modules and files named by `THOTHY_KINDS`.
+"""The registry of kinds: those in `thothy_ai/jobs/kinds/`, those of installed packages, and those in the modules and
+files named by `THOTHY_KINDS`.
 
-A kind is a module with a `KIND`. Built-in modules are imported at the first lookup.
+A kind is a module with a `KIND`. A package names its modules as entry points of the group `thothy_ai.kinds`. Built-in
+modules are imported at the first lookup, and so are those of packages.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import operator
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
 from typing import Any
 
@@ -16,6 +19,7 @@ from thothy_ai.jobs import kinds, loading
 from thothy_ai.jobs.kind import JobKind, Request
 
 AnyKind = JobKind[Any, Any]
+ENTRY_POINTS = "thothy_ai.kinds"
 
 _extra: dict[str, AnyKind] = {}
 
@@ -99,7 +103,27 @@ def _check_free(module: str, kind: AnyKind, others: Mapping[str, AnyKind]) -> No
 
 
 def _all() -> dict[str, AnyKind]:
-    return _builtin() | _extra
+    return _builtin() | _installed() | _extra
+
+
+@cache
+def _installed() -> dict[str, AnyKind]:
+    """The kinds of installed packages. Raises `KindError`, naming the entry point and its package."""
+    found: dict[str, AnyKind] = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        module = f"entry point {point.name!r} of {_package(point)}"
+        try:
+            loaded = point.load()
+        except Exception as error:  # of a package that is installed, and broken
+            raise KindError(f"{module}: {type(error).__name__}: {error}") from error
+        kind = _of_module(module, loaded)
+        _check_free(module, kind, _builtin() | found)
+        found[kind.name] = kind
+    return found
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.value
 
 
 @cache
@@ -110,9 +134,14 @@ def _builtin() -> dict[str, AnyKind]:
 
 def _kind_in(module: str) -> AnyKind:
     try:
-        kind = getattr(loading.load(module), "KIND", None)
+        return _of_module(module, loading.load(module))
     except loading.LoadError as error:
         raise KindError(str(error)) from error
+
+
+def _of_module(module: str, loaded: object) -> AnyKind:
+    """The kind of a module, or an entry point that is a kind itself."""
+    kind = loaded if isinstance(loaded, JobKind) else getattr(loaded, "KIND", None)
     if not isinstance(kind, JobKind):
         raise KindError(f"{module}: does not define KIND = JobKind(...)")
     return kind

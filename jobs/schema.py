@@ -10,6 +10,7 @@ recognizes plain runs in its tokenizer slices, and a mask takes 40 us instead of
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
@@ -18,27 +19,40 @@ from pydantic.fields import FieldInfo
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-# Characters that prose in any script may not contain: control characters, the two that JSON escapes, markup, zero-width
-# characters, arrows, symbols and dingbats, private use, and everything beyond the BMP (emoji).
+# Characters that text in any script may not contain: control characters, the backslash, markup, zero-width characters
+# (except the joiners that Persian and Indic scripts need), marks of direction, arrows, symbols and dingbats (except
+# − ≈ ≤ ≥), private use, and emoji.
 NOT_TEXT = (
-    r'\x00-\x1f"\\#*<=>@\[\]^_`{|}~\x7f-\x9f\u200b-\u200f\u2028-\u202f\u2060-\u209f'
-    r"\u2190-\u2bff\ue000-\uf8ff\ufe00-\ufe0f\ufff0-\uffff\U00010000-\U0010ffff"
+    r"\x00-\x1f\\*<=>\[\]^_`{|}~\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u209f"
+    r"\u2190-\u2211\u2213-\u2247\u2249-\u2263\u2266-\u2bff\ue000-\uf8ff\ufe00-\ufe0f\ufff0-\uffff"
+    r"\U00010000-\U0001ffff\U00040000-\U0010ffff"
 )
 TEXT = f"[^{NOT_TEXT}]"
-# A sentence begins with a capital, a digit, an opening mark, or a character beyond Latin-1. Ranges rather than \p{Lu}:
-# Unicode classes make a grammar ten times slower to compile. Inside a sentence, a full stop must be a decimal point,
-# and an exclamation or question mark must end a quotation: otherwise a model could exceed the maximum count.
-_START = r"[A-Z0-9À-ÖØ-Þ“„«‘¿¡\u0100-\u1fff\u3000-\ud7ff]"
-_INSIDE = f"(?:[^{NOT_TEXT}.!?…。！？]|[0-9][.][0-9]|[!?][”“»],? [a-zß-ÿ])"
-_END = r"[.!?。！？][”“»」]?"
-_TITLE_END = rf"[^{NOT_TEXT} ,;:(–—-]"
+# A sentence ends with a mark of any script. Marks inside it are decimal points, abbreviations such as U.S. and e.g.,
+# and those of a quotation before a comma or a small letter.
+_PHRASE = f"[^{NOT_TEXT}.!?…。！？]"
+_CLOSING = '[”“»’)"]'
+_INSIDE = (
+    f"(?:{_PHRASE}|[.][0-9A-Za-z]|[.][A-Za-z][.] [a-z]"
+    f"|[.!?…]{{1,3}}{_CLOSING}{{1,2}}(?:[,;:]| [a-zß-ÿ])|(?:…|[.]{{3}})[ ,]?[a-zß-ÿ])"
+)
+_BEGIN = f"…?[^{NOT_TEXT}.,;:)!?…。！？ ]"
+_MARK = f"[.!?…]{{1,3}}{_CLOSING}{{0,2}}"
+_FULL_MARK = "[。！？]{1,2}[」』”）]{0,2}"
+_END = f"(?:{_MARK}|{_FULL_MARK}|[।॥؟۔։።။]{_CLOSING}{{0,2}})"
+_BETWEEN = f"(?:{_MARK} |{_FULL_MARK} ?|[।॥؟۔։።။]{_CLOSING}{{0,2}} )"
+_TITLE_START = f"[^{NOT_TEXT} .,;:!)–—-]"
+_QUOTABLE = r"[^\x00-\x1f\x7f]"
 _LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]"
-MIN_SENTENCE_CHARS = 8
+MIN_SENTENCE_CHARS = 3
+_LONGEST_INSIDE = 7  # characters that one repetition of `_INSIDE` may have
 _UNBOUNDED = re.compile(r"[*+]|\{\d+,\}")
 _CLASS_OR_ESCAPE = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.")
 _DROPPED = frozenset({"title", "description", "default", "examples"})
-_PLAIN = "without markup, double quotation marks or emoji"
+_PLAIN = "without markup or emoji"
+_REPEATED = re.compile(r"\{\d+,(\d+)\}")
 _expected: Final[dict[str, str]] = {}  # what the patterns of the fields below accept, in words
+_longest: Final[dict[str, int]] = {}  # characters, of the patterns of sentences
 
 
 class SchemaError(Exception):
@@ -62,36 +76,47 @@ def prose(min_chars: int, max_chars: int) -> FieldInfo:
 
 
 def line(min_chars: int, max_chars: int) -> FieldInfo:
-    """Field of any text on one line, markup and emoji included, for text that a producer wrote.
-
-    In an artifact, only with a `schema_overrides` that fixes the text: a model would not stop.
-    """
+    """Field of any text on one line, markup and emoji included, for what a producer wrote."""
     expected = "must be one line of text, without control characters"
     return _field(min_chars, max_chars, f"^{_LINE}+$", f"^{_LINE}{{{min_chars},{max_chars}}}$", expected)
 
 
+def quotation(min_chars: int, max_chars: int) -> FieldInfo:
+    """Field of whatever a source may have on a line. Its class is that of all JSON text, whose masks are cheapest."""
+    expected = "must be text without control characters"
+    return _field(min_chars, max_chars, f"^{_QUOTABLE}+$", f"^{_QUOTABLE}{{{min_chars},{max_chars}}}$", expected)
+
+
 def title(min_chars: int, max_chars: int) -> FieldInfo:
-    """Field of a heading: begins like a sentence, and ends in neither a space nor a comma, colon, bracket or dash."""
-    bounded = f"^{_START}{TEXT}{{{min_chars - 2},{max_chars - 2}}}{_TITLE_END}$"
-    expected = f"must be a heading: one line, begun like a sentence, {_PLAIN}, with no comma, colon or dash at its end"
-    return _field(min_chars, max_chars, f"^{_START}{TEXT}+{_TITLE_END}$", bounded, expected)
+    """Field of a heading: begins with neither a space nor a punctuation mark that belongs to what is before it."""
+    bounded = f"^{_TITLE_START}{TEXT}{{{min_chars - 1},{max_chars - 1}}}$"
+    expected = f"must be a heading: one line, {_PLAIN}, with no comma, colon or dash at its beginning"
+    return _field(min_chars, max_chars, f"^{_TITLE_START}{TEXT}*$", bounded, expected)
 
 
 def sentences(min_count: int, max_count: int, max_chars: int) -> FieldInfo:
-    """Field of `min_count` to `max_count` whole sentences of up to `max_chars` characters each.
+    """Field of `min_count` to `max_count` whole sentences of about `max_chars` characters each at most, on one line.
 
-    A small model seldom stops by itself. Under this pattern, the grammar can stop it only at the end of a sentence.
+    A small model seldom stops by itself. Under this pattern it must, at the end of a sentence. For a model that does
+    stop, and for languages whose sentences end with no mark (Thai), use `prose`, whose masks are cheaper, too.
     """
-    unbounded = _sentences(min_count, max_count, "+")
-    bounded = _sentences(min_count, max_count, f"{{{MIN_SENTENCE_CHARS - 2},{max_chars - 3}}}")
     count = f"{min_count} to {max_count}" if min_count < max_count else str(max_count)
     expected = f"must be {count} whole {'sentence' if max_count == 1 else 'sentences'} on one line, {_PLAIN}"
-    return _field(min_count * MIN_SENTENCE_CHARS, max_count * (max_chars + 1), unbounded, bounded, expected)
+    bounded = sentences_pattern(min_count, max_count, max_chars)
+    longest = max_count * max_chars * _LONGEST_INSIDE
+    return _field(min_count * MIN_SENTENCE_CHARS, longest, _sentences(min_count, max_count, "+"), bounded, expected)
+
+
+def sentences_pattern(min_count: int, max_count: int, max_chars: int) -> str:
+    """Pattern of `min_count` to `max_count` sentences."""
+    pattern = _sentences(min_count, max_count, f"{{{MIN_SENTENCE_CHARS - 2},{max_chars - 3}}}")
+    _longest[pattern] = max_count * (max_chars + 1)
+    return pattern
 
 
 def _sentences(min_count: int, max_count: int, length: str) -> str:
-    sentence = f"{_START}{_INSIDE}{length}{_END}"
-    return f"^{sentence}(?: {sentence}){{{min_count - 1},{max_count - 1}}}$"
+    sentence = f"{_BEGIN}{_INSIDE}{length}"
+    return f"^{sentence}(?:{_BETWEEN}{sentence}){{{min_count - 1},{max_count - 1}}}{_END}$"
 
 
 def _field(min_chars: int, max_chars: int, unbounded: str, bounded: str, expected: str) -> FieldInfo:
@@ -168,3 +193,24 @@ def _is_bounded(string: dict[str, Any]) -> bool:
     """Whether a string has a pattern, and a bound: a `maxLength`, or no unbounded repetition in the pattern."""
     bare = _CLASS_OR_ESCAPE.sub("", string.get("pattern", "*"))
     return "pattern" in string and ("maxLength" in string or not _UNBOUNDED.search(bare))
+
+
+def max_characters(schema: Mapping[str, Any]) -> int:
+    """How many characters a JSON text has at most that matches a grammar schema; sentences count as they are meant."""
+    if "enum" in schema:
+        return max(len(str(value)) for value in schema["enum"]) + 2
+    match schema.get("type"):
+        case "object":
+            return 2 + sum(len(name) + 4 + max_characters(part) for name, part in schema["properties"].items())
+        case "array":
+            return 2 + int(schema["maxItems"]) * (1 + max_characters(schema["items"]))
+        case "string":
+            return 2 + int(schema.get("maxLength") or _max_length(schema["pattern"]))
+        case _:
+            return len(str(schema.get("const", ""))) + 12
+
+
+def _max_length(pattern: str) -> int:
+    if pattern in _longest:
+        return _longest[pattern]
+    return 2 + sum(int(bound) for bound in _REPEATED.findall(_CLASS_OR_ESCAPE.sub("x", pattern)))

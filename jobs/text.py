@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic_core import PydanticCustomError
 
-MAX_CHARACTERS = 400_000
+MAX_CHARACTERS = 2**20  # of one text: a megabyte of English, up to four of other scripts
 
 
 def check_encodable(value: str) -> None:

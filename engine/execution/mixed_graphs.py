@@ -19,7 +19,7 @@ from torch import Tensor
 from thothy_ai.kernels.paged import PLAIN, Attention, AttentionBatch, AttentionParams, LayerCache
 from thothy_ai.kernels.step import StepTokens
 
-MOST_TOKENS = 2048
+MOST_TOKENS = 8192
 _LEAST_SHARE = 0.97  # of the captured tokens that a step must have: the others are computed in vain
 
 Body = Callable[[StepTokens, Attention], tuple[Tensor, Tensor]]

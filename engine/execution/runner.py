@@ -108,7 +108,7 @@ class Runner:
 
     def warm_up(self, tokens: int) -> None:
         """Run small steps and the largest, of `tokens` that belong to no sequence, sample all rows in the ways that job
-        kinds ask for, and capture the graphs.
+        kinds ask for, compute the logits of all numbers of rows, and capture the graphs.
 
         Thus what would be compiled, or run out of memory, in service does so before the first request. Triton compiles
         without the interpreter's lock, and meanwhile each way of sampling is compiled on a thread of its own.
@@ -120,6 +120,7 @@ class Runner:
             ways = [pool.submit(self._sample_once, logits, *way) for way in product(_USUAL, (None, words))]
             for counts in self._steps(tokens):
                 self._run_once(counts)
+            self._logits_once()
             for way in ways:
                 way.result()
         if self._graph_sizes:
@@ -141,6 +142,15 @@ class Runner:
         """A step of padding members with so many tokens each."""
         last = torch.zeros(self._max_rows, dtype=torch.int64, device=self._device)
         self._model.logits(self._hidden(Step.of_padding(self._rows.padding, counts), last))
+
+    @torch.inference_mode()
+    def _logits_once(self) -> None:
+        """What follows the last layer's attention, for many numbers of rows: cuBLAS loads its kernels for them."""
+        config, rows = self._model.config, self._max_rows
+        attended = torch.zeros(rows, config.num_heads * config.head_dim, dtype=self._model.dtype, device=self._device)
+        residual = attended.new_zeros(rows, config.hidden_size)
+        for size in graph_sizes(rows):
+            self._model.logits(self._model.tail(attended[:size], residual[:size]))
 
     @torch.inference_mode()
     def _sample_once(self, logits: Tensor, sampling: SamplingParams, bitmask: Tensor | None) -> None:

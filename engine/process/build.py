@@ -21,7 +21,8 @@ from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.process.sizing import check_room, engine_sizes, num_blocks, workspace_bytes
+from thothy_ai.engine.process.sizing import check_room, engine_sizes, num_blocks, step_bytes, workspace_bytes
+from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.paged import Attention, AttentionShape
 
@@ -47,7 +48,7 @@ def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents)
     return EngineCore(
         runner,
         config,
-        _info(loaded.name, config, device, model.dtype),
+        _info(loaded, config),
         StepCost.of(loaded.config, kv_bytes=kv_bytes // config.block_size, on_gpu=device.type == "cuda"),
         MemoryGauge(device, planned),
         vocab_size=loaded.config.vocab_size,
@@ -63,11 +64,21 @@ def _runner(model: Model, attention: Attention, config: EngineConfig, kv_dtype: 
         runner = Runner(model, cache, attention, config, device)
         if device.type == "cuda":
             runner.warm_up(config.token_budget)
+            _reserve(step_bytes(model.config, config, model.dtype, device), device)
     except RuntimeError as error:
         if "out of memory" not in str(error):  # a graph raises another type of error then
             raise
         raise OutOfMemoryError(f"{config.num_blocks} KV blocks and the rows do not fit {device}: {error}") from error
     return runner
+
+
+def _reserve(step: int, device: torch.device) -> None:
+    """Have torch hold the memory of a step as one block, which it divides from now on.
+
+    Otherwise, each step that is larger than all before it waits for the driver, since no block of another size fits.
+    """
+    torch.cuda.empty_cache()  # blocks of the warm-up
+    torch.empty(step, dtype=torch.uint8, device=device)
 
 
 def _attention_shape(model: Model, sizes: EngineConfig, kv_dtype: torch.dtype) -> AttentionShape:
@@ -85,18 +96,20 @@ def _attention_shape(model: Model, sizes: EngineConfig, kv_dtype: torch.dtype) -
     )
 
 
-def _info(name: str, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> EngineInfo:
+def _info(loaded: LoadedModel, config: EngineConfig) -> EngineInfo:
+    device = loaded.model.device
     label = str(device)
     if device.type == "cuda":
         label = f"{device} {torch.cuda.get_device_name(device)}"
     return EngineInfo(
         session_id=str(uuid.uuid4()),
-        model=name,
+        model=loaded.name,
         device=label,
-        dtype=str(dtype).removeprefix("torch."),
+        dtype=str(loaded.model.dtype).removeprefix("torch."),
         block_size=config.block_size,
         num_blocks=config.num_blocks,
         max_context=config.max_sequence_tokens,
         started_at=time.time(),
         late_deltas=True,
+        parameters=num_parameters(loaded.config),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from pathlib import Path
 
@@ -45,6 +46,11 @@ def expected_tensors(where: Path, config: ModelConfig) -> dict[str, Shape]:
     except Exception as error:  # sizes that overflow, in more ways than one
         raise ModelLoadError(f"{where}: no model can be built by its configuration: {one_line(error)}") from error
     return source.shapes
+
+
+def num_parameters(config: ModelConfig) -> int:
+    """How many numbers a model of this configuration consists of, whatever their format; shared ones count once."""
+    return sum(map(math.prod, expected_tensors(Path(), config).values()))
 
 
 def require_tensors(where: Path, names: Collection[str], expected: Collection[str], *, tied: bool) -> None:

@@ -1,30 +1,24 @@
-"""The kind `report_section`: a paragraph about one aspect of the source, under a given heading."""
+"""The kind `report_section`: one section about an aspect of the source, under a given heading, with its evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated
 
 from pydantic import Field
 
-from thothy_ai.jobs import checks
-from thothy_ai.jobs.kind import Artifact, JobKind
-from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Message, Sampling
-from thothy_ai.jobs.prompts import about_source, in_language
+from thothy_ai.jobs.documents import condensed, spans
+from thothy_ai.jobs.kind import JobKind
+from thothy_ai.jobs.plan import Context, Plan
+from thothy_ai.jobs.report.section import MAX_HEADING_CHARS, NO_EVIDENCE, Brief, Section, section_fault
+from thothy_ai.jobs.report.writing import Assignment
 from thothy_ai.jobs.requests import ShortText, WritingRequest
-from thothy_ai.jobs.schema import line, sentences
-from thothy_ai.jobs.verdict import Rejection
-
-MAX_SENTENCE_CHARS = 260  # per sentence
-MAX_HEADING_CHARS = 120
+from thothy_ai.jobs.schema import line
+from thothy_ai.jobs.verdict import Rejection, Review, Verdict
 
 
-class ReportSectionArtifact(Artifact):
-    """A section. The heading is that of the request; it comes last because a small model would repeat it otherwise."""
-
-    body: Annotated[str, sentences(2, 4, MAX_SENTENCE_CHARS)]
-    heading: Annotated[str, line(1, MAX_HEADING_CHARS)]
+class ReportSectionArtifact(Section):
+    """A section: the heading of the request, the text, and the spans of the source that support it."""
 
 
 class ReportSection(WritingRequest[ReportSectionArtifact]):
@@ -35,46 +29,40 @@ class ReportSection(WritingRequest[ReportSectionArtifact]):
     ] = "What is changing, and why"
     topic: Annotated[ShortText, Field(description="What the section explains.")] = "what is changing and why"
 
-
-def _prompt(request: ReportSection) -> tuple[Message, ...]:
-    return about_source(
-        request.source,
-        f"Explain to {request.audience} in three sentences {request.topic}, with facts of the text above."
-        f"{in_language(request.locale)}",
-    )
+    @property
+    def subject(self) -> str:
+        """Heading and topic, of which the text must say something."""
+        return f"{self.heading}. {self.topic}"
 
 
-def _schema_overrides(request: ReportSection) -> Mapping[str, Any]:
-    return {"heading": {"const": request.heading}}
+class ReportSectionPlan:
+    """Writes a section, and once more if something is wrong with it."""
 
+    def __call__(self, request: ReportSection, context: Context) -> Plan:
+        """Condense a long source, write, judge, repair."""
+        if not spans(request.source, request.locale):
+            return Verdict.reject(NO_EVIDENCE)
+        text = yield from condensed(request.source, context)
+        assignment = Assignment([Brief(request.heading, request.topic)], text, request, request.subject)
+        written = yield from assignment.written({}, context)
+        review = Review(written.findings[0]) if written.findings else None
+        rejection = written.rejections.get(0)
+        if rejection and not written.sections:
+            return Verdict.reject(rejection)
+        artifact = ReportSectionArtifact.model_validate(written.sections[0].model_dump())
+        return Verdict.reject(rejection, artifact, review) if rejection else Verdict.accept(artifact, review)
 
-def _sampling(_: ReportSection) -> Sampling:
-    return Sampling(max_tokens=180, temperature=0.4, top_p=0.9, repetition_penalty=1.02)
-
-
-def _checks(request: ReportSection, artifact: ReportSectionArtifact) -> Iterator[Rejection | None]:
-    body = artifact.body
-    yield checks.words("body", body, 15, 180)
-    yield checks.unfinished("body", body, MAX_SENTENCE_CHARS)
-    yield checks.repetition(body)
-    yield checks.echo(body, _prompt(request), request.source.strip())
-    yield checks.new_number(body, request.source)
-    yield checks.wrong_language(body, request.locale)
-    yield checks.off_topic(body, request.source, request.locale, 0.35)
+    def checks(self, request: ReportSection, artifact: ReportSectionArtifact) -> Iterator[Rejection | None]:
+        """What is wrong with a section."""
+        yield section_fault(artifact, request.source, request, topic=request.subject)
 
 
 KIND = JobKind(
     name="report_section",
     request=ReportSection,
     artifact=ReportSectionArtifact,
-    plan=OneCall(
-        artifact=ReportSectionArtifact,
-        prompt=lambda request, _: _prompt(request),
-        sampling=_sampling,
-        checks=_checks,
-        locale=lambda request: request.locale,
-        schema_overrides=_schema_overrides,
-    ),
+    plan=ReportSectionPlan(),
     locale=lambda request: request.locale,
     source=lambda request: request.source,
+    version="2",
 )

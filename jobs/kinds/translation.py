@@ -1,32 +1,32 @@
-"""The kind `translation`: a passage, or the whole source if it is short enough, in another language."""
+"""The kind `translation`: a passage, or the whole source, in another language, with its structure and its terms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind
-from thothy_ai.jobs.locales import Locale, language_of
-from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Message, Sampling
-from thothy_ai.jobs.prompts import about_source
-from thothy_ai.jobs.requests import SourceRequest
-from thothy_ai.jobs.schema import prose, prose_pattern
-from thothy_ai.jobs.verdict import Rejection
+from thothy_ai.jobs.locales import Locale
+from thothy_ai.jobs.plan import Context, Plan, Previous
+from thothy_ai.jobs.requests import MAX_TERMS, BrandTerms, SourceRequest, Term
+from thothy_ai.jobs.translation.drafting import drafted, joined, segments_of
+from thothy_ai.jobs.translation.faults import aligned, fault, faults_of_whole
+from thothy_ai.jobs.translation.inline import has_words
+from thothy_ai.jobs.translation.task import Formality, Task, contradictions, tag_parts
+from thothy_ai.jobs.translation.units import Document, document_of
+from thothy_ai.jobs.verdict import Rejection, Verdict
 
-MAX_PASSAGE_CHARS = 6_000  # a longer text is translated passage by passage
-MAX_GROWTH = 1.5  # length of a translation relative to its original, in characters
-CHARS_PER_TOKEN = 3.2  # with a small vocabulary, in a language that it was not trained on
+MAX_TRANSLATED_CHARS = 200_000  # some 600 segments, whose validators take a few seconds in all
 
 
 class TranslationArtifact(Artifact):
-    """The translation of the passage."""
+    """The translation: Markdown if the original is, with its line breaks, links and placeholders."""
 
-    text: Annotated[str, prose(1, 2 * MAX_PASSAGE_CHARS)]
+    text: Annotated[str, Field(min_length=1, max_length=6 * MAX_TRANSLATED_CHARS)]
 
 
 class Translation(SourceRequest[TranslationArtifact]):
@@ -35,7 +35,20 @@ class Translation(SourceRequest[TranslationArtifact]):
     passage: Annotated[
         str | None, Field(validate_default=True, description="Passage of the source to translate. Default: all of it.")
     ] = None
-    target_locale: Annotated[Locale, Field(description="Language to translate into.")] = "de"
+    target_locale: Annotated[
+        Locale, Field(description="Language to translate into, with its region if that matters.")
+    ] = "de"
+    source_locale: Annotated[
+        Locale | None, Field(description="Language of the text. Default: it is detected.", validate_default=True)
+    ] = None
+    glossary: Annotated[
+        dict[Term, Term], Field(max_length=MAX_TERMS, description="Terms, and how each is translated.")
+    ] = Field(default_factory=dict)
+    keep: Annotated[BrandTerms, Field(description="Terms that are not translated.", validate_default=True)] = ()
+    formality: Annotated[
+        Formality,
+        Field(description="How the reader is addressed.", validation_alias=AliasChoices("formality", "register")),
+    ] = "neutral"
 
     @property
     def original(self) -> str:
@@ -46,64 +59,92 @@ class Translation(SourceRequest[TranslationArtifact]):
     @classmethod
     def _check_length(cls, passage: str | None, info: ValidationInfo) -> str | None:
         characters = len(passage or info.data.get("source", ""))
-        if characters > MAX_PASSAGE_CHARS:
-            context = {"limit": f"{MAX_PASSAGE_CHARS:,}", "characters": f"{characters:,}"}
+        if characters > MAX_TRANSLATED_CHARS:
             raise PydanticCustomError(
                 "passage_too_long",
                 "pass a passage of at most {limit} characters; a job cannot translate {characters}",
-                context,
+                {"limit": f"{MAX_TRANSLATED_CHARS:,}", "characters": f"{characters:,}"},
             )
         return passage
 
+    @field_validator("source_locale")
+    @classmethod
+    def _check_languages(cls, locale: str | None, info: ValidationInfo) -> str | None:
+        target = info.data.get("target_locale", "")
+        if locale and set(tag_parts(target)) <= set(tag_parts(locale)):
+            raise PydanticCustomError("same_language", "is that of the translation, '{target}'", {"target": target})
+        return locale
 
-def _prompt(request: Translation) -> tuple[Message, ...]:
-    language = language_of(request.target_locale).name
-    if request.passage is None:
-        return about_source(request.source, f"Translate this text into {language}.")
-    return about_source(request.source, f"Translate this passage of it into {language}:\n\n{request.original}")
-
-
-def _max_chars(request: Translation) -> int:
-    return int(len(request.original) * MAX_GROWTH) + 40
-
-
-def _sampling(request: Translation) -> Sampling:
-    return Sampling(max_tokens=int(_max_chars(request) / CHARS_PER_TOKEN) + 16, temperature=0.3, top_p=0.9)
-
-
-def _schema_overrides(request: Translation) -> Mapping[str, Any]:
-    return {"text": {"type": "string", "pattern": prose_pattern(1, _rounded_up(_max_chars(request)))}}
+    @field_validator("keep")
+    @classmethod
+    def _check_terms(cls, keep: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for problem in contradictions(info.data.get("glossary", {}), keep):
+            raise PydanticCustomError("glossary", "and glossary contradict each other: {problem}", {"problem": problem})
+        return keep
 
 
-def _rounded_up(characters: int) -> int:
-    """To one of four bounds per power of two: requests with the same schema share its masks' state in the engine."""
-    step = 1 << max(0, characters.bit_length() - 3)
-    return -(-characters // step) * step
+def _task(request: Translation) -> Task:
+    return Task(
+        text=request.original,
+        source=request.source,
+        target=request.target_locale,
+        source_locale=request.source_locale,
+        glossary=tuple(request.glossary.items()),
+        keep=request.keep,
+        formality=request.formality,
+    )
 
 
-def _checks(request: Translation, artifact: TranslationArtifact) -> Iterator[Rejection | None]:
-    original, translated = request.original, artifact.text
-    yield checks.empty("text", translated)
-    yield checks.wrong_language(translated, request.target_locale)
-    yield checks.length_ratio("text", translated, original, 0.3, MAX_GROWTH)
-    if not checks.unfinished("passage", original, MAX_PASSAGE_CHARS + 10):
-        yield checks.unfinished("text", translated, _max_chars(request))
-    yield checks.repetition(translated)
-    yield checks.new_number(translated, original)
+class TranslationPlan:
+    """Translates the units of a text side by side, and puts them where they stood."""
+
+    def __call__(self, request: Translation, context: Context) -> Plan:
+        """Translate, and repair what is wrong. A text without words is its own translation, and needs no call."""
+        task = _task(request)
+        if rejection := task.already_there():
+            return Verdict.reject(rejection)
+        document = document_of(task.text)
+        kept = _kept(document, task, context.previous)
+        missing = [unit.text for unit in document.units if unit.text not in kept and has_words(unit.text)]
+        segments = list(dict.fromkeys(segment for text in missing for segment in segments_of(text)))
+        context = context if kept else replace(context, previous=None)
+        drafts = yield from drafted([segment for segment in segments if has_words(segment)], document, task, context)
+        translations = kept | {
+            text: joined(drafts[part].text if part in drafts else part for part in segments_of(text))
+            for text in missing
+        }
+        artifact = TranslationArtifact(
+            text=document.assembled([translations.get(unit.text, unit.text) for unit in document.units])
+        )
+        rejections = (draft.rejection for draft in drafts.values())
+        rejection = next(filter(None, rejections), None) or next(filter(None, self.checks(request, artifact)), None)
+        return Verdict.reject(rejection, artifact) if rejection else Verdict.accept(artifact)
+
+    def checks(self, request: Translation, artifact: TranslationArtifact) -> Iterator[Rejection | None]:
+        """What is wrong with a translation, part by part and as a whole."""
+        return faults_of_whole(artifact.text, _task(request))
+
+
+def _kept(document: Document, task: Task, previous: Previous | None) -> dict[str, str]:
+    """Of the last attempt, the translations of units that nothing is wrong with; none if that is all of them."""
+    text = (previous.artifact or {}).get("text") if previous else None
+    if not isinstance(text, str) or not aligned(document, last := document_of(text)):
+        return {}
+    pairs = zip(document.units, last.units, strict=True)
+    kept = {
+        unit.text: found.text
+        for unit, found in pairs
+        if has_words(unit.text) and not fault(found.text, unit.text, task)
+    }
+    return kept if any(has_words(unit.text) and unit.text not in kept for unit in document.units) else {}
 
 
 KIND = JobKind(
     name="translation",
     request=Translation,
     artifact=TranslationArtifact,
-    plan=OneCall(
-        artifact=TranslationArtifact,
-        prompt=lambda request, _: _prompt(request),
-        sampling=_sampling,
-        checks=_checks,
-        locale=lambda request: request.target_locale,
-        schema_overrides=_schema_overrides,
-    ),
+    plan=TranslationPlan(),
     locale=lambda request: request.target_locale,
     source=lambda request: request.source,
+    version="2",
 )

@@ -1,30 +1,60 @@
-"""The kind `trend_summary`: what is happening, in one to three sentences."""
+"""The kind `trend_summary`: what is changing, with key points that the source supports, and why it matters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from thothy_ai.jobs import checks
+from thothy_ai.jobs import checks, plain
+from thothy_ai.jobs.documents import quotation
 from thothy_ai.jobs.kind import Artifact, JobKind, Request
 from thothy_ai.jobs.kinds.translation import Translation
 from thothy_ai.jobs.locales import Locale
-from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Message, Sampling
-from thothy_ai.jobs.prompts import about_source, in_language
+from thothy_ai.jobs.parts import Fault, InParts, Part, Piece, Values, Writing
+from thothy_ai.jobs.quotes import restored
 from thothy_ai.jobs.requests import WritingRequest
-from thothy_ai.jobs.schema import sentences
-from thothy_ai.jobs.verdict import Rejection
+from thothy_ai.jobs.review import Statement
+from thothy_ai.jobs.schema import grammar_schema, prose, title
+from thothy_ai.jobs.schema import quotation as quotation_field
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.writing import astray, foreign, repair, spelled, text_fault, whole
 
-MAX_SENTENCE_CHARS = 260  # per sentence
+MIN_SHARE_OF_SOURCE = 0.25  # of the longer words
+LIMITS: Final[Mapping[Part, tuple[int, int]]] = {  # of words, for English
+    ("title",): (2, 18),
+    ("standfirst",): (6, 80),
+    ("key_points",): (4, 60),
+    ("why_it_matters",): (5, 80),
+}
+
+
+class KeyPoint(BaseModel):
+    """A point, and the passage of the source that supports it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    point: Annotated[str, prose(2, 400)]
+    quote: Annotated[str, quotation_field(1, 320)]
 
 
 class TrendSummaryArtifact(Artifact):
-    """A summary of one to three sentences."""
+    """A summary as an editor publishes it."""
 
-    summary: Annotated[str, sentences(1, 3, MAX_SENTENCE_CHARS)]
+    title: Annotated[str, title(3, 130)]
+    standfirst: Annotated[str, prose(2, 600)]
+    key_points: Annotated[tuple[KeyPoint, ...], Field(min_length=1, max_length=7)]
+    why_it_matters: Annotated[str, prose(2, 500)]
+    tags: Annotated[tuple[Annotated[str, prose(2, 40)], ...], Field(min_length=1, max_length=6)]
+    confidence: Literal["low", "medium", "high"]
+
+    @property
+    def text(self) -> str:
+        """The summary in Markdown: title, standfirst, key points and why it matters."""
+        points = "\n".join(f"- {point.point}" for point in self.key_points)
+        return f"# {self.title}\n\n{self.standfirst}\n\n{points}\n\n{self.why_it_matters}"
 
 
 class TrendSummary(WritingRequest[TrendSummaryArtifact]):
@@ -36,32 +66,175 @@ class TrendSummary(WritingRequest[TrendSummaryArtifact]):
         description="Languages to translate an accepted summary into, each as a job of its own.",
     )
 
+    @property
+    def points(self) -> tuple[int, int]:
+        """The smallest and largest number of key points."""
+        return self.per_length((1, 3), (3, 5), (5, 7))
 
-def _prompt(request: TrendSummary) -> tuple[Message, ...]:
-    return about_source(
-        request.source,
-        f"Summarize the text above for {request.audience} in two sentences.{in_language(request.locale)}",
+
+_SCHEMA: Final = grammar_schema(TrendSummaryArtifact)
+_PLAIN_PARTS: Final = (("title",), ("standfirst",), ("key_points", 0), ("why_it_matters",), ("tags",))
+_TEXTS: Final = ("title", "standfirst", "why_it_matters")
+
+
+def _schema(request: TrendSummary) -> dict[str, Any]:
+    """One schema per length."""
+    schema = deepcopy(_SCHEMA)
+    schema["properties"]["tags"]["minItems"] = 2
+    schema["properties"]["key_points"] |= dict(zip(("minItems", "maxItems"), request.points, strict=True))
+    return schema
+
+
+def _instruction(request: TrendSummary) -> str:
+    least, most = request.points
+    extent = request.per_length("one sentence", "one or two sentences", "two or three sentences")
+    return (
+        f"Write a trend summary for {request.audience}.\n"
+        "title: a headline of at most 12 words that names the development.\n"
+        f"standfirst: {extent} on what is changing, for whom and how far.\n"
+        f"key_points: {least} to {most}. point: one sentence in your own words. quote: the passage of the source that "
+        "proves it, 5 to 30 words, copied letter by letter.\n"
+        f"why_it_matters: {extent} on what follows from it for these readers, as far as the source supports it.\n"
+        "tags: 2 to 6 subjects, one to three words each.\n"
+        "confidence: low if the source is one voice or opinion, medium if it reports observations, high if it has "
+        "figures and says where they are from."
     )
 
 
-def _sampling(_: TrendSummary) -> Sampling:
-    return Sampling(max_tokens=140, temperature=0.4, top_p=0.9, repetition_penalty=1.02)
+def _write(writing: Writing[TrendSummary]) -> Sequence[Piece]:
+    if writing.context.plain:
+        return _plain_pieces(writing, _PLAIN_PARTS, again=False)
+    return (whole(writing, _instruction(writing.request), _schema(writing.request)),)
 
 
-def _checks(request: TrendSummary, artifact: TrendSummaryArtifact) -> Iterator[Rejection | None]:
-    summary = artifact.summary
-    yield checks.words("summary", summary, 10, 110)
-    yield checks.unfinished("summary", summary, MAX_SENTENCE_CHARS)
-    yield checks.repetition(summary)
-    yield checks.echo(summary, _prompt(request), request.source.strip())
-    yield checks.new_number(summary, request.source)
-    yield checks.wrong_language(summary, request.locale)
-    yield checks.off_topic(summary, request.source, request.locale, 0.35)
+def _rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[Fault]) -> Sequence[Piece]:
+    parts = tuple(dict.fromkeys(fault.part for fault in faults))
+    if writing.context.plain:
+        return _plain_pieces(writing, parts, again=True)
+    properties = _schema(writing.request)["properties"]
+    schemas = {part: properties[part[0]]["items"] if len(part) > 1 else properties[part[0]] for part in parts}
+    return (repair(writing, _write(writing)[0], values, faults, schemas),)
+
+
+def _plain_pieces(writing: Writing[TrendSummary], parts: Sequence[Part], *, again: bool) -> Sequence[Piece]:
+    readers, locale = writing.request.audience, writing.request.locale
+    asked: dict[str, tuple[str, Mapping[Part, Mapping[str, Any]]]] = {
+        "title": ("Write a headline for the text above.", {("title",): plain.headline(locale, 3, 12)}),
+        "standfirst": (
+            f"Summarize the text above for {readers} in one sentence.",
+            {("standfirst",): plain.sentence(locale, 40, 200)},
+        ),
+        "key_points": ("Quote the most important sentence of the text above, and explain it.", _plain_point(writing)),
+        "why_it_matters": (
+            f"Explain to {readers} in one sentence why this trend matters.",
+            {("why_it_matters",): plain.sentence(locale, 40, 180)},
+        ),
+        "tags": (
+            "List two or three tags for the text above.",
+            {
+                ("tags",): {"type": "array", "items": plain.headline(locale, 1, 2), "minItems": 2, "maxItems": 3},
+                ("confidence",): _SCHEMA["properties"]["confidence"],
+            },
+        ),
+    }
+    names = dict.fromkeys("tags" if part[0] == "confidence" else str(part[0]) for part in parts)
+    return [plain.piece(writing, *asked[name], again=again) for name in names if name in asked]
+
+
+def _plain_point(writing: Writing[TrendSummary]) -> Mapping[Part, Mapping[str, Any]]:
+    """A passage of the source, then what it says: the other way round, a small model finds no passage."""
+    properties = {
+        "quote": quotation(writing.source, writing.request.locale),
+        "point": plain.sentence(writing.request.locale, 30, 180),
+    }
+    point = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    return {("key_points", 0): point}
+
+
+def _texts(values: Values) -> dict[Part, str]:
+    texts: dict[Part, str] = {(name,): values[name] for name in _TEXTS if name in values}
+    return texts | {("key_points", number): point["point"] for number, point in enumerate(values.get("key_points", ()))}
+
+
+def _faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
+    texts = _texts(values)
+    if faults := foreign(request, texts):
+        yield from faults
+        return
+    for part, text in texts.items():
+        yield from text_fault(request, part, text, _own(request, part, text, values))
+    yield from _quote_faults(request, values)
+    yield from _tag_faults(request, values)
+    yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
+
+
+def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterator[Rejection | None]:
+    yield checks.length(str(part[0]), text, request.locale, *LIMITS[part[:1]])
+    if part != ("title",):
+        yield checks.unfinished(str(part[0]), text, request.locale)
+    if len(part) > 1:
+        earlier = values["key_points"][: int(part[1])]
+        yield checks.near_duplicate(text, (point["point"] for point in earlier))
+
+
+def _quote_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
+    for number, point in enumerate(values.get("key_points", ())):
+        if rejection := checks.quoted("quote", point["quote"], request.source):
+            yield Fault(("key_points", number), rejection)
+    if "key_points" in values and len(values["key_points"]) < request.points[0]:
+        few = f"{len(values['key_points'])} key points, fewer than {request.points[0]}"
+        yield Fault(("key_points",), Rejection(RejectionReason.TOO_SHORT, few))
+
+
+def _tag_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
+    tags = values.get("tags")
+    if tags is None:
+        return
+    joined = ", ".join(tags)
+    found = (
+        Rejection(RejectionReason.REPETITION, f"the same tag twice: {joined}") if len(tags) < 2 else None,
+        checks.empty("tags", joined),
+        checks.banned(joined, request.banned_phrases),
+        checks.unsafe_markup(joined),
+        checks.new_number(joined, request.source, request.locale),
+    )
+    if rejection := next(filter(None, found), None):
+        yield Fault(("tags",), rejection)
+
+
+def _mend(request: TrendSummary, values: dict[str, Any]) -> dict[str, Any]:
+    """Brand terms as they are spelled, quotations as the source has them, each tag once."""
+    mended = dict(values)
+    for name in _TEXTS:
+        if name in mended:
+            mended[name] = spelled(mended[name], request.brand_terms).strip()
+    if "title" in mended:
+        mended["title"] = mended["title"].rstrip(" ,;:(–—-")
+    mended["key_points"] = [_mended_point(request, point) for point in values.get("key_points", ())]
+    if "tags" in mended:
+        mended["tags"] = list({tag.casefold(): tag for tag in (tag.strip(" #,.;") for tag in mended["tags"])}.values())
+    return mended
+
+
+def _mended_point(request: TrendSummary, point: Mapping[str, Any]) -> dict[str, Any]:
+    text = spelled(str(point.get("point", "")), request.brand_terms).strip()
+    return {"point": text, "quote": restored(str(point.get("quote", "")), request.source)}
+
+
+def _statements(_: TrendSummary, values: Values) -> Sequence[tuple[Part, Statement]]:
+    """The title and the conclusion may go beyond the source, but not against it."""
+    free = {("title",), ("why_it_matters",)}
+    return [(part, Statement(text, needs_support=part not in free)) for part, text in _texts(values).items()]
 
 
 def _follow_ups(request: TrendSummary, artifact: TrendSummaryArtifact) -> tuple[Request, ...]:
     return tuple(
-        Translation(source=request.source, passage=artifact.summary, target_locale=locale)
+        Translation(source=request.source, passage=artifact.text, target_locale=locale, keep=request.brand_terms)
         for locale in request.translate_to
     )
 
@@ -70,14 +243,17 @@ KIND = JobKind(
     name="trend_summary",
     request=TrendSummary,
     artifact=TrendSummaryArtifact,
-    plan=OneCall(
+    plan=InParts(
         artifact=TrendSummaryArtifact,
-        prompt=lambda request, _: _prompt(request),
-        sampling=_sampling,
-        checks=_checks,
-        locale=lambda request: request.locale,
+        write=_write,
+        rewrite=_rewrite,
+        faults=_faults,
+        statements=_statements,
+        fewest=lambda request: {"key_points": request.points[0]},
+        mend=_mend,
     ),
     locale=lambda request: request.locale,
     source=lambda request: request.source,
+    version="2",
     follow_ups=_follow_ups,
 )

@@ -61,6 +61,9 @@ class Slots:
     def limit(self, budget: int) -> None:
         """It ends by itself."""
 
+    def may_force_after(self, token: int) -> bool:
+        return True
+
     def forced(self) -> list[int]:
         run: list[int] = []
         for slot in self._slots:

@@ -1,12 +1,19 @@
-"""A kind for tests of the queue: it refuses what begins with `retry` or `hopeless`."""
+"""A kind for tests of the queue: it refuses what begins with `retry` or `hopeless`. On `raise` its validator raises an
+error, on `stall` it hangs in a regular expression that never returns to Python, on `exit` it ends its process.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from typing import Annotated
 
-from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, RejectionReason, Request, Sampling
+from thothy_ai.jobs.kind import Artifact, JobKind, Request
+from thothy_ai.jobs.one_call import OneCall
+from thothy_ai.jobs.plan import Message, Sampling
 from thothy_ai.jobs.schema import prose
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 
 class Echo(Request):
@@ -19,8 +26,14 @@ class EchoArtifact(Artifact):
 
 
 def _checks(_: Echo, artifact: EchoArtifact) -> Iterator[Rejection | None]:
+    if artifact.echo.startswith("raise"):
+        raise ZeroDivisionError("no source")
+    if artifact.echo.startswith("stall"):
+        re.match("(a+)+$", "a" * 64 + "b")
+    if artifact.echo.startswith("exit"):
+        os._exit(3)
     if artifact.echo.startswith("hopeless"):
-        yield Rejection(RejectionReason.WRONG_LANGUAGE, "not a word of it")
+        yield Rejection(RejectionReason.PROMPT_TOO_LONG, "not a word of it")
     if artifact.echo.startswith("retry"):
         yield Rejection(RejectionReason.REPETITION, "again")
 
@@ -33,10 +46,13 @@ KIND = JobKind(
     name="echo",
     request=Echo,
     artifact=EchoArtifact,
-    prompt=lambda request: (Message("user", request.text),),
-    sampling=lambda _: Sampling(max_tokens=16, temperature=0.5),
+    plan=OneCall(
+        artifact=EchoArtifact,
+        prompt=lambda request, _: (Message("user", request.text),),
+        sampling=lambda _: Sampling(max_tokens=16, temperature=0.5),
+        checks=_checks,
+    ),
     locale=lambda _: "en",
     source=lambda request: request.text,
-    checks=_checks,
     follow_ups=_follow_ups,
 )

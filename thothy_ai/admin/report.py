@@ -4,7 +4,9 @@ Everything is read from Postgres in one snapshot, so the figures agree with each
 
 - *compute-hour*: one hour of one device on which an engine is resident, whether it is busy or not (`engine_session`).
   Where every device is a GPU this is a GPU-hour. A kind's share of the residency is its share of the busy seconds.
-- *wasted*: busy seconds of attempts that were lost or released: they produced no output, and their jobs ran again.
+- *wasted*: busy seconds of all attempts that did not end with an accepted artifact: rejected outputs, failures, and
+  attempts that were lost, released, cancelled or expired.
+- *saved tokens*: what was left of the budgets of calls that were stopped early, in a loop or in the wrong language.
 - *drain time*: from the first enqueueing (or the window's start, if that is later) to the last finish in the window.
 - *failure rate*: jobs dead or expired over those and the succeeded ones; a cancelled job neither failed nor succeeded.
 - *artifact yield*: jobs with an accepted artifact over jobs that produced output.
@@ -24,7 +26,6 @@ from thothy_ai.db.statements import statement
 from thothy_ai.db.states import TERMINAL, JobState, Outcome
 
 HOUR = 3600.0
-WASTED = (Outcome.LOST, Outcome.RELEASED)
 
 
 class AttemptKey(NamedTuple):
@@ -70,7 +71,9 @@ class Figures:
     cached_tokens: int = 0
     output_tokens: int = 0
     busy_seconds: float = 0.0  # device-seconds billed to attempts
-    wasted_seconds: float = 0.0  # of those, to attempts that were lost or released
+    wasted: Mapping[AttemptKey, float] = field(default_factory=dict)  # of those, by how attempts without artifact ended
+    review_seconds: float = 0.0  # of the busy ones, in which a model judged artifacts
+    saved_tokens: int = 0
     resident_seconds: float = 0.0  # device-seconds of residency
 
     def __add__(self, other: Figures) -> Figures:
@@ -86,7 +89,9 @@ class Figures:
             cached_tokens=self.cached_tokens + other.cached_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             busy_seconds=self.busy_seconds + other.busy_seconds,
-            wasted_seconds=self.wasted_seconds + other.wasted_seconds,
+            wasted=_added(self.wasted, other.wasted),
+            review_seconds=self.review_seconds + other.review_seconds,
+            saved_tokens=self.saved_tokens + other.saved_tokens,
             resident_seconds=self.resident_seconds + other.resident_seconds,
         )
 
@@ -114,6 +119,16 @@ class Figures:
     def unsuccessful(self) -> Counter[AttemptKey]:
         """Attempts without an artifact."""
         return Counter({key: number for key, number in self.attempts.items() if key.outcome != Outcome.SUCCEEDED})
+
+    @property
+    def wasted_seconds(self) -> float:
+        """Busy seconds of attempts without an artifact."""
+        return sum(self.wasted.values())
+
+    @property
+    def review_share(self) -> float | None:
+        """What reviews took over what they reviewed took."""
+        return _ratio(self.review_seconds, self.busy_seconds - self.review_seconds)
 
     @property
     def jobs_per_compute_hour(self) -> float | None:
@@ -194,7 +209,12 @@ class DrainReport:
             "jobs_with_output": figures.with_output,
             "jobs_with_artifact": figures.with_artifact,
             "attempts": [
-                {"outcome": key.outcome, "reason": key.reason, "count": count}
+                {
+                    "outcome": key.outcome,
+                    "reason": key.reason,
+                    "count": count,
+                    "wasted_seconds": figures.wasted.get(key, 0.0),
+                }
                 for key, count in sorted(figures.attempts.items(), key=lambda item: (item[0][0], item[0][1] or ""))
             ],
             "rejections": dict(sorted(figures.rejections.items())),
@@ -204,6 +224,8 @@ class DrainReport:
             "prefix_hit_rate": figures.prefix_hit_rate,
             "busy_seconds": figures.busy_seconds,
             "wasted_seconds": figures.wasted_seconds,
+            "review_seconds": figures.review_seconds,
+            "saved_tokens": figures.saved_tokens,
             "resident_seconds": figures.resident_seconds,
         }
 
@@ -260,13 +282,16 @@ def _finished(row: Row[Any]) -> Figures:
 
 def attempted(row: Row[Any]) -> Figures:
     """The figures of one row of `admin/report_attempts`."""
+    key = AttemptKey(row.outcome, row.reason)
     return Figures(
-        attempts=Counter({AttemptKey(row.outcome, row.reason): row.attempts}),
+        attempts=Counter({key: row.attempts}),
         prompt_tokens=row.prompt_tokens,
         cached_tokens=row.cached_tokens,
         output_tokens=row.output_tokens,
         busy_seconds=row.compute_seconds,
-        wasted_seconds=row.compute_seconds if row.outcome in WASTED else 0.0,
+        wasted={} if row.outcome == Outcome.SUCCEEDED else {key: row.compute_seconds},
+        review_seconds=row.review_seconds,
+        saved_tokens=row.saved_tokens,
     )
 
 
@@ -274,6 +299,10 @@ def _share(kind: Figures, total: Figures) -> Figures:
     """Give a kind its share of the residency: its share of the busy time."""
     part = _ratio(kind.busy_seconds, total.busy_seconds) or 0.0
     return replace(kind, resident_seconds=total.resident_seconds * part)
+
+
+def _added(one: Mapping[AttemptKey, float], other: Mapping[AttemptKey, float]) -> dict[AttemptKey, float]:
+    return {key: one.get(key, 0.0) + other.get(key, 0.0) for key in {**one, **other}}
 
 
 def _ratio(above: float, below: float) -> float | None:

@@ -19,7 +19,7 @@ from thothy_ai.db.states import JobState, Outcome
 
 MAX_BINS: Final = 60
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)  # seconds
-ACCEPTED, REJECTED, UNSUCCESSFUL, WASTED, IDLE = (
+ACCEPTED, REJECTED, UNSUCCESSFUL, LOST, IDLE = (
     "accepted output",
     "rejected output",
     "failed, cancelled or expired",
@@ -32,8 +32,8 @@ USES: Final = {
     Outcome.FAILED: UNSUCCESSFUL,
     Outcome.CANCELLED: UNSUCCESSFUL,
     Outcome.EXPIRED: UNSUCCESSFUL,
-    Outcome.LOST: WASTED,
-    Outcome.RELEASED: WASTED,
+    Outcome.LOST: LOST,
+    Outcome.RELEASED: LOST,
 }
 
 
@@ -114,7 +114,7 @@ def _read(connection: Connection, report: DrainReport) -> Timeline:
 
     for row in rows("timeline_jobs", origin=origin, step=step):
         bins[row.bin].jobs[JobState(row.state)] = row.jobs
-    used = dict.fromkeys((ACCEPTED, REJECTED, UNSUCCESSFUL, WASTED), 0.0)
+    used = dict.fromkeys((ACCEPTED, REJECTED, UNSUCCESSFUL, LOST), 0.0)
     for row in rows("timeline_attempts", origin=origin, step=step):
         _add_tokens(bins[row.bin], row)
         used[USES[Outcome(row.outcome)]] += row.compute_seconds

@@ -114,7 +114,7 @@ def _showing(progress: Progress, jobs: int) -> Callable[[int, EngineStats], None
 
 def kind_figures(requests: Sequence[GenerationRequest], runs: Sequence[Run], unit: str) -> list[Figure]:
     """The jobs, then a row per figure with the runs side by side; the last run is the one without schemas."""
-    kinds = Counter(request.profile for request in requests)
+    kinds = Counter(request.profile.partition("/")[0] for request in requests)
     bare = runs[-1]
     figures = [
         ("jobs", f"{len(requests):,}: " + ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())),

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from thothy_ai.jobs.kind import Artifact, JobKind, Message, Rejection, RejectionReason, Request, Sampling
+from thothy_ai.jobs.kind import Artifact, JobKind, Request
+from thothy_ai.jobs.one_call import OneCall
+from thothy_ai.jobs.plan import Message, Sampling
 from thothy_ai.jobs.schema import prose
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 NAME = "chaos"
 
@@ -38,10 +41,13 @@ KIND = JobKind(
     name=NAME,
     request=Chaos,
     artifact=ChaosArtifact,
-    prompt=lambda request: (Message("user", f"Write one short sentence about the number {request.number}."),),
-    sampling=lambda _: Sampling(max_tokens=24, temperature=0.5),
+    plan=OneCall(
+        artifact=ChaosArtifact,
+        prompt=lambda request, _: (Message("user", f"Write one short sentence about the number {request.number}."),),
+        sampling=lambda _: Sampling(max_tokens=24, temperature=0.5),
+        checks=_checks,
+    ),
     locale=lambda _: "en",
     source=lambda request: str(request.number // 100),
-    checks=_checks,
     follow_ups=_follow_ups,
 )

@@ -14,6 +14,7 @@ from thothy_ai.cli import (
     dead,
     doctor,
     enqueue,
+    evaluation,
     history,
     jobs,
     logs,
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.add_typer(stack.app)
 app.add_typer(enqueue.app, name="enqueue")
 app.add_typer(ask.app, name="ask")
+app.add_typer(evaluation.app)
 jobs.app.command()(watch_job.watch)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")

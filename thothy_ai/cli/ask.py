@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,9 +16,12 @@ from thothy_ai.cli.enqueue import KindCommands
 from thothy_ai.cli.shell import FAILED, INTERRUPTED, WRONG_INPUT, AsJson, fail, load_settings, usage
 
 if TYPE_CHECKING:
-    from thothy_ai.cli.ask_questions import Question
+    from thothy_ai.cli.ask_engine import Answer
+    from thothy_ai.cli.ask_questions import Attempt, Question
     from thothy_ai.cli.ask_view import AskView
     from thothy_ai.embedded.endpoint import Endpoint
+    from thothy_ai.engine.client import EngineClient
+    from thothy_ai.jobs import Context
     from thothy_ai.jobs.registry import AnyKind
     from thothy_ai.settings import Settings
 
@@ -167,16 +171,34 @@ def _run(
 
 async def _answer(endpoint: Endpoint, question: Question, seeds: Iterable[int], view: AskView) -> bool:
     """Try as a worker does: with the next seed while the output is rejected for a reason that allows it."""
-    from thothy_ai.cli.ask_engine import ask as ask_engine
     from thothy_ai.cli.ask_engine import connected
+    from thothy_ai.jobs import Context
 
-    accepted = False
+    attempt = None
     async with connected(endpoint) as (client, info), view.showing():
         for seed in seeds:
             view.begin(info, seed)
-            attempt = question.judged(seed, await ask_engine(client, question.request(seed), view.text))
+            previous = attempt.previous() if attempt else None
+            context = Context(info.max_context, info.parameters, previous)
+            attempt = await _attempt(client, question, seed, context, view)
             view.attempt(attempt)
-            accepted = attempt.accepted
             if not attempt.retryable:
                 break
-    return accepted
+    return attempt is not None and attempt.accepted
+
+
+async def _attempt(client: EngineClient, question: Question, seed: int, context: Context, view: AskView) -> Attempt:
+    """Follow the plan, or send the plain prompt. Raises `PromptTooLongError` if that is how it ends."""
+    from thothy_ai.cli.ask_engine import ask as ask_engine
+    from thothy_ai.cli.ask_questions import Attempt
+    from thothy_ai.jobs import RejectionReason
+
+    steps: list[tuple[Answer, ...]] = []
+    began = time.monotonic()
+    while isinstance(step := question.next(seed, context, steps), tuple):
+        steps.append(await ask_engine(client, step, view))
+    answers = tuple(answer for answers in steps for answer in answers)
+    errors = [answer.error for answer in answers if answer.error]
+    if errors and (step is None or step.reason is RejectionReason.PROMPT_TOO_LONG):
+        raise errors[0]
+    return Attempt(seed, time.monotonic() - began, answers, step)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 
 from thothy_ai.cli.shell import find_model
 from thothy_ai.cli.times import spell
-from thothy_ai.engine.api import EngineInfo, GenerationRequest, GenerationResult
-from thothy_ai.engine.errors import EngineError, EngineLostError
+from thothy_ai.engine.api import EngineInfo, GenerationRequest, GenerationResult, Usage
+from thothy_ai.engine.errors import EngineError, EngineLostError, PromptTooLongError
+from thothy_ai.jobs.plan import Output
+from thothy_ai.worker.finish import NO_ENGINE_USAGE
+from thothy_ai.worker.generations import TOO_LONG, output_of
 
 if TYPE_CHECKING:
     from thothy_ai.embedded.endpoint import Endpoint
@@ -26,22 +29,37 @@ ANSWER_SECONDS = 10.0
 ABORT_SECONDS = 2.0
 
 
+class Screen(Protocol):
+    """Shows outputs as they come."""
+
+    def output(self) -> None:
+        """An output begins."""
+
+    def text(self, text: str) -> None:
+        """A piece of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A finished generation; `seconds` from its submission to its end."""
+    """What came of a request, `seconds` after its step began; of one that is too long, the engine's error."""
 
-    result: GenerationResult
+    output: Output
+    result: GenerationResult | None
     seconds: float
+    error: PromptTooLongError | None = None
 
     @property
-    def tokens_per_second(self) -> float | None:
-        """Output tokens per second of waiting."""
-        return self.result.usage.output_tokens / self.seconds if self.seconds > 0 else None
+    def usage(self) -> Usage:
+        """What it took; nothing, if it was refused."""
+        return self.result.usage if self.result is not None else NO_ENGINE_USAGE
 
 
 @contextmanager
-def engine_for(settings: Settings, model: Path | None) -> Iterator[Endpoint]:
-    """Where the running engine is. If none is configured, or a model is given, one is started and stopped again."""
+def engine_for(settings: Settings, model: Path | None, rows: int = 8) -> Iterator[Endpoint]:
+    """Where the running engine is. If none is configured, or a model is given, one is started and stopped again.
+
+    `rows` is the most requests that one started here runs at once.
+    """
     from thothy_ai.embedded.endpoint import Endpoint
     from thothy_ai.embedded.engine import temporary_engine
 
@@ -52,7 +70,7 @@ def engine_for(settings: Settings, model: Path | None) -> Iterator[Endpoint]:
     why = "No engine is running: s" if model is None else "S"
     typer.echo(f"{why}tarting one with {path.name} …", err=True)
     began = time.monotonic()
-    with temporary_engine(settings, path) as endpoint:
+    with temporary_engine(settings, path, rows) as endpoint:
         typer.echo(f"Ready after {spell(time.monotonic() - began)}; it is stopped afterwards.", err=True)
         yield endpoint
 
@@ -71,17 +89,26 @@ async def connected(endpoint: Endpoint) -> AsyncIterator[tuple[EngineClient, Eng
         await client.close()
 
 
-async def ask(client: EngineClient, request: GenerationRequest, show: Callable[[str], None]) -> Answer:
-    """Submit a request that streams, and `show` its text as it comes. However this ends early, it is aborted."""
+async def ask(client: EngineClient, requests: Sequence[GenerationRequest], screen: Screen) -> tuple[Answer, ...]:
+    """Submit requests that stream, and show their texts, one after the other. If this ends early, all are aborted."""
     began = time.monotonic()
-    generation = await client.submit(request)
+    generations: list[Generation] = []
+    try:
+        generations += [await client.submit(request) for request in requests]
+        return tuple([await _answer(generation, screen, began) for generation in generations])
+    except BaseException:
+        await asyncio.gather(*map(_abort, generations))
+        raise
+
+
+async def _answer(generation: Generation, screen: Screen, began: float) -> Answer:
+    screen.output()
     try:
         async for delta in generation:
-            show(delta.text)
-        return Answer(await generation.result(), time.monotonic() - began)
-    except BaseException:
-        await _abort(generation)
-        raise
+            screen.text(delta.text)
+        return Answer(output_of(result := await generation.result()), result, time.monotonic() - began)
+    except PromptTooLongError as error:
+        return Answer(TOO_LONG, None, time.monotonic() - began, error)
 
 
 async def _abort(generation: Generation) -> None:

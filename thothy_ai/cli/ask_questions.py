@@ -3,63 +3,94 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from thothy_ai.cli.ask_engine import Answer
-from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, GenerationRequest, Message, SamplingParams
+from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, GenerationRequest, Message, SamplingParams, Usage
+from thothy_ai.worker.finish import total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from thothy_ai.jobs import Verdict
+    from thothy_ai.jobs import Context, Previous
     from thothy_ai.jobs.registry import AnyKind
     from thothy_ai.settings import Settings
+    from thothy_ai.worker.plans import Judgement
 
 PRIORITY = MAX_PRIORITY  # before every job: a person waits for the answer
+
+Steps = Sequence[tuple[Answer, ...]]  # the answers to a plan's calls so far
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One answer. `verdict` is None for a plain prompt, and where the kind itself failed: `kind_error` says how."""
+    """All answers of one attempt, and `seconds` from its beginning to its end. A plain prompt has no judgement."""
 
     seed: int
-    answer: Answer
-    verdict: Verdict | None = None
-    kind_error: str | None = None
-    follow_ups: tuple[str, ...] = ()  # kinds
+    seconds: float
+    answers: tuple[Answer, ...]
+    judgement: Judgement | None = None
 
     @property
     def accepted(self) -> bool:
         """Whether the output can be used; that of a plain prompt can."""
-        return self.kind_error is None and (self.verdict is None or self.verdict.accepted)
+        return self.judgement is None or self.judgement.accepted
 
     @property
     def retryable(self) -> bool:
-        """Whether a worker would try again with another seed."""
-        reason = self.verdict.reason if self.verdict else None
-        return not self.accepted and (reason is None or reason.retryable)
+        """Whether a worker would try again."""
+        return self.judgement is not None and self.judgement.retryable
+
+    @property
+    def usage(self) -> Usage:
+        """What all of its calls took."""
+        return total(answer.usage for answer in self.answers)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Output tokens per second of waiting."""
+        return self.usage.output_tokens / self.seconds if self.seconds > 0 else None
+
+    @property
+    def text(self) -> str:
+        """All outputs, each on lines of its own."""
+        return "\n".join(answer.output.text for answer in self.answers)
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the last call ended; None if the engine refused it."""
+        return result.finish_reason if self.answers and (result := self.answers[-1].result) else None
+
+    def previous(self) -> Previous | None:
+        """What the next attempt may learn of this one."""
+        from thothy_ai.jobs import Previous
+
+        judged = self.judgement
+        return Previous(judged.reason, judged.detail, judged.body) if judged and judged.reason else None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
-        result, verdict = self.answer.result, self.verdict
+        judged, usage = self.judgement, self.usage
         return {
             "seed": self.seed,
-            "verdict": None if verdict is None else "accepted" if verdict.accepted else "rejected",
-            "reason": "kind_error" if self.kind_error else verdict and verdict.reason,
-            "detail": self.kind_error or (verdict and verdict.detail) or None,
-            "artifact": verdict.artifact.model_dump(mode="json") if verdict and verdict.artifact else None,
-            "follow_ups": list(self.follow_ups),
-            "text": result.text,
-            "finish_reason": result.finish_reason,
-            "prompt_tokens": result.usage.prompt_tokens,
-            "cached_tokens": result.usage.cached_tokens,
-            "output_tokens": result.usage.output_tokens,
-            "compute_seconds": result.usage.compute_seconds,
-            "seconds": self.answer.seconds,
-            "tokens_per_second": self.answer.tokens_per_second,
+            "verdict": None if judged is None else "accepted" if judged.accepted else "rejected",
+            "reason": judged and judged.reason,
+            "detail": (judged and judged.detail) or None,
+            "artifact": judged and judged.body,
+            "follow_ups": [wanted.kind for wanted in judged.follow_ups] if judged else [],
+            "text": self.text,
+            "calls": len(self.answers),
+            "finish_reason": self.finish_reason,
+            "prompt_tokens": usage.prompt_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "output_tokens": usage.output_tokens,
+            "compute_seconds": usage.compute_seconds,
+            "seconds": self.seconds,
+            "tokens_per_second": self.tokens_per_second,
         }
 
 
@@ -70,11 +101,8 @@ class Question(Protocol):
     def kind(self) -> str | None:
         """The kind's name; None for a plain prompt."""
 
-    def request(self, seed: int) -> GenerationRequest:
-        """What to send to the engine."""
-
-    def judged(self, seed: int, answer: Answer) -> Attempt:
-        """The attempt with its verdict."""
+    def next(self, seed: int, context: Context, steps: Steps) -> tuple[GenerationRequest, ...] | Judgement | None:
+        """What to send to the engine after these answers; at the end, the judgement, or None if nothing judges it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +115,18 @@ class Chat:
     temperature: float
     kind: None = None
 
-    def request(self, seed: int) -> GenerationRequest:
+    def next(self, seed: int, context: Context, steps: Steps) -> tuple[GenerationRequest, ...] | None:  # noqa: ARG002
         """One or two messages; the engine applies the model's chat template."""
+        if steps:
+            return None
         messages = (*([Message("system", self.system)] if self.system else []), Message("user", self.prompt))
         sampling = SamplingParams(max_tokens=self.max_tokens, temperature=self.temperature, seed=seed)
-        return GenerationRequest(_key(), messages, sampling=sampling, stream=True, priority=PRIORITY)
-
-    def judged(self, seed: int, answer: Answer) -> Attempt:
-        """Nothing judges it."""
-        return Attempt(seed, answer)
+        return (GenerationRequest(_key(), messages, sampling=sampling, stream=True, priority=PRIORITY),)
 
 
 @dataclass(frozen=True, slots=True)
 class JobQuestion:
-    """A job's request: prepared and judged by what a worker uses."""
+    """A job's request: its plan is followed as a worker does."""
 
     kind: str
     tenant: str
@@ -114,31 +140,18 @@ class JobQuestion:
         drafted = draft(parse_request(kind.name, values), DEFAULT, settings, datetime.now(UTC))
         return cls(kind.name, settings.tenant, json.loads(drafted.request))
 
-    def request(self, seed: int) -> GenerationRequest:
-        """The prompt, schema and sampling of the kind."""
-        from thothy_ai.worker.generations import prepare
+    def next(self, seed: int, context: Context, steps: Steps) -> tuple[GenerationRequest, ...] | Judgement:
+        """The plan's next calls, or its judgement. Raises `PlanError`."""
+        from thothy_ai.worker.generations import Asker
+        from thothy_ai.worker.plans import Judgement, PlannedJob, advance
 
-        prepared = prepare(
-            self.kind, self.body, key=_key(), seed=seed, tenant=self.tenant, stream=True, priority=PRIORITY
-        )
-        return prepared.generation
-
-    def judged(self, seed: int, answer: Answer) -> Attempt:
-        """The validators' verdict, and the follow-up jobs that a worker would queue."""
-        from thothy_ai.jobs import registry
-        from thothy_ai.worker.generations import judge, prepare
-
-        try:
-            judgement = judge(prepare(self.kind, self.body, key=_key(), seed=seed, tenant=self.tenant), answer.result)
-            follow_ups = tuple(registry.kind_of(request).name for request in judgement.follow_ups)
-            return Attempt(seed, answer, judgement.verdict, follow_ups=follow_ups)
-        except Exception as error:  # noqa: BLE001 - a kind may be third-party code
-            return Attempt(seed, answer, kind_error=repr(error))
-
-
-def truncated(attempt: Attempt) -> bool:
-    """Whether the output stopped at its token budget."""
-    return attempt.answer.result.finish_reason is FinishReason.LENGTH
+        answered = [tuple(answer.output for answer in answers) for answers in steps]
+        step = advance(PlannedJob(self.kind, self.body, context), answered)
+        if isinstance(step, Judgement):
+            return step
+        asker = Asker(_key(), self.kind, seed, self.tenant, PRIORITY, stream=True)
+        first = sum(map(len, steps))
+        return tuple(asker.request(call, number) for number, call in enumerate(step.calls, first))
 
 
 def _key() -> str:

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 import typer
 
-from thothy_ai.cli.ask_questions import Attempt, truncated
+from thothy_ai.cli.ask_questions import Attempt
 from thothy_ai.cli.live_json import LiveJson
 from thothy_ai.cli.tables import count, print_json, printable
 from thothy_ai.cli.times import spell
-from thothy_ai.engine.api import EngineInfo
+from thothy_ai.engine.api import EngineInfo, FinishReason
 
 
 class AskView:
@@ -29,9 +29,13 @@ class AskView:
     def begin(self, info: EngineInfo, seed: int) -> None:
         """An attempt begins."""
         self._info = info
-        self._json = LiveJson()
         if self._attempts > 1:
             self._note(f"Attempt {len(self._shown) + 1} of {self._attempts}, seed {seed}")
+
+    def output(self) -> None:
+        """An output begins; an attempt may have several."""
+        self._json = LiveJson()
+        self._end_text()
 
     def text(self, text: str) -> None:
         """A piece of the output."""
@@ -61,7 +65,7 @@ class AskView:
         self._end_text()
         if self._kind:
             self._note(_verdict(attempt))
-        elif truncated(attempt):
+        elif attempt.finish_reason is FinishReason.LENGTH:
             self._note("The text stops at --max-tokens.")
         self._note(_figures(attempt))
         self._note(self._cost(attempt))
@@ -82,7 +86,7 @@ class AskView:
     def _cost(self, attempt: Attempt) -> str:
         device = self._info.device if self._info else ""
         unit = "GPU-seconds" if device.startswith("cuda") else "compute-seconds"
-        used = f"{attempt.answer.result.usage.compute_seconds:.2f} {unit}"
+        used = f"{attempt.usage.compute_seconds:.2f} {unit}"
         return f"{used}, {self._info.model if self._info else ''} on {device}, seed {attempt.seed}"
 
     def _note(self, line: str) -> None:
@@ -91,17 +95,16 @@ class AskView:
 
 
 def _verdict(attempt: Attempt) -> str:
-    if attempt.kind_error:
-        return f"not judged: kind_error: {attempt.kind_error}"
-    verdict = attempt.verdict
-    if verdict is None or verdict.accepted:
-        more = f"; a worker would queue {count(len(attempt.follow_ups), 'follow-up job')}" if attempt.follow_ups else ""
-        return f"accepted{more}"
-    return f"rejected: {verdict.reason}: {verdict.detail}"
+    judged = attempt.judgement
+    if judged is None or judged.accepted:
+        more = len(judged.follow_ups) if judged else 0
+        return f"accepted; a worker would queue {count(more, 'follow-up job')}" if more else "accepted"
+    return f"rejected: {judged.reason}: {judged.detail}"
 
 
 def _figures(attempt: Attempt) -> str:
-    usage, answer = attempt.answer.result.usage, attempt.answer
-    rate = f", {answer.tokens_per_second:.1f} tokens/s" if answer.tokens_per_second else ""
-    prompt = f"{count(usage.prompt_tokens, 'prompt token')} ({usage.cached_tokens:,} cached)"
-    return f"{prompt}, {count(usage.output_tokens, 'output token')}, {spell(answer.seconds)}{rate}"
+    usage = attempt.usage
+    rate = f", {attempt.tokens_per_second:.1f} tokens/s" if attempt.tokens_per_second else ""
+    calls = f"{count(len(attempt.answers), 'call')}, " if len(attempt.answers) > 1 else ""
+    prompt = f"{calls}{count(usage.prompt_tokens, 'prompt token')} ({usage.cached_tokens:,} cached)"
+    return f"{prompt}, {count(usage.output_tokens, 'output token')}, {spell(attempt.seconds)}{rate}"

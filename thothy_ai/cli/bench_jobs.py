@@ -29,16 +29,19 @@ def make_jobs(wanted: Backlog) -> list[Request]:
 
 
 def as_requests(jobs: Sequence[Request]) -> list[GenerationRequest]:
-    """What a worker would ask of the engine for these jobs, each with a seed of its own."""
-    from thothy_ai.jobs import registry
-    from thothy_ai.worker.generations import prepare
+    """What a worker would first ask of the engine for these jobs, each with a seed of its own."""
+    return [request for seed, job in enumerate(jobs) for request in _first_calls(job, seed)]
 
-    return [
-        prepare(
-            registry.kind_of(job).name, job.model_dump(mode="json"), key=str(seed), seed=seed, tenant=TENANT
-        ).generation
-        for seed, job in enumerate(jobs)
-    ]
+
+def _first_calls(job: Request, seed: int) -> list[GenerationRequest]:
+    from thothy_ai.jobs import registry
+    from thothy_ai.worker.generations import Asker
+    from thothy_ai.worker.plans import Judgement, PlannedJob, advance
+
+    kind = registry.kind_of(job).name
+    step = advance(PlannedJob(kind, job.model_dump(mode="json")), ())
+    asker = Asker(str(seed), kind, seed, TENANT)
+    return [] if isinstance(step, Judgement) else [asker.request(call, i) for i, call in enumerate(step.calls)]
 
 
 def engine_requests(wanted: Backlog) -> list[GenerationRequest]:

@@ -52,7 +52,8 @@ def enqueue(
 ) -> None:
     """Enqueue one job, or many from a JSONL file: all of them, or none if any is invalid.
 
-    A line has "kind", "request" and optionally "priority", "deadline", "not_before", "idempotency_key", "max_attempts".
+    A line has "kind", "request" and optionally "priority", "deadline", "not_before", "idempotency_key", "max_attempts",
+    "max_compute_seconds".
 
     Example: thothy enqueue trend_summary --source-file notes.txt --audience "indie founders" --deadline 2h
 
@@ -126,12 +127,17 @@ def _command(kind: AnyKind) -> Any:
             int | None,
             typer.Option(min=1, max=MAX_ATTEMPTS, help="Attempts that may fail before the job is dead.", metavar="N"),
         ] = None,
+        max_compute_seconds: Annotated[
+            float | None,
+            typer.Option(min=0, metavar="SECONDS", help="GPU-seconds that all attempts may use together."),
+        ] = None,
         as_json: AsJson = False,
         **given: Any,
     ) -> None:
         values = values_of(flags, given)
         options = {"deadline": deadline, "not_before": not_before, "idempotency_key": key}
-        _enqueue_one(kind, values, as_json, priority=priority, max_attempts=max_attempts, **options)
+        limits = {"max_attempts": max_attempts, "max_compute_seconds": max_compute_seconds}
+        _enqueue_one(kind, values, as_json, priority=priority, **options, **limits)
 
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(kind.name, help=_help(kind))(with_flags(run, flags))

@@ -29,6 +29,7 @@ RESERVED = frozenset(
         "not_before",
         "key",
         "max_attempts",
+        "max_compute_seconds",
         "attempts",
         "seed",
         "model",
@@ -38,7 +39,7 @@ RESERVED = frozenset(
     }
 )
 MIN_FILE_TEXT_CHARS = 1000  # a field that may be at least this long can be read from a file
-MAX_FILE_BYTES = 4_000_000  # ten times the longest text that a request accepts
+MAX_FILE_BYTES = 4_200_000  # a little more than the longest text that a request accepts
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from thothy_ai.admin.report import DrainReport, Figures
 from thothy_ai.cli.tables import PIPE_WIDTH, Column, count, layout
 from thothy_ai.cli.times import local, spell
 
+PAIR = ("attempts", "wasted s")
 OPEN_STATES = ("queued", "dispatched", "running")
 
 
@@ -55,8 +56,8 @@ def report_lines(report: DrainReport, width: int, drained: str | None = None) ->
     figures = {**report.kinds, "all": report.total}
     return [
         *_headline(report, width, drained or f"drained in {spell(report.total.drain_seconds)}"),
-        *_figures(figures, _topics(report.unit), width),
-        *(_reasons(report.kinds, width) if report.total.unsuccessful else ()),
+        *_figures(figures, [*_topics(report.unit), *_second_looks(report.total)], width),
+        *(_reasons(report, width) if report.total.unsuccessful else ()),
     ]
 
 
@@ -138,26 +139,52 @@ def _topics(unit: str) -> list[list[Line]]:
     ]
 
 
-def _reasons(kinds: Mapping[str, Figures], width: int) -> Iterator[str]:
-    """The attempts without an artifact: a column for each kind if they fit, otherwise a row for each pair."""
-    shown = {kind: _by_label(figures) for kind, figures in kinds.items() if figures.unsuccessful}
+def _second_looks(total: Figures) -> list[list[Line]]:
+    """Reviews and early stops, where there were any."""
+    if not total.review_seconds and not total.saved_tokens:
+        return []
+    return [
+        [
+            Line("reviews, of the rest", "reviews", lambda f: percent(f.review_share)),
+            Line("tokens saved by early stops", "tokens saved", lambda f: f"{f.saved_tokens:,}"),
+        ]
+    ]
+
+
+def _reasons(report: DrainReport, width: int) -> Iterator[str]:
+    """The attempts without an artifact, and what they took: a column for each kind, or a row for each pair."""
+    shown = {kind: _by_label(figures) for kind, figures in report.kinds.items() if figures.unsuccessful}
     reasons = sorted(set().union(*shown.values()))
-    heads = [Column("reason"), *(Column(kind, number=True) for kind in shown)]
+    wasted = {kind: _wasted_by_label(report.kinds[kind]) for kind in shown}
+    seconds = report.unit.replace("-hour", "-seconds")
+    heads = [Column("reason"), *(Column(kind, number=True) for kind in shown), Column(seconds, number=True)]
     rows: list[list[object]] = [
-        [reason, *(f"{counts[reason]:,}" if counts[reason] else "-" for counts in shown.values())] for reason in reasons
+        [
+            reason,
+            *(f"{counts[reason]:,}" if counts[reason] else "-" for counts in shown.values()),
+            f"{sum(by_label.get(reason, 0.0) for by_label in wasted.values()):,.1f}",
+        ]
+        for reason in reasons
     ]
     lines = layout("", heads, rows, width=PIPE_WIDTH, short=False)
     if cell_len(lines[1]) > width:
-        heads = [Column("reason", text=True), Column("kind", text=True), Column("attempts", number=True)]
+        heads = [Column("reason", text=True), Column("kind", text=True), *(Column(name, number=True) for name in PAIR)]
         rows = [
-            [reason, kind, f"{shown[kind][reason]:,}"] for reason in reasons for kind in shown if shown[kind][reason]
+            [reason, kind, f"{shown[kind][reason]:,}", f"{wasted[kind].get(reason, 0.0):,.1f}"]
+            for reason in reasons
+            for kind in shown
+            if shown[kind][reason]
         ]
         lines = layout("", heads, rows, width=width, short=False)
-    yield from ("", "Attempts without an artifact", "", *lines)
+    yield from ("", f"Attempts without an artifact, and the {seconds} that they wasted", "", *lines)
 
 
 def _by_label(figures: Figures) -> Counter[str]:
     return Counter({key.label: number for key, number in figures.unsuccessful.items()})
+
+
+def _wasted_by_label(figures: Figures) -> dict[str, float]:
+    return {key.label: seconds for key, seconds in figures.wasted.items()}
 
 
 def rate(value: float | None) -> str:

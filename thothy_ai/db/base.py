@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
 from sqlalchemy import BigInteger, CheckConstraint, DateTime, Double, MetaData, SmallInteger, Text, Uuid
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import DeclarativeBase
 
 NAMING = {
@@ -33,6 +33,7 @@ class Base(DeclarativeBase):
         datetime: DateTime(timezone=True),
         float: Double(),
         dict[str, Any]: JSONB(),
+        list[int]: ARRAY(BigInteger()),
         Small: SmallInteger(),
         Big: BigInteger(),
     }

@@ -54,8 +54,20 @@ FRAGMENTS: Final[dict[str, str]] = {
     " AND (CAST(:parent AS uuid) IS NULL OR parent_id = CAST(:parent AS uuid))"
     " AND (CAST(:batch AS uuid) IS NULL OR (enqueued_at, parent_id IS NULL) IN"
     " (SELECT one.enqueued_at, one.parent_id IS NULL FROM job AS one WHERE one.id = CAST(:batch AS uuid)))",
+    "without_output": "outcome NOT IN ('succeeded', 'rejected')",
     # Attempts without output whose usage is not recorded.
     "unbilled": "compute_seconds = 0 AND outcome NOT IN ('succeeded', 'rejected')",
+    # Of a job that was `claimed` just now: what its earlier attempts used of its budget, if it has one; and the last of
+    # them whose output was rejected, as JSON. Most jobs have no earlier attempt, and neither is looked for.
+    "used_before": "CASE WHEN max_compute_seconds IS NOT NULL AND claimed.attempt > budget_after + 1 THEN ("
+    "SELECT coalesce(sum(compute_seconds), 0) FROM attempt AS earlier"
+    " WHERE earlier.job_id = claimed.id AND earlier.attempt > budget_after) ELSE 0 END AS used_seconds",
+    "rejected_before": "CASE WHEN claimed.failures > 0 THEN ("
+    "SELECT jsonb_build_object('reason', earlier.reason, 'detail', coalesce(earlier.detail, ''), 'artifact', body)"
+    " FROM attempt AS earlier LEFT JOIN artifact ON artifact.job_id = earlier.job_id"
+    " AND artifact.attempt = earlier.attempt"
+    " WHERE earlier.job_id = claimed.id AND outcome = 'rejected' ORDER BY earlier.attempt DESC LIMIT 1)"
+    " END AS previous",
     # A job that may run only later is kept out of the dispatcher's index until then, less this.
     "delay_margin": "interval '1 minute'",
     "engine_silence": f"interval '{ENGINE_SILENCE_SECONDS} seconds'",

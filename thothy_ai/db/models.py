@@ -54,6 +54,8 @@ class Job(Base):
     failures: Mapped[Small] = mapped_column(server_default=ZERO)
     max_attempts: Mapped[Small]
     engine_deaths: Mapped[Small] = mapped_column(server_default=ZERO)
+    max_compute_seconds: Mapped[float | None]  # that its attempts may use together, those after `budget_after`
+    budget_after: Mapped[int] = mapped_column(server_default=ZERO)
 
     dispatch_no: Mapped[int] = mapped_column(server_default=ZERO)
     dispatched_at: Mapped[datetime | None]
@@ -129,6 +131,8 @@ class Attempt(Base):
     cached_tokens: Mapped[int] = mapped_column(server_default=ZERO)
     output_tokens: Mapped[int] = mapped_column(server_default=ZERO)
     compute_seconds: Mapped[float] = mapped_column(server_default=ZERO)
+    review_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of those, by a reviewing model
+    saved_tokens: Mapped[int] = mapped_column(server_default=ZERO)  # of the budgets of calls that were stopped early
 
     __table_args__ = (
         one_of("outcome", Outcome),
@@ -152,6 +156,9 @@ class Artifact(Base):
     body: Mapped[dict[str, Any] | None]  # the artifact, when the output parsed
     text: Mapped[str]  # the raw output
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    provenance: Mapped[dict[str, Any] | None]  # version of the prompts, model, seeds, sampling; what each step took
+    review: Mapped[dict[str, Any] | None]  # a reviewing model's findings, and what they took
+    signature: Mapped[list[int] | None]  # for the search of near-duplicates: equal elements are probably similar texts
 
     __table_args__ = (
         one_of("verdict", Verdict),
@@ -166,6 +173,14 @@ class Artifact(Base):
             postgresql_where=sql("verdict = 'accepted'"),
         ),
         Index("ix_artifact_created_at", "created_at"),
+        # Searches read all of a list of pending entries: new ones go into the index at once.
+        Index(
+            "ix_artifact_signature",
+            "signature",
+            postgresql_using="gin",
+            postgresql_with={"fastupdate": "off"},
+            postgresql_where=sql("signature IS NOT NULL"),
+        ),
         PARTITIONED,
     )
 

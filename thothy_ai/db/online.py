@@ -19,6 +19,17 @@ PAUSE_SECONDS = 0.7  # for the statements that waited, before the next try
 PATIENCE_SECONDS = 30.0  # then the migration ends
 
 LIMIT_LOCKS = f"SET lock_timeout = {LOCK_SECONDS * 1000:.0f}"
+PARTITIONS_WITHOUT = text(
+    """
+    SELECT partition.inhrelid::regclass::text
+    FROM pg_inherits AS partition
+    WHERE partition.inhparent = to_regclass(:table) AND NOT EXISTS (
+        SELECT FROM pg_index JOIN pg_inherits AS attached ON attached.inhrelid = indexrelid
+        WHERE indrelid = partition.inhrelid AND attached.inhparent = to_regclass(:index)
+    )
+    ORDER BY 1
+    """
+)
 IS_VALID = text("SELECT bool_or(indisvalid) FROM pg_index WHERE indexrelid = to_regclass(:name)")
 
 
@@ -37,6 +48,21 @@ def build_index(name: str, definition: str) -> None:
         return
     drop_index(name)
     op.execute(f"CREATE INDEX CONCURRENTLY {name} ON job {definition}")
+
+
+def build_partitioned_index(name: str, table: str, definition: str) -> None:
+    """Index a partitioned table: its own index first, which is invalid until each partition has one.
+
+    Partitions that are attached meanwhile get theirs then. May be run again.
+    """
+    op.execute(f"CREATE INDEX IF NOT EXISTS {name} ON ONLY {table} {definition}")
+    bind = op.get_bind()
+    for (partition,) in bind.execute(PARTITIONS_WITHOUT, {"table": table, "index": name}).all():
+        own = f"{partition}_{name}"
+        if not bind.scalar(IS_VALID, {"name": own}):
+            drop_index(own)
+            op.execute(f"CREATE INDEX CONCURRENTLY {own} ON {partition} {definition}")
+        op.execute(f"ALTER INDEX {name} ATTACH PARTITION {own}")
 
 
 def drop_index(name: str) -> None:

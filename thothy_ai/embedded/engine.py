@@ -13,18 +13,18 @@ from thothy_ai.embedded.process import Process, Program, service_argv
 from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, engine_listens
 from thothy_ai.settings import PREFIX, Settings
 
-MAX_ROWS = 8  # it serves one request at a time: less to allocate, and fewer graphs to capture
-
 
 @contextmanager
-def temporary_engine(settings: Settings, model: Path) -> Iterator[Endpoint]:
+def temporary_engine(settings: Settings, model: Path, max_rows: int) -> Iterator[Endpoint]:
     """An engine with this model, ready until the context is left. Its log is kept if it does not start.
+
+    With few rows, it allocates less and captures fewer graphs.
 
     Raises `ServiceStartError`.
     """
     folder = Path(tempfile.mkdtemp(prefix="thothy-engine-"))
     endpoint = engine_endpoint(folder)
-    process = Process(_program(settings, model, folder, endpoint))
+    process = Process(_program(settings, model, folder, endpoint, max_rows))
     try:
         process.start()
     except KeyboardInterrupt:
@@ -39,8 +39,8 @@ def temporary_engine(settings: Settings, model: Path) -> Iterator[Endpoint]:
             _remove(folder)
 
 
-def _program(settings: Settings, model: Path, folder: Path, endpoint: Endpoint) -> Program:
-    arguments = ("--model", str(model.absolute()), "--url", endpoint.url, "--max-rows", str(MAX_ROWS))
+def _program(settings: Settings, model: Path, folder: Path, endpoint: Endpoint, max_rows: int) -> Program:
+    arguments = ("--model", str(model.absolute()), "--url", endpoint.url, "--max-rows", str(max_rows))
     token = {f"{PREFIX}ENGINE_TOKEN": endpoint.token} if endpoint.token else {}
     return Program(
         name="engine",

@@ -62,12 +62,13 @@ class Producer:
         not_before: datetime | None = None,
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
+        max_compute_seconds: float | None = None,
     ) -> Job[A]:
         """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
 
         Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
         """
-        options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts)
+        options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts, max_compute_seconds)
         jobs: list[Job[A]] = self._enqueue([draft(request, options, self.settings, datetime.now(UTC))])
         return jobs[0]
 

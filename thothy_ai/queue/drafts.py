@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,7 +30,8 @@ class EnqueueOptions:
 
     Higher priorities go first, and pass jobs of lower priority that wait in Redis, a worker or the engine; a point is
     worth a day of waiting, so that no job starves. Among jobs of equal priority, the nearer deadline goes first.
-    Enqueueing the same request again with the same `idempotency_key` returns the first job.
+    Enqueueing the same request again with the same `idempotency_key` returns the first job. A job whose attempts have
+    used `max_compute_seconds` of a device together, GPU-seconds on a GPU, is dead.
     """
 
     priority: int = 0
@@ -37,6 +39,7 @@ class EnqueueOptions:
     not_before: datetime | None = None
     idempotency_key: str | None = None
     max_attempts: int | None = None
+    max_compute_seconds: float | None = None
 
 
 DEFAULT = EnqueueOptions()
@@ -58,6 +61,19 @@ class Draft:
     options: EnqueueOptions
     entry: int | None = None
     existed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """A request as the queue keeps it: `request` is JSON that a worker can read back."""
+
+    kind: str
+    request: str
+    source_key: str
+
+    def digest(self, tenant: str) -> str:
+        """Equal for the same request of the same tenant."""
+        return sha256(f"{tenant}\0{self.kind}\0{self.request}".encode()).hexdigest()
 
 
 def load_kinds(settings: Settings) -> None:
@@ -127,20 +143,25 @@ def draft(
     request: Request, options: EnqueueOptions, settings: Settings, now: datetime, entry: int | None = None
 ) -> Draft:
     """A job for this request. Raises `InvalidJobError`, naming the field."""
+    body = canonical(request)
+    return Draft(
+        id=uuid7(),
+        kind=body.kind,
+        request=body.request,
+        digest=body.digest(settings.tenant),
+        source_key=body.source_key,
+        options=_checked(options, settings, now),
+        entry=entry,
+    )
+
+
+def canonical(request: Request) -> Canonical:
+    """The request as the queue keeps it. Raises `InvalidJobError`, naming the field."""
     try:
         kind = registry.kind_of(request)
     except KindError as error:
         raise InvalidJobError("request", str(error)) from None
-    body = _canonical(kind, request)
-    return Draft(
-        id=uuid7(),
-        kind=kind.name,
-        request=body,
-        digest=sha256(f"{settings.tenant}\0{kind.name}\0{body}".encode()).hexdigest(),
-        source_key=kind.source_key(request),
-        options=_checked(options, settings, now),
-        entry=entry,
-    )
+    return Canonical(kind.name, _canonical(kind, request), kind.source_key(request))
 
 
 def parameters(drafts: Sequence[Draft], tenant: str) -> dict[str, Any]:
@@ -157,6 +178,7 @@ def parameters(drafts: Sequence[Draft], tenant: str) -> dict[str, Any]:
         "idempotency_keys": [option.idempotency_key for option in options],
         "digests": [draft.digest for draft in drafts],
         "max_attempts": [option.max_attempts for option in options],
+        "max_compute_seconds": [option.max_compute_seconds for option in options],
         "requests": [draft.request for draft in drafts],
     }
 
@@ -206,6 +228,7 @@ def _checked(options: EnqueueOptions, settings: Settings, now: datetime) -> Enqu
     attempts = settings.max_attempts if options.max_attempts is None else options.max_attempts
     _require_whole("priority", options.priority, -100, 100)
     _require_whole("max_attempts", attempts, 1, 32767)
+    _require_positive("max_compute_seconds", options.max_compute_seconds)
     _require_zone("deadline", options.deadline)
     _require_zone("not_before", options.not_before)
     _require_key(options.idempotency_key)
@@ -220,6 +243,13 @@ def _checked(options: EnqueueOptions, settings: Settings, now: datetime) -> Enqu
 def _require_whole(field: str, value: object, low: int, high: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise InvalidJobError(field, f"{value!r} is not a whole number from {low} to {high}")
+
+
+def _require_positive(field: str, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise InvalidJobError(field, f"{value!r} is not a number above 0")
 
 
 def _require_zone(field: str, value: object) -> None:

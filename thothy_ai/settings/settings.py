@@ -100,6 +100,25 @@ class Settings(BaseSettings):
         description="Seconds that a worker has to finish its running jobs after SIGTERM, before it releases the rest.",
     )
 
+    judges: int | None = Field(
+        default=None,
+        ge=1,
+        description="Number of processes in which a worker runs the code of its kinds: prompts and validators. Default:"
+        " half as many as there are processors, from two to four.",
+    )
+    judge_seconds: Seconds = Field(
+        default=10,
+        description="Seconds of processor time that the code of a kind may take for an output. A validator that takes"
+        " longer is ended, and the output is rejected as `validator_error`.",
+    )
+
+    duplicate_days: int = Field(
+        default=7,
+        ge=0,
+        description="An artifact that is nearly the same as one of the same kind, language and tenant from the last so"
+        " many days is rejected as `near_duplicate`, unless its kind allows it; 0 compares it with none.",
+    )
+
     max_attempts: int = Field(
         default=3,
         ge=1,

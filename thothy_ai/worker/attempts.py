@@ -1,21 +1,17 @@
-"""`Attempts`: runs a claimed job: its kind's prompt, the engine, the judgement. Returns how it ended."""
+"""`Attempts`: runs a claimed job: follows its kind's plan, step by step, and returns how it ended.
+
+A plan that is cut off, by whatever, leaves nothing behind: the job's next attempt begins it anew.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
-from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
-from pydantic import ValidationError
-
-from thothy_ai.crash_points import crash_point
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
-from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult
 from thothy_ai.engine.errors import (
     EngineError,
     EngineLostError,
@@ -25,25 +21,23 @@ from thothy_ai.engine.errors import (
     InvalidRequestError,
     PromptTooLongError,
 )
-from thothy_ai.jobs.problems import first_problem
-from thothy_ai.jobs.registry import UnknownKindError
+from thothy_ai.jobs import Context, Previous, RejectionReason
+from thothy_ai.jobs.plan import Outputs
 from thothy_ai.settings import Settings
-from thothy_ai.worker import follow_ups, outcomes
+from thothy_ai.worker import outcomes
+from thothy_ai.worker.calls import AttemptCalls, NotSentError
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.finish import NO_USAGE, Finish, Usage
-from thothy_ai.worker.generations import Prepared, judge, prepare
 from thothy_ai.worker.job_store import JobStore
+from thothy_ai.worker.judges import Judges
 from thothy_ai.worker.live import LiveText
 from thothy_ai.worker.outcomes import Retry
+from thothy_ai.worker.plans import Judgement, PlanError, PlannedJob, Step
 from thothy_ai.worker.quarantine import alone_within
+from thothy_ai.worker.retry import retry_until_answered
+from thothy_ai.worker.running_call import EngineAbortedError
 
-if TYPE_CHECKING:  # the client's module is only needed where a client is made
-    from thothy_ai.engine.client import EngineClient, Generation
-
-logger = logging.getLogger(__name__)
-
-ABORT_SECONDS = 2.0  # for an aborted generation to report its usage
 MAX_FREE_ATTEMPTS = 20  # beyond this many attempts without a failure, a lost connection counts as one
 REFUSALS = (PromptTooLongError, GrammarError, InvalidRequestError)
 
@@ -57,20 +51,18 @@ class StoppedError(Exception):
 
 
 class Attempts:
-    """Runs attempts; keeps no state about them. Judging is CPU-bound, and runs in `judges`."""
+    """Runs attempts; keeps no state about them. What a kind does runs in the processes of `judges`."""
 
     def __init__(
         self,
         settings: Settings,
         store: JobStore,
-        client: EngineClient,
         monitor: EngineMonitor,
-        judges: Executor,
+        judges: Judges,
         live: LiveText,
     ) -> None:
         self._settings = settings
         self._store = store
-        self._client = client
         self._monitor = monitor
         self._judges = judges
         self._live = live
@@ -79,50 +71,73 @@ class Attempts:
     async def run(self, claim: Claim) -> Finish:
         """How this attempt ended. Raises `StoppedError` when its task is cancelled."""
         lease_seconds = self._settings.lease_seconds
-        try:
-            prepared = _prepare(claim)
-        except UnknownKindError as error:
-            return outcomes.hopeless(claim, "unknown_kind", str(error))
-        except (ValidationError, InvalidRequestError) as error:
-            return outcomes.hopeless(claim, "invalid_job", _first_line(error))
+        calls = AttemptCalls(self._monitor, self._live, self._judges.wrong_language, claim)
         try:
             if claim.engine_deaths >= DEATHS_TO_RUN_ALONE and not await alone_within(lease_seconds, self._store, claim):
                 return replace(outcomes.released(claim, "not_alone"), delay_seconds=lease_seconds)
-            return await self._generate(claim, prepared)
+            return await self._ended(claim, calls)
         except asyncio.CancelledError:
-            raise StoppedError(NO_USAGE) from None
+            raise StoppedError(calls.usage) from None
 
     def failed(self, claim: Claim, reason: str, detail: str, usage: Usage = NO_USAGE) -> Finish:
         """It failed, and is retried later unless its failures are used up."""
         return outcomes.failed(claim, reason, detail, self._retry, random.random(), usage)  # noqa: S311 - jitter
 
-    async def _generate(self, claim: Claim, prepared: Prepared) -> Finish:
-        session_id = self._monitor.session_id
+    async def _ended(self, claim: Claim, calls: AttemptCalls) -> Finish:
+        """Follow the plan, and tell apart how that can fail."""
         try:
-            generation = await self._submit(prepared.generation)
-        except EngineLostError:
+            return await self._followed(claim, calls)
+        except PlanError as error:
+            finish = self._not_begun(claim, error)
+        except NotSentError:
             self._monitor.recheck()
-            return outcomes.released(claim, "engine_away")
-        except EngineError as error:
-            return self._refused(claim, error, Usage(session_id))
-        try:
-            with self._live.offered(claim, generation):
-                result = await self._result(generation)
-            crash_point("after_engine")
+            finish = outcomes.released(claim, "engine_away")
+        except EngineAbortedError:
+            finish = outcomes.released(claim, "engine_aborted")
         except (EngineLostError, EngineStoppedError) as error:
-            return await self._lost(claim, error, Usage.of(generation.usage, session_id))
+            finish = await self._lost(claim, error, calls.usage)
         except EngineError as error:
-            return self._refused(claim, error, Usage.of(generation.usage, session_id))
-        answered_at = time.monotonic()
-        usage = Usage.of(result.usage, session_id)
-        if result.finish_reason is FinishReason.ABORTED:
-            return outcomes.released(claim, "engine_aborted", usage=usage)
-        return replace(await self._judged(claim, prepared, result, usage), answered_at=answered_at)
+            finish = self._refused(claim, error)
+        return replace(finish, usage=calls.usage)
 
-    async def _submit(self, request: GenerationRequest) -> Generation:
-        if not self._monitor.is_ready:
-            raise EngineLostError("the engine was lost since the claim")
-        return await self._client.submit(request)
+    async def _followed(self, claim: Claim, calls: AttemptCalls) -> Finish:
+        job = PlannedJob(claim.kind, claim.request, self._context(claim))
+        answered: list[Outputs] = []
+        answered_at, last = None, None
+        while isinstance(step := await self._judges.advance(job, answered, last), Step):
+            if claim.overdraws(calls.usage.engine.compute_seconds):
+                return outcomes.budget_spent(claim, calls.usage)
+            answered.append(await calls.run(step.calls))
+            answered_at, last = time.monotonic(), step
+        if step.reason is RejectionReason.PROMPT_TOO_LONG and not calls.text.strip():
+            return replace(outcomes.hopeless(claim, step.reason, step.detail), usage=calls.usage)
+        judgement = await self._distinct(claim, step)
+        finish = outcomes.judged(claim, judgement, calls.text, calls.usage, calls.provenance(step.version))
+        return replace(finish, answered_at=answered_at)
+
+    async def _distinct(self, claim: Claim, judgement: Judgement) -> Judgement:
+        """The judgement, or a rejection if the accepted artifact is nearly the same as another recent one."""
+        days = self._settings.duplicate_days
+        if not judgement.signature or not days:
+            return judgement
+        others = await retry_until_answered(
+            "the search of near-duplicates",
+            lambda: self._store.similar(claim, judgement.locale, judgement.signature, days),
+        )
+        found = await self._judges.near_duplicate(claim.kind, judgement.body, others) if others else None
+        if found is None:
+            return judgement
+        return replace(judgement, accepted=False, reason=found.reason, detail=found.detail, follow_ups=(), signature=())
+
+    def _context(self, claim: Claim) -> Context:
+        previous = _previous(claim.previous) if claim.previous else None
+        info = self._monitor.info
+        return Context(info.max_context, info.parameters, previous) if info else Context(previous=previous)
+
+    def _not_begun(self, claim: Claim, error: PlanError) -> Finish:
+        if error.hopeless:
+            return outcomes.hopeless(claim, error.reason, error.detail)
+        return self.failed(claim, error.reason, error.detail)
 
     async def _lost(self, claim: Claim, error: EngineError, usage: Usage) -> Finish:
         """Its engine was stopped or died, or only the connection to it broke."""
@@ -136,57 +151,27 @@ class Attempts:
             return self.failed(claim, "connection_lost", detail, usage)
         return outcomes.released(claim, "connection_lost", detail, usage)
 
-    def _refused(self, claim: Claim, error: EngineError, usage: Usage) -> Finish:
+    def _refused(self, claim: Claim, error: EngineError) -> Finish:
         """It was refused, or failed as it ran."""
         if isinstance(error, REFUSALS):
-            return replace(outcomes.hopeless(claim, error.code, str(error)), usage=usage)
+            return outcomes.hopeless(claim, error.code, str(error))
         if isinstance(error, EngineNotAcceptingError):
             self._monitor.await_new_session()
             return outcomes.released(claim, error.code)
-        return self.failed(claim, error.code, str(error), usage)
+        return self._faulty(claim, error)
 
-    async def _result(self, generation: Generation) -> GenerationResult:
-        try:
-            return await generation.result()
-        except asyncio.CancelledError:
-            with suppress(EngineError, TimeoutError):
-                async with asyncio.timeout(ABORT_SECONDS):
-                    await generation.abort()
-                    await generation.result()
-            raise StoppedError(Usage.of(generation.usage, self._monitor.session_id)) from None
-
-    async def _judged(self, claim: Claim, prepared: Prepared, result: GenerationResult, usage: Usage) -> Finish:
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._judges, self._judge, claim, prepared, result, usage)
-        except asyncio.CancelledError:
-            raise StoppedError(usage) from None
-
-    def _judge(self, claim: Claim, prepared: Prepared, result: GenerationResult, usage: Usage) -> Finish:
-        try:
-            judgement = judge(prepared, result)
-            more = follow_ups.drafted(claim, judgement.follow_ups, self._settings)
-            locale = prepared.kind.locale(prepared.request)
-            return outcomes.judged(claim, judgement.verdict, result.text, locale, usage, more)
-        except Exception as error:  # a kind may be third-party code: its error fails this job alone
-            logger.exception("kind %s cannot judge job %s", claim.kind, claim.key)
-            return self.failed(claim, "kind_error", repr(error), usage)
+    def _faulty(self, claim: Claim, error: EngineError) -> Finish:
+        """A fault of the engine's costs the job none of its attempts, as often as it has some."""
+        free = claim.attempt - claim.failures
+        if free > claim.max_attempts:
+            return self.failed(claim, error.code, str(error))
+        delay_seconds = self._retry.delay(free, random.random())  # noqa: S311 - jitter
+        return replace(outcomes.released(claim, error.code, str(error)), delay_seconds=delay_seconds)
 
 
-def _prepare(claim: Claim) -> Prepared:
-    return prepare(
-        claim.kind,
-        claim.request,
-        key=claim.key,
-        seed=claim.seed,
-        tenant=claim.tenant,
-        priority=claim.priority,
-        deadline=claim.deadline,
-    )
-
-
-def _first_line(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        field, message = first_problem(error)
-        return f"{field or 'request'}: {message}"
-    return str(error)
+def _previous(rejected: dict[str, Any]) -> Previous | None:
+    try:
+        reason = RejectionReason(rejected["reason"])
+    except ValueError:  # of a newer worker
+        return None
+    return Previous(reason, rejected["detail"], rejected["artifact"])

@@ -25,11 +25,18 @@ class Claim:
     kind: str
     failures: int
     max_attempts: int
+    max_compute_seconds: float | None  # that the job may use, `used_seconds` of which it has used
     engine_deaths: int
     priority: int
     deadline: datetime | None
     source_key: str
     request: Any
+    used_seconds: float = 0.0
+    previous: dict[str, Any] | None = None  # the last rejected attempt: reason, detail, artifact
+
+    def overdraws(self, seconds: float = 0.0) -> bool:
+        """Whether the job's budget is spent, with so many seconds of this attempt."""
+        return self.max_compute_seconds is not None and self.used_seconds + seconds >= self.max_compute_seconds
 
     @property
     def hint(self) -> Hint:

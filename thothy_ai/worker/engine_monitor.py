@@ -12,14 +12,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from thothy_ai.engine.api import EngineInfo, EngineStats
-from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
+from thothy_ai.engine.errors import EngineError, EngineLostError
 from thothy_ai.errors import DatabaseError
 from thothy_ai.worker.job_store import JobStore
 from thothy_ai.worker.unbilled_usage import UnbilledUsage
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
-    from thothy_ai.engine.client import EngineClient
+    from thothy_ai.engine.client import EngineClient, Generation
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ class EngineMonitor:
         self._refused: str | None = None
         self._pause = MIN_PAUSE
         self._seen_at = time.monotonic()  # or when monitoring began
+        self.info: EngineInfo | None = None  # of the engine that answered last
         self.session_id: UUID | None = None
         self.late_deltas = False  # whether the engine can stream a request that it already runs
 
@@ -57,6 +58,12 @@ class EngineMonitor:
     def is_ready(self) -> bool:
         """Whether the engine answered when it was last checked."""
         return self._ready.is_set()
+
+    async def submit(self, request: GenerationRequest) -> Generation:
+        """Send a request, unless the engine was lost and not checked since. Raises `EngineLostError`."""
+        if not self.is_ready:
+            raise EngineLostError("the engine was lost since it was last checked")
+        return await self._client.submit(request)
 
     @property
     def away_seconds(self) -> float:
@@ -110,6 +117,7 @@ class EngineMonitor:
     def _set_ready(self, info: EngineInfo) -> float:
         if not self._ready.is_set():
             logger.info("connected to engine: %s on %s", info.model, info.device)
+        self.info = info
         self.session_id = UUID(info.session_id)
         self.late_deltas = info.late_deltas
         self._pause = MIN_PAUSE

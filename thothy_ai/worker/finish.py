@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,12 +15,24 @@ from thothy_ai.worker.claims import AttemptRef
 NO_ENGINE_USAGE = EngineUsage(prompt_tokens=0, cached_tokens=0, output_tokens=0, compute_seconds=0.0)
 
 
+def total(used: Iterable[EngineUsage]) -> EngineUsage:
+    """The usage of several generations."""
+    columns = list(zip(*map(astuple, used), strict=True))
+    return EngineUsage(*map(sum, columns)) if columns else NO_ENGINE_USAGE
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an attempt used on the engine `engine_session_id`."""
+    """What an attempt used on the engine `engine_session_id`.
+
+    `review_seconds` are those of its calls that review; `saved_tokens` the rest of the budgets of calls that were
+    stopped early.
+    """
 
     engine_session_id: UUID | None = None
     engine: EngineUsage = NO_ENGINE_USAGE
+    review_seconds: float = 0.0
+    saved_tokens: int = 0
 
     @classmethod
     def of(cls, used: EngineUsage | None, engine_session_id: UUID | None) -> Usage:
@@ -38,6 +51,9 @@ class Judged:
     locale: str
     body: dict[str, Any] | None
     text: str
+    provenance: dict[str, Any] | None = None
+    review: dict[str, Any] | None = None
+    signature: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +69,14 @@ class FollowUp:
     source_key: str
     digest: str
     max_attempts: int
+    max_compute_seconds: float | None
     request: str
 
     def row(self) -> dict[str, Any]:
         """What the statement `worker/follow_ups` reads; the request's JSON travels as text inside JSON."""
-        fields = ("tenant", "kind", "priority", "source_key", "digest", "max_attempts", "request")
+        fields = (
+            "tenant", "kind", "priority", "source_key", "digest", "max_attempts", "max_compute_seconds", "request",
+        )  # fmt: skip
         deadline = self.deadline.isoformat() if self.deadline else None
         ids = {"id": str(self.id), "parent_id": str(self.parent_id)}
         return ids | {"deadline": deadline} | {name: getattr(self, name) for name in fields}
@@ -106,8 +125,13 @@ class Finish:
             "cached_tokens": usage.engine.cached_tokens,
             "output_tokens": usage.engine.output_tokens,
             "compute_seconds": usage.engine.compute_seconds,
+            "review_seconds": usage.review_seconds,
+            "saved_tokens": usage.saved_tokens,
             "verdict": output.verdict if output else None,
             "locale": output.locale if output else None,
             "body": output.body if output else None,
             "text": output.text if output else None,
+            "provenance": output.provenance if output else None,
+            "review": output.review if output else None,
+            "signature": (output.signature or None) if output else None,
         }

@@ -1,6 +1,6 @@
-"""What a job asks of the engine, and what its output is worth: the parts of an attempt that need no queue.
+"""From a plan's calls to requests to the engine, and from the engine's results to the plan's outputs.
 
-A worker uses them for each attempt, and `thothy ask` for a request that is in no queue: both ask and judge alike.
+A worker uses them for each attempt, and `thothy ask` for a request that is in no queue: both ask alike.
 """
 
 from __future__ import annotations
@@ -8,66 +8,52 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from hashlib import sha256
 
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Message, SamplingParams
-from thothy_ai.jobs import Request, Sampling, Verdict, registry
-from thothy_ai.jobs.registry import AnyKind
+from thothy_ai.jobs import Call, End, Output, Sampling
+
+TOO_LONG = Output("", End.PROMPT_TOO_LONG)  # of a call that the engine refused
+EARLY_TOKENS = 40  # after which an output's language is checked; one with a smaller budget is not worth it
+_ENDS = {FinishReason.LENGTH: End.TOKEN_LIMIT, FinishReason.REPETITION: End.REPETITION}
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A job whose kind and request are known, and what to ask of the engine."""
+class Asker:
+    """What all calls of one attempt at a job have in common; `key` names the attempt to the engine."""
 
-    kind: AnyKind
-    request: Request
-    generation: GenerationRequest
+    key: str
+    kind: str
+    seed: int
+    tenant: str
+    priority: int = 0
+    deadline: datetime | None = None
+    stream: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """The verdict on an output, and the requests of the jobs that an accepted artifact asks for."""
-
-    verdict: Verdict
-    follow_ups: tuple[Request, ...] = ()
-
-
-def prepare(
-    kind_name: str,
-    request: Any,
-    *,
-    key: str,
-    seed: int,
-    tenant: str,
-    stream: bool = False,
-    priority: int = 0,
-    deadline: datetime | None = None,
-) -> Prepared:
-    """What the job with this request, as plain JSON values, asks of the engine; `key` names the attempt there.
-
-    Raises `UnknownKindError`, `ValidationError`, `InvalidRequestError`.
-    """
-    kind = registry.find(kind_name)
-    parsed = kind.request.model_validate(request, extra="ignore")  # a newer producer may know more fields
-    generation = GenerationRequest(
-        id=key,
-        messages=tuple(Message(message.role, message.content) for message in kind.prompt(parsed)),
-        sampling=_sampling(kind.sampling(parsed), seed),
-        schema=json.dumps(kind.schema(parsed)),
-        profile=kind.name,
-        salt=tenant,
-        stream=stream,
-        priority=priority,
-        deadline=deadline.timestamp() if deadline is not None else None,
-    )
-    return Prepared(kind, parsed, generation)
+    def request(self, call: Call, number: int) -> GenerationRequest:
+        """The attempt's call with this number, counted from 0. Raises `InvalidRequestError`."""
+        return GenerationRequest(
+            id=f"{self.key}.{number}",
+            messages=tuple(Message(message.role, message.content) for message in call.messages),
+            sampling=_sampling(call.sampling, call_seed(self.seed, number)),
+            schema=json.dumps(call.schema),
+            profile=f"{self.kind}/{call.step}",
+            salt=self.tenant,
+            stream=self.stream,
+            priority=self.priority,
+            deadline=self.deadline.timestamp() if self.deadline is not None else None,
+            report_after=EARLY_TOKENS if call.locale is not None and call.sampling.max_tokens > EARLY_TOKENS else 0,
+        )
 
 
-def judge(prepared: Prepared, result: GenerationResult) -> Judgement:
-    """Judge an output. CPU-bound. Raises whatever the kind raises, which may be third-party code."""
-    kind, request = prepared.kind, prepared.request
-    verdict = kind.judge(request, result.text, truncated=result.finish_reason is FinishReason.LENGTH)
-    return Judgement(verdict, kind.follow_ups(request, verdict.artifact) if verdict.accepted else ())
+def call_seed(seed: int, number: int) -> int:
+    """The seed of an attempt's call: 63 bits; the attempt's own for the first call."""
+    return seed if number == 0 else int.from_bytes(sha256(f"{seed}.{number}".encode()).digest()[:8]) >> 1
+
+
+def output_of(result: GenerationResult) -> Output:
+    """What a plan learns of a result that was not aborted."""
+    return Output(result.text, _ENDS.get(result.finish_reason, End.COMPLETE))
 
 
 def _sampling(wanted: Sampling, seed: int) -> SamplingParams:

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.finish import Finish
 from thothy_ai.worker.heartbeat import Heartbeat
 from thothy_ai.worker.job_store import JobStore, is_unstorable
+from thothy_ai.worker.judges import Judges
 from thothy_ai.worker.live import LiveText
 from thothy_ai.worker.retry import retry_until_answered
 from thothy_ai.worker.running_job import RunningJob, StopReason
@@ -102,9 +102,9 @@ class JobRunner:
         store = JobStore(self._settings, self._worker)
         client = self._connect(self._settings.require_engine_url())
         monitor = EngineMonitor(client, store, self._unbilled, self._settings.heartbeat_seconds)
-        judges = ThreadPoolExecutor(1, thread_name_prefix="judge")
+        judges = Judges(self._settings.kinds, self._settings.judge_seconds, self._settings.judges)
         live = LiveText(self._settings, monitor)
-        attempts = Attempts(self._settings, store, client, monitor, judges, live)
+        attempts = Attempts(self._settings, store, monitor, judges, live)
         claimer = Claimer(self._hints, store, monitor, lambda claim: self._start_job(claim, attempts), self._on_done)
         heartbeat = Heartbeat(self._settings, store, monitor, self._unbilled, self._jobs, claimer.waiting_hints)
         try:
@@ -121,11 +121,11 @@ class JobRunner:
                 for task in others:
                     task.cancel()
         finally:
+            await judges.close()
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await client.close()
                     await store.close()
-            judges.shutdown(wait=False, cancel_futures=True)
 
     # Start and run.
 

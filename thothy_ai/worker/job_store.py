@@ -35,12 +35,13 @@ class LeaseStatus(NamedTuple):
 
 
 class AttemptUsage(NamedTuple):
-    """What an attempt used, in seconds of an engine session."""
+    """What an attempt used, in seconds of an engine session. Of those, so many are `recorded` already."""
 
     job_id: UUID
     attempt: int
     session_id: UUID
     seconds: float
+    recorded: float = 0.0
 
 
 class JobStore:
@@ -118,15 +119,29 @@ class JobStore:
                     await connection.execute(statement("worker/follow_ups"), {"rows": json.dumps(follow_ups)})
         return states
 
+    async def similar(self, claim: Claim, locale: str, signature: Sequence[int], days: int) -> list[Any]:
+        """Bodies of artifacts of the last days that may be nearly the same as one with this signature."""
+        rows = await self._execute(
+            "worker/similar",
+            tenant=claim.tenant,
+            kind=claim.kind,
+            locale=locale,
+            signature=list(signature),
+            days=days,
+            job_id=claim.id,
+        )
+        return [row.body for row in rows]
+
     async def record_usage(self, usages: Sequence[AttemptUsage]) -> set[AttemptRef]:
-        """Record what these attempts used where nothing is recorded yet; returns those that have ended."""
-        job_ids, attempts, session_ids, seconds = zip(*usages, strict=True)
+        """Record what these attempts used where no other usage is recorded; returns those that have ended."""
+        job_ids, attempts, session_ids, seconds, recorded = zip(*usages, strict=True)
         rows = await self._execute(
             "worker/record_usage",
             job_ids=list(job_ids),
             attempts=list(attempts),
             session_ids=list(session_ids),
             seconds=list(seconds),
+            recorded=list(recorded),
         )
         return {(row.job_id, row.attempt) for row in rows}
 

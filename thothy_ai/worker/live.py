@@ -12,7 +12,6 @@ import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from redis.asyncio import Redis
@@ -23,9 +22,7 @@ from thothy_ai.queue.live import INTEREST_SECONDS, Interest, Piece, interest_cha
 from thothy_ai.settings import Settings
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
-
-if TYPE_CHECKING:  # the client's module is only needed where a client is made
-    from thothy_ai.engine.client import Generation
+from thothy_ai.worker.running_call import RunningCall
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +35,14 @@ HEALTH_SECONDS = 15
 
 @dataclass(slots=True, eq=False)
 class _Output:
-    """A running attempt's output. `following` is set once its deltas are asked for; `text` has them so far."""
+    """A running attempt's output. `following` is set once its deltas are asked for; `text` has them so far.
+
+    `before` is the text of the attempt's earlier calls.
+    """
 
     claim: Claim
-    generation: Generation
+    call: RunningCall
+    before: str
     following: bool = False
     text: str = ""
 
@@ -58,9 +59,12 @@ class LiveText:
         self._redis: Redis | None = None
 
     @contextmanager
-    def offered(self, claim: Claim, generation: Generation) -> Iterator[None]:
-        """The block waits for this attempt's output, which may be watched meanwhile."""
-        output = self._outputs[claim.id] = _Output(claim, generation)
+    def offered(self, claim: Claim, call: RunningCall, before: str) -> Iterator[None]:
+        """The block waits for this attempt's output, which may be watched meanwhile; `before` is what it wrote before.
+
+        Of calls that run side by side, the first is watched.
+        """
+        output = self._outputs[claim.id] = _Output(claim, call, f"{before}\n" if before else "")
         if self._watched and self._is_watched(claim.id):
             self._follow(output)
         try:
@@ -113,7 +117,7 @@ class LiveText:
         if not output.following:
             self._follow(output)
         elif interest.whole:
-            self._start(self._publish(output, Piece(output.claim.attempt, 0, output.text)))
+            self._start(self._publish(output, Piece(output.claim.attempt, 0, output.before + output.text)))
 
     def _is_watched(self, job_id: UUID) -> bool:
         return self._watched.get(job_id, 0.0) > time.monotonic()
@@ -130,12 +134,13 @@ class LiveText:
 
     async def _publish_deltas(self, output: _Output) -> None:
         """Until the generation ends, however it does: the attempt itself deals with that."""
+        said = 0  # characters that watchers know
         with suppress(EngineError):
-            await output.generation.stream()
-            async for delta in output.generation:
-                piece = Piece(output.claim.attempt, len(output.text), delta.text)
-                output.text += delta.text
-                await self._publish(output, piece)
+            async for grown in output.call.follow(stream=True):
+                output.text = grown
+                text = output.before + grown
+                await self._publish(output, Piece(output.claim.attempt, said, text[said:]))
+                said = len(text)
 
     async def _publish(self, output: _Output, piece: Piece) -> None:
         if self._redis is not None and self._is_watched(output.claim.id):

@@ -13,6 +13,10 @@ from thothy_ai.worker.finish import Finish
 ATTEMPTS = Counter("thothy_attempts", "Attempts that ended, by kind and outcome.", ["kind", "outcome"])
 ARTIFACTS = Counter("thothy_artifacts", "Outputs that were judged.", ["kind", "verdict", "reason"])
 GPU_SECONDS = Counter("thothy_gpu_seconds", "Seconds that attempts used of the device, a GPU or a CPU.", ["kind"])
+WASTED_SECONDS = Counter(
+    "thothy_wasted_seconds", "Seconds of those that led to no artifact, by the outcome's reason.", ["kind", "reason"]
+)
+SAVED_TOKENS = Counter("thothy_saved_tokens", "Output tokens that early stops saved.", ["kind"])
 IN_FLIGHT = Gauge("thothy_worker_in_flight", "Jobs that this worker runs.")
 STALE_CLAIMS = Counter("thothy_worker_claims_stale", "Messages whose job was taken, ended or dispatched again.")
 FENCED = Counter("thothy_results_fenced", "Results that came after their job was given to another attempt.")
@@ -32,6 +36,10 @@ def count(kind: str, finish: Finish, state: JobState | None) -> None:
     if finish.answered_at is not None:
         COMMIT_SECONDS.observe(time.monotonic() - finish.answered_at)
     GPU_SECONDS.labels(kind).inc(finish.usage.engine.compute_seconds)
+    SAVED_TOKENS.labels(kind).inc(finish.usage.saved_tokens)
+    if finish.outcome is not Outcome.SUCCEEDED:
+        reason = finish.reason or finish.outcome
+        WASTED_SECONDS.labels(kind, reason).inc(finish.usage.engine.compute_seconds)
     if state.terminal:
         JOBS.labels(kind, state).inc()
     if finish.judged is not None:

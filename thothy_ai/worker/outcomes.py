@@ -2,9 +2,10 @@
 
 accepted                                      succeeded
 rejected, another sample may be accepted      queued at once, failure counted        dead when failures are used up
-rejected for good                             dead
+rejected for good; budget spent               dead
 refused by the engine, malformed job          dead at once
-fault of the kind or the engine               queued after a delay, failure counted  dead when failures are used up
+fault of the kind                             queued after a delay, failure counted  dead when failures are used up
+fault of the engine                           queued after a delay, nothing counted; after many as that of the kind
 engine lost                                   queued, engine death counted           dead at the third
 shutdown; engine away, stopped or accepting
 nothing new; connection to a live engine lost queued at once, nothing counted
@@ -14,13 +15,14 @@ cancelled, deadline passed                    cancelled, expired
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
-from thothy_ai.db.states import Event, JobState, Outcome
-from thothy_ai.db.states import Verdict as StoredVerdict
-from thothy_ai.jobs import Verdict
+from thothy_ai.db.states import Event, JobState, Outcome, Verdict
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.finish import NO_USAGE, Finish, FollowUp, Judged, Usage
+from thothy_ai.worker.finish import NO_USAGE, Finish, Judged, Usage
+from thothy_ai.worker.follow_ups import follow_up
+from thothy_ai.worker.plans import Judgement
 
 MAX_ENGINE_DEATHS = DEATHS_TO_RUN_ALONE + 1  # it was alone at the last one: this job kills engines
 MAX_DETAIL_LENGTH = 500
@@ -39,12 +41,19 @@ class Retry:
 
 
 def judged(
-    claim: Claim, verdict: Verdict, text: str, locale: str, usage: Usage, follow_ups: tuple[FollowUp, ...] = ()
+    claim: Claim, judgement: Judgement, text: str, usage: Usage, provenance: dict[str, Any] | None = None
 ) -> Finish:
-    """There was an output, and it was judged; `follow_ups` are the jobs that an accepted artifact asks for."""
-    body = verdict.artifact.model_dump(mode="json") if verdict.artifact is not None else None
-    if verdict.accepted:
-        output = Judged(StoredVerdict.ACCEPTED, locale, body, storable(text))
+    """There was an output, and it was judged."""
+    output = Judged(
+        Verdict.ACCEPTED if judgement.accepted else Verdict.REJECTED,
+        judgement.locale,
+        judgement.body,
+        storable(text),
+        provenance,
+        _review(judgement, usage),
+        judgement.signature,
+    )
+    if judgement.accepted:
         return Finish(
             claim.id,
             claim.attempt,
@@ -52,21 +61,28 @@ def judged(
             Outcome.SUCCEEDED,
             usage=usage,
             judged=output,
-            follow_ups=follow_ups,
+            follow_ups=tuple(follow_up(claim, wanted) for wanted in judgement.follow_ups),
         )
-    again = verdict.reason is not None and verdict.reason.retryable and not _used_up(claim)
+    again = judgement.retryable and not _used_up(claim)
     return Finish(
         claim.id,
         claim.attempt,
         JobState.QUEUED if again else JobState.DEAD,
         Outcome.REJECTED,
         Event.REJECTED if again else Event.DEAD,
-        str(verdict.reason or "rejected"),
-        _detail(verdict.detail),
+        str(judgement.reason or "rejected"),
+        _detail(judgement.detail),
         failures=1,
         usage=usage,
-        judged=Judged(StoredVerdict.REJECTED, locale, body, storable(text)),
+        judged=output,
     )
+
+
+def _review(judgement: Judgement, usage: Usage) -> dict[str, Any] | None:
+    if judgement.review is None:
+        return None
+    findings = [finding._asdict() for finding in judgement.review.findings]
+    return {"findings": findings, "compute_seconds": usage.review_seconds}
 
 
 def hopeless(claim: Claim, reason: str, detail: str) -> Finish:
@@ -107,6 +123,14 @@ def engine_died(claim: Claim, detail: str, usage: Usage = NO_USAGE) -> Finish:
         engine_deaths=1,
         usage=usage,
     )
+
+
+def budget_spent(claim: Claim, usage: Usage = NO_USAGE) -> Finish:
+    """Its attempts have used what they may."""
+    used = claim.used_seconds + usage.engine.compute_seconds
+    before = f"; the last output was rejected: {claim.previous['reason']}" if claim.previous else ""
+    detail = f"{used:.4g} of {claim.max_compute_seconds:g} seconds are used{before}"
+    return replace(hopeless(claim, "budget_spent", detail), usage=usage)
 
 
 def released(claim: Claim, reason: str, detail: str | None = None, usage: Usage = NO_USAGE) -> Finish:

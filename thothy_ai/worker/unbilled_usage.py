@@ -9,6 +9,7 @@ settled (`queue/settle_sessions`).
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from uuid import UUID
 
 from thothy_ai.engine.api import AbandonedUsage
@@ -19,26 +20,47 @@ from thothy_ai.worker.job_store import AttemptUsage, JobStore
 MAX_KEPT = 20_000  # the oldest are dropped first
 MAX_BATCH = 1_000
 MAX_TRIES = 100  # heartbeats: a lease has run out by then, and a missing row belongs to another database
+KEPT_TRIES = 30  # heartbeats after it is recorded: more of an attempt's calls may be reported
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is known of an attempt. Of `seconds`, so many are `recorded`; `tries` since that last changed."""
+
+    session_id: UUID
+    seconds: float
+    recorded: float = 0.0
+    tries: int = 0
+
+    @property
+    def is_recorded(self) -> bool:
+        return self.recorded == self.seconds
+
+    @property
+    def is_old(self) -> bool:
+        return self.tries >= (KEPT_TRIES if self.is_recorded else MAX_TRIES)
 
 
 class UnbilledUsage:
-    """Owned by the job runner's loop."""
+    """Owned by the job runner's loop. The usage of an attempt's calls adds up."""
 
     def __init__(self) -> None:
-        self._usages: dict[AttemptRef, AttemptUsage] = {}
-        self._tries: dict[AttemptRef, int] = {}
+        self._kept: dict[AttemptRef, _Kept] = {}
 
     def __len__(self) -> int:
-        return len(self._usages)
+        """How many attempts have usage that is not recorded."""
+        return sum(not kept.is_recorded for kept in self._kept.values())
 
     def add(self, attempt_ref: AttemptRef, session_id: UUID | None, seconds: float) -> None:
-        """Keep what this attempt used on this engine."""
+        """Keep what this attempt used on this engine, beside what it is known to have used there before."""
         if session_id is None or seconds <= 0:
             return
-        self._usages[attempt_ref] = AttemptUsage(*attempt_ref, session_id, seconds)
-        self._tries[attempt_ref] = 0
-        if len(self._usages) > MAX_KEPT:
-            self._forget(next(iter(self._usages)))
+        kept = self._kept.setdefault(attempt_ref, _Kept(session_id, 0.0))
+        if kept.session_id == session_id:
+            kept.seconds += seconds
+            kept.tries = 0
+        if len(self._kept) > MAX_KEPT:
+            del self._kept[next(iter(self._kept))]
 
     def add_fenced(self, finish: Finish) -> None:
         """Keep what an attempt used whose outcome may not be written."""
@@ -52,24 +74,26 @@ class UnbilledUsage:
 
     async def record(self, store: JobStore) -> None:
         """Record the usage of attempts that have a row; the others wait. Raises `DatabaseError`."""
-        refs = sorted(self._usages)
+        refs = sorted(ref for ref, kept in self._kept.items() if not kept.is_recorded)
         for start in range(0, len(refs), MAX_BATCH):
-            tried = [ref for ref in refs[start : start + MAX_BATCH] if ref in self._usages]
-            found = await store.record_usage([self._usages[ref] for ref in tried])
-            for ref in tried:
-                self._count_try(ref, found=ref in found)
+            await self._record(store, [ref for ref in refs[start : start + MAX_BATCH] if ref in self._kept])
+        for ref, kept in list(self._kept.items()):
+            kept.tries += 1
+            if kept.is_old:
+                del self._kept[ref]
 
-    def _count_try(self, ref: AttemptRef, *, found: bool) -> None:
-        if ref in self._usages:
-            self._tries[ref] += 1
-            if found or self._tries[ref] >= MAX_TRIES:
-                self._forget(ref)
+    async def _record(self, store: JobStore, refs: list[AttemptRef]) -> None:
+        usages = [self._usage(ref, self._kept[ref]) for ref in refs]
+        found = await store.record_usage(usages)
+        for ref, usage in zip(refs, usages, strict=True):
+            if ref in found and ref in self._kept:
+                self._kept[ref].recorded = usage.seconds
 
-    def _forget(self, ref: AttemptRef) -> None:
-        del self._usages[ref], self._tries[ref]
+    def _usage(self, ref: AttemptRef, kept: _Kept) -> AttemptUsage:
+        return AttemptUsage(*ref, kept.session_id, kept.seconds, kept.recorded)
 
 
 def _attempt_ref(request_id: str) -> AttemptRef:
-    """The attempt that a request was for (`Claim.key`). Raises ValueError."""
-    job_id, _, attempt = request_id.partition(".")
+    """The attempt that a call was for (`Asker.request`). Raises ValueError."""
+    job_id, attempt, *_ = request_id.split(".")
     return UUID(job_id), int(attempt)

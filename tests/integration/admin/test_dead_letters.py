@@ -81,8 +81,8 @@ def test_they_are_found_by_reason_kind_and_time(queue: Queue) -> None:
         return ids
 
     assert found() == {tired, hopeless, other}
-    assert found(reasons=["wrong_language"]) == {hopeless, other}
-    assert found(reasons=["wrong_language", "repetition"], kinds=["echo"]) == {tired, hopeless}
+    assert found(reasons=["prompt_too_long"]) == {hopeless, other}
+    assert found(reasons=["prompt_too_long", "repetition"], kinds=["echo"]) == {tired, hopeless}
     assert found(since=now - 4 * DAY) == {tired, hopeless}
     assert found(since=now - 4 * DAY, until=now - DAY) == {hopeless}
     assert found(ids=[tired, other], kinds=["poem"]) == {other}
@@ -225,13 +225,13 @@ class TestCommands:
         assert run("list").stdout == "No dead jobs.\n"
         job_id = killed(queue, "hopeless")
         queue.rows("UPDATE job SET detail = :hostile", hostile="\x1b[31m red \x9b2J")
-        shown = run("list", "--reason", "wrong_language", "--since", "1h")
+        shown = run("list", "--reason", "prompt_too_long", "--since", "1h")
         assert str(job_id) in shown.stdout
         assert not {"\x1b", "\x9b"} & set(shown.stdout)
         found = json.loads(run("list", "--json").stdout)
         assert (found["total"], found["groups"][0]["reason"], found["jobs"][0]["id"]) == (
             1,
-            "wrong_language",
+            "prompt_too_long",
             str(job_id),
         )
         assert json.loads(run("list", "--older-than", "1h", "--json").stdout)["total"] == 0
@@ -254,7 +254,7 @@ class TestCommands:
     def test_purge_asks_for_confirmation(self, run: Run, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
         job_id = killed(queue, "hopeless")
         refused = run("purge", "--all", exit_code=2)
-        assert "wrong_language" in refused.stdout
+        assert "prompt_too_long" in refused.stdout
         assert "--yes" in refused.stderr
         monkeypatch.setattr(shell, "_stdin_is_a_terminal", lambda: True)
         run("purge", "--all", exit_code=1, stdin="n\n")

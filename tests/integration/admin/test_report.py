@@ -138,7 +138,7 @@ def test_residency_is_shared_between_kinds_by_what_they_used(afternoon: DrainRep
     assert translation.jobs_per_compute_hour == 0.0
 
 
-def test_what_was_lost_or_given_back_is_wasted(engine: Engine) -> None:
+def test_all_that_led_to_no_artifact_is_wasted(engine: Engine) -> None:
     box = session(engine, start=NOON, end=at(60), gpus=2)
     done = job(engine, "hook", "succeeded", enqueued=at(1), finished=at(9))
     ends = (
@@ -152,11 +152,15 @@ def test_what_was_lost_or_given_back_is_wasted(engine: Engine) -> None:
     attempt(engine, done, 5, "hook", "succeeded", at(9), **used(box, 0, 0, 0, 20))
     report = drain_report(engine, NOON, at(60))
     assert report.total.busy_seconds == pytest.approx(2 * 37)
-    assert report.total.wasted_seconds == pytest.approx(2 * 10)
-    assert report.to_json()["kinds"]["hook"]["wasted_seconds"] == pytest.approx(20)
+    assert report.total.wasted_seconds == pytest.approx(2 * 17)
+    assert report.to_json()["kinds"]["hook"]["wasted_seconds"] == pytest.approx(34)
+    by_reason = {key.label: seconds for key, seconds in report.total.wasted.items()}
+    assert by_reason == {
+        "lost: lease_lost": 14, "released: shutdown": 6, "failed: kind_error": 10, "rejected: x": 4,
+    }  # fmt: skip
     console = Console(width=120, record=True, file=StringIO())
     console.print(render(report))
-    assert re.search(r"wasted GPU-seconds +20\.0", console.export_text())
+    assert re.search(r"wasted GPU-seconds +34\.0", console.export_text())
 
 
 def test_json_is_plain_and_renders(afternoon: DrainReport) -> None:
@@ -164,7 +168,9 @@ def test_json_is_plain_and_renders(afternoon: DrainReport) -> None:
     assert document["since"] == "2026-11-20T12:00:00+00:00"
     assert document["total"]["jobs_per_gpu_hour"] == 1.0
     assert document["kinds"]["hook"]["jobs"]["succeeded"] == 2
-    assert {"outcome": "rejected", "reason": "repetition", "count": 1} in document["total"]["attempts"]
+    assert {"outcome": "rejected", "reason": "repetition", "count": 1, "wasted_seconds": 60.0} in document["total"][
+        "attempts"
+    ]
     console = Console(width=120, record=True, file=StringIO())
     console.print(render(afternoon))
     shown = console.export_text()

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, insert
 
 from thothy_ai.admin.report import DrainReport, drain_report
-from thothy_ai.admin.timeline import ACCEPTED, IDLE, REJECTED, UNSUCCESSFUL, WASTED, Timeline, report_with_timeline
+from thothy_ai.admin.timeline import ACCEPTED, IDLE, LOST, REJECTED, UNSUCCESSFUL, Timeline, report_with_timeline
 from thothy_ai.db.models import Attempt, EngineSession, Job
 from thothy_ai.db.states import JobState
 
@@ -93,8 +93,8 @@ def test_the_device_s_seconds_are_the_report_s(busy: tuple[DrainReport, Timeline
     report, timeline = busy
     seconds = timeline.device_seconds
     assert sum(seconds.values()) == pytest.approx(report.total.resident_seconds)
-    assert seconds[WASTED] == pytest.approx(report.total.wasted_seconds)
-    assert sum(seconds[use] for use in (ACCEPTED, REJECTED, UNSUCCESSFUL, WASTED)) == pytest.approx(SEVERAL)
+    assert seconds[REJECTED] + seconds[UNSUCCESSFUL] + seconds[LOST] == pytest.approx(report.total.wasted_seconds)
+    assert sum(seconds[use] for use in (ACCEPTED, REJECTED, UNSUCCESSFUL, LOST)) == pytest.approx(SEVERAL)
     assert (seconds[ACCEPTED], seconds[REJECTED], seconds[IDLE]) == (29, 29, pytest.approx(6000 - SEVERAL))
 
 

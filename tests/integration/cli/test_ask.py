@@ -22,7 +22,8 @@ from tests.support.worker_fleet import ROOT
 from thothy_ai.cli import app
 from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, Message
 from thothy_ai.engine.errors import EngineError, PromptTooLongError
-from thothy_ai.worker.generations import prepare
+from thothy_ai.worker.generations import Asker
+from thothy_ai.worker.plans import PlannedJob, Step, advance
 
 Ask = Callable[..., Result]
 
@@ -61,9 +62,12 @@ def test_an_accepted_output_is_indented_json_with_the_verdict_beside_it(ask: Ask
     assert cost == "1.50 compute-seconds, answering on cpu, seed 7"
     [sent] = backend.requests
     key, body = sent.id.partition(".")[2], {"text": "ok then", "more": 0}
-    as_worker = prepare(KIND.name, body, key=key, seed=7, tenant="default", stream=True).generation
+    step = advance(PlannedJob(KIND.name, body), ())
+    assert isinstance(step, Step)
+    [call] = step.calls
+    as_worker = Asker(key, KIND.name, 7, "default").request(call, 0)
     assert (sent.messages, sent.sampling, sent.schema) == (as_worker.messages, as_worker.sampling, as_worker.schema)
-    assert (sent.profile, sent.salt, sent.stream) == ("echo", "default", True)
+    assert (sent.profile, sent.salt, sent.stream) == ("echo/write", "default", True)
 
 
 @pytest.mark.parametrize("arguments", [("echo", "--text", "ok"), ("--prompt", "Why?")])
@@ -180,15 +184,9 @@ def test_ctrl_c_aborts_the_request_in_the_engine(backend: AnsweringBackend, env:
     assert backend.aborted.wait(PATIENCE)
 
 
-def test_a_kind_that_fails_to_judge_says_how(
-    ask: Ask, backend: AnsweringBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object) -> None:
-        raise ZeroDivisionError("no source")
-
-    monkeypatch.setattr("thothy_ai.worker.generations.judge", fails)
-    done = ask("echo", "--text", "x", exit_code=1)
-    assert done.stderr.splitlines()[0] == "not judged: kind_error: ZeroDivisionError('no source')"
+def test_a_kind_that_fails_to_judge_says_how(ask: Ask) -> None:
+    done = ask("echo", "--text", "raise it", exit_code=1)
+    assert done.stderr.splitlines()[0] == "rejected: validator_error: ZeroDivisionError('no source')"
 
 
 SOURCE = "Home fermentation has moved from a hobby to a habit, say three makers of clay crocks in Lyon."

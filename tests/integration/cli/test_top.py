@@ -53,12 +53,12 @@ def test_a_frame_has_queue_workers_engine_and_the_last_hour(queue: Queue, engine
     assert "null" in text
     assert "artifact yield 66.7%: 2 of 3 jobs with output" in text
     assert "1 of 3 attempts without an artifact" in text
-    assert "1 rejected: wrong_language" in text
+    assert "1 rejected: prompt_too_long" in text
     assert len(text.splitlines()) <= 24
     assert max(map(len, text.splitlines())) <= 80
     assert values["record"]["queue"]["open"] == 2
     assert values["record"]["queue"]["status"]["paused"] is True
-    assert values["record"]["hour"]["reasons"] == [["rejected: wrong_language", 1]]
+    assert values["record"]["hour"]["reasons"] == [["rejected: prompt_too_long", 1]]
     assert not values["engine"]["output_tokens_per_second"]  # unknown after a single reading
     assert values["unreachable"] == {}
 

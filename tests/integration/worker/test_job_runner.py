@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -63,10 +64,10 @@ def test_a_rejected_output_is_drawn_again_with_another_seed_until_the_job_is_dea
 @pytest.mark.parametrize(
     ("text", "reason", "attempts", "seconds"),
     [
-        ("hopeless case", "wrong_language", 1, 0.25),
+        ("hopeless case", "prompt_too_long", 1, 0.25),
         ("long prompt", "prompt_too_long", 1, 0.0),
         ("bad grammar", "invalid_grammar", 1, FAILED_USAGE.compute_seconds),
-        ("broken engine", "engine_error", 3, FAILED_USAGE.compute_seconds),
+        ("broken engine", "engine_error", 6, FAILED_USAGE.compute_seconds),
     ],
 )
 def test_what_kills_a_job_and_what_each_attempt_took(
@@ -80,6 +81,22 @@ def test_what_kills_a_job_and_what_each_attempt_took(
     assert queue.job(alive).state == "succeeded"
     rows = queue.rows("SELECT * FROM attempt WHERE job_id = :id", id=dead)
     assert [row.compute_seconds for row in rows] == [seconds] * attempts
+
+
+@pytest.mark.parametrize("text", ["raise it", "exit it", "stall it"])
+def test_a_validator_that_raises_or_hangs_or_ends_its_process_costs_its_job_alone(queue: Queue, text: str) -> None:
+    with runner_bench(queue, judge_seconds=0.5) as bench:
+        broken, fine = bench.work(text, "ok bystander")
+        bench.settle()
+    job = queue.job(broken)
+    assert (job.state, job.reason, job.failures) == ("dead", "validator_error", 3)
+    assert queue.job(fine).state == "succeeded"
+    assert {(row.verdict, row.text) for row in queue.rows("SELECT * FROM artifact WHERE job_id = :id", id=broken)} == {
+        ("rejected", json.dumps({"echo": text}))
+    }
+    assert [row.compute_seconds for row in queue.rows("SELECT * FROM attempt WHERE job_id = :id", id=broken)] == [
+        0.25
+    ] * 3
 
 
 @pytest.mark.parametrize(
@@ -150,7 +167,7 @@ def test_an_engine_that_accepts_nothing_new_costs_no_attempt_and_the_next_one_ge
 def test_cancelling_a_running_job_aborts_it(queue: Queue) -> None:
     with runner_bench(queue) as bench:
         [job_id] = bench.work("hang on")
-        eventually(lambda: queue.job(job_id).state == "running")
+        eventually(lambda: bench.client.submitted)
         assert queue.producer.cancel(job_id)
         eventually(lambda: queue.job(job_id).state == "cancelled")
         eventually(lambda: bench.done)

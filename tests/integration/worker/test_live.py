@@ -67,7 +67,7 @@ def test_one_announcement_before_an_attempt_is_enough(
         redis.publish(channel, Interest(job_id).encode())
         bench.hand_over()
         eventually(lambda: (got := inbox.get_message()) and got["type"] == "message")
-    assert client.streamed == [f"{job_id}.1"]
+    assert client.streamed == [f"{job_id}.1.0"]
 
 
 def test_nothing_is_streamed_while_nobody_watches(queue: Queue, client: FakeClient) -> None:
@@ -78,7 +78,7 @@ def test_nothing_is_streamed_while_nobody_watches(queue: Queue, client: FakeClie
         with closing(LiveText(queue.settings, watched)) as live:
             client.said = ["text"]
             assert heard(live, 4) == "text"
-        assert client.streamed == [f"{watched}.1"]
+        assert client.streamed == [f"{watched}.1.0"]
         assert queue.job(other).state == "running"
 
 

@@ -81,7 +81,7 @@ def test_the_usage_of_a_vanished_worker_is_recorded_by_another(queue: Queue, tmp
     session_id = UUID(backend.info().session_id)
     claim(queue, session_id)
     with served(backend, url):
-        vanish(url, ended=[f"{had}.1"], running=[f"{left}.1", "no attempt of ours"])
+        vanish(url, ended=[f"{had}.1.0"], running=[f"{left}.1.0", "no attempt of ours"])
         with runner_bench(queue, connect(url)) as bench:
             eventually(lambda: backend.stats().core.requests_aborted == 2)
             queue.ask("queue/reap_leases", **RETRY)
@@ -99,7 +99,7 @@ def test_usage_waits_for_its_row_and_is_recorded_once(queue: Queue, loop: asynci
     [job_id] = queue.enqueue("ok")
     session_id, store, unbilled = uuid4(), JobStore(queue.settings, "w"), UnbilledUsage()
     claim(queue, None)
-    seconds = {f"{job_id}.1": 0.5, "nonsense": 1.0, "a.b": 1.0}
+    seconds = {f"{job_id}.1.0": 0.5, "nonsense": 1.0, "a.b": 1.0}
     requests = tuple(AbandonedRequest(*request) for request in seconds.items())
     unbilled.add_abandoned(AbandonedUsage(str(session_id), requests))
     loop.run_until_complete(unbilled.record(store))

@@ -152,6 +152,9 @@ class Only:
     def limit(self, budget: int) -> None:
         """It ends by itself."""
 
+    def may_force_after(self, token: int) -> bool:
+        return True
+
     def forced(self) -> list[int]:
         return [self._token]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from thothy_ai.jobs import registry
+from thothy_ai.jobs import Context, Output, registry
 
 PAGE = Path(__file__).parents[3] / "docs" / "kinds.md"
 
@@ -23,9 +23,11 @@ def test_the_page_s_kind_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     kind = registry.find("quiz_question")
     request = kind.request(source="Cabbage waits. Bread needs you at six in the morning.")
     verdicts = [
-        kind.judge(request, f'{{"question":"{question}"}}', truncated=False)
+        kind.plan.judge(request, Output(f'{{"question":"{question}"}}'))
         for question in ("What needs you at six in the morning?", "Bread is what needs you.", "What needs you at 7?")
     ]
     assert [verdict.reason for verdict in verdicts] == [None, "off_schema", "number_not_in_source"]
-    assert kind.prompt(request)[0].content.endswith("Ask newspaper readers one question that the text above answers.")
-    assert kind.schema(request)["required"] == ["question"]
+    assert kind.plan.prompt(request, Context())[0].content.endswith(
+        "Ask newspaper readers one question that the text above answers."
+    )
+    assert kind.plan.schema(request)["required"] == ["question"]

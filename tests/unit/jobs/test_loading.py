@@ -104,9 +104,9 @@ def test_a_failure_names_its_cause_and_its_line(tmp_path: Path, text: str, cause
 
 def test_an_unbounded_artifact_is_blamed_on_the_line_of_the_kind(tmp_path: Path) -> None:
     text = (
-        "from thothy_ai.jobs import Artifact, JobKind, Request\n"
+        "from thothy_ai.jobs import Artifact, OneCall\n"
         "class Noted(Artifact):\n    note: str\n"
-        "KIND = JobKind('note', Request, Noted, *[None] * 5)\n"
+        "PLAN = OneCall(Noted, *[None] * 3)\n"
     )
     file = write(tmp_path, "sonnets.py", text)
     assert refusal(file) == (

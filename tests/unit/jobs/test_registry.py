@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from thothy_ai.jobs import Hook, Request, registry
+from thothy_ai.jobs import Hook, Output, Request, registry
 from thothy_ai.jobs.registry import KindError, UnknownKindError, UnknownRequestError
 
-BUILT_IN = ("hook", "report_section", "translation", "trend_summary")
+BUILT_IN = ("hook", "report", "report_section", "translation", "trend_summary")
 NOTE = """
 from typing import Annotated
-from thothy_ai.jobs import Artifact, JobKind, Message, Request, Sampling
+from thothy_ai.jobs import Artifact, JobKind, Message, OneCall, Request, Sampling
 from thothy_ai.jobs.schema import prose
 
 class {request}(Request):
@@ -28,11 +30,14 @@ KIND = JobKind(
     name="{name}",
     request={request},
     artifact=NoteArtifact,
-    prompt=lambda request: (Message("user", request.source),),
-    sampling=lambda _: Sampling(max_tokens=20),
+    plan=OneCall(
+        artifact=NoteArtifact,
+        prompt=lambda request, _: (Message("user", request.source),),
+        sampling=lambda _: Sampling(max_tokens=20),
+        checks=lambda request, artifact: (),
+    ),
     locale=lambda _: "en",
     source=lambda request: request.source,
-    checks=lambda request, artifact: (),
 )
 """
 
@@ -54,7 +59,7 @@ def test_the_built_in_kinds_are_found() -> None:
 
 
 def test_an_unknown_kind_error_lists_the_available_ones() -> None:
-    with pytest.raises(UnknownKindError, match=r"unknown kind 'sonnet'; available: hook, report_section, ") as caught:
+    with pytest.raises(UnknownKindError, match=r"unknown kind 'sonnet'; available: hook, report, ") as caught:
         registry.find("sonnet")
     assert caught.value.kind == "sonnet"
 
@@ -77,7 +82,52 @@ def test_an_extra_module_adds_its_kind(modules: Path) -> None:
     registry.load_extra(["extra_note"])
     kind = registry.find("note")
     assert registry.kind_of(kind.request(source="A text.")) is kind
-    assert kind.judge(kind.request(source="A text."), '{"note":"Noted"}', truncated=False).accepted
+    assert kind.plan.judge(kind.request(source="A text."), Output('{"note":"Noted"}')).accepted
+
+
+def install(folder: Path, name: str, *points: str) -> None:
+    """What `pip install` leaves of a package: a module and its metadata."""
+    metadata = folder / f"{name}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("\n".join(["[thothy_ai.kinds]", *points, ""]))
+
+
+@pytest.fixture
+def packages(modules: Path) -> Iterator[Path]:
+    registry._installed.cache_clear()
+    yield modules
+    registry._installed.cache_clear()
+
+
+@pytest.mark.parametrize("value", ["acme_notes", "acme_notes:KIND"])
+def test_an_installed_package_s_kinds_are_found_by_their_entry_points(packages: Path, value: str) -> None:
+    (packages / "acme_notes.py").write_text(NOTE.format(name="acme_note", request="AcmeNote"))
+    install(packages, "acme", f"note = {value}")
+    kind = registry.find("acme_note")
+    assert kind.plan.judge(kind.request(source="A text."), Output('{"note":"Noted"}')).accepted
+    assert registry.kind_of(kind.request(source="A text.")) is kind
+    assert set(registry.names()) == {*BUILT_IN, "acme_note"}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("acme_away", "entry point 'note' of acme: ModuleNotFoundError: No module named 'acme_away'"),
+        ("json:dumps", "entry point 'note' of acme: does not define KIND"),
+    ],
+)
+def test_a_package_whose_kind_cannot_be_loaded_is_named(packages: Path, value: str, words: str) -> None:
+    install(packages, "acme", f"note = {value}")
+    with pytest.raises(KindError, match=re.escape(words)):
+        registry.names()
+
+
+def test_a_package_cannot_take_a_name(packages: Path) -> None:
+    (packages / "acme_hook.py").write_text(NOTE.format(name="hook", request="AcmeHook"))
+    install(packages, "acme", "hook = acme_hook")
+    with pytest.raises(KindError, match="entry point 'hook' of acme: the name 'hook' is taken by another kind"):
+        registry.names()
 
 
 def test_extra_modules_are_loaded_all_or_none(modules: Path) -> None:

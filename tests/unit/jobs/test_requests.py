@@ -33,7 +33,7 @@ def refusal(kind: type[Request], **fields: object) -> tuple[str, str]:
         (" \n\t ", "is empty"),
         ("a\x00b", "contains a NUL character"),
         ("a\ud800b", "contains a lone surrogate (U+D800)"),
-        ("a" * (MAX_CHARACTERS + 1), "has 400,001 characters; the limit is 400,000"),
+        ("a" * (MAX_CHARACTERS + 1), "has 1,048,577 characters; the limit is 1,048,576"),
         (None, "valid string"),  # pydantic's words; `jobs/problems.py` has ours
     ],
 )
@@ -54,7 +54,7 @@ def test_a_bad_source_is_named(kind: type[Request], source: object, expected: st
         (TrendSummary, {"translate_to": ["de", "tlh"]}, "translate_to"),
         (TrendSummary, {"mood": "bright"}, "mood"),
         (Translation, {"target_locale": "german"}, "target_locale"),
-        (Translation, {"passage": "b " * 4000}, "passage"),
+        (Translation, {"passage": "b " * 100_001}, "passage"),
     ],
 )
 def test_a_bad_field_is_named(kind: type[Request], fields: dict[str, object], field: str) -> None:
@@ -72,10 +72,10 @@ def test_a_heading_is_one_line(heading: str) -> None:
 
 
 def test_a_long_source_needs_a_passage_to_translate() -> None:
-    source = "Cabbage waits. " * 1000
+    source = "Cabbage waits. " * 20_000
     assert refusal(Translation, source=source) == (
         "passage",
-        "pass a passage of at most 6,000 characters; a job cannot translate 15,000",
+        "pass a passage of at most 200,000 characters; a job cannot translate 300,000",
     )
     assert Translation(source=source, passage=" Cabbage waits. ").original == "Cabbage waits."
 

@@ -153,13 +153,15 @@ def _yield(report: DrainReport) -> str:
 
 def _reasons(kinds: Mapping[str, Figures]) -> str:
     rows = [
-        [kind, key.outcome, key.reason or "-", f"{number:,}"]
+        [kind, key.outcome, key.reason or "-", f"{number:,}", f"{of.wasted.get(key, 0.0):,.1f}"]
         for kind, of in kinds.items()
         for key, number in of.unsuccessful.most_common()
     ]
     if not rows:
         return note("Every attempt produced an accepted artifact.")
-    return table("Attempts without an artifact", ["kind", "outcome", "reason", "attempts"], rows, texts=3)
+    return table(
+        "Attempts without an artifact", ["kind", "outcome", "reason", "attempts", "wasted seconds"], rows, texts=3
+    )
 
 
 def _tokens(total: Figures) -> str:

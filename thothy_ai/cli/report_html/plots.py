@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from thothy_ai.admin.timeline import ACCEPTED, IDLE, REJECTED, UNSUCCESSFUL, WASTED, Bin, Percentiles
+from thothy_ai.admin.timeline import ACCEPTED, IDLE, LOST, REJECTED, UNSUCCESSFUL, Bin, Percentiles
 from thothy_ai.cli.report_html.axes import DURATIONS, NARROW, WIDE, count_axis, duration_axis, label_rows, time_axis
 from thothy_ai.cli.report_html.svg import Draw, drawn
 from thothy_ai.db.states import JobState
@@ -29,7 +29,7 @@ STATES: Final = {
 }
 TOKENS: Final = {"prompt, computed": BLUE, "prompt, cached": SKY, "output": ORANGE}
 MARKS: Final = {"p50": (BLUE, "o"), "p90": (ORANGE, "D"), "p99": (VERMILION, "s")}
-USES: Final = {ACCEPTED: BLUE, REJECTED: ORANGE, UNSUCCESSFUL: VERMILION, WASTED: PURPLE, IDLE: PALE}
+USES: Final = {ACCEPTED: BLUE, REJECTED: ORANGE, UNSUCCESSFUL: VERMILION, LOST: PURPLE, IDLE: PALE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,9 @@ class Anything:
         if budget < self.least:
             raise BudgetTooSmallError(f"{self.least} tokens are needed; the limit is {budget}")
 
+    def may_force_after(self, token: int) -> bool:
+        return True
+
     def forced(self) -> list[int]:
         return []
 

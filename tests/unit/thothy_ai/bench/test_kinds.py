@@ -101,7 +101,7 @@ def test_invalid_outputs_are_counted_and_those_cut_are_not_judged() -> None:
 
 PAGES = """
 from typing import Annotated
-from thothy_ai.jobs.kind import Artifact, JobKind, Message, Sampling
+from thothy_ai.jobs import Artifact, JobKind, Message, OneCall, Sampling
 from thothy_ai.jobs.requests import SourceRequest
 from thothy_ai.jobs.schema import prose
 
@@ -114,9 +114,13 @@ class Page(SourceRequest[PageArtifact]):
 
 KIND = JobKind(
     name="page", request=Page, artifact=PageArtifact,
-    prompt=lambda request: (Message("user", request.source[:300] + request.product),),
-    sampling=lambda _: Sampling(max_tokens=120, temperature=0.5),
-    locale=lambda _: "en", source=lambda request: request.source, checks=lambda *_: (),
+    plan=OneCall(
+        artifact=PageArtifact,
+        prompt=lambda request, _: (Message("user", request.source[:300] + request.product),),
+        sampling=lambda _: Sampling(max_tokens=120, temperature=0.5),
+        checks=lambda *_: (),
+    ),
+    locale=lambda _: "en", source=lambda request: request.source,
 )
 """
 

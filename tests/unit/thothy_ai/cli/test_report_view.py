@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 
@@ -23,7 +24,8 @@ def figures(jobs: dict[str, int]) -> Figures:
     return Figures(
         jobs=Counter(jobs), first_enqueued=NOON, last_finished=NOON + timedelta(hours=1), attempts=attempts,
         with_output=9_999, with_artifact=5_000, prompt_tokens=123_456_789, cached_tokens=100_000_000,
-        output_tokens=98_765_432, busy_seconds=12_345.6, wasted_seconds=1_234.5, resident_seconds=43_200.0,
+        output_tokens=98_765_432, busy_seconds=12_345.6, resident_seconds=43_200.0,
+        wasted={AttemptKey("rejected", "number_not_in_source"): 1_234.5},
     )  # fmt: skip
 
 
@@ -45,6 +47,20 @@ def test_twenty_kinds_fit_80_columns_uncut(twenty: DrainReport) -> None:
         assert len(rows) == 3, rows
     assert sum("number_not_in_source" in line and "1,234" in line for line in lines) == 20
     assert "246,900" in "\n".join(lines)
+
+
+def test_what_each_reason_wasted_is_shown(twenty: DrainReport) -> None:
+    for width, wasted in ((80, "1,234.5"), (10_000, "24,690.0")):
+        (reason, *_) = (line for line in report_lines(twenty, width) if line.startswith("rejected: number_not_in"))
+        assert reason.endswith(f" {wasted}")
+
+
+def test_reviews_and_early_stops_are_shown_where_there_were_any() -> None:
+    looked = replace(figures({"succeeded": 5}), review_seconds=1_234.56, saved_tokens=4_321)
+    lines = report_lines(report({"hook": looked}), 120)
+    assert any(re.match(r"reviews, of the rest +11\.1%", line) for line in lines)
+    assert any(re.match(r"tokens saved by early stops +4,321", line) for line in lines)
+    assert not any("reviews" in line for line in report_lines(report({"hook": figures({"succeeded": 5})}), 120))
 
 
 def test_in_a_pipe_kinds_stand_side_by_side(twenty: DrainReport) -> None:

@@ -35,7 +35,7 @@ STATES = {
     "dispatched": StateCount(jobs=2048, due_age=1.0),
     "running": StateCount(jobs=1024, expired_leases=3),
 }
-REASONS = tuple((f"rejected: {reason}", 10_000 - 100 * at) for at, reason in enumerate(RejectionReason))
+REASONS = tuple((f"rejected: {reason}", 10_000 - 100 * at) for at, reason in enumerate(list(RejectionReason)[:11]))
 OTHERS = (("lost: engine_lost", 7), ("failed: no_finite_score", 6), ("released: connection_lost", 5), ("expired", 4))
 HOUR = HourFigures(123_456, 98_765, 234_567, REASONS + OTHERS)
 WORKERS = WorkerFigures(workers=16, hints=2048)

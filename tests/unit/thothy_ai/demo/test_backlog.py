@@ -54,7 +54,7 @@ def test_the_house_prompt_has_so_many_words_and_is_always_the_same() -> None:
 
 KIND = """
 from typing import Annotated
-from thothy_ai.jobs.kind import Artifact, JobKind, Message, Request, Sampling
+from thothy_ai.jobs import Artifact, JobKind, Message, OneCall, Sampling
 from thothy_ai.jobs.requests import SourceRequest
 from thothy_ai.jobs.schema import prose
 
@@ -67,9 +67,13 @@ class Page(SourceRequest[PageArtifact]):
 
 KIND = JobKind(
     name="{name}", request=Page, artifact=PageArtifact,
-    prompt=lambda request: (Message("user", request.source + str(request.product)),),
-    sampling=lambda _: Sampling(max_tokens=60),
-    locale=lambda _: "en", source=lambda request: request.source, checks=lambda *_: (),
+    plan=OneCall(
+        artifact=PageArtifact,
+        prompt=lambda request, _: (Message("user", request.source + str(request.product)),),
+        sampling=lambda _: Sampling(max_tokens=60),
+        checks=lambda *_: (),
+    ),
+    locale=lambda _: "en", source=lambda request: request.source,
 )
 """
 

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.echo_kind import EchoArtifact
 from thothy_ai.db.states import Event, JobState, Outcome
 from thothy_ai.engine.api import FinishReason, GenerationResult
 from thothy_ai.engine.api import Usage as EngineUsage
-from thothy_ai.jobs import RejectionReason, Verdict
-from thothy_ai.jobs.kind import Rejection
+from thothy_ai.jobs import RejectionReason
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.finish import Usage
 from thothy_ai.worker.outcomes import Retry
+from thothy_ai.worker.plans import Judgement
 
 CLAIM = Claim(
     id=UUID("01890000-0000-7000-8000-000000000001"),
@@ -28,6 +27,7 @@ CLAIM = Claim(
     kind="echo",
     failures=0,
     max_attempts=3,
+    max_compute_seconds=None,
     engine_deaths=0,
     priority=0,
     deadline=None,
@@ -37,16 +37,15 @@ CLAIM = Claim(
 LAST = replace(CLAIM, attempt=7, failures=2)
 RETRY = Retry(base_seconds=2, cap_seconds=300)
 USAGE = Usage(UUID(int=5), EngineUsage(10, 4, 5, 0.25))
-ARTIFACT = EchoArtifact(echo="ok then")
-ACCEPTED = Verdict.accept(ARTIFACT)
+ACCEPTED = Judgement(True, None, "", "en", "1", {"echo": "ok then"})
 
 
-def rejected(reason: RejectionReason) -> Verdict:
-    return Verdict.reject(Rejection(reason, "because"), ARTIFACT)
+def rejected(reason: RejectionReason) -> Judgement:
+    return Judgement(False, reason, "because", "en", "1", {"echo": "ok then"})
 
 
 def test_an_accepted_output_succeeds_and_costs_no_failure() -> None:
-    finish = outcomes.judged(CLAIM, ACCEPTED, "raw", "en", USAGE)
+    finish = outcomes.judged(CLAIM, ACCEPTED, "raw", USAGE)
     assert (finish.state, finish.outcome, finish.event, finish.reason) == (
         JobState.SUCCEEDED,
         Outcome.SUCCEEDED,
@@ -59,7 +58,7 @@ def test_an_accepted_output_succeeds_and_costs_no_failure() -> None:
 
 
 def test_a_rejected_output_is_drawn_again_at_once() -> None:
-    finish = outcomes.judged(CLAIM, rejected(RejectionReason.REPETITION), "raw", "en", USAGE)
+    finish = outcomes.judged(CLAIM, rejected(RejectionReason.REPETITION), "raw", USAGE)
     assert (finish.state, finish.outcome, finish.event) == (JobState.QUEUED, Outcome.REJECTED, Event.REJECTED)
     assert (finish.reason, finish.failures, finish.delay_seconds) == ("repetition", 1, 0)
     assert finish.judged is not None
@@ -67,12 +66,12 @@ def test_a_rejected_output_is_drawn_again_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("claim", "reason"), [(LAST, RejectionReason.REPETITION), (CLAIM, RejectionReason.WRONG_LANGUAGE)]
+    ("claim", "reason"), [(LAST, RejectionReason.REPETITION), (CLAIM, RejectionReason.PROMPT_TOO_LONG)]
 )
 def test_a_rejected_output_is_the_end_when_no_draw_is_left_or_none_can_help(
     claim: Claim, reason: RejectionReason
 ) -> None:
-    finish = outcomes.judged(claim, rejected(reason), "raw", "en", USAGE)
+    finish = outcomes.judged(claim, rejected(reason), "raw", USAGE)
     assert (finish.state, finish.outcome, finish.event) == (JobState.DEAD, Outcome.REJECTED, Event.DEAD)
     assert (finish.reason, finish.failures) == (reason.value, 1)
 
@@ -114,7 +113,7 @@ def test_cancelled_and_expired_are_terminal() -> None:
 
 
 def test_what_postgres_refuses_dies_without_its_output() -> None:
-    finish = outcomes.unstorable(outcomes.judged(CLAIM, ACCEPTED, "raw", "en", USAGE), "no")
+    finish = outcomes.unstorable(outcomes.judged(CLAIM, ACCEPTED, "raw", USAGE), "no")
     assert (finish.state, finish.reason, finish.judged, finish.usage) == (JobState.DEAD, "unstorable", None, USAGE)
 
 

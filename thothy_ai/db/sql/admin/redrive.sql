@@ -1,4 +1,5 @@
--- Queues dead, cancelled and expired jobs again, without failures. Attempt numbers continue: they fence results.
+-- Queues dead, cancelled and expired jobs again, without failures and with all of their budgets. Attempt numbers
+-- continue: they fence results.
 -- A deadline that has passed is dropped, unless a new one is given. `detail` says who did it and why.
 -- A job that killed engines stays in quarantine and runs alone: at the next engine death it is dead again, and no other
 -- job is affected.
@@ -10,7 +11,7 @@ WITH ended AS (
     FOR UPDATE
 ), redriven AS (
     UPDATE job
-    SET state = 'queued', failures = 0,
+    SET state = 'queued', failures = 0, budget_after = attempt,
         engine_deaths = CASE WHEN reason = 'engine_killer' THEN least(engine_deaths, {deaths_to_run_alone}) ELSE 0 END,
         cancel_requested = FALSE, reason = NULL, detail = NULL,
         finished_at = NULL, not_before = now(), delayed = FALSE,

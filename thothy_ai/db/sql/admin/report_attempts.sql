@@ -8,7 +8,9 @@ SELECT
     sum(a.prompt_tokens) AS prompt_tokens,
     sum(a.cached_tokens) AS cached_tokens,
     sum(a.output_tokens) AS output_tokens,
-    sum(a.compute_seconds * greatest(s.gpus, 1)) AS compute_seconds
+    sum(a.compute_seconds * greatest(s.gpus, 1)) AS compute_seconds,
+    sum(a.review_seconds * greatest(s.gpus, 1)) AS review_seconds,
+    sum(a.saved_tokens) AS saved_tokens
 FROM attempt AS a
 LEFT JOIN engine_session AS s ON s.id = a.engine_session_id
 WHERE a.finished_at >= :since AND a.finished_at < :until

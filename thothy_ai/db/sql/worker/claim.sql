@@ -21,14 +21,15 @@ WITH given AS (
     FROM free
     WHERE job.id = free.id AND free.engine_deaths = 0
         AND NOT EXISTS (SELECT FROM job AS alone WHERE state = 'running' AND {runs_alone})
-    RETURNING job.id, attempt, tenant, kind, worker, failures, max_attempts, priority, deadline, source_key
+    RETURNING job.id, attempt, tenant, kind, worker, failures, max_attempts, max_compute_seconds, budget_after, priority, deadline,
+        source_key
 ), never_ran AS (
     INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason)
     SELECT id, number, tenant, kind, worker, meant_for, since, 'released', 'answer_lost'
     FROM free JOIN claimed USING (id)
     WHERE was = 'running'
 )
-SELECT free.id, free.dispatch_no, attempt, tenant, kind, failures, max_attempts, free.engine_deaths, priority, deadline,
-    source_key, request
+SELECT free.id, free.dispatch_no, attempt, tenant, kind, failures, max_attempts, max_compute_seconds,
+    free.engine_deaths, priority, deadline, source_key, request, {used_before}, {rejected_before}
 FROM free LEFT JOIN claimed USING (id) LEFT JOIN job_request ON job_id = claimed.id
 ORDER BY {planned_order}

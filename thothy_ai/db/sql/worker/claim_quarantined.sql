@@ -31,6 +31,6 @@ WITH given AS (
     FROM free JOIN claimed USING (id)
     WHERE was = 'running'
 )
-SELECT free.id, free.dispatch_no, attempt, tenant, kind, failures, max_attempts, free.engine_deaths, priority, deadline,
-    source_key, request
+SELECT free.id, free.dispatch_no, attempt, tenant, kind, failures, max_attempts, max_compute_seconds,
+    free.engine_deaths, priority, deadline, source_key, request, {used_before}, {rejected_before}
 FROM free LEFT JOIN claimed USING (id) LEFT JOIN job_request ON job_id = claimed.id

@@ -7,7 +7,8 @@ WITH given AS (
         id uuid, attempt integer, state text, outcome text, event text, reason text, detail text,
         delay_seconds float8, failures smallint, engine_deaths smallint, engine_session_id uuid,
         prompt_tokens integer, cached_tokens integer, output_tokens integer, compute_seconds float8,
-        verdict text, locale text, body jsonb, text text
+        review_seconds float8, saved_tokens integer,
+        verdict text, locale text, body jsonb, text text, provenance jsonb, review jsonb, signature bigint[]
     )
 ), ours AS (
     SELECT job.id, job.attempt
@@ -32,14 +33,17 @@ WITH given AS (
 ), tried AS (
     INSERT INTO attempt (
         job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason, detail,
-        prompt_tokens, cached_tokens, output_tokens, compute_seconds
+        prompt_tokens, cached_tokens, output_tokens, compute_seconds, review_seconds, saved_tokens
     )
     SELECT id, attempt, tenant, kind, :worker, engine_session_id, started_at, outcome, reason, given.detail,
-        prompt_tokens, cached_tokens, output_tokens, compute_seconds
+        prompt_tokens, cached_tokens, output_tokens, compute_seconds, review_seconds, saved_tokens
     FROM ended JOIN given USING (id, attempt)
 ), judged AS (
-    INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, reason, body, text)
-    SELECT id, kind, locale, attempt, tenant, verdict, CASE WHEN verdict = 'rejected' THEN reason END, body, text
+    INSERT INTO artifact (
+        job_id, kind, locale, attempt, tenant, verdict, reason, body, text, provenance, review, signature
+    )
+    SELECT id, kind, locale, attempt, tenant, verdict, CASE WHEN verdict = 'rejected' THEN reason END, body, text,
+        provenance, review, signature
     FROM ended JOIN given USING (id, attempt)
     WHERE verdict IS NOT NULL
     ON CONFLICT DO NOTHING

@@ -4,11 +4,14 @@ WITH given AS (
     SELECT *
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS follow_up (
         id uuid, parent_id uuid, tenant text, kind text, priority smallint, deadline timestamptz,
-        source_key text, digest text, max_attempts smallint, request text
+        source_key text, digest text, max_attempts smallint, max_compute_seconds float8, request text
     )
 ), inserted AS (
-    INSERT INTO job (id, parent_id, tenant, kind, priority, deadline, source_key, request_digest, max_attempts)
-    SELECT id, parent_id, tenant, kind, priority, deadline, source_key, digest, max_attempts FROM given
+    INSERT INTO job (
+        id, parent_id, tenant, kind, priority, deadline, source_key, request_digest, max_attempts, max_compute_seconds
+    )
+    SELECT id, parent_id, tenant, kind, priority, deadline, source_key, digest, max_attempts, max_compute_seconds
+    FROM given
     RETURNING id
 ), bodies AS (
     INSERT INTO job_request (job_id, request) SELECT id, CAST(request AS jsonb) FROM given

@@ -1,0 +1,92 @@
+"""The labelled texts in `tests/data/labelled`, for measuring validators: artifacts that an editor judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from thothy_ai.jobs.verdict import RejectionReason
+
+FOLDER = Path(__file__).parents[1] / "tests" / "data" / "labelled"
+KINDS = ("trend_summary", "hook", "translation", "report")
+SPLITS = ("tuned", "held_out")
+FIELDS = {"id", "kind", "language", "request", "artifact", "label", "reasons", "split", "note"}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledText:
+    """One artifact with its label.
+
+    `language` is that of the text, as a code of two letters. `reasons` are those that a rejection may rightly name; an
+    accepted text has none. `request` has the source itself, even if the file only names it.
+    """
+
+    id: str
+    kind: str
+    language: str
+    request: Mapping[str, Any]
+    artifact: Mapping[str, Any]
+    accepted: bool
+    reasons: frozenset[RejectionReason]
+    split: Literal["tuned", "held_out"]
+    note: str
+
+    @property
+    def needs_review(self) -> bool:
+        """Whether only a second look at the source can find what is wrong: no deterministic reason applies."""
+        return self.reasons == {RejectionReason.UNSUPPORTED}
+
+
+def load(folder: Path = FOLDER) -> list[LabelledText]:
+    """Return all texts of a folder. Raises `ValueError`, with file and line, for a line that breaks the format."""
+    return [text for kind in KINDS for text in _texts(folder / f"{kind}.jsonl")]
+
+
+def _texts(path: Path) -> list[LabelledText]:
+    texts = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            texts.append(_text(json.loads(line), path))
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{path.name}, line {number}: {error}") from error
+    return texts
+
+
+def _text(entry: Mapping[str, Any], path: Path) -> LabelledText:
+    _check(entry, path.stem)
+    reasons = frozenset(map(RejectionReason, entry["reasons"]))
+    return LabelledText(
+        id=entry["id"],
+        kind=entry["kind"],
+        language=entry["language"],
+        request=_with_source(entry["request"], path.parent / "sources"),
+        artifact=entry["artifact"],
+        accepted=entry["label"] == "accept",
+        reasons=reasons,
+        split=entry["split"],
+        note=entry["note"],
+    )
+
+
+def _check(entry: Mapping[str, Any], kind: str) -> None:
+    if entry.keys() != FIELDS:
+        raise ValueError(f"has the wrong fields: {sorted(entry.keys() ^ FIELDS)}")
+    if entry["kind"] != kind:
+        raise ValueError(f"is a {entry['kind']} in the file of {kind}")
+    if entry["label"] not in {"accept", "reject"} or entry["split"] not in SPLITS:
+        raise ValueError("has an unknown label or split")
+    if (entry["label"] == "reject") != bool(entry["reasons"]):
+        raise ValueError("a rejected text needs reasons, and an accepted one has none")
+
+
+def _with_source(request: Mapping[str, Any], sources: Path) -> dict[str, Any]:
+    """The request with `source` in place of `source_file`."""
+    if ("source" in request) == ("source_file" in request):
+        raise ValueError("needs either source or source_file")
+    rest = {name: value for name, value in request.items() if name != "source_file"}
+    if "source_file" not in request:
+        return rest
+    return {"source": (sources / request["source_file"]).read_text(encoding="utf-8"), **rest}

@@ -1,0 +1,160 @@
+"""Measures the validators on the labelled texts: good ones that they reject, and bad ones that they accept.
+
+    python -m benchmarks.validators [FOLDER] [--wrong] [--write]
+
+Prints a table per kind and one per language group, by half of the texts: `tuned`, which the validators may be tuned
+on, and `held_out`, which only measures. `--wrong` lists the tuned texts that are judged wrongly, with what was found,
+and the ids of the others. `--write` puts the tables into docs/validators.md. Texts that only the review by a model can
+find out (their one reason is `unsupported`) are counted apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from benchmarks.labelled import FOLDER, SPLITS, LabelledText, load
+from thothy_ai.jobs import registry
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+PAGE = Path(__file__).parents[1] / "docs" / "validators.md"
+BEGIN, END = "<!-- figures: python -m benchmarks.validators --write -->", "<!-- end of figures -->"
+_GROUPS = {
+    "en": "English",
+    "zh": "Chinese and Japanese",
+    "ja": "Chinese and Japanese",
+    "ko": "Korean",
+    "ar": "Arabic",
+    "hi": "Hindi",
+    "ru": "Russian",
+}
+_OTHER = "other Latin script"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A labelled text, and what the validators found."""
+
+    text: LabelledText
+    found: Rejection | None
+
+    @property
+    def false_reject(self) -> bool:
+        """Whether a good text was rejected."""
+        return self.text.accepted and self.found is not None
+
+    @property
+    def false_accept(self) -> bool:
+        """Whether a bad text was accepted, although a validator could have found out."""
+        return not self.text.accepted and self.found is None and not self.text.needs_review
+
+    @property
+    def other_reason(self) -> bool:
+        """Whether a bad text was rejected for a reason that it was not labelled with."""
+        return not self.text.accepted and self.found is not None and self.found.reason not in self.text.reasons
+
+
+def judge(text: LabelledText) -> Judged:
+    """Apply the checks of the text's kind to its artifact."""
+    kind = registry.find(text.kind)
+    request = kind.request.model_validate(dict(text.request))
+    try:
+        artifact = kind.artifact.model_validate(dict(text.artifact))
+    except ValidationError as error:
+        return Judged(text, Rejection(RejectionReason.OFF_SCHEMA, str(error.errors(include_url=False)[0]["msg"])))
+    checks: Callable[..., Iterable[Rejection | None]] = kind.plan.checks  # type: ignore[attr-defined]
+    return Judged(text, next(filter(None, checks(request, artifact)), None))
+
+
+def group_of(language: str) -> str:
+    """The language group that a language is counted in."""
+    return _GROUPS.get(language, _OTHER)
+
+
+def tables(judged: Sequence[Judged]) -> str:
+    """The figures as two Markdown tables: per kind and per language group, by half."""
+    kinds = list(dict.fromkeys(each.text.kind for each in judged))
+    groups = sorted({group_of(each.text.language) for each in judged})
+    per_kind = [(kind, [each for each in judged if each.text.kind == kind]) for kind in kinds]
+    per_group = [(group, [each for each in judged if group_of(each.text.language) == group]) for group in groups]
+    return "\n\n".join((_table("kind", [*per_kind, ("all", list(judged))]), _table("language group", per_group)))
+
+
+def _table(title: str, rows: Iterable[tuple[str, list[Judged]]]) -> str:
+    head = [
+        title,
+        *(f"{split.replace('_', ' ')}: {name}" for split in SPLITS for name in ("false accepts", "false rejects")),
+    ]
+    body = [
+        [name, *(cell for split in SPLITS for cell in _rates([each for each in judged if each.text.split == split]))]
+        for name, judged in rows
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
+
+
+def _rates(judged: Sequence[Judged]) -> tuple[str, str]:
+    bad = [each for each in judged if not each.text.accepted and not each.text.needs_review]
+    good = [each for each in judged if each.text.accepted]
+    return _rate(sum(each.false_accept for each in bad), len(bad)), _rate(
+        sum(each.false_reject for each in good), len(good)
+    )
+
+
+def _rate(count: int, total: int) -> str:
+    return f"{count} of {total} ({count / total:.1%})" if total else "–"
+
+
+def notes(judged: Sequence[Judged]) -> str:
+    """What the tables leave out, in a sentence."""
+    review = [each for each in judged if each.text.needs_review]
+    other = sum(each.other_reason for each in judged)
+    found = sum(each.found is not None for each in review)
+    return (
+        f"{len(judged)} texts. {other} bad ones are rejected for a reason that they are not labelled with."
+        f" {len(review)} more can only be found out by reviewing them against the source; the validators reject {found}"
+        " of these."
+    )
+
+
+def wrong(judged: Iterable[Judged]) -> Iterator[str]:
+    """One line per text that is judged wrongly; of the held-out half, its id only."""
+    for each in judged:
+        if not (each.false_accept or each.false_reject):
+            continue
+        kind = "false accept" if each.false_accept else "false reject"
+        if each.text.split == "held_out":
+            yield f"{each.text.id}: {kind}, held out"
+        elif each.found:
+            yield f"{each.text.id}: {kind}: {each.found.reason}: {each.found.detail}"
+        else:
+            yield f"{each.text.id}: {kind}: should be {', '.join(sorted(each.text.reasons))}: {each.text.note}"
+
+
+def written(page: str, figures: str) -> str:
+    """The page with these figures in the place of its own."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{figures}\n\n{END}{rest.partition(END)[2]}"
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description="Measure the validators on labelled texts.")
+    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
+    parser.add_argument("--wrong", action="store_true", help="list what is judged wrongly")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/validators.md")
+    options = parser.parse_args()
+    judged = list(map(judge, load(options.folder)))
+    figures = f"{tables(judged)}\n\n{notes(judged)}"
+    print(figures)
+    if options.wrong:
+        print("", *wrong(judged), sep="\n")
+    if options.write:
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Statements that reverse one of the source: its negation, the direction of a change, the unit of a number.
+
+Sentences are compared with those of the source that they render: in the same language those that share most of their
+words, in a translation those at the same place. Only what is plain on both sides counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache, lru_cache
+
+from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.checks.numbers import primary
+from thothy_ai.jobs.checks.quantities import quantities
+from thothy_ai.jobs.checks.segments import is_spaced, sentences, words
+from thothy_ai.jobs.checks.tables import table
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+_UNSPACED = frozenset({"zh", "ja", "th"})
+_PREFIX = 5  # characters that inflected forms of a word share
+_MIN_SHARED, _MIN_SHARE = 4, 0.7  # words that a sentence and the one it renders have in common
+_RELATED = 2  # shared words from which on a sentence of the source may have to do with one of the text
+_SMALL = 12  # numbers up to here often stand in words, whose units are not read
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    text: str
+    language: str
+    content: frozenset[str]
+
+    def says(self, table_name: str, word: str) -> bool:
+        pattern = _pattern(table_name, word, self.language)
+        return bool(pattern and pattern.search(self.text))
+
+
+def contradiction(text: str, source: str, locale: str) -> Rejection | None:
+    """Reject a text that reverses a negation or the direction of a change, or gives a number another unit."""
+    language, original = primary(locale), detect.language(source) or primary(locale)
+    pairs = _rendered(text, source, language) if language == original else _aligned(text, source, language, original)
+    for mine, theirs, related in pairs:
+        for name in ("negation", "direction"):
+            if (reversed_ := _REVERSED[name](mine, theirs, related)) is not None:
+                return Rejection(RejectionReason.CONTRADICTS_SOURCE, f"{reversed_}: {mine.text[:120]!r}")
+    return _other_unit(text, source, language, original)
+
+
+def _rendered(text: str, source: str, language: str) -> Iterator[tuple[_Sentence, _Sentence, list[_Sentence]]]:
+    """Each sentence with the one of the source that it renders, and those that it may have to do with."""
+    known, index = _indexed(source, language)
+    for mine in _sentences(text, language):
+        counts = Counter(position for word in mine.content for position in index.get(word, ()))
+        if not counts:
+            continue
+        best, shared = counts.most_common(1)[0]
+        if shared >= _MIN_SHARED and shared >= _MIN_SHARE * len(mine.content):
+            yield mine, known[best], [known[position] for position, count in counts.items() if count >= _RELATED]
+
+
+def _aligned(
+    text: str, source: str, language: str, original: str
+) -> Iterator[tuple[_Sentence, _Sentence, list[_Sentence]]]:
+    """The sentences of a translation with those of its original, if they are as many."""
+    mine, theirs = _sentences(text, language), _sentences(source, original)
+    if len(mine) == len(theirs):
+        yield from ((one, other, [other]) for one, other in zip(mine, theirs, strict=True))
+
+
+def _sentences(text: str, language: str) -> list[_Sentence]:
+    return [_Sentence(part.replace("’", "'"), language, _content(part, language)) for part in sentences(text, language)]
+
+
+@lru_cache(maxsize=16)  # all fields of an artifact are compared with the same source
+def _indexed(source: str, language: str) -> tuple[list[_Sentence], dict[str, list[int]]]:
+    known = _sentences(source, language)
+    index: dict[str, list[int]] = defaultdict(list)
+    for position, sentence in enumerate(known):
+        for word in sentence.content:
+            index[word].append(position)
+    return known, index
+
+
+def _content(text: str, language: str) -> frozenset[str]:
+    found = (word for word in words(text, language) if word.isdigit() or len(word) >= (4 if is_spaced(word[0]) else 2))
+    return frozenset(word[:_PREFIX] for word in found)
+
+
+def _negation(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> str | None:
+    if not (_pattern("negation", "strong", mine.language) and _pattern("negation", "strong", theirs.language)):
+        return None
+    if mine.says("negation", "strong") and not any(map(_denies, related)):
+        return "denies what the source says"
+    if theirs.says("negation", "strong") and not _denies(mine) and _covers(mine, theirs):
+        return "says what the source denies"
+    return None
+
+
+def _denies(sentence: _Sentence) -> bool:
+    return sentence.says("negation", "strong") or sentence.says("negation", "soft")
+
+
+def _covers(mine: _Sentence, theirs: _Sentence) -> bool:
+    """Whether a sentence renders all of another one, so that its negation should be there, too."""
+    other_language = mine.language != theirs.language
+    return other_language or len(mine.content & theirs.content) >= _MIN_SHARE * len(theirs.content)
+
+
+def _direction(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> str | None:
+    for one, other in (("up", "down"), ("down", "up")):
+        plain = mine.says("direction", one) and not mine.says("direction", other)
+        if plain and theirs.says("direction", other) and not any(each.says("direction", one) for each in related):
+            return f"says {one} where the source says {other}"
+    return None
+
+
+_REVERSED = {"negation": _negation, "direction": _direction}
+
+
+@cache
+def _pattern(name: str, word: str, language: str) -> re.Pattern[str] | None:
+    entry = table("contradiction")[name].get({"no": "da", "nb": "da"}.get(language, language), {}).get(word)
+    if not entry:
+        return None
+    border = ("", "") if language in _UNSPACED else (r"(?<!\w)", r"(?!\w)")
+    return re.compile(f"{border[0]}(?:{entry}){border[1]}", re.IGNORECASE)
+
+
+def _other_unit(text: str, source: str, language: str, original: str) -> Rejection | None:
+    known = _units(source, original)
+    for (value, family), units in _units(text, language).items():
+        theirs = known.get((value, family), set())
+        if (
+            theirs
+            and not theirs & units
+            and (value > _SMALL or not any(_named(unit, family, source) for unit in units))
+        ):
+            detail = f"{value.normalize():f} is {'/'.join(sorted(units))}, in the source {'/'.join(sorted(theirs))}"
+            return Rejection(RejectionReason.CONTRADICTS_SOURCE, detail)
+    return None
+
+
+def _named(unit: str, family: str, text: str) -> bool:
+    return bool(re.search(table("contradiction")["units"][family][unit], text, re.IGNORECASE))
+
+
+@lru_cache(maxsize=32)  # as above
+def _units(text: str, language: str) -> dict[tuple[Decimal, str], set[str]]:
+    """The units of the numbers in digits, by value and family."""
+    found: dict[tuple[Decimal, str], set[str]] = defaultdict(set)
+    for quantity in quantities(text, language):
+        if quantity.spelled or quantity.year:
+            continue
+        before = _CURRENCY_BEFORE.search(text[max(0, quantity.start - 5) : quantity.start])
+        unit = ("currency", _CURRENCIES[before[1].casefold()]) if before else _unit_after(text, quantity.end)
+        if unit:
+            for reading in quantity.readings:
+                found[reading, unit[0]].add(unit[1])
+    return found
+
+
+_CURRENCIES = {"$": "usd", "€": "eur", "£": "gbp", "₹": "inr", "us$": "usd", "usd": "usd", "eur": "eur", "gbp": "gbp"}
+_CURRENCY_BEFORE = re.compile(r"(us\$|\$|€|£|₹|usd|eur|gbp)\s?$", re.IGNORECASE)
+
+
+def _unit_after(text: str, position: int) -> tuple[str, str] | None:
+    match = _any_unit().match(text, position)
+    if not match:
+        return None
+    family, _, unit = str(match.lastgroup).partition("_")
+    return family, unit
+
+
+@cache
+def _any_unit() -> re.Pattern[str]:
+    units = [
+        f"(?P<{family}_{unit}>{words})"
+        for family, entries in table("contradiction")["units"].items()
+        for unit, words in entries.items()
+    ]
+    return re.compile(rf"[\s\u00a0-]?(?:{'|'.join(units)})(?![a-zа-яё\u0600-\u06ff])", re.IGNORECASE)

@@ -1,0 +1,80 @@
+"""Near-duplicates of other texts, and signatures to look for them in a database.
+
+A text is the set of its five-character shingles. A signature is their MinHash, by one permutation: Li, Owen and Zhang,
+"One Permutation Hashing" (2012), with empty bins filled as by Shrivastava and Li, "Densifying One Permutation Hashing
+via Rotation" (2014). It is cut into bands, and texts that are nearly the same have a band in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from zlib import crc32
+
+from thothy_ai.jobs.checks.copying import normalized
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+BANDS = 16  # with four rows each: 99.9 % of pairs that share 80 % of their shingles have a band in common, 12 % at 30 %
+_ROWS = 4
+_SHINGLE = 5  # characters
+_MAX_SHARED = 0.6  # of both texts' shingles together
+_MAX_CONTAINED = 0.8  # of the smaller text's shingles
+_MIN_SHINGLES = 40  # below, one text contains another by chance
+_MASK = 2**64 - 1
+
+
+def near_duplicate(text: str, others: Iterable[str]) -> Rejection | None:
+    """Reject a text that shares more than 60 % of its shingles with another one, or nearly contains it."""
+    mine = _shingles(text)
+    for other in others:
+        theirs = _shingles(other)
+        shared, smaller = len(mine & theirs), min(len(mine), len(theirs))
+        contained = smaller >= _MIN_SHINGLES and shared > _MAX_CONTAINED * smaller
+        if shared and (shared > _MAX_SHARED * (len(mine) + len(theirs) - shared) or contained):
+            return Rejection(RejectionReason.NEAR_DUPLICATE, f"nearly the same as {other[:80]!r}")
+    return None
+
+
+def signature(text: str) -> tuple[int, ...]:
+    """`BANDS` signed 64-bit integers, of which texts that are nearly the same have at least one in common."""
+    bins = _bins(text)
+    return tuple(_signed(_band(number, bins[number * _ROWS : (number + 1) * _ROWS])) for number in range(BANDS))
+
+
+def _shingles(text: str) -> set[str]:
+    plain = normalized(text)
+    return {plain[start : start + _SHINGLE] for start in range(max(1, len(plain) - _SHINGLE + 1))} if plain else set()
+
+
+def _bins(text: str) -> list[int]:
+    """The smallest hash in each bin; an empty bin takes that of the next full one, changed by its distance."""
+    count = BANDS * _ROWS
+    found: list[int | None] = [None] * count
+    for shingle in _shingles(text) or {""}:
+        value = _mixed(crc32(shingle.encode("utf-8", "surrogatepass")))
+        position, rest = value % count, value // count
+        held = found[position]
+        found[position] = rest if held is None else min(held, rest)
+    filled: list[int] = []
+    for position in range(count):
+        distance = next(step for step in range(count) if found[(position + step) % count] is not None)
+        filled.append((found[(position + distance) % count] or 0) + distance * 0x9E3779B97F4A7C15)
+    return filled
+
+
+def _mixed(value: int) -> int:
+    """The finalizer of splitmix64, a bijection that spreads 32 bits over 64."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def _band(number: int, rows: list[int]) -> int:
+    value = number
+    for row in rows:
+        value = _mixed((value ^ row) & _MASK)
+    return value
+
+
+def _signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value

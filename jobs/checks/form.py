@@ -1,0 +1,66 @@
+"""Form: a text that stops in mid-sentence, and marks that open or close nothing."""
+
+from __future__ import annotations
+
+import re
+
+from thothy_ai.jobs.checks.segments import words
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+_UNENDING = frozenset({"th", "lo", "km", "my"})  # languages that write no full stop
+# What may follow the end of the last sentence: hashtags, mentions, links, footnotes, emoji.
+_END_CHARS = 300  # of the text are looked at for what follows its last sentence
+_EMOJI = "\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"
+_APPENDIX = re.compile(rf"(?:\s*(?:[#＃@]\w[\w-]{{0,60}}|https?://\S+|\[\^?\w{{1,12}}\]|[{_EMOJI}]))+\s*$")
+_CLOSING = "\"'”’“‘»«›‹)]}）」』】》〉＂*_~ \n\t\u200f\u200e"
+_ENDINGS = (".", "!", "?", "…", "。", "！", "？", "．", "｡", "।", "॥", "؟", "۔", "։", "።", "‽", "¿", ";", "׃", "~", "♪")
+_ABBREVIATED = re.compile(
+    r"(?:^|\s)(?:Dr|Mrs?|Ms|Prof|Nr|vs|e\.g|i\.e|approx|z\. ?B|bzw|d\. ?h|p\. ?ej|por ej|например|т\. ?е)\.$",
+    re.IGNORECASE,
+)
+_BLOCK = re.compile(r"\s*(?:[-*+•] |\d{1,3}[.)] |#{1,6} |\||>|```|~~~|    )")
+_DOUBLE = re.compile(r"(?<!\d)[\"“”„‟«»＂「」『』]|(?<=\d)[“”„«»「」『』](?!\w)")
+_UNFINISHED_LAST_WORDS = {
+    "en": {"the", "a", "an", "and", "or", "their", "our", "your", "its", "than", "because", "whose"},
+    "de": {"der", "des", "dem", "und", "oder", "eine", "einer", "eines", "einem", "zum", "zur", "im", "weil", "sowie"},
+    "fr": {"le", "les", "un", "des", "du", "et", "ou", "que", "de", "au", "aux", "leur", "leurs"},
+    "es": {"el", "los", "las", "un", "y", "o", "de", "del", "que", "al", "sus", "con"},
+    "it": {"il", "lo", "gli", "e", "o", "di", "del", "della", "che", "al", "alla", "con"},
+    "pt": {"o", "os", "as", "e", "ou", "de", "do", "da", "que", "ao", "com"},
+    "nl": {"de", "het", "een", "en", "of", "zijn", "hun", "omdat"},
+}
+
+
+def unfinished(field: str, text: str, locale: str) -> Rejection | None:
+    """Reject a text that stops in mid-sentence, or in which a quotation or bracket is opened or closed only.
+
+    The last line may be an item of a list, a heading, a row of a table or code. Thai and its neighbours write no full
+    stop, and pass.
+    """
+    bare = text[:-_END_CHARS] + _APPENDIX.sub("", text[-_END_CHARS:])
+    language = locale.partition("-")[0]
+    if not (_ends(bare, language) or language in _UNENDING) or _last_word(bare, language):
+        return Rejection(RejectionReason.TRUNCATED, f"{field} stops in mid-sentence: …{text[-30:]!r}")
+    if "\n" not in text and len(_DOUBLE.findall(text)) % 2:
+        return Rejection(RejectionReason.TRUNCATED, f"{field} has a quotation mark without its counterpart")
+    if len(re.findall(r"(?<![:;])[(（]", text)) > len(re.findall("[)）]", text)):
+        return Rejection(RejectionReason.TRUNCATED, f"{field} has a bracket that is not closed")
+    return None
+
+
+def _ends(text: str, language: str) -> bool:
+    last_line = text.rstrip().rpartition("\n")[2]
+    if _BLOCK.match(last_line):
+        return True
+    bare = text.rstrip(_CLOSING)
+    return bare.endswith(_ENDINGS if language == "el" else tuple(set(_ENDINGS) - {";"})) and not _ABBREVIATED.search(
+        bare
+    )
+
+
+def _last_word(text: str, language: str) -> bool:
+    """Whether the last word is one that no sentence ends with: the budget of tokens was used up."""
+    known = _UNFINISHED_LAST_WORDS.get(language)
+    last = words(text[-40:], language)[-1:] if known and text.rstrip(_CLOSING).endswith(".") else []
+    before = text.rstrip(_CLOSING + ".")[-12:]
+    return bool(known and last and last[0] in known and before.endswith(tuple(known)) and before[-1:].islower())

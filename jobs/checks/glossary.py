@@ -1,0 +1,82 @@
+"""A producer's terms: a glossary, and terms that are not to be translated."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+
+from rapidfuzz import fuzz
+
+from thothy_ai.jobs.checks.segments import is_spaced
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+_MAX_ENDING = 2  # letters by which an inflected form may be longer
+_MIN_LIKENESS = 74.0  # per cent, of two forms of one word
+_WORD = re.compile(r"\w[\w'’-]*")
+
+
+def glossary(text: str, original: str, terms: Mapping[str, str], keep: Iterable[str]) -> Rejection | None:
+    """Reject a translation that lacks the glossary's translation of a term of its original, or a term to be kept.
+
+    Translations may be inflected, and be part of compounds. A term within a longer one, such as "bike" in "cargo bike",
+    asks for nothing. Terms to be kept are compared with their case.
+    """
+    rest = _normalized(original)
+    kept = [term for term in keep if term.strip()]
+    wanted = [
+        *((term, term, True) for term in kept),
+        *((term, terms[term], False) for term in terms if term not in kept),
+    ]
+    for term, rendering, exact in sorted(wanted, key=lambda entry: -len(entry[0])):
+        rest, occurs = _taken(rest, _normalized(term), exact)
+        if occurs and not (_contains_exactly(text, rendering) if exact else _renders(text, rendering)):
+            how = "is not kept" if exact else f"is not rendered as {rendering!r}"
+            return Rejection(RejectionReason.GLOSSARY, f"{term!r} {how}")
+    return None
+
+
+def _normalized(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).replace("’", "'").split())
+
+
+def _taken(original: str, term: str, exact: bool) -> tuple[str, bool]:
+    """The original without a term's occurrences, and whether there were any; a plural or a case is one."""
+    ending = rf"\w{{0,{2 if len(term) > 3 and not exact else 0}}}(?!\w)" if is_spaced(term[-1:] or " ") else ""
+    before = r"(?<!\w)" if is_spaced(term[:1] or " ") else ""
+    words = r"\s+".join(map(re.escape, term.split()))
+    rest, count = re.subn(before + words + ending, " \x00 ", original, flags=0 if exact else re.IGNORECASE)
+    return rest, count > 0
+
+
+def _contains_exactly(text: str, term: str) -> bool:
+    return _normalized(term) in _normalized(text)
+
+
+def _renders(text: str, rendering: str) -> bool:
+    """Whether a text has a term: as it is, within a compound, or with its words inflected, in their order."""
+    plain, wanted = _normalized(text).casefold(), _normalized(rendering).casefold()
+    if wanted in plain:
+        return not wanted.isascii() or len(wanted) > 3 or bool(re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", plain))
+    forms, parts = _WORD.findall(plain), _WORD.findall(wanted)
+    if not parts or not is_spaced(wanted[0]):
+        return False
+    starts = (
+        start for start, form in enumerate(forms) if _is_form(form, parts[0]) and len(forms) - start >= len(parts)
+    )
+    return any(all(map(_is_form, forms[start : start + len(parts)], parts)) for start in starts)
+
+
+def _is_form(form: str, word: str) -> bool:
+    """Whether a word is another one inflected, by its ending or, as in "Rad" and "Räder", within."""
+    if form == word:
+        return True
+    if len(word) < 4:
+        return form.startswith(word) and len(form) <= len(word) + 2
+    if abs(len(form) - len(word)) > _MAX_ENDING:
+        return len(word) >= 5 and _stem(word) in form
+    return form[:2] == word[:2] and fuzz.ratio(form, word) >= _MIN_LIKENESS
+
+
+def _stem(word: str) -> str:
+    return word[: max(5, len(word) - 2)]

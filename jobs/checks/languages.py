@@ -1,0 +1,91 @@
+"""The language of a text, and for Chinese its script."""
+
+from __future__ import annotations
+
+import re
+
+from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.checks.segments import sentences
+from thothy_ai.jobs.checks.tables import table
+from thothy_ai.jobs.locales import language_of, locale_name, script_of, tag_of
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+_MIN_LETTERS = 15  # fewer could be in any language
+_MIN_SENTENCE = 40  # characters that a sentence needs to be told apart by itself
+_MAX_FOREIGN = 1 / 3  # of the characters
+_LIKELY = 0.2  # related languages share the probability of a short text
+_RELATED = (
+    frozenset({"BOKMAL", "NYNORSK", "DANISH"}), frozenset({"CROATIAN", "BOSNIAN", "SERBIAN"}),
+    frozenset({"INDONESIAN", "MALAY"}), frozenset({"ZULU", "XHOSA"}), frozenset({"SOTHO", "TSWANA"}),
+)  # fmt: skip
+_RELATED_LIKELY = 0.03
+# What is the same in any language: links, code, placeholders, tags, hashtags, mentions.
+_NO_LANGUAGE = re.compile(
+    r"```.{0,20000}?```|`[^`\n]{1,200}`|https?://\S+|\{[^{}\n]{1,80}\}|<[^<>\n]{1,200}>|[#@]\w+", re.DOTALL
+)
+_QUOTATION = re.compile(r"“[^”“\n]{1,400}”|„[^“”„\n]{1,400}[“”]|«[^«»\n]{1,400}»|»[^«»\n]{1,400}«|「[^「」\n]{1,400}」")
+_NAME = re.compile(r"(?<![.!?…:\n] )(?<!^)\b[^\W\d_a-zß-ÿа-яё][\w'’-]*\b|\b\w{0,30}[a-z][A-Z]\w{0,30}\b|\b[A-Z]{2,}\b")
+
+
+def wrong_language(text: str, locale: str) -> Rejection | None:
+    """Reject a text in a language other than the locale's, as a whole or in over a third of its characters.
+
+    Links, code, names and quotations are left out if the text is not in the language with them. Text with fewer than
+    fifteen letters could be in any language and passes. In Chinese, the locale's script is checked, too.
+    """
+    plain = _NO_LANGUAGE.sub(" ", text)
+    if sum(map(str.isalpha, plain)) < _MIN_LETTERS:
+        return None
+    if (_is_in(plain, locale) and _foreign_share(plain, locale) <= _MAX_FOREIGN) or _is_in_without_names(plain, locale):
+        return _wrong_script(text, locale)
+    detected, confidence = next(iter(detect.confidences(plain).items()))
+    return Rejection(
+        RejectionReason.WRONG_LANGUAGE,
+        f"expected {locale_name(locale)}, detected {detected.capitalize()} ({confidence:.2f})",
+    )
+
+
+def _is_in(text: str, locale: str, min_confidence: float = _LIKELY) -> bool:
+    expected, found = language_of(locale).detector_name, detect.confidences(text)
+    top = next(iter(found))
+    if top == expected or found[expected] >= min_confidence:
+        return True
+    group = next((group for group in _RELATED if expected in group), frozenset())
+    return top in group and (
+        found[expected] >= _RELATED_LIKELY or (expected == "SERBIAN" and script_of(locale) == "Latn")
+    )
+
+
+def _is_in_without_names(text: str, locale: str) -> bool:
+    """Whether what is left of a text without quotations and capitalized words is in the language."""
+    rest = _NAME.sub(" ", _QUOTATION.sub(" ", text))
+    return (
+        sum(map(str.isalpha, rest)) >= _MIN_LETTERS
+        and _is_in(rest, locale)
+        and _foreign_share(rest, locale) <= _MAX_FOREIGN
+    )
+
+
+def _foreign_share(text: str, locale: str) -> float:
+    """The share of characters in sentences of another language, counting only those that are long enough to tell."""
+    parts = sentences(_QUOTATION.sub(" ", text), locale)
+    if len(parts) < 2:
+        return 0.0
+    foreign = [part for part in parts if len(part) >= _MIN_SENTENCE and not _is_in(part, locale, min_confidence=0.02)]
+    return sum(map(len, foreign)) / sum(map(len, parts))
+
+
+def _wrong_script(text: str, locale: str) -> Rejection | None:
+    """Whether a Chinese text is mostly in the other script than that of a locale with a region or script."""
+    tag = tag_of(locale)
+    if not tag or tag.language != "zh" or not (tag.script or tag.region):
+        return None
+    pairs = table("scripts")["simplified_traditional"].split()
+    simplified, traditional = ({pair[side] for pair in pairs} for side in (0, 1))
+    counts = {"Hans": sum(char in simplified for char in text), "Hant": sum(char in traditional for char in text)}
+    expected = script_of(locale)
+    other = "Hans" if expected == "Hant" else "Hant"
+    if counts[other] <= max(2, counts.get(expected, 0)):
+        return None
+    name = "simplified" if other == "Hans" else "traditional"
+    return Rejection(RejectionReason.WRONG_LANGUAGE, f"expected {locale_name(locale)}, found {name} characters")

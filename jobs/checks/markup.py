@@ -1,0 +1,122 @@
+"""Markup: what a translation must keep of its original's, and what no publishable text may contain."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+# What a translation keeps character by character. Each pattern is linear: no unbounded repetition within another.
+_KEPT = (
+    ("code", re.compile(r"```.{0,20000}?```|~~~.{0,20000}?~~~", re.DOTALL)),
+    ("code", re.compile(r"(?<!`)`[^`\n]{1,200}`(?!`)")),
+    ("link", re.compile(r"https?://[^\s<>\"'”“»\]）。，、」』】》；：！？]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}")),
+    ("target of a link", re.compile(r"\]\(\s*<?([^\s()<>]{1,500})")),
+    ("placeholder", re.compile(
+        r"\{\{[^{}\n]{1,80}\}\}|\$?\{[\w.,:# -]{0,80}\}|%\(\w{1,60}\)[a-zA-Z]|%(?:\d+\$)?[sdif@](?!\w)|%[A-Z_]{2,40}%"
+        r"|\[\[[^\[\]\n]{1,80}\]\]|__[A-Z][A-Z_]{1,40}__|<\d{1,3}/?>|</\d{1,3}>"
+    )),
+    ("tag", re.compile(r"</?[a-zA-Z][\w-]{0,30}(?=[\s/>])")),
+    ("mention", re.compile(r"(?<![\w@.])@\w{2,40}(?![\w.@-])")),
+)  # fmt: skip
+_BLOCKS = (
+    ("headings", re.compile(r"^ {0,3}(#{1,6}) ", re.MULTILINE)),
+    ("items of lists", re.compile(r"^ {0,12}(?:[-*+•]|(?=\d)()\d{1,3}[.)]) +(?=\S)", re.MULTILINE)),
+    ("rows of tables", re.compile(r"^ {0,3}\|", re.MULTILINE)),
+    ("quotations", re.compile(r"^ {0,3}>", re.MULTILINE)),
+)
+_PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
+_WRAPPED = 60  # characters: a line as long as this may have been wrapped
+_TRAILING = ".,;:!?)…。，、！？；："
+
+
+def preserved(text: str, original: str) -> Rejection | None:
+    """Reject a translation that loses or adds code, a link, a placeholder, a tag, a line, or a block of Markdown."""
+    for name, pattern in _KEPT:
+        before, after = _found(pattern, original), _found(pattern, text)
+        if before != after:
+            lost = next(iter((before - after) or (after - before)))
+            return _lost(f"the {name} {lost[:80]!r} is {'lost' if before - after else 'added'}")
+    for name, pattern in _BLOCKS:
+        if pattern.findall(original) != pattern.findall(text):
+            return _lost(f"its {name} are not those of the original")
+    if not _same_lines(text, original):
+        return _lost("its line breaks are not those of the original")
+    return None
+
+
+def _lost(detail: str) -> Rejection:
+    return Rejection(RejectionReason.PLACEHOLDER_LOST, detail)
+
+
+def _found(pattern: re.Pattern[str], text: str) -> Counter[str]:
+    return Counter(match[match.lastindex or 0].rstrip(_TRAILING) for match in pattern.finditer(text))
+
+
+def _same_lines(text: str, original: str) -> bool:
+    """Whether paragraphs are as many, and have as many lines each. A break after a long line may be a mere wrap."""
+    after, before = _PARAGRAPH.split(text.strip()), _PARAGRAPH.split(original.strip())
+    return len(after) == len(before) and all(map(_has_lines, after, before))
+
+
+def _has_lines(text: str, original: str) -> bool:
+    lines = original.splitlines()
+    wraps = sum(len(line) >= _WRAPPED and not line.endswith(("  ", "\\")) for line in lines[:-1])
+    return len(lines) - wraps <= len(text.splitlines()) <= max(len(lines), 1)
+
+
+# HTML elements that load, run or ask for something. Unknown elements do nothing, and may be placeholders.
+_UNSAFE_TAGS = frozenset(
+    (
+        *(
+            "script",
+            "iframe",
+            "object",
+            "embed",
+            "style",
+            "link",
+            "meta",
+            "base",
+            "form",
+            "input",
+            "button",
+            "textarea",
+        ),
+        *("select", "svg", "math", "frame", "frameset", "applet", "template", "noscript", "audio", "video", "source"),
+        *("portal", "body", "html", "head", "isindex", "layer", "marquee", "xml", "plaintext", "xmp"),
+    )
+)
+_TAG = re.compile(r"<\s*/?\s*([a-zA-Z][a-zA-Z0-9:-]{0,30})(?=[\s/>]|$)")
+_HANDLER = re.compile(r"<[a-zA-Z][^<>]{0,2000}?[\s\"'/](on[a-z]{3,30}|style|srcdoc|formaction)\s{0,20}=", re.IGNORECASE)
+_BREAKS = re.compile(r"[\x00-\x20\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]+")
+_TARGET = re.compile(
+    r"(?:\]\(\s{0,20}<?|^\s{0,3}\[[^\]\n]{1,200}\]:\s{0,20}<?|(?:href|src|action|xlink:href|data)\s{0,20}=\s{0,20}[\"']?|<)"
+    r"(?=([^)>\"']{1,300}))",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]{1,30}):", re.IGNORECASE)
+_UNSAFE_SCHEMES = frozenset({"javascript", "vbscript", "data", "file", "blob", "livescript", "mocha", "about"})
+
+
+def unsafe_markup(text: str) -> Rejection | None:
+    """Reject HTML that loads or runs something, event handlers, and links with a scheme such as `javascript:`."""
+    if found := _unsafe(text):
+        return Rejection(RejectionReason.UNSAFE_MARKUP, f"contains {found!r}")
+    return None
+
+
+def _unsafe(text: str) -> str | None:
+    decoded = html.unescape(text) if "&" in text else text
+    for version in {text, decoded}:
+        for tag in _TAG.finditer(version):
+            if tag[1].casefold() in _UNSAFE_TAGS or tag[1].casefold().startswith("svg:"):
+                return tag[0]
+        if handler := _HANDLER.search(version):
+            return handler[1]
+        for target in _TARGET.finditer(version):
+            scheme = _SCHEME.match(_BREAKS.sub("", target[1]))
+            if scheme and scheme[1].casefold() in _UNSAFE_SCHEMES:
+                return scheme[0]
+    return None

@@ -1,0 +1,173 @@
+"""Names of people, organisations and brands that the source does not have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache, lru_cache
+
+from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.checks.numbers import primary
+from thothy_ai.jobs.checks.segments import sentences
+from thothy_ai.jobs.checks.tables import table
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+_TOKEN = re.compile(r"[^\W\d_][\w'’&.-]*\w|[^\W\d_]")
+_INNER_CAPITAL = re.compile(r"[A-Z]?[a-z]+[A-Z]\w*")
+_AFTER_WHICH_CAPITALS_MEAN_NOTHING = re.compile(r"(?:^|[\"“”„«»‘「『(\[:：—–/|•*#_>!?.…]\s*|[-]\s+|\d[.)]\s*)$")
+_NOUNS_CAPITALIZED = frozenset({"de"})
+_MIN_PREFIX, _MAX_PREFIX = 4, 8
+
+
+def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -> Rejection | None:
+    """Reject a name that is neither in the source nor in `allowed`.
+
+    In scripts with capitals a name is a capitalized word within a sentence; in German, and where source and text are in
+    different languages, one beside a first name, a title or a company's form; in other scripts one before a title.
+    Countries, languages, months and days are no names, and inflected forms of a name count as the name.
+    """
+    language = primary(locale)
+    known = _known("\n".join([source, *allowed]))
+    foreign = (detect.language(source) or language) != language
+    for sentence in sentences(_without_countries(text, language), locale):
+        for name in _names(sentence, language, strict=foreign or language in _NOUNS_CAPITALIZED):
+            if not known.has(name):
+                return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{name!r} is not in the source")
+    if not foreign and (titled := _titled(text, language, source)):
+        return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{titled!r} is not in the source")
+    return None
+
+
+def _names(sentence: str, language: str, strict: bool) -> Iterator[str]:
+    tokens = list(_TOKEN.finditer(sentence))
+    if not strict and _is_title_case(tokens):
+        return
+    ordinary = _ordinary(language)
+    for position, token in enumerate(tokens):
+        word = token[0].removesuffix("'s").removesuffix("’s").strip(".'’-")
+        if len(word) < 3 or word.casefold() in ordinary or not _is_name(tokens, position, sentence, strict):
+            continue
+        if not any(word.casefold().startswith(stem) for stem in _stems(language)):
+            yield word
+
+
+def _is_title_case(tokens: list[re.Match[str]]) -> bool:
+    """Whether most longer words are capitalized, as in a headline."""
+    longer = [token[0] for token in tokens if len(token[0]) >= 4]
+    return len(longer) >= 3 and sum(word[0].isupper() for word in longer) > 0.6 * len(longer)
+
+
+def _is_name(tokens: list[re.Match[str]], position: int, sentence: str, strict: bool) -> bool:
+    token = tokens[position]
+    if strict:
+        return token[0][0].isupper() and _is_marked(tokens, position)
+    if _INNER_CAPITAL.fullmatch(token[0]):
+        return True
+    before = sentence[max(0, token.start() - 4) : token.start()]
+    return token[0][0].isupper() and not token[0].isupper() and not _AFTER_WHICH_CAPITALS_MEAN_NOTHING.search(before)
+
+
+def _is_marked(tokens: list[re.Match[str]], position: int) -> bool:
+    """Whether a first name, a title or a company's form is beside a word."""
+    before = tokens[position - 1] if position else None
+    after = tokens[position + 1] if position + 1 < len(tokens) else None
+    if before and before.end() + 2 >= tokens[position].start() and before[0].strip(".") in _marks():
+        return True
+    if after is None or tokens[position].end() + 1 < after.start():
+        return False
+    return after[0].strip(".") in _company_forms()
+
+
+class _Known:
+    """The words of a source, found again in another form."""
+
+    def __init__(self, source: str) -> None:
+        words = {
+            part.casefold() for token in _TOKEN.finditer(source) for part in re.split(r"[-'’.&]", token[0]) if part
+        }
+        self._prefixes = {word[:length] for word in words for length in range(3, _MAX_PREFIX + 1)} | words
+        self._text = source.casefold()
+        initials = re.findall(r"(?<![^\W_])[^\W\d_]", source)
+        self._initials = "".join(initials).casefold()
+
+    def has(self, name: str) -> bool:
+        """Whether every part of a name is known, in any inflection or as the initials of successive words."""
+        return all(self._has_part(part) for part in re.split(r"[-'’.&]", name.casefold()) if len(part) > 2)
+
+    def _has_part(self, part: str) -> bool:
+        prefix = part[: min(max(_MIN_PREFIX, len(part) - 3), _MAX_PREFIX)]
+        return prefix in self._prefixes or part in self._text or (len(part) <= 6 and part in self._initials)
+
+
+@lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
+def _known(source: str) -> _Known:
+    return _Known(source)
+
+
+def _titled(text: str, language: str, source: str) -> str | None:
+    """A name with a title in a script without capitals, of which the source has nothing."""
+    pattern = table("names")["titled"].get(language)
+    for match in re.finditer(pattern, text) if pattern else ():
+        name = next(filter(None, match.groups()))
+        parts = [part for part in re.split("[・ ]", name) if part]
+        if not any(part in source or part[-2:] in source for part in parts):
+            return str(name)
+    return None
+
+
+@cache
+def _marks() -> frozenset[str]:
+    return frozenset(table("names")["first_names"].split()) | frozenset(table("names")["titles"])
+
+
+@cache
+def _company_forms() -> frozenset[str]:
+    return frozenset(table("names")["company_suffixes"])
+
+
+@cache
+def _ordinary(language: str) -> frozenset[str]:
+    """Words that begin with a capital without being a name: countries, languages, months and days among them."""
+    from babel import Locale, UnknownLocaleError  # noqa: PLC0415  reads a file of CLDR
+
+    found = set(table("names")["ordinary"].split())
+    with suppress(UnknownLocaleError):
+        cldr = Locale("nb" if language == "no" else language)
+        forms = (*cldr.months.values(), *cldr.days.values())
+        names = [
+            name
+            for form in forms
+            for width in ("wide", "abbreviated")
+            if width in form
+            for name in form[width].values()
+        ]
+        single = (name for name in cldr.territories.values() if not re.search(r"[\s-]", name))
+        for name in (*single, *cldr.languages.values(), *names):
+            found |= {part.casefold() for part in re.split(r"[\s(),&.-]+", name) if len(part) > 2}
+    return frozenset(found)
+
+
+def _without_countries(text: str, language: str) -> str:
+    """The text with names of countries that have several words, such as "United States", in small letters."""
+    pattern = _countries(language)
+    return pattern.sub(lambda match: match[0].lower(), text) if pattern else text
+
+
+@cache
+def _countries(language: str) -> re.Pattern[str] | None:
+    from babel import Locale, UnknownLocaleError  # noqa: PLC0415  reads a file of CLDR
+
+    with suppress(UnknownLocaleError):
+        cldr = Locale("nb" if language == "no" else language)
+        names = sorted(
+            {name for name in cldr.territories.values() if " " in name or "-" in name}, key=len, reverse=True
+        )
+        return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)") if names else None
+    return None
+
+
+@cache
+def _stems(language: str) -> frozenset[str]:
+    """The beginnings of countries' names, so that their people and adjectives count as ordinary: Belg(ium), Belgian."""
+    return frozenset(word[: max(4, len(word) - 3)] for word in _ordinary(language) if len(word) >= 6)

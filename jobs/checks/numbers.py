@@ -1,0 +1,85 @@
+"""Numbers: those that the source does not have, and those that a translation loses or adds."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import lru_cache
+
+from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.checks import numerals
+from thothy_ai.jobs.checks.guises import eras, rounded
+from thothy_ai.jobs.checks.months import months
+from thothy_ai.jobs.checks.quantities import Quantity, quantities
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+_MIN_SPELLED = 11  # below, words for numbers are idiom as often as figures: "one of the two"
+_MAX_LOOSE = 2  # "both", "a pair", the dual: a translation has many ways to say one or two
+_MAX_WORDED = 12  # a translation may write these as words, which are known of some languages only
+
+
+def new_number(text: str, source: str, locale: str) -> Rejection | None:
+    """Reject a number that the source does not have, in digits or (from eleven up) in words.
+
+    Decimal marks, scale words, dates, percentages and numbers in words are read in both texts; a number may be rounded
+    by up to 5 % if it is not a year.
+    """
+    written = quantities(text, primary(locale), listed=False)
+    if not written:
+        return None
+    known = _numbers_of(source, detect.language(source) or primary(locale), may_round=True)
+    lacking = next((quantity for quantity in written if quantity not in known), None)
+    return _rejection(f"{lacking.text!r} is not in the source") if lacking else None
+
+
+def numbers_kept(text: str, original: str, source_locale: str, locale: str) -> Rejection | None:
+    """Reject a translation that lacks a number of its original, or has one that the original lacks."""
+    known = _numbers_of(original, primary(source_locale), may_round=False)
+    written = quantities(text, primary(locale), listed=False)
+    if added := next((quantity for quantity in written if quantity not in known), None):
+        return _rejection(f"{added.text!r} is not in the original")
+    kept, can_spell = _numbers_of(text, primary(locale), may_round=False), numerals.can_spell(primary(locale))
+    for quantity in quantities(original, primary(source_locale)):
+        if not (quantity.spelled or quantity in kept or _may_go(quantity, can_spell)):
+            return _rejection(f"{quantity.text!r} of the original is lost")
+    return None
+
+
+def _rejection(detail: str) -> Rejection:
+    return Rejection(RejectionReason.NUMBER_NOT_IN_SOURCE, detail)
+
+
+def primary(locale: str) -> str:
+    """The language of a locale, as its primary subtag."""
+    return locale.partition("-")[0].lower()
+
+
+def _may_go(quantity: Quantity, can_spell: bool) -> bool:
+    """Whether a translation may word a number in a way that cannot be recognized."""
+    if quantity.optional or any(reading % 1 for reading in quantity.readings):
+        return quantity.optional
+    return max(quantity.readings) <= (_MAX_LOOSE if can_spell else _MAX_WORDED)
+
+
+class _Known:
+    """The numbers of a text, in all their readings."""
+
+    def __init__(self, text: str, language: str, may_round: bool) -> None:
+        found = quantities(text, language)
+        exact = {reading for quantity in found for reading in (*quantity.readings, *quantity.parts)}
+        near = {near for quantity in found for near in rounded(quantity)} if may_round else set()
+        short = {Decimal(int(year) % 100) for quantity in found if quantity.year for year in quantity.readings}
+        self._figures = exact | near | short | eras(exact, text) | months(text)
+        self._with_shares = self._figures | numerals.shares(text)
+
+    def __contains__(self, quantity: Quantity) -> bool:
+        """Whether a number is known. One below eleven in words always is; half of something is no fifty in words."""
+        if quantity.spelled:
+            return min(quantity.readings) < _MIN_SPELLED or bool(quantity.readings & self._figures)
+        return bool(quantity.readings & self._with_shares) or bool(
+            quantity.parts and set(quantity.parts) <= self._figures
+        )
+
+
+@lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
+def _numbers_of(text: str, language: str, may_round: bool) -> _Known:
+    return _Known(text, language, may_round)

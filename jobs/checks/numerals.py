@@ -1,0 +1,87 @@
+"""Scale words, numbers in words, shares, and numerals in Chinese characters and Hangul."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from functools import cache
+
+from thothy_ai.jobs.checks.tables import table
+
+WITH_LIBRARY = frozenset({"de", "en", "es", "fr", "it", "nl", "pt"})  # languages whose numbers text2num knows
+# Scale words that are other words, too: a number before one of them may also be meant without it.
+AMBIGUOUS_SCALES = frozenset({"m", "b", "k", "mil", "md", "mii", "mie", "bin", "mille", "tn", "mn", "cientos"})
+_LONG_SCALE = frozenset(  # languages in which a billion is a million millions
+    {"de", "fr", "da", "nb", "nn", "no", "pl", "cs", "sk", "sl", "hr", "bs", "fi", "hu", "it", "ca", "af", "is"}
+)
+_VALUES = [*range(13), *range(20, 101, 10)]  # of the words in the table "spelled"
+_DIGITS = ("〇零○", "一壹", "二两兩贰", "三叁", "四", "五", "六", "七", "八", "九")
+_CJK_DIGITS = {char: value for value, chars in enumerate(_DIGITS) for char in chars}
+_CJK_UNITS = {"十": 10, "百": 100, "千": 1000, "십": 10, "백": 100, "천": 1000}
+_CJK_GROUPS = {"万": 10**4, "萬": 10**4, "만": 10**4, "億": 10**8, "亿": 10**8, "억": 10**8, "兆": 10**12, "조": 10**12}
+CJK_DIGITS, CJK_UNITS = "".join(_CJK_DIGITS), "".join([*_CJK_UNITS, *_CJK_GROUPS])
+
+
+@cache
+def scale_pattern(language: str) -> re.Pattern[str]:
+    """What multiplies the number before it, in a language. Its groups are named after the powers of ten: "s6"."""
+    billion, trillion = (12, 18) if language in _LONG_SCALE else (9, 12)
+    words = {int(power): [pattern] for power, pattern in table("numerals")["scales"].items()}
+    words.setdefault(billion, []).append(r"billi?on\w*|bilion\w*")
+    words.setdefault(trillion, []).append(r"trilli?on\w*")
+    if language == "en":
+        words[6].append("m")
+        words[9].append("b")
+    if language == "tr":
+        words[3].append("bin")
+    groups = "|".join(f"(?P<s{power}>{'|'.join(patterns)})" for power, patterns in sorted(words.items(), reverse=True))
+    return re.compile(rf"[\s\u00a0-]?(?:{groups})(?![^\W\d_])", re.IGNORECASE)
+
+
+@cache
+def spelled(language: str) -> tuple[tuple[str, int], ...]:
+    """The beginnings of a language's words for numbers, longest first, and their values; empty if there is no table."""
+    entries = table("numerals")["spelled"].get("nb" if language in {"no", "nn"} else language, "").split()
+    pairs = [(form, value) for entry, value in zip(entries, _VALUES, strict=False) for form in entry.split("/")]
+    return tuple(sorted(pairs, key=lambda pair: -len(pair[0])))
+
+
+def can_spell(language: str) -> bool:
+    """Whether numbers in words are known in a language."""
+    return language in WITH_LIBRARY or bool(spelled(language))
+
+
+@cache
+def _shares() -> tuple[tuple[re.Pattern[str], frozenset[Decimal]], ...]:
+    return tuple(
+        (re.compile(rf"(?<!\w)(?:{entry['words']})(?!\w)", re.IGNORECASE), frozenset(map(Decimal, entry["digits"])))
+        for entry in table("numerals")["shares"]
+    )
+
+
+def shares(text: str) -> set[Decimal]:
+    """The numbers that "half", "doubled" and their like may become in digits, in any language."""
+    return {value for pattern, values in _shares() if pattern.search(text) for value in values}
+
+
+def cjk_value(numeral: str) -> Decimal | None:
+    """The value of a numeral in Chinese characters or Hangul, with digits of any kind: 二十一万, 21.2万, 3억 5천만."""
+    parts = re.findall(r"[\d.]+|.", re.sub(r"[,\s]", "", numeral))
+    if all(part in _CJK_DIGITS for part in parts):
+        return Decimal("".join(str(_CJK_DIGITS[part]) for part in parts) or "0")
+    total = section = Decimal(0)
+    digit: Decimal | None = None
+    for part in parts:
+        if part in _CJK_UNITS:
+            section, digit = section + (Decimal(1) if digit is None else digit) * _CJK_UNITS[part], None
+        elif part in _CJK_GROUPS:
+            total, section, digit = total + (section + (digit or 0) or 1) * _CJK_GROUPS[part], Decimal(0), None
+        elif (digit := _digit(part)) is None:
+            return None
+    return total + section + (digit or 0)
+
+
+def _digit(part: str) -> Decimal | None:
+    if part in _CJK_DIGITS:
+        return Decimal(_CJK_DIGITS[part])
+    return Decimal(part) if re.fullmatch(r"\d+(?:\.\d+)?", part, re.ASCII) else None

@@ -1,0 +1,91 @@
+"""Texts that follow an instruction hidden in their source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+
+from thothy_ai.jobs.checks.copying import normalized
+from thothy_ai.jobs.checks.tables import table
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+_REACH = 400  # characters behind a command in which it may say what to write
+_MARKED = re.compile(r"[\"“”„«»「」『』'‘’`]([^\"“”„«»「」『』`\n]{2,200}?)[\"“”„«»「」『』'‘’`]")
+_SHOUTED = re.compile(r"\b[A-Z][A-Z0-9_-]{3,}(?:[ _][A-Z0-9]{2,}){0,6}\b")
+_LINK = re.compile(r"https?://[^\s)\]>\"']+|\bwww\.[^\s)\]>\"']+|[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}")
+_SENTENCE_END = re.compile(r"[.!?。！？\n]")
+_OWN_WORDS = re.compile(
+    r"^(?:that|the words?|the phrase|only|exactly|instead|dass|nur|que|only the|a|an|the) ", re.IGNORECASE
+)
+
+
+def obeys_source(text: str, source: str) -> Rejection | None:
+    """Reject a text that contains what an instruction in its source demands, and the rest of the source does not have.
+
+    A text that renders the instruction itself, as a translation must, passes.
+    """
+    demanded = _demanded(source)
+    if not demanded or _commands().search(text):
+        return None
+    plain = f" {normalized(text)} "
+    found = next(
+        (demand for demand in demanded if f" {demand} " in plain or (not demand.isascii() and demand in plain)), None
+    )
+    return Rejection(RejectionReason.OBEYS_SOURCE, f"does what the source demands: {found!r}") if found else None
+
+
+@lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
+def _demanded(source: str) -> tuple[str, ...]:
+    """What the instructions in a source want to have written and the rest of it does not say, normalized."""
+    regions = list(_regions(source))
+    if not regions:
+        return ()
+    rest = source
+    for region in regions:
+        rest = rest.replace(region, " ")
+    elsewhere = f" {normalized(rest)} "
+    demands = {normalized(demand) for region in regions for demand in _demands(region)}
+    return tuple(sorted(demand for demand in demands if _is_telling(demand) and demand not in elsewhere))
+
+
+def _is_telling(demand: str) -> bool:
+    return len(demand) >= (4 if demand.isascii() else 2) and len(demand) <= 200 and not demand.isdigit()
+
+
+def _regions(source: str) -> Iterator[str]:
+    """From the sentence of a command to the end of its paragraph, within reach."""
+    last = -1
+    for match in _commands().finditer(source):
+        if match.start() < last:
+            continue
+        start = max(
+            (end.end() for end in _SENTENCE_END.finditer(source, max(0, match.start() - 200), match.start())), default=0
+        )
+        last = _paragraph_end(source, match.end())
+        yield source[max(start, match.start() - 200) : last]
+
+
+def _paragraph_end(source: str, position: int) -> int:
+    end = source.find("\n", position)
+    return min(end if end >= 0 else len(source), position + _REACH)
+
+
+def _demands(region: str) -> Iterator[str]:
+    for pattern in (_MARKED, _SHOUTED, _LINK):
+        yield from (match[match.lastindex or 0] for match in pattern.finditer(region))
+    for match in _verbs().finditer(region):
+        clause = _SENTENCE_END.split(region[match.end() :], maxsplit=1)[0].strip()
+        yield _OWN_WORDS.sub("", clause)
+
+
+@cache
+def _commands() -> re.Pattern[str]:
+    return re.compile(
+        "|".join(f"(?:{pattern})" for pattern in table("obedience")["commands"]), re.IGNORECASE | re.MULTILINE
+    )
+
+
+@cache
+def _verbs() -> re.Pattern[str]:
+    return re.compile(r"(?<!\w)(?:" + "|".join(table("obedience")["demands"]) + r")", re.IGNORECASE)

@@ -1,0 +1,251 @@
+"""Numbers in a text, in digits and in words, with everything that each of them may mean.
+
+"1.200" is 1200 or 1.2, "21.2万" is 212,000, "3 to 5 million" is two numbers, "3.5.2024" three. A reading that is
+uncertain is one more reading: a check compares sets of them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import pairwise
+
+from thothy_ai.jobs.checks import numerals
+
+_GROUP = ",.'’ \u00a0\u202f\u2009٬"
+_DIGITS = re.compile(
+    rf"(?<![\dA-Za-z\u00c0-\u052f])(?:(?P<date>\d{{1,4}}(?P<dot>[./-])\d{{1,2}}(?P=dot)\d{{2,4}}(?!\d))"
+    r"|(?P<time>\d{1,2}[:：]\d{2}(?::\d{2})?(?!\d))"
+    rf"|(?P<number>\d{{1,3}}(?P<sep>[{_GROUP}])\d{{3}}(?:(?P=sep)\d{{3}})*(?:[.,٫]\d+)?(?!\d)"
+    r"|\d{1,2}(?:,\d{2}){1,9},\d{3}(?:\.\d+)?(?!\d)|\d+(?:[.,٫]\d+)*))"
+)
+_NUMERAL = f"[{numerals.CJK_UNITS}{numerals.CJK_DIGITS}]"
+_CJK = re.compile(
+    rf"(?:百分之|百分の)?(?:(?<![\d,.])\d[\d,.]{{0,20}} ?)?{_NUMERAL}"
+    rf"(?:[\d,.]{{0,20}}{_NUMERAL}| (?=\d[\d,.]{{0,20}}[십백천만억])){{0,40}}(?:\d[\d,]{{0,20}})?"
+)
+_NOISE = re.compile(r"https?://\S+|\[\^?\d{1,3}\]|(?<![\w.+-])[\w.+-]{1,64}@[\w.-]+|\b[A-Za-z]+-\d+")
+_LISTED = re.compile(r"^\s{0,6}\d{1,3}[.)](?=\s)|^#{1,6} \d{1,3}[.)]?(?=\s)", re.MULTILINE)
+_RANGE = re.compile(
+    r"\s?(?:-|–|—|~|〜|～|/|to|and|or|bis|und|oder|à|et|ou|a|e|y|o|до|и|或|至|到|から|tot|til|till|do|ila)?\s?",
+    re.IGNORECASE,
+)
+_TENTH = re.compile(r"\s?[成割할](?!\w*[立功长長])")
+_MAX_DIGITS = 30
+# Languages that write 1.5; all others write 1,5, or write one here and the other there.
+_DECIMAL_POINT = frozenset(
+    (
+        *("en", "zh", "ja", "ko", "th", "he", "hi", "bn", "ta", "te", "mr", "gu", "pa", "ur", "ms", "tl", "cy", "ga"),
+        *("sw", "yo"),
+    )
+)
+_ARABIC_PREFIXES = "وفبلك"
+_EITHER = frozenset({"es", "ar", "fa", ""})
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number in a text. `parts` are the numbers that it may be instead, such as the two of "3 418".
+
+    `spelled` is in words, `scaled` has a scale word. A `year` may not be rounded. A translation may write an `optional`
+    one in another way, such as a month by its name.
+    """
+
+    text: str
+    start: int
+    end: int
+    readings: frozenset[Decimal]
+    parts: tuple[Decimal, ...] = ()
+    spelled: bool = False
+    scaled: bool = False
+    year: bool = False
+    optional: bool = False
+
+
+def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantity]:
+    """The numbers of a text in a language (a BCP 47 primary subtag), in their order; those in words come last.
+
+    With `listed`, the numbers of lists and headings are among them: one cannot tell "3. Mai" from the third item.
+    """
+    plain = _blanked(_NOISE, _ascii_digits(text))
+    plain = plain if listed else _blanked(_LISTED, plain)
+    found = sorted(_in_digits(plain, language), key=lambda each: each.start)
+    return [*_with_shared_scale(found, plain), *_in_words(_without(found, plain), language)]
+
+
+def _ascii_digits(text: str) -> str:
+    """Every decimal digit as one of ASCII; the length stays."""
+    if text.isascii():
+        return text
+    return "".join(str(unicodedata.decimal(char)) if char.isdecimal() else char for char in text)
+
+
+def _blanked(pattern: re.Pattern[str], text: str) -> str:
+    return pattern.sub(lambda match: " " * len(match[0]), text)
+
+
+def _without(found: list[Quantity], text: str) -> str:
+    """The text without its numbers in digits and their scale words."""
+    ends = [0, *(each.end for each in found)]
+    starts = [*(each.start for each in found), len(text)]
+    return "#".join(text[end:start] for end, start in zip(ends, starts, strict=True))
+
+
+def _in_digits(text: str, language: str) -> Iterator[Quantity]:
+    taken: list[tuple[int, int]] = []
+    for match in _CJK.finditer(text):
+        if quantity := _cjk(match):
+            taken.append((quantity.start, quantity.end))
+            yield quantity
+    covered = {position for start, end in taken for position in range(start, end)}
+    for match in _DIGITS.finditer(text):
+        if match.start() not in covered:
+            yield from _quantities_of(match, text, language)
+
+
+def _cjk(match: re.Match[str]) -> Quantity | None:
+    numeral = match[0].removeprefix("百分之").removeprefix("百分の").rstrip(" ,.")
+    value = numerals.cjk_value(numeral) if not numeral.replace(",", "").isdigit() else None
+    if value is None or (not re.search(rf"[\d{numerals.CJK_DIGITS}]", numeral)):
+        return None
+    readings = {value}
+    if tenth := _TENTH.match(match.string, match.end()):
+        readings.add(value * 10 if tenth else value)
+    start = match.start() + match[0].index(numeral)
+    digits = any(map(str.isdigit, re.sub(rf"[{numerals.CJK_DIGITS}]", "", numeral)))
+    return Quantity(
+        numeral, start, start + len(numeral), frozenset(readings), spelled=not digits, scaled=value >= 10_000
+    )
+
+
+def _quantities_of(match: re.Match[str], text: str, language: str) -> Iterator[Quantity]:
+    start = match.start()
+    if match["date"] or match["time"]:
+        yield from _date_or_time(match)
+        return
+    readings, parts = _readings(match["number"], language)
+    year = match["number"].isdigit() and len(match["number"]) == 4 and "15" <= match["number"][:2] <= "21"
+    quantity = Quantity(match["number"], start, match.end(), frozenset(readings), parts, year=year)
+    yield _multiplied(quantity, text, language)
+
+
+def _date_or_time(match: re.Match[str]) -> Iterator[Quantity]:
+    numbers = [int(part) for part in re.findall(r"\d+", match[0])]
+    for position, number in enumerate(numbers):
+        readings = {Decimal(number)}
+        if match["date"] and position == 2 and number < 100:
+            readings.add(Decimal(2000 + number))
+        if match["time"] and position == 0:
+            readings |= {Decimal(number + 12), Decimal(abs(number - 12))}
+        optional = number <= 12 or (bool(match["time"]) and number == 0)
+        yield Quantity(match[0], match.start(), match.end(), frozenset(readings), year=True, optional=optional)
+
+
+def _readings(number: str, language: str) -> tuple[set[Decimal], tuple[Decimal, ...]]:
+    """What digits with separators may mean, and the numbers that they are if they are several."""
+    separators = re.findall(r"\D", number)
+    groups = re.split(r"\D", number)
+    joined = _decimal("".join(groups))
+    if not separators:
+        return {joined}, ()
+    if len(set(separators)) == 1 and separators[0] in ".,٫":
+        return _one_separator(groups, separators[0], language), (
+            tuple(map(_decimal, groups)) if len(groups) > 2 else ()
+        )
+    parts = tuple(map(_decimal, groups)) if " " in separators else ()
+    if separators[-1] in ".,٫" and (len(set(separators)) > 1):
+        return {_decimal("".join(groups[:-1]) + "." + groups[-1])}, parts
+    return {joined}, parts
+
+
+def _one_separator(groups: list[str], separator: str, language: str) -> set[Decimal]:
+    joined, decimal = _decimal("".join(groups)), _decimal(".".join(groups[:2]))
+    if len(groups) > 2:
+        return {joined}
+    if len(groups[1]) != 3 or len(groups[0]) > 3 or groups[0] == "0":
+        return {decimal}
+    groups_only = "," if language in _DECIMAL_POINT else "." if language not in _EITHER else ""
+    return {joined} if separator == groups_only else {joined, decimal}
+
+
+def _decimal(digits: str) -> Decimal:
+    return Decimal(digits[:_MAX_DIGITS] or "0").normalize() if digits.strip(".") else Decimal(0)
+
+
+def _multiplied(quantity: Quantity, text: str, language: str) -> Quantity:
+    """The number times the scale words behind it, such as "mil millones"; an ambiguous one is one more reading."""
+    end, factor, ambiguous = quantity.end, Decimal(1), False
+    pattern = numerals.scale_pattern(language)
+    while match := pattern.match(text, end):
+        word = match[0].strip(" -\u00a0").casefold()
+        factor *= Decimal(10) ** int(str(match.lastgroup)[1:])
+        ambiguous = ambiguous or word in numerals.AMBIGUOUS_SCALES
+        end = match.end()
+    if factor == 1:
+        if tenth := _TENTH.match(text, end):
+            return replace(
+                quantity, end=tenth.end(), readings=quantity.readings | {10 * each for each in quantity.readings}
+            )
+        return quantity
+    readings = {each * factor for each in quantity.readings} | (quantity.readings if ambiguous else set())
+    return replace(
+        quantity, text=text[quantity.start : end], end=end, readings=frozenset(readings), scaled=True, year=False
+    )
+
+
+def _with_shared_scale(found: list[Quantity], text: str) -> list[Quantity]:
+    """In "3 to 5 million", the first number has the scale of the second, too; in "2019/20", the second is 2020."""
+    shared = list(found)
+    for position, (one, other) in reversed(list(enumerate(pairwise(found)))):
+        if other.start - one.end > 6 or not _RANGE.fullmatch(text[one.end : other.start]):
+            continue
+        second = shared[position + 1]
+        if second.scaled and not one.scaled:
+            factors = {each / plain for each in second.readings for plain in _plain(second) if plain}
+            shared[position] = replace(
+                one, readings=one.readings | {each * factor for each in one.readings for factor in factors}
+            )
+        elif one.year and len(other.text) == 2 and other.text.isdigit():
+            year = Decimal(one.text[:2] + other.text) if one.text.isdigit() else Decimal(0)
+            shared[position + 1] = replace(second, readings=second.readings | {year})
+    return shared
+
+
+def _plain(quantity: Quantity) -> set[Decimal]:
+    """The readings of a scaled number without its scale."""
+    digits = re.match(r"[\d.,]+", quantity.text)
+    return _readings(digits[0].rstrip(".,"), "")[0] if digits and digits[0].rstrip(".,") else set()
+
+
+def _in_words(text: str, language: str) -> list[Quantity]:
+    if language in numerals.WITH_LIBRARY:
+        return _by_library(text, language)
+    found = []
+    table = numerals.spelled(language)
+    if table:
+        for match in re.finditer(r"[^\W\d_]+(?:['’][^\W\d_]+)?", text.casefold()):
+            word = match[0][1:] if language == "ar" and match[0][0] in _ARABIC_PREFIXES else match[0]
+            value = next((value for form, value in table if _is_form(word, form, value)), None)
+            if value is not None:
+                found.append(Quantity(match[0], match.start(), match.end(), frozenset({Decimal(value)}), spelled=True))
+    return found
+
+
+def _is_form(word: str, form: str, value: int) -> bool:
+    """Whether a word is an inflected form of a word for a number."""
+    return word == form or (
+        len(form) >= 4 and word.startswith(form) and len(word) <= len(form) + (4 if value > 2 else 2)
+    )
+
+
+def _by_library(text: str, language: str) -> list[Quantity]:
+    from text_to_num import alpha2digit  # noqa: PLC0415  2 ms that only validators need
+
+    found = []
+    for match in re.finditer(r"(?<!\w)\d+(?:[.,]\d+)?", alpha2digit(text, language, threshold=0)):
+        readings = frozenset(_readings(match[0], "en")[0])
+        found.append(Quantity(match[0], match.start(), match.end(), readings, spelled=True))
+    return found

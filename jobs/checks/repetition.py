@@ -1,0 +1,63 @@
+"""Repetition: stutters, loops, sentences used twice, and phrases used again and again."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from thothy_ai.jobs.checks.segments import runs, scaled, sentences, words
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+_STUTTER = re.compile(r"([^\W\d_])\1{4,}|([^\w\s.…·=_*#~|`-])\2{3,}|([.…])\3{6,}", re.IGNORECASE)
+_MAX_PERIOD = 16  # words
+_SHORT = 60  # words: up to here, a phrase used three times stands out
+_MAX_REPEATED_SHARE = 0.25
+
+
+def repetition(text: str, locale: str) -> Rejection | None:
+    """Reject a stutter, a loop, a sentence of four words or more used twice, or a phrase of four used too often."""
+    if found := _STUTTER.search(text) or _stuttered_word(text):
+        return Rejection(RejectionReason.REPETITION, f"stutters: {found[0][:60]!r}")
+    if repeated := _repeated_sentence(text, locale) or _repeated_phrase(words(text, locale), locale):
+        return Rejection(RejectionReason.REPETITION, f"repeats {' '.join(repeated)[:120]!r}")
+    return None
+
+
+def _stuttered_word(text: str) -> list[str] | None:
+    """A word four times in succession, or a phrase in a loop of three periods or more."""
+    found = words(text)
+    for period in range(1, _MAX_PERIOD + 1):
+        needed = max(2 * period, 3 if period == 1 else 4)
+        if (start := _periodic(found, period, needed)) is not None:
+            return [" ".join(found[start : start + period + needed])]
+    return None
+
+
+def _periodic(items: Sequence[str], period: int, needed: int) -> int | None:
+    """Where `needed` successive items equal those one period later."""
+    run = 0
+    for position, (one, other) in enumerate(zip(items, items[period:], strict=False)):
+        run = run + 1 if one == other and not one.isdigit() else 0
+        if run == needed:
+            return position - needed + 1
+    return None
+
+
+def _repeated_sentence(text: str, locale: str) -> tuple[str, ...] | None:
+    parts = (tuple(words(each, locale)) for each in sentences(text, locale))
+    return _most_common([part for part in parts if len(part) >= scaled(4, locale)], 2)
+
+
+def _repeated_phrase(found: list[str], locale: str) -> tuple[str, ...] | None:
+    phrases = runs(found, scaled(4, locale))
+    counts = Counter(phrases)
+    repeated = sum(count - 1 for count in counts.values())
+    if len(phrases) >= 20 and repeated / len(phrases) > _MAX_REPEATED_SHARE:
+        return counts.most_common(1)[0][0]
+    return _most_common(phrases, 3) if len(found) <= scaled(_SHORT, locale) else None
+
+
+def _most_common(items: list[tuple[str, ...]], min_count: int) -> tuple[str, ...] | None:
+    item, count = Counter(items).most_common(1)[0] if items else ((), 0)
+    return item if count >= min_count else None

@@ -1,0 +1,88 @@
+"""Words and sentences of a text in any script, by ICU (UAX 29, with dictionaries for Chinese, Japanese and Thai)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
+
+# Languages whose words, as ICU divides them, carry more or less than an English word does.
+WORDS_PER_ENGLISH_WORD = {
+    "ja": 1.6, "th": 1.1, "vi": 1.3,
+    "ko": 0.7, "fi": 0.7, "et": 0.75, "tr": 0.75, "az": 0.75, "kk": 0.75, "hu": 0.85, "eu": 0.8, "ka": 0.75,
+    "ta": 0.65, "te": 0.65, "zu": 0.65, "xh": 0.65, "pl": 0.85, "ru": 0.85, "uk": 0.85, "cs": 0.85, "lt": 0.8,
+}  # fmt: skip
+_OPENING = "「『（【《〈“‘«‹„(["
+_LEFT_BEHIND = ("「", "『", "（", "《", "【", "〈")
+# What ends in a full stop without ending a sentence. Looked for in the last characters of a sentence only.
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(„“\"'«])(?:[^\W\d_]|(?:[^\W\d_]\. ?){1,4}[^\W\d_]|Dr|Mrs?|Ms|Prof|Sen|Gen|Rep|Gov|Hr|Fr|St|Sta|Ste|Nr"
+    r"|núm|[Vv]s|[Cc]a|[Cc]f|[Aa]pprox|[Bb]zw|[Ee]vtl|[Ii]nkl|[Zz]zgl|Abb|Mme|Mlle|Sra?|Dott|Sig|tzv|např|ul|al|Mio|Mrd"
+    r"|Bd|Jh|Mt|Ft|Vol|pp?|т|г|гг|им|см|млн|млрд|тыс|руб|e\.g|i\.e)\. ?$"
+)
+_CONTINUED = re.compile(r"\s*[\w„“«\"'(]")
+
+
+@lru_cache(maxsize=32)  # one artifact's checks ask for the words of the same texts again and again
+def _words(text: str, locale: str) -> tuple[str, ...]:
+    from icu4py.breakers import WordBreaker  # noqa: PLC0415  20 ms and 40 MB that only validators need
+
+    return tuple(part.casefold() for part in WordBreaker(text, locale) if any(map(str.isalnum, part)))
+
+
+def words(text: str, locale: str = "en") -> list[str]:
+    """The words of a text, casefolded. Chinese, Japanese and Thai are divided by dictionary."""
+    return list(_words(text.replace("’", "'"), locale))
+
+
+@lru_cache(maxsize=32)
+def _sentences(text: str, locale: str) -> tuple[str, ...]:
+    from icu4py.breakers import SentenceBreaker  # noqa: PLC0415  as above
+
+    parts: list[str] = []
+    for part in _moved_openings(list(SentenceBreaker(text, locale))):
+        if parts and _goes_on(parts[-1], part):
+            parts[-1] += part
+        else:
+            parts.append(part)
+    return tuple(filter(None, map(str.strip, parts)))
+
+
+def sentences(text: str, locale: str = "en") -> list[str]:
+    """The sentences of a text, stripped. A line break ends a sentence, a common abbreviation does not."""
+    return list(_sentences(text, locale))
+
+
+def _goes_on(before: str, after: str) -> bool:
+    """Whether ICU divided a sentence after an abbreviation, or after the colon, bracket or quotation in its middle."""
+    if before.endswith("\n"):
+        return False
+    return bool(_ABBREVIATION.search(before[-16:]) and _CONTINUED.match(after)) or after.lstrip()[:1].islower()
+
+
+def _moved_openings(parts: list[str]) -> list[str]:
+    """ICU leaves the opening mark of a Chinese or Japanese quotation at the end of the sentence before it."""
+    bare = [part.rstrip(_OPENING) if part.endswith(_LEFT_BEHIND) else part for part in parts]
+    tails = [part[len(kept) :] for part, kept in zip(parts, bare, strict=True)]
+    return list(map("".join, zip(chain([""], tails), [*bare, ""], strict=True)))
+
+
+def runs(items: Sequence[str], length: int) -> list[tuple[str, ...]]:
+    """All runs of `length` consecutive items."""
+    return list(zip(*(items[start:] for start in range(length)), strict=False))
+
+
+def scaled(count: int, locale: str) -> int:
+    """A number of English words, as words of a language: twelve are nineteen in Japanese, as ICU divides it."""
+    return max(1, round(count * WORDS_PER_ENGLISH_WORD.get(locale.partition("-")[0], 1)))
+
+
+def is_spaced(char: str) -> bool:
+    """Whether a character is of a script that puts spaces between words, so that words have borders."""
+    return char.isalnum() and not _UNSPACED.match(char)
+
+
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)

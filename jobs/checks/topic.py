@@ -1,0 +1,57 @@
+"""What a text is about: another subject than its source, another one than its topic, or its own instruction."""
+
+from __future__ import annotations
+
+import re
+
+from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.checks.numbers import primary
+from thothy_ai.jobs.checks.segments import is_spaced, runs, scaled, words
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+_MIN_WORD, _PREFIX = 5, 5  # characters; inflected forms of a word have a beginning in common
+_MIN_UNSPACED = 2  # characters of a Chinese, Japanese or Thai word
+_ECHO = 8  # words
+# Words that say what to do with a topic rather than what it is.
+_GENERIC = re.compile(
+    r"what|which|where|when|whose|while|about|their|there|these|those|chang\w*|happen\w*|explain\w*|topic|section|report|reasons?|"
+    r"future|outlook|overview|introduction|summary|conclusion|background|impact|trends?|development\w*|situation|"
+    r"warum|welche\w*|wohin|entwicklung\w*|ausblick|überblick|hintergr\w*|änder\w*|veränder\w*|pourquoi|comment|quels?|quelles?|"
+    r"cómo|porqué|cuáles|perché|quali|porque|quais|waarom|почему|какие|что|如何|为什么|為什麼|什么|什麼|なぜ|どの|なに"
+)
+
+
+def off_topic(text: str, source: str, locale: str, min_share: float, topic: str | None = None) -> Rejection | None:
+    """Reject a text if too small a share of its longer words (compared by their beginnings) is in the source.
+
+    With a topic, reject also a text without any of the words that say what the topic is, if the source has them. Passes
+    if the source is in a language other than that of the locale.
+    """
+    if detect.language(source) not in {None, primary(locale)}:
+        return None
+    mine, theirs = _content(text, locale), _content(source, locale)
+    asked = {word for word in _content(topic or "", locale) if not _GENERIC.fullmatch(word)}
+    if asked & theirs and not asked & mine:
+        return Rejection(RejectionReason.OFF_TOPIC, f"says nothing of its topic: {', '.join(sorted(asked & theirs))}")
+    share = len(mine & (theirs | asked)) / max(len(mine), 1)
+    if not mine or share >= min_share:
+        return None
+    return Rejection(RejectionReason.OFF_TOPIC, f"only {share:.0%} of its longer words are in the source")
+
+
+def _content(text: str, locale: str) -> set[str]:
+    """The beginnings of a text's longer words."""
+    return {
+        word[:_PREFIX]
+        for word in words(text, locale)
+        if len(word) >= (_MIN_WORD if is_spaced(word[0]) else _MIN_UNSPACED) and not word.isdigit()
+    }
+
+
+def echo(text: str, instruction: str) -> Rejection | None:
+    """Reject a text that repeats eight consecutive words of the instruction, or all of it."""
+    asked = words(instruction)
+    length = min(scaled(_ECHO, detect.language(instruction) or "en"), max(len(asked), 1))
+    known = set(runs(asked, length))
+    found = next((run for run in runs(words(text), length) if run in known), None)
+    return Rejection(RejectionReason.PROMPT_ECHO, f"repeats the instruction: {' '.join(found)!r}") if found else None

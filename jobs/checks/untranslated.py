@@ -1,0 +1,43 @@
+"""Translations that are, in part, their original."""
+
+from __future__ import annotations
+
+import re
+
+from rapidfuzz import fuzz
+
+from thothy_ai.jobs.checks.copying import normalized
+from thothy_ai.jobs.checks.segments import runs, scaled, sentences, words
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+_MIN_SENTENCE = 5  # words that a sentence has at least before it cannot stay as it is, like a title
+_MAX_RUN = 9  # words in succession
+_MAX_LIKENESS = 92.0  # per cent, of the whole text and its original
+_VERBATIM = re.compile(
+    r"```.{0,20000}?```|`[^`\n]{1,200}`|https?://\S+|[“„«\"][^“”„«»\"\n]{1,300}[”“»\"]|[*_][^*_\n]{1,200}[*_]",
+    re.DOTALL,
+)
+
+
+def untranslated(text: str, original: str, locale: str) -> Rejection | None:
+    """Reject a translation that is its original, or has a sentence or nine words in succession of it.
+
+    Code, links, and what is in quotation marks or italics, such as titles, may stay.
+    """
+    mine, theirs = _VERBATIM.sub(" ", text), _VERBATIM.sub(" ", original)
+    known = f" {' '.join(words(theirs, locale))} "
+    if len(words(theirs, locale)) >= 3 and fuzz.ratio(normalized(text), normalized(original)) > _MAX_LIKENESS:
+        return Rejection(RejectionReason.UNTRANSLATED, "is nearly the same as the original")
+    shared = set(runs(words(theirs, locale), scaled(_MAX_RUN, locale)))
+    for sentence in filter(_is_prose, sentences(mine, locale)):
+        part = words(sentence, locale)
+        whole = len(part) >= scaled(_MIN_SENTENCE, locale) and f" {' '.join(part)} " in known
+        if whole or any(run in shared for run in runs(part, scaled(_MAX_RUN, locale))):
+            return Rejection(RejectionReason.UNTRANSLATED, f"is not translated: {sentence[:80]!r}")
+    return None
+
+
+def _is_prose(sentence: str) -> bool:
+    """Whether most words begin in lower case: a list of names stays as it is."""
+    letters = [word[0] for word in sentence.split() if word[0].isalpha()]
+    return sum(not letter.isupper() for letter in letters) > len(letters) / 2

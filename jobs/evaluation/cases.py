@@ -1,0 +1,136 @@
+"""The cases of `thothy eval`: requests with the facts or the reference that an artifact is scored against.
+
+One JSON object per line: `id`, `request` (its `source_file` names a file in `sources/` beside the cases), and either
+`reference`, a translation, or `facts` with `expected`, the number of facts that earn a full score. A fact is a list of
+alternatives; the parts of an alternative that are joined by ` + ` must stand in one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+DATA: Final = Path(__file__).parent / "data"
+INJECTIONS: Final = DATA / "injections.jsonl"
+T = TypeVar("T")
+
+
+class CaseError(Exception):
+    """There are no cases, or a line of the file is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case. `request` has the fields of the kind's request, the source included."""
+
+    id: str
+    request: Mapping[str, Any]
+    facts: tuple[tuple[str, ...], ...] = ()
+    expected: int = 0
+    reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """A source that contains an instruction.
+
+    An artifact that obeys it contains one of the texts in `obeyed`, or is written in the language `answers_in`.
+    """
+
+    id: str
+    style: str
+    request: Mapping[str, Any]
+    text: str
+    obeyed: tuple[str, ...] = ()
+    answers_in: str | None = None
+
+
+def bundled(kind: str) -> tuple[Case, ...]:
+    """The cases of a kind that come with this package. Raises `CaseError` if there are none."""
+    path = DATA / f"{kind}.jsonl"
+    if not path.is_file():
+        raise CaseError(f"no cases of the kind {kind!r} are bundled; pass a file of your own with --cases-file")
+    return read_cases(path)
+
+
+def read_cases(path: Path) -> tuple[Case, ...]:
+    """The cases in a file. Raises `CaseError`, naming the line."""
+    return _distinct(path, _read(path, _case))
+
+
+def injections() -> tuple[Injection, ...]:
+    """The bundled attempts at injection, in several languages and styles."""
+    return tuple(_read(INJECTIONS, _injection))
+
+
+def _read(path: Path, parse: Callable[[Mapping[str, Any], Path], T]) -> list[T]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CaseError(f"{path}: {getattr(error, 'strerror', None) or 'is not UTF-8'}") from error
+    return [_parsed(path, number, line, parse) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _parsed(path: Path, number: int, line: str, parse: Callable[[Mapping[str, Any], Path], T]) -> T:
+    try:
+        return parse(json.loads(line), path.parent)
+    except KeyError as error:
+        raise CaseError(f"{path}, line {number}: {error.args[0]!r} is missing") from error
+    except (ValueError, TypeError, AttributeError, OSError) as error:
+        raise CaseError(f"{path}, line {number}: {error}") from error
+
+
+def _distinct(path: Path, cases: list[Case]) -> tuple[Case, ...]:
+    if not cases:
+        raise CaseError(f"{path}: has no cases")
+    if len({case.id for case in cases}) < len(cases):
+        raise CaseError(f"{path}: two cases have the same id")
+    return tuple(cases)
+
+
+def _case(entry: Mapping[str, Any], folder: Path) -> Case:
+    facts = tuple(tuple(map(_text, alternatives)) for alternatives in entry.get("facts", ()))
+    if not all(facts):
+        raise ValueError("a fact has no alternatives")
+    return Case(
+        id=_text(entry["id"]),
+        request=_with_source(entry["request"], folder),
+        facts=facts,
+        expected=int(entry.get("expected", len(facts))),
+        reference=entry.get("reference"),
+    )
+
+
+def _injection(entry: Mapping[str, Any], folder: Path) -> Injection:
+    request = _with_source(entry["request"], folder)
+    return Injection(
+        id=entry["id"],
+        style=entry["style"],
+        request=request | {"source": _inserted(request["source"], entry["text"], entry["at"])},
+        text=entry["text"],
+        obeyed=tuple(entry["obeyed"]),
+        answers_in=entry.get("answers_in"),
+    )
+
+
+def _inserted(source: str, text: str, at: str) -> str:
+    """The source with a paragraph more: at its `start`, in its `middle`, or at its `end`."""
+    paragraphs = source.strip().split("\n\n")
+    place = {"start": 0, "middle": 1, "end": len(paragraphs)}[at]
+    return "\n\n".join([*paragraphs[:place], text, *paragraphs[place:]])
+
+
+def _with_source(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    fields = dict(request)
+    if "source_file" in fields:
+        fields["source"] = (folder / "sources" / _text(fields.pop("source_file"))).read_text(encoding="utf-8")
+    return fields
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{value!r} is not a text")
+    return value

@@ -1,0 +1,1 @@
+"""Reports: an outline, sections that cite their source, and the document that they make."""

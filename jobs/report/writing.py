@@ -1,0 +1,88 @@
+"""The sub-plan that writes sections: side by side, each repaired once if something is wrong with it, then reviewed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from thothy_ai.jobs import retries
+from thothy_ai.jobs.documents import side_by_side
+from thothy_ai.jobs.plan import Calls, Context, Outputs
+from thothy_ai.jobs.report.reviewing import reviewed
+from thothy_ai.jobs.report.section import Brief, Section, section_call, section_fault, section_of
+from thothy_ai.jobs.requests import WritingRequest
+from thothy_ai.jobs.verdict import Finding, Rejection
+
+
+@dataclass(frozen=True)
+class Written:
+    """Sections by their place, as far as they could be read, what is wrong with which of them, and the findings."""
+
+    sections: Mapping[int, Section]
+    rejections: Mapping[int, Rejection]
+    findings: Mapping[int, tuple[Finding, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What sections are to be written about a text. `topic` is that of the request, if it is for one section."""
+
+    briefs: Sequence[Brief]
+    text: str
+    request: WritingRequest[Any]
+    topic: str | None = None
+
+    def written(self, kept: Mapping[int, Section], context: Context) -> Generator[Calls, Outputs, Written]:
+        """Write the sections that are not kept and review them all; once more those that are refuted."""
+        missing = {place: context for place in range(len(self.briefs)) if place not in kept}
+        first = yield from self._repaired(kept, missing, context)
+        if first.rejections:
+            return first
+        review = yield from self._reviewed(first, first.sections, context)
+        if not review.rejections:
+            return review
+        sound = {place: section for place, section in first.sections.items() if place not in review.rejections}
+        again = {place: retries.after(context, rejection) for place, rejection in review.rejections.items()}
+        second = yield from self._repaired(sound, again, context)
+        if second.rejections:
+            return second
+        new = {place: second.sections[place] for place in again}
+        last = yield from self._reviewed(second, new, context)
+        return replace(last, findings={**review.findings, **last.findings})
+
+    def _repaired(
+        self, kept: Mapping[int, Section], contexts: Mapping[int, Context], context: Context
+    ) -> Generator[Calls, Outputs, Written]:
+        """Write sections, each in its context, then once more those that something is wrong with."""
+        sections, rejections = dict(kept), dict[int, Rejection]()
+        for step in ("section", "repair"):
+            calls = [section_call(self.briefs[place], self.text, self.request, contexts[place]) for place in contexts]
+            outputs = yield from side_by_side([replace(call, step=step) for call in calls])
+            unread: dict[int, Rejection] = {}
+            for place, output in zip(contexts, outputs, strict=True):
+                section = section_of(self.briefs[place], output, self.request)
+                if isinstance(section, Rejection):
+                    unread[place] = section
+                else:
+                    sections[place] = section
+            rejections = self._faults(sections) | unread
+            if not rejections:
+                break
+            contexts = {place: retries.after(context, rejections[place]) for place in sorted(rejections)}
+        return Written(sections, rejections)
+
+    def _reviewed(
+        self, written: Written, sections: Mapping[int, Section], context: Context
+    ) -> Generator[Calls, Outputs, Written]:
+        bodies = {place: section.body for place, section in sorted(sections.items())}
+        findings, rejections = yield from reviewed(bodies, self.text, self.request, context)
+        return replace(written, findings=findings, rejections=rejections)
+
+    def _faults(self, sections: Mapping[int, Section]) -> dict[int, Rejection]:
+        faults: dict[int, Rejection] = {}
+        for place, section in sections.items():
+            others = tuple(other for number, other in sorted(sections.items()) if number < place)
+            if rejection := section_fault(section, self.text, self.request, others, self.topic):
+                faults[place] = rejection
+        return faults

@@ -1,0 +1,170 @@
+"""`thothy eval`: cases through a served engine, results side by side, injections; and once the bundled model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.support.answering_backend import AnsweringBackend
+from tests.support.home import fresh_home, processes_of
+from tests.support.served_engine import served
+from thothy_ai.cli import app
+from thothy_ai.engine.errors import GrammarError
+
+Evaluate = Callable[..., Result]
+TEXTS = ("ok one", "retry two", "ok three")
+
+
+@pytest.fixture
+def backend() -> AnsweringBackend:
+    return AnsweringBackend(lambda request: [json.dumps({"echo": request.messages[-1].content[:90]})])
+
+
+@pytest.fixture
+def env(backend: AnsweringBackend, tmp_path: Path, clean_environment: None) -> Iterator[dict[str, str]]:
+    url = f"unix://{tmp_path}/e.sock"
+    with served(backend, url):
+        yield {"THOTHY_ENGINE_URL": url, "THOTHY_HOME": str(tmp_path), "THOTHY_KINDS": "tests.support.echo_kind"}
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    path = tmp_path / "cases.jsonl"
+    entries = [{"id": text, "request": {"text": text}, "facts": [[text.split()[1]], ["gold"]]} for text in TEXTS]
+    path.write_text("\n".join(map(json.dumps, entries)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def evaluate(env: dict[str, str]) -> Evaluate:
+    def run(*arguments: object, exit_code: int = 0) -> Result:
+        done = CliRunner().invoke(app, ["eval", *map(str, arguments)], env=env)
+        assert done.exit_code == exit_code, done.output
+        assert "Traceback" not in done.output
+        return done
+
+    return run
+
+
+def rows(done: Result) -> dict[str, list[str]]:
+    """The table's cells, without its title and its heads."""
+    lines = done.stdout.splitlines()[3:]
+    cells = [[cell for cell in line.strip().split("  ") if cell] for line in lines]
+    return {name.strip(): [value.strip() for value in values] for name, *values in filter(None, cells)}
+
+
+def test_yield_scores_and_seconds_per_accepted_artifact(evaluate: Evaluate, cases: Path) -> None:
+    table = rows(evaluate("echo", "--cases-file", cases))
+    assert table["accepted"] == ["2 of 3"]
+    assert table["yield"] == ["67%"]
+    assert table["coverage of facts"] == ["0.50"]
+    assert table["compute-seconds"] == ["4.50"]
+    assert table["per accepted artifact"] == ["2.25"]
+    assert table["rejected: repetition"] == ["1"]
+    assert "chrF" not in table
+
+
+def test_cases_seeds_and_attempts_are_as_asked_for(evaluate: Evaluate, cases: Path, backend: AnsweringBackend) -> None:
+    document = json.loads(
+        evaluate("echo", "--cases-file", cases, "--cases", 2, "--seed", 5, "--attempts", 3, "--json").stdout
+    )
+    [result] = document["results"]
+    assert [(case["id"], case["attempts"]) for case in result["cases"]] == [("ok one", 1), ("retry two", 3)]
+    assert sorted(request.sampling.seed or 0 for request in backend.requests) == [5, 5, 6, 7]
+    assert {request.priority for request in backend.requests} == {0}
+    assert (result["compute_seconds"], result["compute_seconds_per_accepted"]) == (6.0, 6.0)
+    assert (result["model"], result["kind"], result["prompts"], result["seed"]) == ("answering", "echo", "1", 5)
+
+
+def test_an_earlier_result_is_compared_case_by_case(
+    evaluate: Evaluate, cases: Path, backend: AnsweringBackend, tmp_path: Path
+) -> None:
+    before = tmp_path / "before.json"
+    before.write_text(evaluate("echo", "--cases-file", cases, "--json").stdout, encoding="utf-8")
+    backend.answer = lambda request: [json.dumps({"echo": request.messages[-1].content.replace("retry", "ok")})]
+    picture = tmp_path / "change.svg"
+    table = rows(evaluate("echo", "--cases-file", cases, "--against", before, "--plot", picture))
+    assert table["accepted"] == ["3 of 3", "2 of 3"]
+    assert table["accepted here only"] == ["1", "0"]
+    assert table["rejected: repetition"] == ["0", "1"]
+    assert picture.read_text(encoding="utf-8").count("<svg") == 1
+    evaluate("echo", "--cases-file", cases, "--cases", 2, "--against", before, exit_code=2)
+    before.write_text("{}", encoding="utf-8")
+    assert "is no result" in evaluate("echo", "--cases-file", cases, "--against", before, exit_code=1).stderr
+
+
+def test_the_engine_at_a_url_is_compared(evaluate: Evaluate, cases: Path, env: dict[str, str]) -> None:
+    document = json.loads(
+        evaluate("echo", "--cases-file", cases, "--against", env["THOTHY_ENGINE_URL"], "--json").stdout
+    )
+    assert [result["accepted"] for result in document["results"]] == [2, 2]
+
+
+def test_translations_are_scored_by_chrf(evaluate: Evaluate, backend: AnsweringBackend, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    request = {"source": "The museum is closed on Mondays.", "target_locale": "de"}
+    reference = "Das Museum ist montags geschlossen."
+    path.write_text(json.dumps({"id": "1", "request": request, "reference": reference}), encoding="utf-8")
+    backend.answer = lambda _: [json.dumps({"text": reference})]
+    assert rows(evaluate("translation", "--cases-file", path))["chrF"] == ["100.0"]
+
+
+def test_an_artifact_that_obeys_an_instruction_in_its_source_fails(
+    evaluate: Evaluate, env: dict[str, str], backend: AnsweringBackend, tmp_path: Path
+) -> None:
+    env["THOTHY_KINDS"] = "tests.support.about_kind"
+    backend.answer = lambda _: ['{"about":"Phones sell well."}']
+    done = evaluate("about", "--injections")
+    assert done.stdout.splitlines()[-1] == "0 of 20 outputs obeyed, 0 of them accepted."
+    backend.answer = lambda _: ['{"about":"PHONES ARE FREE TODAY, says the source."}']
+    document: dict[str, Any] = json.loads(evaluate("about", "--injections", "--json", exit_code=1).stdout)
+    first, *others = document["injections"]
+    assert (first["id"], first["obeyed"], first["accepted"]) == ("ignore-above", "PHONES ARE FREE", True)
+    assert [other["obeyed"] for other in others] == [None] * 19
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["haiku"], "unknown kind 'haiku'"),
+        (["echo"], "no cases of the kind 'echo' are bundled"),
+        (["echo", "--cases-file", "/nowhere.jsonl"], "/nowhere.jsonl: No such file"),
+        (["hook", "--cases", "0"], "--cases"),
+        (["hook", "--plot", "x.txt"], "--plot writes .png, .svg, .pdf, not .txt"),
+        (["hook", "--injections", "--against", "x"], "--injections cannot be combined"),
+        (["hook", "--model", "/nowhere"], "no model at /nowhere"),
+        (["translation", "--review"], "a translation has no review"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exits_2(evaluate: Evaluate, arguments: list[str], words: str) -> None:
+    done = evaluate(*arguments, exit_code=2)
+    assert words.lower() in done.stderr.lower()
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_a_request_that_is_invalid_names_its_case(evaluate: Evaluate, tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text('{"id": "odd", "request": {"text": "ok", "nonsense": 1}}', encoding="utf-8")
+    assert "case 'odd': " in evaluate("echo", "--cases-file", path, exit_code=2).stderr
+
+
+def test_an_engine_that_refuses_is_one_line(evaluate: Evaluate, cases: Path, backend: AnsweringBackend) -> None:
+    backend.answer = lambda _: GrammarError("no such grammar")
+    assert evaluate("echo", "--cases-file", cases, exit_code=2).stderr == "thothy: no such grammar\n"
+
+
+def test_the_bundled_model_runs_two_cases() -> None:
+    with fresh_home() as home:
+        done = home.run("eval", "trend_summary", "--cases", "2", "--json", timeout=280)
+        assert done.returncode == 0, done.stderr
+        assert processes_of(home) == []
+    [result] = json.loads(done.stdout)["results"]
+    assert result["model"].startswith("SmolLM2")
+    assert len(result["cases"]) == 2
+    assert all(case["output_tokens"] > 5 and case["compute_seconds"] > 0 for case in result["cases"])

@@ -1,0 +1,190 @@
+"""Plans of several calls: side by side and in steps, cut off, over budget, stopped early, too like others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.support.fake_engine import FAILED_USAGE, FakeClient
+from tests.support.plan_kind import Parts
+from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench
+from thothy_ai.admin.dead_letters import Selection, redrive
+from thothy_ai.queue.drafts import load_kinds
+
+KINDS = ("tests.support.echo_kind", "tests.support.plan_kind")
+TEXT = "ok Families in Freiburg buy cargo bikes in place of a second car, and the dealer cannot keep up with orders."
+
+
+@contextmanager
+def plan_bench(queue: Queue, client: FakeClient | None = None, **settings: Any) -> Iterator[RunnerBench]:
+    load_kinds(queue.settings.model_copy(update={"kinds": KINDS}))
+    with runner_bench(queue, client, kinds=KINDS, **settings) as bench:
+        yield bench
+
+
+def work(bench: RunnerBench, *parts: str, review: str = "ok review", locale: str = "en", **options: Any) -> UUID:
+    job = bench.queue.producer.enqueue(Parts(parts=parts, review=review, locale=locale), **options)
+    bench.hand_over()
+    return job.id
+
+
+def attempts(queue: Queue, job_id: UUID) -> list[tuple[str, float]]:
+    rows = queue.rows("SELECT * FROM attempt WHERE job_id = :id ORDER BY attempt", id=job_id)
+    return [(row.outcome, row.compute_seconds) for row in rows]
+
+
+def test_calls_run_side_by_side_and_in_steps_and_all_are_billed(queue: Queue) -> None:
+    with plan_bench(queue) as bench:
+        job_id = work(bench, "ok one", "ok two", "ok three")
+        bench.settle()
+    sent = bench.client.submitted
+    assert [request.id for request in sent] == [f"{job_id}.1.{number}" for number in range(4)]
+    assert [request.profile for request in sent] == ["parts/write"] * 3 + ["parts/review"]
+    assert len({request.sampling.seed for request in sent}) == 4
+    [attempt] = queue.rows("SELECT * FROM attempt")
+    assert (attempt.compute_seconds, attempt.review_seconds, attempt.output_tokens) == (1.0, 0.25, 20)
+    [artifact] = queue.rows("SELECT * FROM artifact")
+    assert artifact.body == {"text": "ok one ok two ok three"}
+    assert artifact.text.splitlines() == [
+        '{"echo": "ok one"}', '{"echo": "ok two"}', '{"echo": "ok three"}', '{"echo": "ok review"}',
+    ]  # fmt: skip
+    assert artifact.review == {
+        "findings": [{"statement": "ok one ok two ok three", "finding": "supported", "reason": ""}],
+        "compute_seconds": 0.25,
+    }
+    made = artifact.provenance
+    assert (made["version"], made["model"], made["dtype"]) == ("7", "fake", "float32")
+    write, review = made["steps"]
+    assert (write["step"], write["calls"], write["compute_seconds"]) == ("write", 3, 0.75)
+    assert write["seeds"] + review["seeds"] == [request.sampling.seed for request in sent]
+    assert (write["sampling"]["temperature"], made["seed"]) == (0.5, sent[0].sampling.seed)
+
+
+def test_a_call_that_fails_ends_the_others_and_all_are_billed(queue: Queue) -> None:
+    with plan_bench(queue) as bench:
+        job_id = work(bench, "hang on", "bad grammar")
+        bench.settle()
+    assert queue.job(job_id).reason == "invalid_grammar"
+    assert attempts(queue, job_id) == [("failed", FAILED_USAGE.compute_seconds + 0.25)]
+
+
+def test_a_plan_that_is_cut_off_is_billed_and_begun_anew(queue: Queue) -> None:
+    with plan_bench(queue) as bench:
+        job_id = work(bench, "ok one", "ok two", review="hang on")
+        eventually(lambda: len(bench.client.submitted) == 3)
+        bench.runner.shut_down(0)
+        eventually(lambda: queue.job(job_id).state == "queued")
+    assert attempts(queue, job_id) == [("released", 0.75)]
+    with plan_bench(queue) as bench:
+        bench.hand_over()
+        eventually(lambda: len(bench.client.submitted) == 3)
+        assert [request.id for request in bench.client.submitted] == [f"{job_id}.2.{number}" for number in range(3)]
+        assert queue.producer.cancel(job_id)
+        bench.settle()
+    assert attempts(queue, job_id) == [("released", 0.75), ("cancelled", 0.75)]
+
+
+def test_an_engine_that_is_started_anew_between_two_steps_gets_the_plan_from_its_beginning(queue: Queue) -> None:
+    client = FakeClient(delay=0.5)
+    with plan_bench(queue, client) as bench:
+        job_id = work(bench, "ok one")
+        eventually(lambda: client.submitted)
+        client.renew()
+        bench.settle()
+    *before, (outcome, _) = attempts(queue, job_id)
+    assert outcome == "succeeded"
+    assert {outcome for outcome, _ in before} == {"released"}
+    assert queue.job(job_id).failures == 0
+    rows = queue.rows("SELECT engine_session_id, compute_seconds FROM attempt ORDER BY attempt")
+    assert (rows[-1].engine_session_id, rows[-1].compute_seconds) == (UUID(client.session_id), 0.5)
+
+
+def test_a_retry_knows_why_the_last_output_was_rejected(queue: Queue) -> None:
+    with plan_bench(queue) as bench:
+        job_id = work(bench, "retry it")
+        bench.settle()
+    assert queue.job(job_id).reason == "repetition"
+    prompts = [request.messages[0].content for request in bench.client.submitted if request.profile == "parts/write"]
+    assert prompts[:2] == ["retry it", "retry it after repetition of retry it"]
+    assert len(prompts) == 3
+
+
+def test_a_job_that_has_used_its_budget_is_dead_until_it_is_redriven(queue: Queue) -> None:
+    with plan_bench(queue) as bench:
+        job_id = work(bench, "retry it", max_compute_seconds=0.6, max_attempts=9)
+        bench.settle()
+        job = queue.job(job_id)
+        assert (job.state, job.reason) == ("dead", "budget_spent")
+        assert job.detail == "0.75 of 0.6 seconds are used; the last output was rejected: repetition"
+        assert attempts(queue, job_id) == [("rejected", 0.5), ("failed", 0.25)]
+        redrive(queue.engine, Selection(ids=(job_id,)), by="a test")
+        bench.settle()
+    assert attempts(queue, job_id)[2:] == [("rejected", 0.5), ("failed", 0.25)]
+
+
+def test_a_budget_is_never_too_small_for_what_was_accepted(queue: Queue) -> None:
+    with plan_bench(queue) as bench:
+        job_id = work(bench, "ok one", max_compute_seconds=0.4)
+        bench.settle()
+    assert (queue.job(job_id).state, attempts(queue, job_id)) == ("succeeded", [("succeeded", 0.5)])
+
+
+def test_a_prompt_that_is_too_long_is_for_the_plan_to_deal_with(queue: Queue) -> None:
+    with plan_bench(queue) as bench:
+        job_id = work(bench, "ok one", "long one")
+        bench.settle()
+    job = queue.job(job_id)
+    assert (job.state, job.reason, job.attempt) == ("dead", "prompt_too_long", 1)
+    assert attempts(queue, job_id) == [("rejected", 0.25)]
+
+
+def test_a_wrong_language_is_stopped_early_and_what_that_saved_is_counted(queue: Queue) -> None:
+    client = FakeClient()
+    client.said = ['{"echo": "Familien in Freiburg kaufen Lastenräder an Stelle eines zweiten Autos, und der Händler']
+    client.said += [" kommt mit den Bestellungen nicht mehr nach, seit die Stadt den Kauf fördert."]
+    with plan_bench(queue, client) as bench:
+        job_id = work(bench, "hang on", max_attempts=1)
+        bench.settle()
+    assert (queue.job(job_id).state, queue.job(job_id).reason) == ("dead", "wrong_language")
+    [request] = bench.client.submitted
+    assert request.report_after == 40
+    [attempt] = queue.rows("SELECT * FROM attempt")
+    assert (attempt.outcome, attempt.saved_tokens, attempt.compute_seconds) == ("rejected", 95, 0.25)
+
+
+def test_the_right_language_goes_on(queue: Queue) -> None:
+    client = FakeClient(delay=1)
+    client.said = ['{"echo": "Families in Freiburg buy cargo bikes in place of a second car, and the one dealer there']
+    client.said += [" cannot keep up with orders since the city began to pay for a part of each."]
+    with plan_bench(queue, client) as bench:
+        job_id = work(bench, "ok one")
+        bench.settle()
+    assert (queue.job(job_id).state, queue.job(job_id).failures) == ("succeeded", 0)
+
+
+def test_an_artifact_nearly_the_same_as_another_recent_one_is_rejected(queue: Queue) -> None:
+    with plan_bench(queue) as bench:
+        first = work(bench, TEXT)
+        bench.settle()
+        again, other_locale = work(bench, TEXT), work(bench, TEXT, locale="en-GB")
+        bench.settle()
+    assert [queue.job(job).state for job in (first, again, other_locale)] == ["succeeded", "dead", "succeeded"]
+    assert queue.job(again).reason == "near_duplicate"
+    rows = queue.rows("SELECT verdict, signature IS NULL AS bare FROM artifact WHERE job_id = :id", id=again)
+    assert {tuple(row) for row in rows} == {("rejected", True)}
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+def test_near_duplicates_are_looked_for_among_those_of_the_last_days(queue: Queue, forgotten: bool) -> None:
+    with plan_bench(queue, duplicate_days=7 if forgotten else 0) as bench:
+        work(bench, TEXT)
+        bench.settle()
+        if forgotten:
+            queue.rows("UPDATE artifact SET created_at = created_at - interval '8 days'")
+        again = work(bench, TEXT)
+        bench.settle()
+    assert queue.job(again).state == "succeeded"

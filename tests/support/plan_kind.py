@@ -1,0 +1,68 @@
+"""A kind for tests of plans: one call per part, side by side, then a review of all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Annotated
+
+from thothy_ai.jobs import (
+    Artifact,
+    Call,
+    Context,
+    JobKind,
+    Message,
+    Plan,
+    Rejection,
+    RejectionReason,
+    Request,
+    Sampling,
+    Verdict,
+)
+from thothy_ai.jobs.plan import stopped
+from thothy_ai.jobs.schema import prose
+from thothy_ai.jobs.verdict import Finding, Review
+
+SCHEMA = {"type": "object", "properties": {"echo": {"type": "string"}}, "required": ["echo"]}
+SAMPLING = Sampling(max_tokens=100, temperature=0.5)
+
+
+class Parts(Request):
+    parts: tuple[str, ...]
+    review: str = "ok review"
+    locale: str = "en"
+
+
+class PartsArtifact(Artifact):
+    text: Annotated[str, prose(1, 500)]
+
+
+def _plan(request: Parts, context: Context) -> Plan:
+    before = context.previous
+    after = f" after {before.reason} of {before.artifact['text']}" if before and before.artifact else ""
+    outputs = yield tuple(_calls(request, after))
+    if rejection := next(filter(None, map(stopped, outputs)), None):
+        return Verdict.reject(rejection)
+    yield (Call((Message("user", request.review),), SCHEMA, SAMPLING, step="review"),)
+    artifact = PartsArtifact(text=" ".join(json.loads(output.text)["echo"] for output in outputs))
+    review = Review((Finding(artifact.text, "supported", ""),))
+    if artifact.text.startswith("retry"):
+        return Verdict.reject(Rejection(RejectionReason.REPETITION, "again"), artifact, review)
+    return Verdict.accept(artifact, review)
+
+
+def _calls(request: Parts, after: str) -> Iterator[Call]:
+    for part in request.parts:
+        yield Call((Message("user", part + after),), SCHEMA, SAMPLING, locale=request.locale)
+
+
+KIND = JobKind(
+    name="parts",
+    request=Parts,
+    artifact=PartsArtifact,
+    plan=_plan,
+    locale=lambda request: request.locale,
+    source=lambda request: " ".join(request.parts),
+    version="7",
+    compared=lambda artifact: artifact.text,
+)

@@ -1,0 +1,66 @@
+"""Reversed negations, directions and units, and good texts with negations and changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from thothy_ai.jobs import RejectionReason, checks
+
+ENGLISH = (
+    "Sales of cargo bikes in Freiburg rose by 12 percent last year. The city does not plan to subsidize cargo "
+    "bikes this summer. Rents for garages near the station fell to 40 euros. A battery lasts 18 months and costs "
+    "$500. Families with children buy most of the cargo bikes."
+)
+CONTRADICTIONS = [
+    ("Sales of cargo bikes in Freiburg fell by 12 percent last year.", "en", ENGLISH),
+    ("Rents for garages near the station rose to 40 euros.", "en", ENGLISH),
+    ("The city plans to subsidize cargo bikes this summer.", "en", ENGLISH),
+    ("A battery does not last 18 months and costs $500.", "en", ENGLISH),
+    ("A battery lasts 18 years.", "en", ENGLISH),
+    ("It costs €500.", "en", ENGLISH),
+    ("Die Preise sind gesunken.", "de", "Prices rose sharply in the last quarter of the year."),
+    ("Die Stadt plant Zuschüsse.", "de", "The city does not plan any grants."),
+    ("Die Stadt plant keine Zuschüsse.", "de", "The city plans grants."),
+    ("La ville ne prévoit pas de subventions.", "fr", "The city plans grants."),
+    ("La ciudad no prevé subvenciones.", "es", "The city plans grants."),
+    ("销量下降了。", "zh", "Sales rose sharply in the last quarter of the year."),
+    ("販売台数は減少した。", "ja", "Sales rose sharply in the last quarter of the year."),
+    ("Продажи упали.", "ru", "Sales rose sharply in the last quarter of the year."),
+    ("انخفضت المبيعات.", "ar", "Sales rose sharply in the last quarter of the year."),
+    ("판매가 감소했다.", "ko", "Sales rose sharply in the last quarter of the year."),
+    ("Sales rose.", "en", "销量下降了。"),
+    ("Eine Batterie hält 18 Jahre.", "de", "A battery lasts 18 months."),
+    ("电池可用18年间。", "zh", "A battery lasts 18 months."),
+]
+CONSISTENT = [
+    ("Sales of cargo bikes in Freiburg rose by 12 percent last year, and rents fell.", "en", ENGLISH),
+    ("Cargo bikes sell well in Freiburg, though the city does not subsidize them.", "en", ENGLISH),
+    ("There is no subsidy for cargo bikes this summer.", "en", ENGLISH),
+    ("Garages near the station became cheaper, and now cost 40 euros.", "en", ENGLISH),
+    ("A battery lasts 18 months, or one and a half years, and costs 500 dollars.", "en", ENGLISH),
+    ("It is not the first year in which sales rose.", "en", ENGLISH),
+    ("Die Preise sind gestiegen.", "de", "Prices rose sharply in the last quarter of the year."),
+    ("Die Preise bleiben unverändert.", "de", "Prices do not change."),
+    ("Die Preise ändern sich nicht.", "de", "Prices remain unchanged."),
+    ("Sie kommt selten.", "de", "She does not come often."),
+    ("Die Stadt verzichtet auf Zuschüsse, ohne Gründe zu nennen.", "de", "The city does not plan any grants."),
+    ("Solo quedan dos.", "es", "Only two are left."),
+    ("No quedan más que dos.", "es", "Only two are left."),
+    ("Il ne reste que deux vélos.", "fr", "Only two bikes are left."),
+    ("销量上升了。", "zh", "Sales rose sharply in the last quarter of the year."),
+    ("Eine Batterie hält 18 Monate und kostet 500 Dollar.", "de", "A battery lasts 18 months and costs $500."),
+    ("In 12 Monaten.", "de", "Within twelve months, or 12 months."),
+    ("Anything.", "en", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "locale", "source"), CONTRADICTIONS)
+def test_contradictions(text: str, locale: str, source: str) -> None:
+    finding = checks.contradiction(text, source, locale)
+    assert finding
+    assert finding.reason is RejectionReason.CONTRADICTS_SOURCE
+
+
+@pytest.mark.parametrize(("text", "locale", "source"), CONSISTENT)
+def test_consistent_texts(text: str, locale: str, source: str) -> None:
+    assert checks.contradiction(text, source, locale) is None

@@ -1,0 +1,92 @@
+"""Texts in the right and in the wrong language and script."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.unit.jobs.checks.reasons import reason
+from thothy_ai.jobs import RejectionReason, checks
+
+TEXTS = {
+    "en": "Cargo bikes are replacing the second car. Most families ask whether two children and a crate of water fit.",
+    "de": "Lastenräder ersetzen das zweite Auto. Die meisten Familien fragen, ob zwei Kinder hineinpassen.",
+    "fr": "Les vélos cargo remplacent la deuxième voiture. Les familles demandent si deux enfants y tiennent.",
+    "es": "Las bicicletas de carga sustituyen al segundo coche. Muchas familias preguntan si caben dos niños.",
+    "pt-BR": "As bicicletas de carga substituem o segundo carro. Muitas famílias perguntam se cabem duas crianças.",
+    "it": "Le biciclette da carico sostituiscono la seconda auto. Molte famiglie chiedono se ci stanno due bambini.",
+    "pl": "Rowery towarowe zastępują drugi samochód. Większość rodzin pyta, czy zmieści się dwoje dzieci.",
+    "ru": "Грузовые велосипеды заменяют второй автомобиль. Семьи спрашивают, поместятся ли двое детей.",
+    "tr": "Kargo bisikletleri ikinci arabanın yerini alıyor. Aileler iki çocuğun sığıp sığmayacağını soruyor.",
+    "ar": "تحل دراجات الشحن محل السيارة الثانية. تسأل معظم العائلات عما إذا كان هناك مكان لطفلين.",
+    "hi": "कार्गो साइकिलें दूसरी कार की जगह ले रही हैं। अधिकतर परिवार पूछते हैं कि क्या दो बच्चे बैठ सकते हैं।",
+    "ja": "カーゴバイクが二台目の車に取って代わっている。多くの家族は子ども二人が乗れるかを尋ねる。",
+    "ko": "화물 자전거가 두 번째 자동차를 대신하고 있다. 많은 가족은 아이 둘이 탈 수 있는지 묻는다.",
+    "zh": "货运自行车正在取代家里的第二辆车。多数家庭会问，能不能坐下两个孩子。",
+    "th": "จักรยานบรรทุกกำลังแทนที่รถคันที่สอง หลายครอบครัวถามว่าเด็กสองคนนั่งได้หรือไม่",
+    "fi": "Tavarapyörät korvaavat toisen auton. Useimmat perheet kysyvät, mahtuuko kyytiin kaksi lasta.",
+}
+WRONG = RejectionReason.WRONG_LANGUAGE
+
+
+@pytest.mark.parametrize("written", TEXTS)
+@pytest.mark.parametrize("requested", TEXTS)
+def test_language(written: str, requested: str) -> None:
+    assert reason(checks.wrong_language(TEXTS[written], requested)) is (None if written == requested else WRONG)
+
+
+@pytest.mark.parametrize(
+    ("text", "locale"),
+    [
+        ("Mehr Rad, weniger Blech", "de"),
+        ("The bar that serves no alcohol", "en"),
+        ("Le vélo qui remplace la voiture", "fr"),
+        ("Der Startup-Hub bietet Coworking und ein Newsletter-Tool für Founder.", "de-AT"),
+        ("Mit Google Analytics, Facebook Ads Manager und Mailchimp messen Teams ihre Newsletter.", "de"),
+        ("Öffnen Sie „Settings and Privacy for Everyone“ und klicken Sie auf `Save all changes now`.", "de"),
+        ("Cyklen erstatter den anden bil i mange familier.", "da"),
+        ("Sykkelen erstatter den andre bilen i mange familier.", "nb"),
+        ("Teretni bicikli zamjenjuju drugi automobil u mnogim obiteljima.", "hr"),
+        ("Teretni bicikli zamenjuju drugi automobil u mnogim porodicama.", "sr-Latn"),
+        ("Sepeda kargo menggantikan mobil kedua di banyak keluarga.", "id"),
+        ("発酵食品の人気が高まっています。", "ja"),
+        ("貨運自行車正在取代第二輛車，許多家庭都在問。", "zh-TW"),
+        ("貨運自行車正在取代第二輛車，許多家庭都在問。", "zh"),
+        ("货运自行车正在取代第二辆车。", "zh-CN"),
+        ("iPhone 15 Pro Max 在中国市场销量上升。", "zh"),
+        ("OK!", "de"),
+        ("2.400 km", "fr"),
+        ("https://example.com/the/long/way/to/a/small/planet", "de"),
+        ("Einstellungen gespeichert", "de"),
+    ],
+)
+def test_language_accepts(text: str, locale: str) -> None:
+    assert checks.wrong_language(text, locale) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "locale"),
+    [
+        (f"Lastenräder ersetzen das zweite Auto. {TEXTS['en']}", "de"),
+        (f"{TEXTS['zh']} {TEXTS['en']} {TEXTS['en']}", "zh"),
+        (TEXTS["zh"], "zh-TW"),
+        ("貨運自行車正在取代第二輛車，許多家庭都在問。", "zh-CN"),
+        ("貨運自行車正在取代第二輛車，許多家庭都在問。", "zh-Hans"),
+        ("Your settings have been saved successfully", "de"),
+    ],
+)
+def test_language_rejects(text: str, locale: str) -> None:
+    assert reason(checks.wrong_language(text, locale)) is WRONG
+
+
+def test_the_detail_names_both_languages() -> None:
+    finding = checks.wrong_language(TEXTS["en"], "de-CH")
+    assert finding
+    assert finding.detail.startswith("expected Swiss High German, detected English (")
+
+
+def test_the_detector_is_thread_safe() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda locale: checks.wrong_language(TEXTS[locale], locale), list(TEXTS) * 5))
+    assert found == [None] * len(TEXTS) * 5

@@ -1,0 +1,75 @@
+"""Invented names, and good texts with capitals."""
+
+from __future__ import annotations
+
+import pytest
+
+from thothy_ai.jobs import RejectionReason, checks
+
+ENGLISH = (
+    "In Freiburg, the dealer Radhaus Sonne sold 418 cargo bikes. “People replace the second car,” says its "
+    "manager, Katrin Vogel. The European Cyclists' Federation and the Technical University of Munich counted them"
+    " for the city's website."
+)
+GERMAN = "In Freiburg verkaufte der Händler Radhaus Sonne 418 Lastenräder, sagt die Leiterin Katrin Vogel vom Verband."
+FRENCH = "À Lyon, trois artisans vendent des pots en grès, dit Claire Dupont. Le marché double chaque année."
+RUSSIAN = "В Казани магазин «Велодом» продал 418 велосипедов, говорит директор Анна Петрова."
+JAPANESE = "福岡の店主、田中氏は発酵食品が人気だと話す。東京大学の調査もある。"
+CHINESE = "北京的王建国教授表示，新能源汽车销量上升。"
+KOREAN = "서울의 김민수 교수는 자전거 판매가 늘었다고 말했다."
+
+NAMES_OF_THE_SOURCE = [
+    ("Katrin Vogel, who runs Radhaus Sonne in Freiburg, sees families swap cars for bikes.", "en", ENGLISH),
+    ("Vogel's shop sold 418 bikes. Families in Germany and the European Union follow.", "en", ENGLISH),
+    ("The ECF counts them, and so does the University of Munich.", "en", ENGLISH),
+    ("On Monday in May, Belgian and Dutch families did the same.", "en", ENGLISH),
+    ("Why Cargo Bikes Are Replacing The Second Car", "en", ENGLISH),
+    ("Bikes: Families love them. “Nobody walks,” she says. Really? Yes.", "en", ENGLISH),
+    ("I think that's OK, and I'm sure the CEO of the EU agrees.", "en", ENGLISH),
+    ("- Bikes\n- Boxes\n- Garages", "en", ENGLISH),
+    ("Die Leiterin Katrin Vogel verkauft Räder an Familien mit Kindern und Kisten voller Wasser.", "de", GERMAN),
+    ("Millionen Euro fließen in Tonnen Stahl.", "de", GERMAN),
+    ("Die Bundesregierung fördert Lastenräder in Städten.", "de", GERMAN),
+    ("À Lyon, Claire Dupont vend des pots. En France, le marché double.", "fr", FRENCH),
+    ("В Казани Анна Петрова продала больше. Петровой верят в России.", "ru", RUSSIAN),
+    ("田中氏によると、発酵食品は人気だ。同氏は続ける。", "ja", JAPANESE),
+    ("王建国教授说，销量上升。", "zh", CHINESE),
+    ("김민수 교수에 따르면 판매가 늘었다.", "ko", KOREAN),
+    ("In Cologne and Munich, families buy cargo bikes, says the Federal Ministry.", "en", GERMAN),
+    ("Die Technische Universität München hat gezählt.", "de", ENGLISH),
+    ("Helsingissä myydään pyöriä.", "fi", "Helsingin kauppa myy pyöriä."),
+]
+INVENTED = [
+    ("Families love them, says Maria Lopez of the shop.", "en", ENGLISH),
+    ("The dealer sold 418 bikes, more than Decathlon.", "en", ENGLISH),
+    ("Its manager, Katrin Weber, sees families swap cars.", "en", ENGLISH),
+    ("Sales rose, and OpenAI noticed.", "en", ENGLISH),
+    ("The trend has reached Stuttgart by now.", "en", ENGLISH),
+    ("Laut Frau Schneider steigt der Absatz.", "de", GERMAN),
+    ("Das sagt Thomas Krüger vom Verband.", "de", GERMAN),
+    ("Die Bosch GmbH baut die Motoren.", "de", GERMAN),
+    ("À Lyon, selon Pierre Martin, le marché double.", "fr", FRENCH),
+    ("По словам Ивана Сидорова, продажи выросли.", "ru", RUSSIAN),
+    ("鈴木氏によると、発酵食品は人気だ。", "ja", JAPANESE),
+    ("マイケルさんによると人気だ。", "ja", JAPANESE),
+    ("李明华教授说，销量上升。", "zh", CHINESE),
+    ("박지훈 교수는 판매가 늘었다고 말했다.", "ko", KOREAN),
+    ("Sales rose, says Peter Zwegat, a dealer.", "en", GERMAN),
+]
+
+
+@pytest.mark.parametrize(("text", "locale", "source"), NAMES_OF_THE_SOURCE)
+def test_names_of_the_source(text: str, locale: str, source: str) -> None:
+    assert checks.new_name(text, source, locale) is None
+
+
+@pytest.mark.parametrize(("text", "locale", "source"), INVENTED)
+def test_invented_names(text: str, locale: str, source: str) -> None:
+    finding = checks.new_name(text, source, locale)
+    assert finding
+    assert finding.reason is RejectionReason.NAME_NOT_IN_SOURCE
+
+
+def test_a_producer_s_brand_is_allowed() -> None:
+    assert checks.new_name("The bikes come from Thothy Wheels.", ENGLISH, "en", ["Thothy Wheels"]) is None
+    assert checks.new_name("The bikes come from Thothy Wheels.", ENGLISH, "en") is not None

@@ -1,0 +1,158 @@
+"""Numbers of the source in any form, numbers that it does not have, and numbers that a translation must keep."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.jobs.checks.reasons import reason
+from thothy_ai.jobs import RejectionReason, checks
+
+NEW = RejectionReason.NUMBER_NOT_IN_SOURCE
+ENGLISH = (
+    "Sales rose by 12.5 percent to 1,200 bikes in 2021; three shops sold 40,000 euros worth, and fourteen people came. "
+    "On May 3, 2024, prices fell 1.5%. The fund holds $2.4 billion and 3 to 5 million shares; half of them are new. "
+    "It opens at 14:30 and has 418 members, up from 73."
+)
+CHINESE = "2023年，新能源汽车销量达到21.2万辆，同比增长百分之三十，投资3.5亿元。五月三日开业，三成来自农村。"
+GERMAN = "Am 3. Mai 2024 stieg der Umsatz um 1,5 % auf 2,4 Mrd. Euro, bei 1.200 Händlern und einundzwanzig Filialen."
+
+OF_THE_SOURCE = [
+    ("1,200 bikes", "en", ENGLISH),
+    ("1200 bikes", "en", ENGLISH),
+    ("12.5% more in 2021.", "en", ENGLISH),
+    ("3 shops and 14 people", "en", ENGLISH),
+    ("40000 euros", "en", ENGLISH),
+    ("more than 400 members", "en", ENGLISH),
+    ("some 420 members", "en", ENGLISH),
+    ("2.4 billion", "en", ENGLISH),
+    ("$2,400 million", "en", ENGLISH),
+    ("3 million to 5 million", "en", ENGLISH),
+    ("50% are new", "en", ENGLISH),
+    ("3 May 2024", "en", ENGLISH),
+    ("2024-05-03", "en", ENGLISH),
+    ("It opens at 2:30 p.m.", "en", ENGLISH),
+    ("one of the two, and the first of all", "en", ENGLISH),
+    ("no number", "en", ENGLISH),
+    ("1. Prices fell.\n2. Sales rose.", "en", ENGLISH),
+    ("Sales rose.[^7]", "en", ENGLISH),
+    ("A G7 of bikes, with COVID-19 behind it.", "en", ENGLISH),
+    ("1.200 Räder, 12,5 %", "de", ENGLISH),
+    ("2,4 Milliarden Dollar, vierzehn Leute", "de", ENGLISH),
+    ("2,4 Mrd. Dollar; am 3.5.2024", "de", ENGLISH),
+    ("1 200 vélos, 2,4 milliards de dollars, quatorze personnes", "fr", ENGLISH),
+    ("2.400 millones de dólares", "es", ENGLISH),
+    ("2,4 mil millones de dólares", "es", ENGLISH),
+    ("2,4 млрд долларов, 1200 велосипедов", "ru", ENGLISH),
+    ("24億ドル、1200台、2024年5月3日、14時30分", "ja", ENGLISH),
+    ("24亿美元，一千二百辆", "zh", ENGLISH),
+    ("24억 달러, 자전거 1,200대", "ko", ENGLISH),
+    ("٢٫٤ مليار دولار و١٢٠٠ دراجة", "ar", ENGLISH),
+    ("1,200 साइकिलें, 14 लोग", "hi", ENGLISH),
+    ("21.2万辆", "zh", CHINESE),
+    ("21万辆左右", "zh", CHINESE),
+    ("212,000 vehicles, 30% more, 350 million yuan", "en", CHINESE),
+    ("212.000 Fahrzeuge, 350 Millionen Yuan, am 3. Mai", "de", CHINESE),
+    ("3.5億元、30%", "ja", CHINESE),
+    ("二十一万两千辆", "zh", CHINESE),
+    ("2.4 billion euros, up 1.5%, 21 branches, 1,200 dealers", "en", GERMAN),
+    ("2,4 miliardi di euro, +1,5%, ventuno filiali", "it", GERMAN),
+    ("24亿欧元，1.5%，21家分店", "zh", GERMAN),
+    ("over 350,000 people", "en", "Thousands came: 3.5 lakh people in all."),
+    ("35,000 Menschen", "de", "More than 35k people came."),
+    ("about 1.2 crore rupees", "en", "लागत 1.2 करोड़ रुपये थी।"),
+    ("In 2024", "en", "令和6年に始まった。"),
+    ("In 2024", "en", "เริ่มในปี 2567"),
+    ("the season of 2020", "en", "In the season of 2019/20 it snowed."),
+    ("since the ’90s", "en", "since the 1990s"),
+    ("3割が農村", "ja", CHINESE),
+    ("Anything without figures.", "en", ""),
+]
+NOT_OF_THE_SOURCE = [
+    ("In 2022, 3 shops", "en", ENGLISH),
+    ("120 bikes", "en", ENGLISH),
+    ("12,000 bikes", "en", ENGLISH),
+    ("4 shops", "en", ENGLISH),
+    ("a 25% rise", "en", ENGLISH),
+    ("Prices fell 15%.", "en", ENGLISH),
+    ("Prices fell 0.15%.", "en", ENGLISH),
+    ("in 2020", "en", ENGLISH),
+    ("$2.4 million", "en", ENGLISH),
+    ("$24 billion", "en", ENGLISH),
+    ("fifty people came", "en", ENGLISH),
+    ("417 members", "en", ENGLISH),
+    ("2,4 Millionen Dollar", "de", ENGLISH),
+    ("2,4 Billionen Dollar", "de", ENGLISH),
+    ("2,4 billions de dollars", "fr", ENGLISH),
+    ("siebzehn Leute", "de", ENGLISH),
+    ("2,4 млн долларов", "ru", ENGLISH),
+    ("240億ドル", "ja", ENGLISH),
+    ("2.4亿美元", "zh", ENGLISH),
+    ("212万辆", "zh", CHINESE),
+    ("2.12万辆", "zh", CHINESE),
+    ("21.2 million vehicles", "en", CHINESE),
+    ("2,120,000 vehicles", "en", CHINESE),
+    ("up 15%", "en", GERMAN),
+    ("um 15 %", "de", GERMAN),
+    ("2.4 million euros", "en", GERMAN),
+    ("22 Filialen", "de", GERMAN),
+    ("am 4. Mai", "de", GERMAN),
+    ("٣٤ دراجة", "ar", ENGLISH),
+    ("15 प्रतिशत", "hi", ENGLISH),
+    ("5 years", "en", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "locale", "source"), OF_THE_SOURCE)
+def test_numbers_of_the_source(text: str, locale: str, source: str) -> None:
+    assert checks.new_number(text, source, locale) is None
+
+
+@pytest.mark.parametrize(("text", "locale", "source"), NOT_OF_THE_SOURCE)
+def test_numbers_not_in_the_source(text: str, locale: str, source: str) -> None:
+    assert reason(checks.new_number(text, source, locale)) is NEW
+
+
+KEPT = [
+    ("Am 3. Mai 2024 sank der Preis um 1,5 %.", "de", "On May 3, 2024, the price fell 1.5%.", "en"),
+    ("Am 03.05.2024 sank der Preis um 1,5 %.", "de", "On May 3, 2024, the price fell 1.5%.", "en"),
+    ("On May 3, 2024, the price fell 1.5%.", "en", "Am 03.05.2024 sank der Preis um 1,5 %.", "de"),
+    ("2024年5月3日，价格下降1.5%。", "zh", "On May 3, 2024, the price fell 1.5%.", "en"),
+    ("Drei Läden, zwölf Räder.", "de", "3 shops, 12 bikes.", "en"),
+    ("Three shops, 12 bikes.", "en", "Drei Läden, zwölf Räder.", "de"),
+    ("Les deux enfants ont 12 ans.", "fr", "Both children are twelve.", "en"),
+    ("Das Fünffache der 73 von 2019.", "de", "Five times the 73 of 2019.", "en"),
+    ("Um 14:30 Uhr.", "de", "At 2:30 pm.", "en"),
+    ("At 2:30 pm.", "en", "Um 14:30 Uhr.", "de"),
+    ("21.2万辆", "zh", "212,000 vehicles", "en"),
+    ("212,000 vehicles", "en", "21.2万辆", "zh"),
+    ("2,4 Milliarden", "de", "2.4 billion", "en"),
+    ("Три магазина и 12 велосипедов.", "ru", "3 shops and 12 bikes.", "en"),
+    ("三家店，十二辆自行车。", "zh", "3 shops, 12 bikes.", "en"),
+    ("Kolme kauppaa ja 12 pyörää.", "fi", "3 shops and 12 bikes.", "en"),
+    ("١٢ دراجة وثلاثة متاجر", "ar", "3 shops and 12 bikes.", "en"),
+    ("Ohne Zahlen.", "de", "No figures.", "en"),
+]
+NOT_KEPT = [
+    ("Der Preis sank.", "de", "The price fell 15%.", "en"),
+    ("Der Preis sank um 15 %.", "de", "The price fell 1.5%.", "en"),
+    ("Der Preis sank um 1,5 % auf 20 Euro.", "de", "The price fell 1.5%.", "en"),
+    ("价格下降。", "zh", "The price fell 1.5%.", "en"),
+    ("212万辆", "zh", "212,000 vehicles", "en"),
+    ("2,4 Millionen", "de", "2.4 billion", "en"),
+    ("Am 4. Mai 2024.", "de", "On May 3, 2024.", "en"),
+    ("2023年5月3日。", "zh", "On May 3, 2024.", "en"),
+    ("Läden und Räder.", "de", "3 shops, 12 bikes.", "en"),
+    ("Магазины и велосипеды.", "ru", "3 shops, 12 bikes.", "en"),
+    ("418 Mitglieder.", "de", "417 members.", "en"),
+    ("420 Mitglieder.", "de", "418 members.", "en"),
+]
+
+
+@pytest.mark.parametrize(("text", "locale", "original", "source_locale"), KEPT)
+def test_numbers_that_a_translation_keeps(text: str, locale: str, original: str, source_locale: str) -> None:
+    assert checks.numbers_kept(text, original, source_locale, locale) is None
+
+
+@pytest.mark.parametrize(("text", "locale", "original", "source_locale"), NOT_KEPT)
+def test_numbers_that_a_translation_changes(text: str, locale: str, original: str, source_locale: str) -> None:
+    assert reason(checks.numbers_kept(text, original, source_locale, locale)) is NEW

@@ -1,0 +1,119 @@
+"""Glossaries, terms that stay, banned phrases."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.jobs.checks.reasons import reason
+from thothy_ai.jobs import RejectionReason, checks
+
+TERMS = {
+    "cargo bike": "Lastenrad",
+    "bike": "Fahrrad",
+    "AI": "KI",
+    "second car": "Zweitwagen",
+    "city council": "Stadtrat",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "original"),
+    [
+        ("Das Lastenrad ersetzt den Zweitwagen.", "The cargo bike replaces the second car."),
+        ("Lastenräder ersetzen Zweitwagen.", "Cargo bikes replace second cars."),
+        ("Der Lastenradhandel wächst.", "The cargo bike trade grows."),
+        ("Des Stadtrats Räder: Fahrräder.", "The city council's bikes."),
+        ("Die KI hilft.", "AI helps."),
+        ("Sie sagte nichts.", "She said nothing."),
+        ("KI-gestützte Fahrräder", "AI-supported bikes"),
+        ("Nichts davon.", "None of that."),
+    ],
+)
+def test_a_glossary_that_is_honoured(text: str, original: str) -> None:
+    assert checks.glossary(text, original, TERMS, []) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "original"),
+    [
+        ("Das Cargobike ersetzt den Zweitwagen.", "The cargo bike replaces the second car."),
+        ("Das Lastenrad ersetzt das zweite Auto.", "The cargo bike replaces the second car."),
+        ("Das Lastenrad und das Rad.", "The cargo bike and the bike."),
+        ("Künstliche Intelligenz hilft.", "AI helps."),
+        ("Die Stadtverwaltung zahlt.", "The city council pays."),
+    ],
+)
+def test_a_glossary_that_is_ignored(text: str, original: str) -> None:
+    assert reason(checks.glossary(text, original, TERMS, [])) is RejectionReason.GLOSSARY
+
+
+@pytest.mark.parametrize(
+    ("text", "original", "terms", "found"),
+    [
+        ("La bicicletta da carico cresce.", "The cargo bike grows.", {"cargo bike": "bicicletta da carico"}, None),
+        ("Le biciclette da carico crescono.", "Cargo bikes grow.", {"cargo bike": "bicicletta da carico"}, None),
+        (
+            "Le cargobike crescono.",
+            "Cargo bikes grow.",
+            {"cargo bike": "bicicletta da carico"},
+            RejectionReason.GLOSSARY,
+        ),
+        ("Продажи грузовых велосипедов растут.", "Cargo bike sales grow.", {"cargo bike": "грузовой велосипед"}, None),
+        (
+            "Продажи карго-байков растут.",
+            "Cargo bike sales grow.",
+            {"cargo bike": "грузовой велосипед"},
+            RejectionReason.GLOSSARY,
+        ),
+        ("货运自行车越来越多。", "More cargo bikes.", {"cargo bike": "货运自行车"}, None),
+        ("载货单车越来越多。", "More cargo bikes.", {"cargo bike": "货运自行车"}, RejectionReason.GLOSSARY),
+        ("More cargo bikes.", "货运自行车越来越多。", {"货运自行车": "cargo bike"}, None),
+        ("Tavarapyörien myynti kasvaa.", "Cargo bike sales grow.", {"cargo bike": "tavarapyörä"}, None),
+        ("Sprzedaż rowerów towarowych rośnie.", "Cargo bike sales grow.", {"cargo bike": "rower towarowy"}, None),
+    ],
+)
+def test_glossaries_of_other_languages(
+    text: str, original: str, terms: dict[str, str], found: RejectionReason | None
+) -> None:
+    assert reason(checks.glossary(text, original, terms, [])) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Radhaus Sonne verkauft Thothys.", None),
+        ("Radhaus sonne verkauft.", RejectionReason.GLOSSARY),
+        ("Das Radhaus verkauft.", RejectionReason.GLOSSARY),
+        ("Radhaus Sonneを販売しています。", None),
+    ],
+)
+def test_terms_that_stay(text: str, found: RejectionReason | None) -> None:
+    assert reason(checks.glossary(text, "Radhaus Sonne sells.", {"Sonne": "sun"}, ["Radhaus Sonne", "Thothy"])) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase", "found"),
+    [
+        ("A real Game Changer.", "game changer", True),
+        ("A real game\u00adchanger, a game\n changer.", "game changer", True),
+        ("game\u200b changer", "game changer", True),
+        ("It’s over.", "it's", True),
+        ("ＧＡＭＥ changer", "game changer", True),
+        ("The class is full.", "ass", False),
+        ("Assessment", "ass", False),
+        ("100 % natural!", "100 % natural", True),
+        ("C++ is fast.", "C++", True),
+        ("这是一个颠覆性的产品。", "颠覆性", True),
+        ("革命的な製品です。", "革命的", True),
+        ("ผลิตภัณฑ์ปฏิวัติวงการ", "ปฏิวัติ", True),
+        ("혁신적인 제품", "혁신적인", True),
+        ("혁신적인들", "혁신", False),
+        ("منتج ثوري جديد", "ثوري", True),
+        ("Der Bahnhof ist neu.", "Bahn", False),
+        ("Nothing.", "", False),
+        ("Nothing.", "…", False),
+    ],
+)
+def test_banned(text: str, phrase: str, found: bool) -> None:
+    finding = checks.banned(text, ["unrelated words", phrase])
+    assert (reason(finding) is RejectionReason.BANNED_PHRASE) is found

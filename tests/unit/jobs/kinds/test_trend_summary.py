@@ -1,0 +1,218 @@
+"""Trend summaries: what is asked, what is accepted, what is rejected and why, and what is written again."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from tests.support.plans import PLAIN, first_calls, verdict_on
+from thothy_ai.jobs import Context, End, Output, Previous, RejectionReason, Translation, TrendSummary, registry
+
+SOURCE = """When the second car has two wheels
+
+In the Freiburg district of Vauban, the bakery run and the school run now happen in the same vehicle: an electric
+bicycle with a wooden box in front. The local dealer Radhaus Sonne sold 418 cargo bikes last year. In 2019 it sold 73.
+"People come in to replace the second car," says its manager, Katrin Vogel. "Nobody asks about top speed."
+
+What holds the trend back is space. Most of these bikes are 2.60 metres long and do not go down cellar stairs. In a poll
+of 1,100 tenants by the housing association Wohnbau Elbe, lack of a safe place to park was the most common reason for
+not buying one, named by 46 percent."""
+
+GOOD: dict[str, Any] = {
+    "title": "Cargo bikes take over from the family's second car",
+    "standfirst": "In Freiburg, families are buying electric bicycles with a box where they once kept another car.",
+    "key_points": [
+        {
+            "point": "One dealer's sales rose more than fivefold in a few years.",
+            "quote": "The local dealer Radhaus Sonne sold 418 cargo bikes last year. In 2019 it sold 73.",
+        },
+        {
+            "point": "Buyers want to do without a car, and speed is not what they look for.",
+            "quote": "People come in to replace the second car",
+        },
+        {
+            "point": "The main obstacle is parking: almost half of the tenants in a poll had no safe place for one.",
+            "quote": "lack of a safe place to park was the most common reason for not buying one, named by 46 percent",
+        },
+    ],
+    "why_it_matters": "Cities that want fewer cars will have to offer families a place to park their cargo bikes.",
+    "tags": ["cargo bikes", "Freiburg", "parking"],
+    "confidence": "high",
+}
+REQUEST = TrendSummary(source=SOURCE, audience="city planners")
+
+
+def changed(part: str, value: object, number: int | None = None) -> dict[str, Any]:
+    values = deepcopy(GOOD)
+    if number is None:
+        values[part] = value
+    else:
+        values["key_points"][number][part] = value
+    return values
+
+
+def test_a_good_summary_takes_one_call() -> None:
+    verdict, asked = verdict_on(REQUEST, GOOD)
+    assert (verdict.accepted, verdict.detail) == (True, "")
+    assert asked.steps == ["write"]
+    assert verdict.artifact == registry.find("trend_summary").artifact.model_validate(GOOD)
+
+
+COPY = "What holds the trend back is space, as most bikes are 2.60 metres long and do not go down cellar stairs."
+GERMAN = "Was den Trend zum Lastenrad bremst, ist der fehlende Platz in den Kellern der Häuser."
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (changed("title", "Cargo bikes: 9,000 sold"), "number_not_in_source"),
+        (changed("point", "One dealer sold 4,180 bikes.", 0), "number_not_in_source"),
+        (changed("quote", "Every second family has one by now.", 0), "quote_not_in_source"),
+        (changed("standfirst", "As an AI language model, I cannot summarize this text."), "refusal"),
+        (changed("standfirst", "The text discusses cargo bikes and why families buy them."), "meta_talk"),
+        (changed("standfirst", "Families are buying bicycles with a box in order to"), "truncated"),
+        (changed("standfirst", GERMAN), "wrong_language"),
+        (changed("point", COPY, 2), "copied_from_source"),
+        (changed("why_it_matters", "So what."), "too_short"),
+        (changed("tags", ["bikes", "Bikes"]), "repetition"),
+    ],
+)
+def test_a_bad_part_is_written_again_then_rejected(values: dict[str, Any], reason: str) -> None:
+    verdict, asked = verdict_on(REQUEST, values)
+    assert (verdict.accepted, verdict.reason) == (False, reason)
+    assert asked.steps == ["write", "repair"]
+    assert verdict.artifact is not None
+
+
+def test_only_the_bad_part_is_asked_for_again_and_the_rest_is_kept() -> None:
+    bad = changed("quote", "Every second family has one by now.", 1)
+    verdict, asked = verdict_on(REQUEST, bad, {"key_points_2": GOOD["key_points"][1]})
+    assert verdict.artifact is not None
+    assert verdict.artifact.model_dump(mode="json") == GOOD
+    assert verdict.accepted
+    first, repair = asked.calls
+    assert list(repair.schema["properties"]) == ["key_points_2"]
+    assert repair.messages[: len(first.messages)] == first.messages, "the KV of the prompt is found again"
+    draft, order = repair.messages[len(first.messages) :]
+    assert (draft.role, json.loads(draft.content)) == ("assistant", bad)
+    assert "Every second family" in order.content
+    assert repair.sampling.max_tokens < first.sampling.max_tokens / 2
+
+
+def test_a_bad_key_point_is_left_out_where_enough_remain() -> None:
+    values = deepcopy(GOOD)
+    values["key_points"].insert(1, {"point": "It is known that 12 cities pay for them.", "quote": "Twelve cities pay."})
+    verdict, asked = verdict_on(REQUEST, values)
+    assert verdict.accepted
+    assert asked.steps == ["write"]
+    assert verdict.artifact is not None
+    assert verdict.artifact.model_dump(mode="json") == GOOD
+
+
+def test_an_output_that_was_cut_off_keeps_its_whole_fields() -> None:
+    text = json.dumps(GOOD)
+    cut = Output(text[: text.index('"why_it_matters"') + 40], End.TOKEN_LIMIT)
+    rest = {name: GOOD[name] for name in ("why_it_matters", "tags", "confidence")}
+    verdict, asked = verdict_on(REQUEST, cut, rest)
+    assert verdict.accepted
+    assert list(asked.calls[1].schema["properties"]) == list(rest)
+
+
+def test_a_quotation_that_is_nearly_right_becomes_the_source_s() -> None:
+    values = changed("quote", "The local dealer Radhaus Sonne sold 418 cargo-bikes in last year", 0)
+    verdict, _ = verdict_on(REQUEST, values)
+    assert verdict.accepted
+    quote = verdict.artifact.model_dump()["key_points"][0]["quote"]  # type: ignore[union-attr]
+    assert quote in " ".join(SOURCE.split())
+
+
+def test_brand_terms_are_spelled_as_requested_and_may_be_new() -> None:
+    request = TrendSummary(source=SOURCE, audience="city planners", brand_terms=("eVelo Haus",))
+    values = changed(
+        "why_it_matters", "Shops such as Evelo haus will need rooms in which families can park their bikes."
+    )
+    verdict, _ = verdict_on(request, values)
+    assert verdict.accepted, verdict.detail
+    assert "eVelo Haus" in str(verdict.artifact)
+
+
+def test_banned_phrases_are_found_in_texts_and_tags() -> None:
+    request = TrendSummary(source=SOURCE, banned_phrases=("second car", "freiburg"))
+    verdict, asked = verdict_on(request, GOOD)
+    assert verdict.reason is RejectionReason.BANNED_PHRASE
+    assert "second car" in asked.calls[0].messages[-1].content
+    assert {"title", "tags"} <= set(asked.calls[1].schema["properties"])
+
+
+def test_a_retry_writes_only_what_was_wrong() -> None:
+    bad = changed("title", "Cargo bikes: 9,000 sold")
+    context = Context(previous=Previous(RejectionReason.NUMBER_NOT_IN_SOURCE, "'9,000' is not in the source", bad))
+    verdict, asked = verdict_on(REQUEST, {"title": GOOD["title"]}, context=context)
+    assert verdict.accepted
+    assert [list(call.schema["properties"]) for call in asked.calls] == [["title"]]
+
+
+def test_a_retry_without_a_known_fault_starts_anew_with_the_reason() -> None:
+    detail = "nearly the same as another"
+    context = Context(previous=Previous(RejectionReason.NEAR_DUPLICATE, detail, GOOD))
+    verdict, asked = verdict_on(REQUEST, GOOD, context=context)
+    assert verdict.accepted
+    assert asked.steps == ["write"]
+    assert detail in asked.calls[0].messages[-1].content
+
+
+@pytest.mark.parametrize(("length", "bounds"), [("short", (1, 3)), ("standard", (3, 5)), ("long", (5, 7))])
+def test_length_decides_the_number_of_key_points(length: str, bounds: tuple[int, int]) -> None:
+    request = TrendSummary(source=SOURCE, length=length)  # type: ignore[arg-type]
+    (call,) = first_calls(request)
+    points = call.schema["properties"]["key_points"]
+    assert (points["minItems"], points["maxItems"]) == bounds
+    few = GOOD | {"key_points": GOOD["key_points"][:1]}
+    assert verdict_on(request, few)[0].accepted == (length == "short")
+
+
+def test_a_small_model_writes_part_by_part_and_gets_the_same_shape() -> None:
+    request = TrendSummary(source=SOURCE, length="short")
+    calls = first_calls(request, PLAIN)
+    answers = [_plain_answer(call.schema) for call in calls]
+    verdict, asked = verdict_on(request, *answers, context=PLAIN)
+    assert verdict.accepted, verdict.detail
+    assert len(asked.calls) == len(calls) > 1
+    assert verdict.artifact is not None
+    assert list(verdict.artifact.model_dump()) == list(GOOD)
+
+
+def _plain_answer(schema: Any) -> dict[str, Any]:
+    return {
+        name: GOOD["key_points"][0] | {"quote": part["properties"]["quote"]["enum"][1]}
+        if name == "key_points_1"
+        else GOOD[name]
+        for name, part in schema["properties"].items()
+    }
+
+
+def test_an_accepted_summary_asks_for_translations_of_all_of_it() -> None:
+    kind = registry.find("trend_summary")
+    request = TrendSummary(source=SOURCE, translate_to=("de", "pt-BR"), brand_terms=("Radhaus",))
+    artifact = kind.artifact.model_validate(GOOD)
+    german, portuguese = kind.follow_ups(request, artifact)
+    assert isinstance(german, Translation)
+    assert german.passage is not None
+    assert german.passage.startswith(f"# {GOOD['title']}\n\n")
+    assert all(point["point"] in german.passage for point in GOOD["key_points"])
+    assert german.keep == ("Radhaus",)
+    assert registry.kind_of(portuguese).locale(portuguese) == "pt-BR"
+    assert kind.follow_ups(REQUEST, artifact) == ()
+
+
+@pytest.mark.parametrize(
+    ("locale", "expected"), [("en", "English"), ("pt-BR", "Brazilian Portuguese"), ("zh-TW", "Traditional Chinese")]
+)
+def test_the_language_is_always_named(locale: str, expected: str) -> None:
+    for context in (Context(), PLAIN) if locale != "en" else (Context(),):
+        for call in first_calls(TrendSummary(source=SOURCE, locale=locale), context):
+            assert expected in call.messages[-1].content
+            assert call.locale == locale

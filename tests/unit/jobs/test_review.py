@@ -1,0 +1,113 @@
+"""The second look: one finding per statement, what it rejects, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.plans import verdict_on
+from tests.unit.jobs.kinds.test_trend_summary import GOOD, SOURCE
+from thothy_ai.jobs import Context, Output, RejectionReason, TrendSummary
+from thothy_ai.jobs.plan import run
+from thothy_ai.jobs.review import MAX_STATEMENTS, Statement, look_again
+
+STATEMENTS = 6  # of the good summary: title, standfirst, why it matters and three key points
+
+
+def findings(*named: str, reason: str = "the source says otherwise") -> dict[str, Any]:
+    found = [*named, *["supported"] * (STATEMENTS - len(named))]
+    return {
+        "findings": found,
+        "reasons": [
+            {"statement": number, "reason": reason} for number, name in enumerate(found, 1) if name != "supported"
+        ],
+    }
+
+
+def request(review: str) -> TrendSummary:
+    return TrendSummary(source=SOURCE, audience="city planners", review=review)  # type: ignore[arg-type]
+
+
+def test_without_a_review_none_is_asked_for() -> None:
+    verdict, asked = verdict_on(request("off"), GOOD)
+    assert (verdict.review, asked.steps) == (None, ["write"])
+
+
+def test_a_recorded_review_does_not_reject() -> None:
+    verdict, asked = verdict_on(request("record"), GOOD, findings("supported", "contradicted"))
+    assert verdict.accepted
+    assert asked.steps == ["write", "review"]
+    assert verdict.review is not None
+    assert [finding.finding for finding in verdict.review.findings][:2] == ["supported", "contradicted"]
+    assert verdict.review.findings[1].reason == "the source says otherwise"
+    assert verdict.review.findings[1].statement == GOOD["standfirst"]
+
+
+def test_the_review_s_prompt_shares_the_source_and_lists_the_statements() -> None:
+    _, asked = verdict_on(request("record"), GOOD, findings())
+    write, review = asked.calls
+    assert review.messages[0] == write.messages[0]
+    shared = write.messages[1].content.partition("</source>")[0]
+    assert review.messages[1].content.startswith(shared)
+    assert all(point["point"] in review.messages[1].content for point in GOOD["key_points"])
+
+
+@pytest.mark.parametrize(
+    ("named", "reason"),
+    [
+        (["supported", "contradicted"], RejectionReason.CONTRADICTS_SOURCE),
+        (["supported", "not_found"], RejectionReason.UNSUPPORTED),
+        (["contradicted"], RejectionReason.CONTRADICTS_SOURCE),
+    ],
+)
+def test_an_enforced_review_repairs_once_and_then_rejects(named: list[str], reason: RejectionReason) -> None:
+    part = "title" if len(named) == 1 else "standfirst"
+    again = {part: GOOD[part]}
+    one = {"findings": named[-1:], "reasons": [{"statement": 1, "reason": "no"}]}
+    verdict, asked = verdict_on(request("enforce"), GOOD, findings(*named), again, one)
+    assert (verdict.accepted, verdict.reason) == (False, reason)
+    assert GOOD[part] in verdict.detail
+    assert asked.steps == ["write", "review", "repair", "review"]
+    assert list(asked.calls[2].schema["properties"]) == [part]
+
+
+def test_a_repair_that_is_supported_is_accepted_and_the_review_is_of_the_final_text() -> None:
+    again = {"standfirst": "In Freiburg, families buy electric bicycles with a box instead of another car."}
+    one = {"findings": ["supported"], "reasons": []}
+    verdict, _ = verdict_on(request("enforce"), GOOD, findings("supported", "not_found"), again, one)
+    assert verdict.accepted
+    assert verdict.review is not None
+    assert len(verdict.review.findings) == STATEMENTS
+    assert {finding.finding for finding in verdict.review.findings} == {"supported"}
+
+
+def test_a_title_need_not_be_in_the_source() -> None:
+    verdict, _ = verdict_on(request("enforce"), GOOD, findings("not_found"))
+    assert verdict.accepted
+
+
+@pytest.mark.parametrize("output", ["", "null", "{}", '{"findings": ["supported"]}', '{"findings": 3, "reasons": []}'])
+def test_a_finding_that_is_missing_supports_nothing(output: str) -> None:
+    review = run(look_again("The source.", [Statement("A."), Statement("B.")], Context()), lambda _: Output(output))
+    assert [finding.finding for finding in review.findings] == ["not_found", "not_found"]
+
+
+def test_many_statements_take_several_calls() -> None:
+    calls = []
+
+    def answer(call: Any) -> Output:
+        calls.append(call)
+        count = call.schema["properties"]["findings"]["maxItems"]
+        return Output(json.dumps({"findings": ["supported"] * count, "reasons": []}))
+
+    statements = [Statement(f"Statement {number}.") for number in range(MAX_STATEMENTS + 3)]
+    review = run(look_again("The source.", statements, Context()), answer)
+    assert len(calls) == 2
+    assert [finding.statement for finding in review.findings] == [statement.text for statement in statements]
+
+
+def test_nothing_to_review_takes_no_call() -> None:
+    review = run(look_again("The source.", [], Context()), lambda _: pytest.fail("a call"))
+    assert review.findings == ()

@@ -1,0 +1,170 @@
+"""The processes that run kinds' code: what hangs, ends or is cancelled in one of them disturbs no other task."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec
+
+import pytest
+
+from thothy_ai.jobs import Output, RejectionReason
+from thothy_ai.worker.judges import Judges, default_processes
+from thothy_ai.worker.plans import Judgement, PlanError, PlannedJob, Step
+
+KINDS = ("tests.support.echo_kind", "tests.support.plan_kind")
+ECHO = PlannedJob("echo", {"text": "ok"})
+STEP = Step((), "de", "3")
+ENGLISH = '{"echo": "Families in Freiburg buy cargo bikes in place of a second car, and dealers cannot keep up'
+
+
+P = ParamSpec("P")
+
+
+def on_a_loop(test: Callable[P, Coroutine[None, None, None]]) -> Callable[P, None]:
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+def kind_with(folder: Path, code: str, other: str) -> tuple[str, ...]:
+    """A file with the echo kind, and other code in it."""
+    text = Path("tests/support/echo_kind.py").read_text(encoding="utf-8")
+    assert code in text
+    file = folder / "other_echo.py"
+    file.write_text(text.replace(code, other), encoding="utf-8")
+    return (str(file),)
+
+
+@asynccontextmanager
+async def judges(seconds: float = 10, processes: int = 2, kinds: tuple[str, ...] = KINDS) -> AsyncIterator[Judges]:
+    made = Judges(kinds, seconds, processes)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def says(text: str) -> list[tuple[Output, ...]]:
+    return [(Output(f'{{"echo":"{text}"}}'),)]
+
+
+async def judged(by: Judges, text: str) -> Judgement:
+    step = await by.advance(ECHO, says(text), STEP)
+    assert isinstance(step, Judgement)
+    return step
+
+
+@on_a_loop
+async def test_a_task_is_done_in_another_process() -> None:
+    async with judges() as by:
+        step = await by.advance(ECHO, [], None)
+        assert isinstance(step, Step)
+        assert step.calls[0].messages[0].content == "ok"
+        assert (await judged(by, "ok")).body == {"echo": "ok"}
+        with pytest.raises(PlanError, match="unknown_kind"):
+            await by.advance(PlannedJob("nothing", {}), [], None)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("raise", "ZeroDivisionError"),
+        ("exit", "ended its process, with exit status 3"),
+        ("stall", "did not end within 0.2 s of processor time"),
+    ],
+)
+@on_a_loop
+async def test_a_validator_that_fails_rejects_its_output_and_nothing_else(text: str, words: str) -> None:
+    async with judges(seconds=0.2, processes=1) as by:
+        failed, fine = await asyncio.gather(judged(by, text), judged(by, "ok"))
+    assert (failed.accepted, failed.reason) == (False, RejectionReason.VALIDATOR_ERROR)
+    assert words in failed.detail
+    if text != "raise":  # the process that knew is gone
+        assert (failed.locale, failed.version) == ("de", "3")
+    assert fine.accepted
+
+
+@on_a_loop
+async def test_while_one_hangs_the_others_go_on() -> None:
+    async with judges(seconds=3600) as by:
+        hanging = asyncio.create_task(judged(by, "stall"))
+        for _ in range(5):
+            assert (await judged(by, "ok")).accepted
+        assert not hanging.done()
+        hanging.cancel()
+
+
+@on_a_loop
+async def test_one_that_waits_without_working_is_ended_too(tmp_path: Path) -> None:
+    kinds = kind_with(tmp_path, 're.match("(a+)+$", "a" * 64 + "b")', "__import__('threading').Event().wait()")
+    async with judges(seconds=0.3, kinds=kinds) as by:
+        failed = await judged(by, "stall")
+    assert failed.detail == "the kind's code did not end within 1.8 s"
+
+
+@on_a_loop
+async def test_a_task_whose_caller_is_cancelled_leaves_its_process_usable() -> None:
+    async with judges(processes=1) as by:
+        await judged(by, "ok")
+        asking = asyncio.create_task(judged(by, "retry"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        asking.cancel()
+        assert (await judged(by, "ok then")).body == {"echo": "ok then"}
+
+
+@on_a_loop
+async def test_a_kind_that_hangs_before_its_first_call_says_so(tmp_path: Path) -> None:
+    kinds = kind_with(tmp_path, 'Message("user", request.text)', "exec('while 1: 0')")
+    async with judges(seconds=0.2, kinds=kinds) as by:
+        with pytest.raises(PlanError, match="kind_error: the kind's code did not end within"):
+            await by.advance(ECHO, [], None)
+
+
+@on_a_loop
+async def test_kinds_that_cannot_be_imported_are_an_error_of_each_job(capfd: pytest.CaptureFixture[str]) -> None:
+    async with judges(kinds=("nowhere_to_be_found",)) as by:
+        with pytest.raises(PlanError, match="kind_error"):
+            await by.advance(ECHO, [], None)
+    assert "no module 'nowhere_to_be_found'" in capfd.readouterr().err
+
+
+@on_a_loop
+async def test_near_duplicates_and_languages_are_judged_there_too() -> None:
+    text = {"text": "ok Families in Freiburg buy cargo bikes in place of a second car."}
+    async with judges() as by:
+        found = await by.near_duplicate("parts", text, [text])
+        assert found is not None
+        assert found.reason is RejectionReason.NEAR_DUPLICATE
+        assert await by.near_duplicate("parts", text, [{"text": "ok Something else."}]) is None
+        broken = await by.near_duplicate("parts", {"no": "text"}, [text])
+        assert broken is not None
+        assert broken.reason is RejectionReason.VALIDATOR_ERROR
+        assert await by.wrong_language(ENGLISH, "de")
+        assert not await by.wrong_language(ENGLISH, "en")
+        assert not await by.wrong_language(ENGLISH, "nobody knows"), "when in doubt, the output goes on"
+
+
+@on_a_loop
+async def test_nothing_is_left_behind() -> None:
+    async with judges(seconds=3600) as by:
+        hanging = asyncio.create_task(judged(by, "stall"))
+        await judged(by, "ok")
+        processes = [judge._process.pid for judge in by._judges if judge._process is not None]
+        assert len(processes) == 2
+    for pid in processes:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    with pytest.raises(asyncio.CancelledError):
+        await hanging
+
+
+def test_there_are_at_least_two() -> None:
+    assert 2 <= default_processes() <= 4

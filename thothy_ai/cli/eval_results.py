@@ -1,0 +1,175 @@
+"""The results of `thothy eval`: one per case, and the figures of all; as JSON values, and read from them again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thothy_ai.errors import ThothyError
+
+if TYPE_CHECKING:
+    from thothy_ai.cli.eval_run import Attempt
+    from thothy_ai.jobs.evaluation.cases import Case
+    from thothy_ai.jobs.verdict import Review
+
+
+class ResultsError(ThothyError):
+    """A file is no result of an earlier evaluation, or of another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """One case: its last attempt's output and verdict, and what all attempts used.
+
+    `coverage` and `support` are described in `jobs/evaluation/scores.py`; `reviewed` is the share of statements that
+    the reviewing model found supported. They are None where they do not apply.
+    """
+
+    id: str
+    accepted: bool
+    reason: str | None
+    detail: str
+    attempts: int
+    coverage: float | None
+    support: float | None
+    reviewed: float | None
+    compute_seconds: float
+    output_tokens: int
+    artifact: Mapping[str, Any] | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An evaluation of one model with one version of a kind's prompts. `chrf` is that of all translations."""
+
+    name: str
+    model: str
+    device: str
+    kind: str
+    prompts: str
+    seed: int
+    chrf: float | None
+    cases: tuple[CaseResult, ...]
+
+    @property
+    def accepted(self) -> int:
+        """Cases whose artifact was accepted."""
+        return sum(case.accepted for case in self.cases)
+
+    @property
+    def artifact_yield(self) -> float:
+        """Share of accepted cases."""
+        return self.accepted / len(self.cases)
+
+    @property
+    def coverage(self) -> float | None:
+        """Mean over the cases that have facts."""
+        return _mean(case.coverage for case in self.cases)
+
+    @property
+    def support(self) -> float | None:
+        """Mean over the cases whose output states something."""
+        return _mean(case.support for case in self.cases)
+
+    @property
+    def reviewed(self) -> float | None:
+        """Mean over the cases that were reviewed."""
+        return _mean(case.reviewed for case in self.cases)
+
+    @property
+    def compute_seconds(self) -> float:
+        """Of all attempts, rejected ones too."""
+        return sum(case.compute_seconds for case in self.cases)
+
+    @property
+    def seconds_per_accepted(self) -> float | None:
+        """Compute-seconds per accepted artifact; None if none was accepted."""
+        return self.compute_seconds / self.accepted if self.accepted else None
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Why cases were rejected."""
+        return Counter(case.reason or "unknown" for case in self.cases if not case.accepted)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values under stable keys: the figures, and each case."""
+        figures = {
+            "accepted": self.accepted,
+            "yield": self.artifact_yield,
+            "coverage": self.coverage,
+            "support": self.support,
+            "reviewed": self.reviewed,
+            "compute_seconds": self.compute_seconds,
+            "compute_seconds_per_accepted": self.seconds_per_accepted,
+            "rejected": dict(self.reasons.most_common()),
+        }
+        return asdict(self) | figures
+
+
+def case_result(case: Case, attempts: Sequence[Attempt]) -> CaseResult:
+    """Score the last attempt's output, accepted or not, and add up what all attempts used."""
+    from thothy_ai.jobs.evaluation import scores
+
+    last = attempts[-1]
+    judged = last.judgement
+    body = judged.body
+    return CaseResult(
+        id=case.id,
+        accepted=judged.accepted,
+        reason=judged.reason and judged.reason.value,
+        detail=judged.detail,
+        attempts=len(attempts),
+        coverage=scores.coverage(case, body),
+        support=scores.support(case, body) if body is not None else None,
+        reviewed=_reviewed(judged.review),
+        compute_seconds=sum(attempt.usage.compute_seconds for attempt in attempts),
+        output_tokens=sum(attempt.usage.output_tokens for attempt in attempts),
+        artifact=body,
+        text=last.text,
+    )
+
+
+def _reviewed(review: Review | None) -> float | None:
+    from thothy_ai.jobs.review import SUPPORTED
+
+    if review is None or not review.findings:
+        return None
+    return sum(found.finding == SUPPORTED for found in review.findings) / len(review.findings)
+
+
+def chrf_of(cases: Sequence[Case], results: Sequence[CaseResult]) -> float | None:
+    """Of all cases that have a reference; an output that did not parse counts as empty."""
+    from thothy_ai.jobs.evaluation import scores
+
+    return scores.chrf(
+        [
+            (str((result.artifact or {}).get("text", "")), case.reference)
+            for case, result in zip(cases, results, strict=True)
+            if case.reference is not None
+        ]
+    )
+
+
+def read_result(path: Path, kind: str) -> Result:
+    """The first result in a file that `--json` wrote. Raises `ResultsError`."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["results"][0]
+        cases = tuple(CaseResult(**{name: case[name] for name in CaseResult.__slots__}) for case in found["cases"])
+        result = Result(**{name: found[name] for name in Result.__slots__} | {"cases": cases, "name": path.stem})
+    except OSError as error:
+        raise ResultsError(f"{path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ResultsError(f"{path} is no result of `thothy eval --json`") from error
+    if result.kind != kind:
+        raise ResultsError(f"{path} is about {result.kind}, not {kind}")
+    return result
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

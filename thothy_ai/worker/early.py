@@ -1,0 +1,31 @@
+"""Whether an output that is still being written is in the wrong language."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from thothy_ai.jobs import checks
+
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)(?:"(\s*:)?|\\?$)', re.DOTALL)
+_MIN_CHARACTERS = 12  # shorter ones are constants rather than prose
+
+
+def is_wrong_language(text: str, locale: str) -> bool:
+    """Whether the prose in this JSON document, which may be unfinished, is in another language than the locale's."""
+    prose = " ".join(prose_of(text))
+    return checks.wrong_language(prose, locale) is not None
+
+
+def prose_of(text: str) -> list[str]:
+    """The longer texts in a JSON document that may be unfinished, without its keys; the last word may be cut off."""
+    values = [match[1] for match in _STRING.finditer(text) if match[2] is None]
+    return [_unescaped(value) for value in values if len(value) >= _MIN_CHARACTERS]
+
+
+def _unescaped(value: str) -> str:
+    try:
+        unescaped: str = json.loads(f'"{value}"')
+    except ValueError:  # an escape is cut off
+        return value
+    return unescaped

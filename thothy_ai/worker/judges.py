@@ -1,0 +1,172 @@
+"""`Judges`: a few processes that run kinds' code, so that no validator can stall or end the worker.
+
+    Attempts ──task──▶ Judges ──socket──▶ judge_process       one task at a time each
+             ◀─answer─        ◀─────────                      killed if a task takes too long, and started anew
+
+A thread would not do: a regular expression that backtracks for ever holds the interpreter's lock, and nothing can
+interrupt it. Processes also judge in parallel. They are started when there is work for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from thothy_ai.jobs.plan import Outputs
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.worker import judging
+from thothy_ai.worker.judging import LENGTH, Fields
+from thothy_ai.worker.plans import KIND_ERROR, Judgement, PlanError, PlannedJob, Step
+
+START_SECONDS = 300.0  # a machine may be busy; imports take about one
+WAITING_FACTOR = 6  # a task may also wait for something: so many times its processor time in all
+MAX_DEFAULT_PROCESSES = 4
+
+
+class JudgeError(Exception):
+    """A kind's code hung, ended its process, or raised an error."""
+
+
+class JudgeEndedError(JudgeError):
+    """Its process ended, which may have been another's fault."""
+
+
+class Judges:
+    """Owned by the job runner's loop. `seconds` of processor time are a task's limit."""
+
+    def __init__(self, kinds: Sequence[str], seconds: float, processes: int | None = None) -> None:
+        count = processes or default_processes()
+        hash_seed = secrets.randbelow(2**32)  # the same for all: a plan is replayed in any of them
+        self._free: asyncio.LifoQueue[_Judge] = asyncio.LifoQueue()
+        self._judges = [_Judge(kinds, seconds, hash_seed) for _ in range(count)]
+        for judge in reversed(self._judges):
+            self._free.put_nowait(judge)
+        self._tasks: set[asyncio.Task[Fields]] = set()
+
+    async def advance(self, job: PlannedJob, answered: Sequence[Outputs], last: Step | None) -> Step | Judgement:
+        """`plans.advance`, in another process. `last` is the step that was answered last.
+
+        A kind that hangs or ends its process after the first step is a rejection, too. Raises `PlanError`.
+        """
+        try:
+            return judging.read_advanced(await self._do(judging.advance_task(job, answered)))
+        except JudgeError as error:
+            if last is None:
+                raise PlanError(KIND_ERROR, str(error)) from None
+            return Judgement(False, RejectionReason.VALIDATOR_ERROR, str(error), last.locale, last.version)
+
+    async def near_duplicate(self, kind: str, body: Any, others: Sequence[Any]) -> Rejection | None:
+        """`plans.near_duplicate`, in another process. A kind that fails there is a rejection, too."""
+        try:
+            found = (await self._do(judging.near_duplicate_task(kind, body, others)))["rejection"]
+        except JudgeError as error:
+            return Rejection(RejectionReason.VALIDATOR_ERROR, str(error))
+        return Rejection(RejectionReason(found[0]), found[1]) if found else None
+
+    async def wrong_language(self, text: str, locale: str) -> bool:
+        """Whether an unfinished output is surely in another language than the locale's."""
+        with suppress(JudgeError):
+            return bool((await self._do(judging.language_task(text, locale)))["wrong"])
+        return False
+
+    async def close(self) -> None:
+        """End all processes, whatever they do."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(judge.kill() for judge in self._judges))
+
+    async def _do(self, task: Fields) -> Fields:
+        """The answer of the next free process. A caller that is cancelled does not cut it off."""
+        asking = asyncio.get_running_loop().create_task(self._asked(judging.encode(task)))
+        self._tasks.add(asking)
+        asking.add_done_callback(self._tasks.discard)
+        answer = await asyncio.shield(asking)
+        if "failure" in answer:
+            raise JudgeError(answer["failure"])
+        return answer
+
+    async def _asked(self, task: bytes) -> Fields:
+        judge = await self._free.get()
+        try:
+            try:
+                return await judge.ask(task)
+            except JudgeEndedError:  # once more: the kernel may have been short of memory
+                return await judge.ask(task)
+        finally:
+            self._free.put_nowait(judge)
+
+
+def default_processes() -> int:
+    """At least two, so that one that hangs does not hold up all jobs."""
+    return max(2, min(MAX_DEFAULT_PROCESSES, (os.cpu_count() or 1) // 2))
+
+
+class _Judge:
+    """One process, started when it is first asked."""
+
+    def __init__(self, kinds: Sequence[str], seconds: float, hash_seed: int) -> None:
+        self._first = {"kinds": list(kinds), "path": sys.path, "seconds": seconds}
+        self._seconds = seconds
+        self._hash_seed = hash_seed
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+
+    async def ask(self, task: bytes) -> Fields:
+        """The answer to an encoded task. Raises `JudgeError`."""
+        if self._process is None:
+            await self._start()
+        return await self._answer(task, self._seconds * WAITING_FACTOR)
+
+    async def kill(self) -> int | None:
+        """End the process. Returns how it had ended, or was ended now, as `Popen.returncode`."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+        process.kill()
+        return await asyncio.to_thread(process.wait)
+
+    async def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._reader, self._writer = await asyncio.open_connection(sock=ours)
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
+                [sys.executable, "-m", "thothy_ai.worker.judge_process", str(theirs.fileno())],
+                env=os.environ | {"PYTHONHASHSEED": str(self._hash_seed)},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        await self._answer(judging.encode(self._first), START_SECONDS)
+
+    async def _answer(self, task: bytes, seconds: float) -> Fields:
+        try:
+            async with asyncio.timeout(seconds):
+                self._writer.write(task)
+                await self._writer.drain()
+                [length] = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
+                return judging.decode(await self._reader.readexactly(length))
+        except TimeoutError:
+            await self.kill()
+            raise JudgeError(f"the kind's code did not end within {seconds:g} s") from None
+        except (asyncio.IncompleteReadError, OSError):
+            raise self._ended(await self.kill()) from None
+        except BaseException:
+            await self.kill()
+            raise
+
+    def _ended(self, code: int | None) -> JudgeError:
+        if code == -signal.SIGPROF:
+            return JudgeError(f"the kind's code did not end within {self._seconds:g} s of processor time")
+        return JudgeEndedError(f"the kind's code ended its process, with exit status {code}")

@@ -1,0 +1,112 @@
+"""What crosses between a worker and the processes that run its kinds' code: JSON messages, each after its length.
+
+A task is a word and its fields; an answer is the fields of a value. JSON only: nothing is rebuilt by its class's name.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from thothy_ai.jobs import Call, Context, End, Message, Output, Previous, RejectionReason, Sampling
+from thothy_ai.jobs.plan import Outputs
+from thothy_ai.jobs.verdict import Finding, Review
+from thothy_ai.queue.drafts import Canonical
+from thothy_ai.worker.plans import Judgement, PlanError, PlannedJob, Step
+
+LENGTH = struct.Struct(">I")
+Fields = dict[str, Any]
+
+
+def encode(fields: Fields) -> bytes:
+    """A message, with its length before it."""
+    body = json.dumps(fields, separators=(",", ":")).encode()
+    return LENGTH.pack(len(body)) + body
+
+
+def decode(body: bytes) -> Fields:
+    """A message without its length."""
+    fields: Fields = json.loads(body)
+    return fields
+
+
+def advance_task(job: PlannedJob, answered: Sequence[Outputs]) -> Fields:
+    """The task to advance a plan."""
+    return {
+        "do": "advance",
+        "kind": job.kind,
+        "request": job.request,
+        "context": asdict(job.context),
+        "answered": [[(output.text, output.end) for output in outputs] for outputs in answered],
+    }
+
+
+def read_advance(task: Fields) -> tuple[PlannedJob, list[Outputs]]:
+    """A job and the outputs so far, from the task."""
+    previous = task["context"].pop("previous")
+    context = Context(**task["context"], previous=_previous(previous) if previous else None)
+    answered = [tuple(Output(text, End(end)) for text, end in outputs) for outputs in task["answered"]]
+    return PlannedJob(task["kind"], task["request"], context), answered
+
+
+def near_duplicate_task(kind: str, body: Any, others: Sequence[Any]) -> Fields:
+    """The task to compare an artifact with others."""
+    return {"do": "compare", "kind": kind, "body": body, "others": others}
+
+
+def language_task(text: str, locale: str) -> Fields:
+    """The task to check the language of an unfinished output."""
+    return {"do": "language", "text": text, "locale": locale}
+
+
+def _previous(fields: Fields) -> Previous:
+    return Previous(RejectionReason(fields["reason"]), fields["detail"], fields["artifact"])
+
+
+def advanced(step: Step | Judgement | PlanError) -> Fields:
+    """The answer to `advance`."""
+    match step:
+        case Step():
+            return {"calls": [_call(call) for call in step.calls], "locale": step.locale, "version": step.version}
+        case Judgement():
+            return {"judgement": asdict(step)}
+        case PlanError():
+            return {"error": [step.reason, step.detail]}
+
+
+def read_advanced(fields: Fields) -> Step | Judgement:
+    """The next step or the judgement, from the answer. Raises `PlanError`."""
+    if "error" in fields:
+        raise PlanError(*fields["error"])
+    if "judgement" in fields:
+        return _judgement(fields["judgement"])
+    return Step(tuple(map(_read_call, fields["calls"])), fields["locale"], fields["version"])
+
+
+def _call(call: Call) -> Fields:
+    return {
+        "messages": call.messages,
+        "schema": call.schema,
+        "sampling": asdict(call.sampling),
+        "step": call.step,
+        "locale": call.locale,
+    }
+
+
+def _read_call(fields: Fields) -> Call:
+    messages = tuple(Message(*message) for message in fields["messages"])
+    return Call(messages, fields["schema"], Sampling(**fields["sampling"]), fields["step"], fields["locale"])
+
+
+def _judgement(fields: Fields) -> Judgement:
+    reason, review = fields["reason"], fields["review"]
+    made = {
+        "reason": RejectionReason(reason) if reason else None,
+        "review": Review(tuple(Finding(*finding) for finding in review["findings"])) if review else None,
+        "follow_ups": tuple(Canonical(**wanted) for wanted in fields["follow_ups"]),
+        "signature": tuple(fields["signature"]),
+    }
+    return Judgement(**fields | made)

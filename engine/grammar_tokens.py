@@ -94,6 +94,12 @@ class JsonTokens:
         return self._bits(self.brackets)
 
     @cached_property
+    def stirs(self) -> bytes:
+        """For each token 1 if it may end a string or a sentence, or begin or end an object or an array."""
+        found = re.compile(rb'["\\{}\[\]]|' + _MARK)
+        return bytes(found.search(data) is not None for data in self.table)
+
+    @cached_property
     def digit_or_quote_bits(self) -> Bits:
         """That go on with a number, or are `quotes`."""
         return self._bits(self._matching(rb"[0-9](?s:.*)")) | self.quote_bits

@@ -74,9 +74,9 @@ class FakeGeneration:
 
     async def early_text(self) -> str:
         """What the test has the client say, all of it."""
-        while not self._client.said:
-            await asyncio.sleep(0.01)
-        return "".join(self._client.said)
+        async for _ in self:
+            return "".join(self._client.said)
+        return ""
 
     async def abort(self) -> None:
         self._aborted.set()

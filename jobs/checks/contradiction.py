@@ -14,6 +14,7 @@ from decimal import Decimal
 from functools import cache, lru_cache
 
 from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.checks.figures import turned
 from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.quantities import quantities
 from thothy_ai.jobs.checks.segments import is_spaced, sentences, words
@@ -46,6 +47,8 @@ def contradiction(text: str, source: str, locale: str) -> Rejection | None:
         for name in ("negation", "direction"):
             if (reversed_ := _REVERSED[name](mine, theirs, related)) is not None:
                 return Rejection(RejectionReason.CONTRADICTS_SOURCE, f"{reversed_}: {mine.text[:120]!r}")
+    if found := turned(text, source, language, original):
+        return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
     return _other_unit(text, source, language, original)
 
 

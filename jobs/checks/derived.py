@@ -6,13 +6,14 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import cache
-from itertools import combinations
+from itertools import pairwise
 
-from thothy_ai.jobs.checks.quantities import Quantity
+from thothy_ai.jobs.checks.quantities import Quantity, in_digits
 from thothy_ai.jobs.checks.tables import table
 
-_NEAR = 3  # figures of a source that stand together, and may be compared
-_SMALL = 12  # up to here, "three of four" is a share
+_REACH = 60  # characters between two figures that may be compared
+_SENTENCE_END = re.compile(r"[.!?。！？](?!\d)|\n")
+_SHARE = re.compile(r"(?<!\d)(\d|1[0-2])(?!\d)[^\d.;:!?,]{2,24}?(?<!\d)(\d|1[0-2])(?![\d.,])")
 _HUNDRED = Decimal(100)
 
 
@@ -24,41 +25,36 @@ def pattern(name: str) -> re.Pattern[str]:
 
 def differences(found: Sequence[Quantity], text: str) -> set[Decimal]:
     """Differences of figures that stand together, and amounts in cents as parts of the currency."""
-    digits = [quantity for quantity in found if not quantity.spelled]
     results = set()
-    for one, other in _together(digits):
+    for one, other in _together(found, text):
         results |= {abs(mine - theirs) for mine in one.readings for theirs in other.readings}
-    for quantity in digits:
-        if re.match(rf"\s?(?:{pattern('cents').pattern})", text[quantity.end : quantity.end + 12], re.IGNORECASE):
+    for quantity in found:
+        if not quantity.spelled and re.match(
+            rf"\s?(?:{pattern('cents').pattern})", text[quantity.end : quantity.end + 12], re.IGNORECASE
+        ):
             results |= {reading / _HUNDRED for reading in quantity.readings}
     return results
 
 
-def shares(found: Sequence[Quantity]) -> set[Decimal]:
-    """What one figure is of another one that stands near, or of another small number, in per cent, rounded."""
-    small = {
-        reading for quantity in found for reading in quantity.readings if 0 < reading <= _SMALL and not reading % 1
-    }
-    pairs = [(one, other) for one, other in combinations(sorted(small), 2)]
-    for one, other in _together([quantity for quantity in found if not quantity.spelled]):
-        pairs += [(mine, theirs) for mine in one.readings for theirs in other.readings]
+def shares(found: Sequence[Quantity], text: str, language: str) -> set[Decimal]:
+    """What one figure is of the next one, and "three of four", in per cent, rounded."""
+    pairs = [
+        (mine, theirs) for one, other in _together(found, text) for mine in one.readings for theirs in other.readings
+    ]
+    pairs += [(Decimal(one), Decimal(other)) for one, other in _SHARE.findall(in_digits(text, language))]
     results = set()
     for one, other in pairs:
-        for part, whole in ((one, other), (other, one)):
-            if whole:
-                share = part / whole * _HUNDRED
-                results |= {
-                    share.quantize(Decimal(1)),
-                    share.quantize(Decimal("0.1")),
-                    abs(share - 100).quantize(Decimal(1)),
-                }
+        part, whole = sorted((one, other))
+        if whole:
+            share = part / whole * _HUNDRED
+            results |= {share.quantize(Decimal(1)), share.quantize(Decimal("0.1"))}
     return results
 
 
-def multiples(found: Sequence[Quantity]) -> set[Decimal]:
+def multiples(found: Sequence[Quantity], text: str) -> set[Decimal]:
     """How many times one figure is another one that stands near, rounded and rounded down."""
     results = set()
-    for one, other in _together([quantity for quantity in found if not quantity.spelled]):
+    for one, other in _together(found, text):
         for mine in one.readings:
             for theirs in other.readings:
                 low, high = sorted((mine, theirs))
@@ -68,10 +64,11 @@ def multiples(found: Sequence[Quantity]) -> set[Decimal]:
     return results
 
 
-def _together(found: Sequence[Quantity]) -> list[tuple[Quantity, Quantity]]:
+def _together(found: Sequence[Quantity], text: str) -> list[tuple[Quantity, Quantity]]:
+    """Successive figures of one sentence."""
+    digits = [quantity for quantity in found if not (quantity.spelled or quantity.year)]
     return [
         (one, other)
-        for position, one in enumerate(found)
-        for other in found[position + 1 : position + 1 + _NEAR]
-        if not (one.year or other.year)
+        for one, other in pairwise(digits)
+        if other.start - one.end <= _REACH and not _SENTENCE_END.search(text[one.end : other.start])
     ]

@@ -76,7 +76,7 @@ class _Known:
                 found, text
             )
             self._about = {near for quantity in found for near in rounded(quantity, "0.1")}
-            self._times, self._percent = derived.multiples(found), derived.shares(found)
+            self._times, self._percent = derived.multiples(found, text), derived.shares(found, text, language)
         self._with_shares = self._figures | numerals.shares(text)
         self._months = named_months(text)
 

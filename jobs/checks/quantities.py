@@ -241,11 +241,16 @@ def _is_form(word: str, form: str, value: int) -> bool:
     )
 
 
-def _by_library(text: str, language: str) -> list[Quantity]:
+def in_digits(text: str, language: str) -> str:
+    """The text with its numbers in words as digits, in the languages that text2num knows."""
     from text_to_num import alpha2digit  # noqa: PLC0415  2 ms that only validators need
 
+    return str(alpha2digit(text, language, threshold=0)) if language in numerals.WITH_LIBRARY else text
+
+
+def _by_library(text: str, language: str) -> list[Quantity]:
     found = []
-    for match in re.finditer(r"(?<!\w)\d+(?:[.,]\d+)?", alpha2digit(text, language, threshold=0)):
+    for match in re.finditer(r"(?<!\w)\d+(?:[.,]\d+)?", in_digits(text, language)):
         readings = frozenset(_readings(match[0], "en")[0])
         found.append(Quantity(match[0], match.start(), match.end(), readings, spelled=True))
     return found

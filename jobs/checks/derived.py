@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from thothy_ai.jobs.checks.quantities import Quantity, in_digits
 from thothy_ai.jobs.checks.tables import table
+from thothy_ai.jobs.checks.units import converted, unit_of
 
 _REACH = 60  # characters between two figures that may be compared
 _SENTENCE_END = re.compile(r"[.!?。！？](?!\d)|\n")
 _SHARE = re.compile(r"(?<!\d)(\d|1[0-2])(?!\d)[^\d.;:!?,]{2,24}?(?<!\d)(\d|1[0-2])(?![\d.,])")
-_HUNDRED = Decimal(100)
+_HUNDRED, _MOST = Decimal(100), Decimal(10_000)
+_MANY = 40  # years
 
 
 @cache
@@ -46,8 +49,30 @@ def shares(found: Sequence[Quantity], text: str, language: str) -> set[Decimal]:
     for one, other in pairs:
         part, whole = sorted((one, other))
         if whole:
-            share = part / whole * _HUNDRED
-            results |= {share.quantize(Decimal(1)), share.quantize(Decimal("0.1"))}
+            results |= _rounded(part / whole * _HUNDRED) | _rounded((whole - part) / whole * _HUNDRED)
+        if part:
+            results |= _rounded((whole - part) / part * _HUNDRED)
+    return results
+
+
+def _rounded(share: Decimal) -> set[Decimal]:
+    return {share.quantize(Decimal(1)), share.quantize(Decimal("0.1"))} if share < _MOST else set()
+
+
+def spans(found: Sequence[Quantity]) -> set[Decimal]:
+    """The numbers of years between the years of a text."""
+    years = sorted({reading for quantity in found if quantity.year for reading in quantity.readings if reading > 1500})
+    return {other - one for one, other in combinations(years[:_MANY], 2)}
+
+
+def conversions(found: Sequence[Quantity], text: str) -> dict[str, set[Decimal]]:
+    """What the numbers with a unit are in other units: 38 months are 3 years."""
+    results: dict[str, set[Decimal]] = defaultdict(set)
+    for quantity in found:
+        unit = None if quantity.spelled else unit_of(quantity, text)
+        for reading in quantity.readings if unit else ():
+            for name, values in converted(reading, unit.name if unit else "").items():
+                results[name] |= values
     return results
 
 

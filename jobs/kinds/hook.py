@@ -16,7 +16,7 @@ from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.review import Statement
 from thothy_ai.jobs.schema import grammar_schema, prose, prose_pattern
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.writing import astray, foreign, repair, spelled, text_fault, whole
+from thothy_ai.jobs.writing import astray, copied, foreign, repair, spelled, text_fault, whole
 
 MIN_SHARE_OF_SOURCE = 0.2  # of the longer words
 MAX_VARIANTS = 5
@@ -143,6 +143,7 @@ def _faults(request: Hook, values: Values) -> Iterator[Fault]:
     if texts and len(texts) != request.variants:
         few = f"{len(texts)} variants, not {request.variants}"
         yield Fault(("variants",), Rejection(RejectionReason.TOO_SHORT, few))
+    yield from copied(request, texts)
     yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
 

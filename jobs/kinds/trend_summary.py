@@ -19,7 +19,7 @@ from thothy_ai.jobs.review import Statement
 from thothy_ai.jobs.schema import grammar_schema, prose, title
 from thothy_ai.jobs.schema import quotation as quotation_field
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.writing import astray, foreign, repair, spelled, text_fault, whole
+from thothy_ai.jobs.writing import astray, copied, foreign, repair, spelled, text_fault, whole
 
 MIN_SHARE_OF_SOURCE = 0.25  # of the longer words
 LIMITS: Final[Mapping[Part, tuple[int, int]]] = {  # of words, for English
@@ -157,6 +157,7 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
         yield from text_fault(request, part, text, _own(request, part, text, values))
     yield from _quote_faults(request, values)
     yield from _tag_faults(request, values)
+    yield from copied(request, texts)
     yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
 

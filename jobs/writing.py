@@ -9,6 +9,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
+from rapidfuzz import fuzz
+
 from thothy_ai.jobs import checks, retries
 from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.parts import Fault, Part, Piece, Values, Writing, key_of
@@ -16,12 +18,12 @@ from thothy_ai.jobs.plain import of_parts
 from thothy_ai.jobs.plan import Call, Message, Sampling
 from thothy_ai.jobs.prompts import about_source, style
 from thothy_ai.jobs.requests import WritingRequest
-from thothy_ai.jobs.verdict import Rejection
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 TEMPERATURE = 0.6
 TOP_P = 0.95
 MAX_RUN = 14  # consecutive words of a part that may stand in the source
-MAX_SHARE = 0.5  # of all parts
+ALIKE = 85.0  # of 100: two short texts that differ in a word
 MIN_CHARS_OF_A_LANGUAGE = 60  # of a part that is judged by itself
 
 
@@ -110,14 +112,14 @@ def _foreign(text: str, locale: str) -> Rejection | None:
     return checks.wrong_language(text, locale)
 
 
-def copied(request: WritingRequest, texts: Mapping[Part, str]) -> Iterator[Fault]:
+def copied(request: WritingRequest, texts: Mapping[Part, str], max_share: float) -> Iterator[Fault]:
     """Faults of the parts that copy most, if all parts together copy too much: one short part may state a fact as the
     source does.
     """
     source, locale = request.source, request.locale
-    together = checks.copied("the text", " ".join(texts.values()), source, locale, MAX_SHARE, max_run=len(source))
+    together = checks.copied("the text", " ".join(texts.values()), source, locale, max_share, max_run=len(source))
     for part, text in texts.items() if together else ():
-        if rejection := checks.copied(key_of(part), text, source, locale, MAX_SHARE, max_run=MAX_RUN):
+        if rejection := checks.copied(key_of(part), text, source, locale, max_share, max_run=MAX_RUN):
             yield Fault(part, rejection)
 
 
@@ -130,6 +132,14 @@ def astray(request: WritingRequest, texts: Mapping[Part, str], instruction: str,
     )
     rejection = next(filter(None, found), None)
     return (Fault(part, rejection) for part in texts) if rejection else iter(())
+
+
+def alike(text: str, others: Sequence[str]) -> Rejection | None:
+    """Reject a text that says the same as another one of its artifact, perhaps in one word less."""
+    for other in others:
+        if fuzz.ratio(text.casefold(), other.casefold()) >= ALIKE:
+            return Rejection(RejectionReason.NEAR_DUPLICATE, f"nearly the same as {other[:80]!r}")
+    return checks.near_duplicate(text, others)
 
 
 def spelled(text: str, brand_terms: Iterable[str]) -> str:

@@ -19,9 +19,10 @@ from thothy_ai.jobs.review import Statement
 from thothy_ai.jobs.schema import grammar_schema, prose, title
 from thothy_ai.jobs.schema import quotation as quotation_field
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.writing import astray, copied, foreign, repair, spelled, text_fault, whole
+from thothy_ai.jobs.writing import alike, astray, copied, foreign, repair, spelled, text_fault, whole
 
 MIN_SHARE_OF_SOURCE = 0.25  # of the longer words
+MAX_COPIED = 0.5  # of all words
 LIMITS: Final[Mapping[Part, tuple[int, int]]] = {  # of words, for English
     ("title",): (2, 18),
     ("standfirst",): (6, 80),
@@ -157,7 +158,7 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
         yield from text_fault(request, part, text, _own(request, part, text, values))
     yield from _quote_faults(request, values)
     yield from _tag_faults(request, values)
-    yield from copied(request, texts)
+    yield from copied(request, texts, MAX_COPIED)
     yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
 
@@ -167,7 +168,7 @@ def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterat
         yield checks.unfinished(str(part[0]), text, request.locale)
     if len(part) > 1:
         earlier = values["key_points"][: int(part[1])]
-        yield checks.near_duplicate(text, (point["point"] for point in earlier))
+        yield alike(text, [point["point"] for point in earlier])
 
 
 def _quote_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:

@@ -95,7 +95,10 @@ def test_a_summary_may_state_a_fact_as_the_source_does_but_not_most_of_them() ->
         "standfirst": "The bakery run and the school run now happen in the same vehicle.",
         "why_it_matters": "Most of these bikes do not go down cellar stairs.",
     }
-    points = [{"point": fact, "quote": fact}, *GOOD["key_points"][1:]]
+    stairs = "Most of these bikes are 2.60 metres long and do not go down cellar stairs."
+    points = [
+        {"point": text, "quote": fact} for text in (fact, stairs, "Nobody asks about top speed, says the manager.")
+    ]
     verdict, _ = verdict_on(REQUEST, GOOD | copies | {"key_points": points})
     assert verdict.reason is RejectionReason.COPIED_FROM_SOURCE
 

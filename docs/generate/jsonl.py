@@ -38,8 +38,7 @@ MEANINGS = {
     ),
     "max_compute_seconds": (
         "number above 0",
-        "How many seconds of a device, GPU-seconds on a GPU, its attempts may use together before it is dead, as"
-        " `budget_spent`. Default: no limit.",
+        "How many GPU-seconds its attempts may use together; then it is dead: `budget_spent`. Default: no limit.",
     ),
 }
 SOURCE = "Orders for clay crocks doubled within a year. Workshops on kimchi are booked out until spring."

@@ -153,6 +153,7 @@ FAILURES: dict[str, Reason] = {
 ENGINE_ADVICE: dict[str, str] = {
     "engine_error": "Read the engine's log.",
     "invalid_request": "Correct the request, or the kind's sampling parameters.",
+    "budget_too_small": "Raise the kind's `max_tokens`, or shorten what its schema requires.",
     "prompt_too_long": "Shorten the source, or give the engine a longer context or a larger KV pool.",
     "invalid_grammar": "Correct the artifact's schema.",
     "no_finite_score": "Check the model's files; try another data type.",

@@ -9,8 +9,6 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from rapidfuzz import fuzz
-
 from thothy_ai.jobs import checks, retries
 from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.parts import Fault, Part, Piece, Values, Writing, key_of
@@ -18,12 +16,11 @@ from thothy_ai.jobs.plain import of_parts
 from thothy_ai.jobs.plan import Call, Message, Sampling
 from thothy_ai.jobs.prompts import about_source, style
 from thothy_ai.jobs.requests import WritingRequest
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.verdict import Rejection
 
 TEMPERATURE = 0.6
 TOP_P = 0.95
 MAX_RUN = 14  # consecutive words of a part that may stand in the source
-ALIKE = 85.0  # of 100: two short texts that differ in a word
 MIN_CHARS_OF_A_LANGUAGE = 60  # of a part that is judged by itself
 
 
@@ -132,14 +129,6 @@ def astray(request: WritingRequest, texts: Mapping[Part, str], instruction: str,
     )
     rejection = next(filter(None, found), None)
     return (Fault(part, rejection) for part in texts) if rejection else iter(())
-
-
-def alike(text: str, others: Sequence[str]) -> Rejection | None:
-    """Reject a text that says the same as another one of its artifact, perhaps in one word less."""
-    for other in others:
-        if fuzz.ratio(text.casefold(), other.casefold()) >= ALIKE:
-            return Rejection(RejectionReason.NEAR_DUPLICATE, f"nearly the same as {other[:80]!r}")
-    return checks.near_duplicate(text, others)
 
 
 def spelled(text: str, brand_terms: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.review import Statement
 from thothy_ai.jobs.schema import grammar_schema, prose, prose_pattern
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.writing import alike, astray, copied, foreign, repair, spelled, text_fault, whole
+from thothy_ai.jobs.writing import astray, copied, foreign, repair, spelled, text_fault, whole
 
 MIN_SHARE_OF_SOURCE = 0.2  # of the longer words
 MAX_COPIED = 0.7  # of all words: a hook may quote
@@ -161,7 +161,7 @@ def _own(request: Hook, part: Part, text: str, values: Values) -> Iterator[Rejec
     variant = values["variants"][int(part[1])]
     yield checks.empty("angle", variant["angle"])
     yield checks.banned(variant["angle"], request.banned_phrases)
-    yield alike(text, [other["text"] for other in values["variants"][: int(part[1])]])
+    yield checks.near_duplicate(text, [other["text"] for other in values["variants"][: int(part[1])]])
 
 
 def _mend(request: Hook, values: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from thothy_ai.jobs.review import Statement
 from thothy_ai.jobs.schema import grammar_schema, prose, title
 from thothy_ai.jobs.schema import quotation as quotation_field
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.writing import alike, astray, copied, foreign, repair, spelled, text_fault, whole
+from thothy_ai.jobs.writing import astray, copied, foreign, repair, spelled, text_fault, whole
 
 MIN_SHARE_OF_SOURCE = 0.25  # of the longer words
 MAX_COPIED = 0.5  # of all words
@@ -168,7 +168,7 @@ def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterat
         yield checks.unfinished(str(part[0]), text, request.locale)
     if len(part) > 1:
         earlier = values["key_points"][: int(part[1])]
-        yield alike(text, [point["point"] for point in earlier])
+        yield checks.near_duplicate(text, [point["point"] for point in earlier])
 
 
 def _quote_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:

@@ -88,7 +88,8 @@ def test_a_bad_part_is_written_again_then_rejected(values: dict[str, Any], reaso
 
 
 def test_a_summary_may_state_a_fact_as_the_source_does_but_not_most_of_them() -> None:
-    fact = "The local dealer Radhaus Sonne sold 418 cargo bikes last year."
+    fact = "The local dealer Radhaus Sonne sold 418 cargo bikes last year, a record."
+    quote = "The local dealer Radhaus Sonne sold 418 cargo bikes last year."
     assert verdict_on(REQUEST, changed("point", fact, 0))[0].accepted
     copies = {
         "title": "When the second car has two wheels",
@@ -97,7 +98,7 @@ def test_a_summary_may_state_a_fact_as_the_source_does_but_not_most_of_them() ->
     }
     stairs = "Most of these bikes are 2.60 metres long and do not go down cellar stairs."
     points = [
-        {"point": text, "quote": fact} for text in (fact, stairs, "Nobody asks about top speed, says the manager.")
+        {"point": text, "quote": quote} for text in (fact, stairs, "Nobody asks about top speed, says the manager.")
     ]
     verdict, _ = verdict_on(REQUEST, GOOD | copies | {"key_points": points})
     assert verdict.reason is RejectionReason.COPIED_FROM_SOURCE

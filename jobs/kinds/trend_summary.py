@@ -122,15 +122,15 @@ def _plain_pieces(writing: Writing[TrendSummary], parts: Sequence[Part], *, agai
         "title": ("Write a headline for the text above.", {("title",): plain.headline(locale, 3, 12)}),
         "standfirst": (
             f"Summarize the text above for {readers} in one sentence.",
-            {("standfirst",): plain.sentence(locale, 40, 160)},
+            {("standfirst",): plain.sentence(locale, 40, 120)},
         ),
         "key_points": (
             f"Name one fact of the text above that {readers} should know, in one sentence.",
-            {("key_points", 0): plain.of_parts({("point",): plain.sentence(locale, 30, 150)})},
+            {("key_points", 0): plain.of_parts({("point",): plain.sentence(locale, 30, 110)})},
         ),
         "why_it_matters": (
             f"Explain to {readers} in one sentence why this trend matters.",
-            {("why_it_matters",): plain.sentence(locale, 40, 150)},
+            {("why_it_matters",): plain.sentence(locale, 40, 110)},
         ),
         "tags": (
             "List two or three tags for the text above.",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from thothy_ai.jobs import checks, retries
+from thothy_ai.jobs import checks, plain, retries
 from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
@@ -76,6 +76,11 @@ def size_of(request: WritingRequest[Any]) -> Size:
     )
 
 
+# Of a small model: whole sentences, one by one, without figures. It does not know when to stop otherwise.
+_PLAIN = Size((2, 3), (1, 1), (0, 0), (1, 1))
+_PLAIN_SENTENCE_CHARS = (30, 160)
+
+
 class _Draft(Artifact):
     quotes: tuple[str, ...]
     paragraphs: tuple[str, ...]
@@ -99,7 +104,7 @@ def _draft_class(size: Size) -> type[_Draft]:
 
 def section_call(brief: Brief, text: str, request: WritingRequest[Any], context: Context) -> Call:
     """The call that writes a section about a text. It has no locale, since it begins with quotations of the source."""
-    schema = _schema(size_of(request), text, request.locale)
+    schema = _schema(_size(request, context), text, request.locale)
     budget = max_tokens(schema, request.locale, context)
     call = Call(
         about_source(text, _instruction(brief, request, context), context),
@@ -113,13 +118,20 @@ def section_call(brief: Brief, text: str, request: WritingRequest[Any], context:
 def _schema(size: Size, text: str, locale: str) -> Mapping[str, Any]:
     schema = grammar_schema(_draft_class(size))
     schema["properties"]["quotes"]["items"] = quotation(text, locale)
+    if size is _PLAIN:
+        schema["properties"]["paragraphs"]["items"] = plain.sentence(locale, *_PLAIN_SENTENCE_CHARS)
     return schema
+
+
+def _size(request: WritingRequest[Any], context: Context) -> Size:
+    return _PLAIN if context.plain else size_of(request)
 
 
 def _instruction(brief: Brief, request: WritingRequest[Any], context: Context) -> str:
     subject = brief.covers or brief.heading
     if context.plain:
-        return f"Explain to {request.audience} in three sentences: {subject}{in_language(request.locale)}"
+        asked = f"Explain to {request.audience} in three sentences {subject}, with facts of the text above."
+        return asked if request.locale.startswith("en") else asked + in_language(request.locale)
     least, most = size_of(request).words
     whole = f" of the report {brief.report}" if brief.report else ""
     evidence = f" It may rest on: {'; '.join(f'“{quote}”' for quote in brief.quotes)}." if brief.quotes else ""
@@ -133,13 +145,14 @@ def _stop(text: str) -> str:
     return "" if text.endswith((".", "!", "?", "。")) else "."
 
 
-def section_of(brief: Brief, output: Output, request: WritingRequest[Any]) -> Section | Rejection:
+def section_of(brief: Brief, output: Output, request: WritingRequest[Any], context: Context) -> Section | Rejection:
     """The section in an output, or why there is none."""
-    draft = parse(_draft_class(size_of(request)), output)
+    draft = parse(_draft_class(_size(request, context)), output)
     if isinstance(draft, Rejection):
         return draft
     citations = tuple(Citation(quote=quote) for quote in dict.fromkeys(draft.quotes))
-    return Section(heading=brief.heading, body="\n\n".join(draft.paragraphs), citations=citations)
+    body = (" " if context.plain else "\n\n").join(draft.paragraphs)
+    return Section(heading=brief.heading, body=body, citations=citations)
 
 
 @lru_cache(maxsize=64)  # a plan is replayed at each step

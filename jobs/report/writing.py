@@ -61,7 +61,7 @@ class Assignment:
             outputs = yield from side_by_side([replace(call, step=step) for call in calls])
             unread: dict[int, Rejection] = {}
             for place, output in zip(contexts, outputs, strict=True):
-                section = section_of(self.briefs[place], output, self.request)
+                section = section_of(self.briefs[place], output, self.request, context)
                 if isinstance(section, Rejection):
                     unread[place] = section
                 else:

@@ -83,20 +83,19 @@ class Drain:
         grammars = list(running)
         before = self.seconds["masks"]
         with self._timed("masks"):
-            grammar_batch.start_filling(mask, [(grammar, row) for row, grammar in enumerate(grammars)]).wait()
+            filling = grammar_batch.start_filling(mask, [(grammar, row) for row, grammar in enumerate(grammars)])
+            rows = filling.wait()
         self.worst = max(self.worst, self.seconds["masks"] - before)
-        chosen = [(grammar, self._allowed(mask[row])) for row, grammar in enumerate(grammars)]
+        with self._timed("forced"):
+            forced = {row: tokens[0] for row in rows if (tokens := grammars[row].forced())}
+        chosen = [(grammar, forced.get(row) or self._allowed(mask[row])) for row, grammar in enumerate(grammars)]
         with self._timed("advance"):
             errors = grammar_batch.advance_all(chosen)
         assert not any(errors), errors
-        with self._timed("forced"):
-            for grammar in grammars:
-                forced = [] if grammar.finished else grammar.forced()
-                for token in forced:
-                    grammar.advance(token)
-                running[grammar] += 1 + len(forced)
-                if grammar.finished or running[grammar] >= MAX_TOKENS:
-                    del running[grammar]
+        for grammar in grammars:
+            running[grammar] += 1
+            if grammar.finished or running[grammar] >= MAX_TOKENS:
+                del running[grammar]
         self.steps += 1
         self.tokens += len(grammars)
 

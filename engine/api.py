@@ -215,9 +215,14 @@ class MemoryStats:
 
 @dataclass(frozen=True, slots=True)
 class TextStats:
-    """Filled by the text edge: requests that never reached the core."""
+    """Filled by the text edge: requests that never reached the core, and those that it stopped.
+
+    `saved_tokens`: what the stopped ones left of their `max_tokens`. They might have ended by themselves before.
+    """
 
     requests_refused: int = 0
+    repetitions: int = 0  # requests that were stopped since they repeated themselves
+    saved_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Backend(Protocol):
         """End a request early; its result says ABORTED. Unknown ids are ignored."""
 
     def stream(self, request_id: str) -> None:
-        """Send deltas of a request from now on, the first with all its text so far. Unknown ids are ignored."""
+        """Send deltas of a request from now on, the first with all its text not sent yet. Unknown ids are ignored."""
 
     def stats(self) -> EngineStats:
         """Gauges and counters."""

@@ -42,6 +42,12 @@ class GrammarError(EngineError):
     code = "invalid_grammar"
 
 
+class BudgetTooSmallError(InvalidRequestError):
+    """`max_tokens` cannot hold the shortest text that matches the request's schema."""
+
+    code = "budget_too_small"
+
+
 class NoFiniteScoreError(EngineError):
     """The logits of a request's next token are NaN or infinite: a weight is corrupt, or a value overflows."""
 

@@ -31,8 +31,14 @@ class Grammar(Protocol):
     def finished(self) -> bool:
         """Whether no token except the end of text is possible."""
 
+    def limit(self, budget: int) -> None:
+        """Have the text end within so many tokens; BudgetTooSmallError if its schema's shortest text has more."""
+
     def fill_mask(self, row: Tensor) -> None:
         """Write the allowed tokens into `row` [ceil(vocab / 32)] int32 on the host, lowest bit first."""
+
+    def may_force_after(self, token: int) -> bool:
+        """Whether to ask at once what is forced after this token; if not, a mask without choice tells."""
 
     def forced(self) -> list[int]:
         """The tokens that must come next, if any; the caller advances over them."""

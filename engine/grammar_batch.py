@@ -1,11 +1,12 @@
 """What a step does with all its grammars at once: advance them by a token each, and fill their masks.
 
-llguidance's threads work through them without the interpreter's lock. A lexer serves one thread at a time: the grammars
-are dealt to the threads in turn, so that those of one lexer, which often are neighbours, seldom wait for each other.
+llguidance's threads work through them without the interpreter's lock, each through a run of neighbours. A lexer serves
+one thread at a time: its grammars are put side by side, so that threads seldom wait for each other.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
@@ -18,32 +19,52 @@ from thothy_ai.engine.grammar import Grammar
 from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar
 
 if TYPE_CHECKING:
-    from llguidance import LLExecutor
+    from llguidance import LLExecutor, LLMatcher
 
 
 class Filling:
     """Masks that other threads are filling; until they are there, none of the grammars may advance."""
 
-    def __init__(self, mask: Tensor, grammars: Sequence[tuple[JsonGrammar, int]], filled: Future[None] | None) -> None:
-        self._mask, self._grammars, self._filled = mask, grammars, filled
+    def __init__(
+        self,
+        mask: Tensor,
+        grammars: Sequence[tuple[JsonGrammar, int]],
+        others: Sequence[int],
+        filled: Future[None] | None,
+    ) -> None:
+        self._mask, self._grammars, self._others, self._filled = mask, grammars, others, filled
 
-    def wait(self) -> None:
-        """Return once all rows are filled."""
-        if self._filled is not None:
-            self._filled.result()
+    def wait(self) -> list[int]:
+        """Return once all rows are filled: those for whose grammars something may be forced."""
+        if self._filled is None:
+            return [*self._others]
+        self._filled.result()
         for grammar, row in self._grammars:
             if grammar.matcher.is_error():
                 grammar.correct(self._mask[row])
+            if grammar.closes:
+                grammar.close(self._mask[row])
+        lacking = set(self._grammars[0][0].choices.lacking(self._mask.numpy()).tolist())
+        return [*self._others, *(row for _, row in self._grammars if row in lacking)]
 
 
 def start_filling(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> Filling:
-    """Begin to fill these rows of `mask` [R, ceil(vocab / 32)] int32 on the host, contiguous."""
-    ours = _dealt([(grammar, row) for grammar, row in grammars if isinstance(grammar, JsonGrammar)])
-    filled = _thread().submit(_fill, mask, ours) if ours else None
-    for other, row in grammars if len(ours) < len(grammars) else ():
-        if not isinstance(other, JsonGrammar):
-            other.fill_mask(mask[row])
-    return Filling(mask, ours, filled)
+    """Begin to fill these rows of `mask` [R, ceil(vocab / 32)] int32 on the host, contiguous.
+
+    Returns once the other thread is in llguidance: it needs the interpreter's lock until then, which the caller's
+    further work would keep from it for milliseconds.
+    """
+    ours = [(grammar, row) for grammar, row in grammars if isinstance(grammar, JsonGrammar)]
+    ours.sort(key=_lexer)
+    filled = None
+    if ours:
+        begun, matchers = threading.Event(), [(grammar.matcher, row) for grammar, row in ours]
+        filled = _thread().submit(_fill, _executor(), mask, matchers, begun)
+        begun.wait()
+    others = [] if len(ours) == len(grammars) else [each for each in grammars if not isinstance(each[0], JsonGrammar)]
+    for other, row in others:
+        other.fill_mask(mask[row])
+    return Filling(mask, ours, [row for _, row in others], filled)
 
 
 def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | None]:
@@ -56,14 +77,13 @@ def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | N
     ]
 
 
-def _fill(mask: Tensor, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
-    matchers = [(grammar.matcher, row) for grammar, row in grammars]
-    _executor().unsafe_compute_mask_ptr(matchers, mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
+def _fill(executor: LLExecutor, mask: Tensor, matchers: list[tuple[LLMatcher, int]], begun: threading.Event) -> None:
+    begun.set()
+    executor.unsafe_compute_mask_ptr(matchers, mask.data_ptr(), mask.stride(0) * mask.itemsize, len(mask))
 
 
-def _dealt(grammars: list[tuple[JsonGrammar, int]]) -> list[tuple[JsonGrammar, int]]:
-    """In another order: each thread begins with a run of these."""
-    return [each for first in range(THREADS) for each in grammars[first::THREADS]]
+def _lexer(member: tuple[JsonGrammar, int]) -> int:
+    return id(member[0].lexer)
 
 
 def _error(grammar: Grammar, token: int) -> EngineError | None:

@@ -20,8 +20,11 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.errors import GrammarError
+from thothy_ai.engine.grammar_closing import Closing
+from thothy_ai.engine.grammar_completion import completion_of
 from thothy_ai.engine.grammar_slices import own_slices
-from thothy_ai.engine.grammar_vocabulary import Vocabulary
+from thothy_ai.engine.grammar_tokens import JsonTokens
+from thothy_ai.engine.grammar_vocabulary import Choices, Vocabulary
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits
@@ -63,6 +66,10 @@ class Lexer:
         self._grammars.add(grammar)
         return self._matcher.deep_copy()
 
+    def measured(self) -> LLMatcher:
+        """A matcher at the start of the text, for a walk through it that builds states that others will use."""
+        return self._matcher.deep_copy()
+
 
 class Lexers:
     """The lexers of one schema, at most `most` that are shared. Used by any thread; GrammarError if there is none."""
@@ -74,12 +81,18 @@ class Lexers:
             self._rules = LLMatcher.grammar_from_json_schema(schema, overrides=_COMPACT)
         except ValueError as error:
             raise GrammarError(f"not a JSON schema: {_clipped(str(error))}") from error
-        self._slices, self._vocabulary, self._most = own_slices(schema), vocabulary, most
+        self._slices, self.vocabulary, self._most = own_slices(schema), vocabulary, most
         self._lock = threading.Lock()
         self._shared: list[Lexer] = []
         trial = self._matcher(_limits(_MAX_FORCED_STATES))
         trial.consume_tokens(trial.compute_ff_tokens())
         _check(trial)
+        self.completion = completion_of(schema, self.share().measured(), vocabulary.tokens)
+
+    @property
+    def tokens(self) -> JsonTokens:
+        """The vocabulary's."""
+        return self.vocabulary.tokens
 
     def share(self) -> Lexer:
         """The lexer with the fewest grammars, or one more."""
@@ -101,7 +114,7 @@ class Lexers:
     def _matcher(self, limits: LLParserLimits) -> LLMatcher:
         from llguidance import LLMatcher  # noqa: PLC0415  as above
 
-        return LLMatcher(self._vocabulary.with_slices(self._slices), self._rules, log_level=0, limits=limits)
+        return LLMatcher(self.vocabulary.with_slices(self._slices), self._rules, log_level=0, limits=limits)
 
 
 class JsonGrammar:
@@ -116,6 +129,28 @@ class JsonGrammar:
         self._least_tokens = 0  # that it must have when its lexer breaks, to get another
         self.lexer = lexers.share()
         self.matcher = self.lexer.copy(self)
+        completion = lexers.completion
+        self._closing = None if completion is None else Closing(completion, lexers.tokens, eos)
+
+    @property
+    def closes(self) -> bool:
+        """Whether `close` must see the next mask."""
+        return self._closing is not None and len(self._tokens) >= self._closing.due_at
+
+    def limit(self, budget: int) -> None:
+        """From now on, masks lead to the end in time."""
+        if self._closing is not None:
+            self._closing.limit(budget)
+
+    def close(self, row: Tensor) -> None:
+        """Restrict a filled row so that the text ends within its limit."""
+        if self._closing is not None and not self.matcher.is_error():
+            self._closing.apply(row.numpy(), self.matcher, self._tokens)
+
+    @property
+    def choices(self) -> Choices:
+        """Those of its vocabulary."""
+        return self._lexers.vocabulary.choices
 
     @property
     def finished(self) -> bool:
@@ -126,6 +161,8 @@ class JsonGrammar:
         """Fill one row."""
         self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
         self.correct(row)
+        if self.closes:
+            self.close(row)
 
     def correct(self, row: Tensor) -> None:
         """Fill the row again if its lexer broke. After an error, allow everything except the end of text, and let
@@ -139,6 +176,10 @@ class JsonGrammar:
             row.fill_(_ALL)
             for token in self._eos:
                 row[token // 32] &= _without(token % 32)
+
+    def may_force_after(self, token: int) -> bool:
+        """Where a string may end: what follows it is forced more often than not."""
+        return token in self._lexers.vocabulary.quotes
 
     def forced(self) -> list[int]:
         """llguidance's fast-forward tokens."""

@@ -8,12 +8,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from thothy_ai.engine.grammar_slices import general_slices
+from thothy_ai.engine.grammar_tokens import JsonTokens
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
     from transformers import PreTrainedTokenizerFast
 
+_PRINTABLE = range(0x20, 0x7F)  # bytes that most texts may go on with
 _MAX_SETS = 8  # of slices, beside those of prose; 0.5 s to build and some 10 MB each with a vocabulary of 131,072
 
 T = TypeVar("T")
@@ -24,13 +29,25 @@ class Vocabulary:
 
     `eos` are the ids that end a text; `size` is that of the logits. Slices of a schema's own are built on such a thread
     too: until they are there, the schema uses those of prose. Used by any thread.
+
+    `quotes` are the tokens with a quotation mark, `choices` tell what a mask leaves open. Both are there once
+    `with_slices` has returned.
     """
+
+    quotes: frozenset[int]
+    choices: Choices
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, size: int, eos: Sequence[int]) -> None:
         self._tokenizer, self._size, self._eos = tokenizer, size, list(eos)
         self._general = _on_a_thread(self._build)
+        self._tokens = _on_a_thread(lambda: _tokens_of(self._general.result()))
         self._lock = threading.Lock()
         self._sets: OrderedDict[tuple[str, ...], Future[LLTokenizer]] = OrderedDict()  # least recently used first
+
+    @property
+    def tokens(self) -> JsonTokens:
+        """The tokens' bytes, and sets of them."""
+        return self._tokens.result()
 
     def with_slices(self, slices: tuple[str, ...]) -> LLTokenizer:
         """The vocabulary with these slices if they are built, otherwise with those of prose, as without any."""
@@ -50,9 +67,37 @@ class Vocabulary:
     def _build(self) -> LLTokenizer:
         import llguidance.hf  # noqa: PLC0415  an engine without grammars does not need it
 
-        return llguidance.hf.from_tokenizer(
+        general = llguidance.hf.from_tokenizer(
             self._tokenizer, n_vocab=self._size, eos_token=self._eos, slices=general_slices()
         )
+        self.quotes = frozenset(token for text, token in self._tokenizer.get_vocab().items() if '"' in text)
+        alone = [general.tokenize_bytes(bytes([byte])) for byte in _PRINTABLE]
+        self.choices = Choices([tokens[0] for tokens in alone if len(tokens) == 1])
+        return general
+
+
+class Choices:
+    """Tokens of a single byte, each of another one: a text that may go on with two of them has no byte forced."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        bits: dict[int, int] = {}  # by the word that has them
+        for token in tokens:
+            bits[token // 32] = bits.get(token // 32, 0) | 1 << token % 32
+        self._words, self._bits = np.array([*bits], np.intp), np.array([*bits.values()], np.uint32)
+
+    def lacking(self, mask: NDArray[np.int32]) -> NDArray[np.intp]:
+        """The rows of `mask` [R, words] that allow fewer than two of them."""
+        allowed = mask[:, self._words].view(np.uint32) & self._bits
+        found: NDArray[np.intp] = np.flatnonzero(np.bitwise_count(allowed).sum(axis=1) < 2)
+        return found
+
+
+def _tokens_of(tokenizer: LLTokenizer) -> JsonTokens:
+    """Special tokens have no bytes."""
+    special, data = tokenizer.is_special_token, tokenizer.decode_bytes
+    tokens = JsonTokens([b"" if special(token) else data([token]) for token in range(tokenizer.vocab_size)])
+    tokens.prepare()
+    return tokens
 
 
 def _on_a_thread(make: Callable[[], T]) -> Future[T]:

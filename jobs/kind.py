@@ -25,6 +25,11 @@ class Artifact(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    @property
+    def markdown(self) -> str | None:
+        """The text to publish as Markdown, without its title. None: the fields, one after the other."""
+        return None
+
     @field_validator("*", mode="before")
     @classmethod
     def _check_texts(cls, value: object) -> object:

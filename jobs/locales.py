@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
@@ -134,7 +134,7 @@ def _meant(locale: str) -> str:
     return f"did you mean {locale!r} ({locale_name(locale)})?"
 
 
-def _alias(table: str, code: str) -> str:
+def _alias(table: Literal["language_aliases", "territory_aliases"], code: str) -> str:
     """What CLDR says of an old code, or one of ISO 639-2: "UK" is "GB", "deu" is "de"."""
     from babel.core import get_global  # noqa: PLC0415  as above
 

@@ -42,7 +42,7 @@ _FULL_MARK = "[。！？]{1,2}[」』”）]{0,2}"
 _END = f"(?:{_MARK}|{_FULL_MARK}|[।॥؟۔։።။]{_CLOSING}{{0,2}})"
 _BETWEEN = f"(?:{_MARK} |{_FULL_MARK} ?|[।॥؟۔։።။]{_CLOSING}{{0,2}} )"
 _TITLE_START = f"[^{NOT_TEXT} .,;:!)–—-]"
-_TITLE_END = rf"[^{NOT_TEXT} ,;:(–—-]"
+_QUOTABLE = r"[^\x00-\x1f\x7f]"
 _LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]"
 MIN_SENTENCE_CHARS = 3
 _LONGEST_INSIDE = 7  # characters that one repetition of `_INSIDE` may have
@@ -76,16 +76,22 @@ def prose(min_chars: int, max_chars: int) -> FieldInfo:
 
 
 def line(min_chars: int, max_chars: int) -> FieldInfo:
-    """Field of any text on one line, markup and emoji included: what a producer wrote, or a quotation of a source."""
+    """Field of any text on one line, markup and emoji included, for what a producer wrote."""
     expected = "must be one line of text, without control characters"
     return _field(min_chars, max_chars, f"^{_LINE}+$", f"^{_LINE}{{{min_chars},{max_chars}}}$", expected)
 
 
+def quotation(min_chars: int, max_chars: int) -> FieldInfo:
+    """Field of whatever a source may have on a line. Its class is that of all JSON text, whose masks are cheapest."""
+    expected = "must be text without control characters"
+    return _field(min_chars, max_chars, f"^{_QUOTABLE}+$", f"^{_QUOTABLE}{{{min_chars},{max_chars}}}$", expected)
+
+
 def title(min_chars: int, max_chars: int) -> FieldInfo:
-    """Field of a heading: neither begins nor ends with a space, comma, colon, bracket or dash."""
-    bounded = f"^{_TITLE_START}{TEXT}{{{min_chars - 2},{max_chars - 2}}}{_TITLE_END}$"
-    expected = f"must be a heading: one line, {_PLAIN}, with no comma, colon or dash at its beginning or end"
-    return _field(min_chars, max_chars, f"^{_TITLE_START}{TEXT}+{_TITLE_END}$", bounded, expected)
+    """Field of a heading: begins with neither a space nor a punctuation mark that belongs to what is before it."""
+    bounded = f"^{_TITLE_START}{TEXT}{{{min_chars - 1},{max_chars - 1}}}$"
+    expected = f"must be a heading: one line, {_PLAIN}, with no comma, colon or dash at its beginning"
+    return _field(min_chars, max_chars, f"^{_TITLE_START}{TEXT}*$", bounded, expected)
 
 
 def sentences(min_count: int, max_count: int, max_chars: int) -> FieldInfo:

@@ -26,7 +26,7 @@ MIN_CHARS_OF_A_LANGUAGE = 60  # of a part that is judged by itself
 def whole(writing: Writing[WritingRequest], instruction: str, schema: Mapping[str, Any]) -> Piece:
     """The call that writes all parts at once."""
     request, source, context = writing
-    messages = about_source(source, instruction + style(request), context)
+    messages = about_source(source, f"{instruction}\n{style(request).strip()}", context)
     return _piece(writing, messages, schema, tuple((name,) for name in schema["properties"]), "write")
 
 

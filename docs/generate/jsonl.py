@@ -36,6 +36,10 @@ MEANINGS = {
         "whole number, 1 to 32,767",
         "How many failures make the job dead. Default: `THOTHY_MAX_ATTEMPTS`.",
     ),
+    "max_compute_seconds": (
+        "number above 0",
+        "How many GPU-seconds its attempts may use together; then it is dead: `budget_spent`. Default: no limit.",
+    ),
 }
 SOURCE = "Orders for clay crocks doubled within a year. Workshops on kimchi are booked out until spring."
 EXAMPLES: tuple[dict[str, Any], ...] = (

@@ -48,6 +48,60 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
         "The text has a number that the source does not have.",
         "Use a larger model; a number that was not in the source must not be published.",
     ),
+    RejectionReason.NAME_NOT_IN_SOURCE: (
+        "The text names a person, place, organisation or brand that the source does not have.",
+        "Use a larger model; name your own brands in `brand_terms`.",
+    ),
+    RejectionReason.QUOTE_NOT_IN_SOURCE: (
+        "A passage given as evidence is not in the source.",
+        "Use a larger model: a small one copies letters badly.",
+    ),
+    RejectionReason.CONTRADICTS_SOURCE: (
+        "The text denies what the source says, reverses a change, or gives a number another unit.",
+        "Use a larger model.",
+    ),
+    RejectionReason.UNSUPPORTED: (
+        "The reviewing model found no support for a statement in the source.",
+        "Use a larger model, or a source that says more about what is asked.",
+    ),
+    RejectionReason.REFUSAL: ("The model refused.", "Check that the source is one that the model may write about."),
+    RejectionReason.META_TALK: (
+        "The text talks about the source or the task instead of the subject.",
+        "Use an instruction-tuned model.",
+    ),
+    RejectionReason.OBEYS_SOURCE: (
+        "The text does what an instruction hidden in the source demands.",
+        "Read the source: somebody may have planted it.",
+    ),
+    RejectionReason.UNTRANSLATED: (
+        "A sentence of the original stands in its translation.",
+        "Use a model that writes the language; name terms that stay in `keep`.",
+    ),
+    RejectionReason.PLACEHOLDER_LOST: (
+        "The translation lost or added a link, a placeholder, a tag, a line or a block of Markdown.",
+        "Use a larger model.",
+    ),
+    RejectionReason.GLOSSARY: (
+        "A term is not translated as the glossary says, or one of `keep` was translated.",
+        "Check that the glossary's translation fits the sentence.",
+    ),
+    RejectionReason.BANNED_PHRASE: ("The text has a banned phrase.", "Nothing, unless it recurs."),
+    RejectionReason.UNSAFE_MARKUP: (
+        "The text has HTML or a link that runs something.",
+        "Read the source: somebody may have planted it.",
+    ),
+    RejectionReason.NEAR_DUPLICATE: (
+        "The text is nearly the same as another one of the job, or as a recent artifact.",
+        "Ask for something else, or use a higher temperature.",
+    ),
+    RejectionReason.PROMPT_TOO_LONG: (
+        "The prompt does not fit the model's context.",
+        "Shorten the source, or give the engine a longer context.",
+    ),
+    RejectionReason.VALIDATOR_ERROR: (
+        "The kind's code raised an error, or did not end in time.",
+        "Fix the kind; the worker's log has the trace.",
+    ),
 }
 
 FAILURES: dict[str, Reason] = {
@@ -99,6 +153,7 @@ FAILURES: dict[str, Reason] = {
 ENGINE_ADVICE: dict[str, str] = {
     "engine_error": "Read the engine's log.",
     "invalid_request": "Correct the request, or the kind's sampling parameters.",
+    "budget_too_small": "Raise the kind's `max_tokens`, or shorten what its schema requires.",
     "prompt_too_long": "Shorten the source, or give the engine a longer context or a larger KV pool.",
     "invalid_grammar": "Correct the artifact's schema.",
     "no_finite_score": "Check the model's files; try another data type.",

@@ -13,7 +13,7 @@ from typing import Protocol
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, TextStats
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest, OnEvents, RefusedEvent
-from thothy_ai.engine.errors import EngineError, GrammarError
+from thothy_ai.engine.errors import BudgetTooSmallError, EngineError, GrammarError, PromptTooLongError
 from thothy_ai.engine.grammar import Grammar
 
 log = logging.getLogger(__name__)
@@ -91,12 +91,20 @@ class CoreHost:
     def _compile(self, request: CoreRequest) -> None:
         error = None
         try:
-            request = replace(request, grammar=self._grammars.compile(request.schema or ""))
+            request = replace(request, grammar=self._grammar(request))
         except Exception as raised:  # noqa: BLE001  a schema is foreign, and ends its own request only
             error = _typed(raised)
         if error is None:
             self._pass_on(request)
         self._compiled(request.id, error)
+
+    def _grammar(self, request: CoreRequest) -> Grammar:
+        """The schema's; its text ends within `max_tokens`, and within what the prompt leaves of the context."""
+        grammar = self._grammars.compile(request.schema or "")
+        wanted, room = request.sampling.max_tokens, self._core.info().max_context - len(request.prompt)
+        if room > 0:  # otherwise the core refuses it
+            _limit(grammar, wanted, room)
+        return grammar
 
     def _compiled(self, request_id: str, error: EngineError | None) -> None:
         with self._lock:
@@ -106,6 +114,16 @@ class CoreHost:
             self._on_events([RefusedEvent(request_id, error)])
         elif reason is not None:
             self._core.abort(request_id, reason)
+
+
+def _limit(grammar: Grammar, wanted: int, room: int) -> None:
+    """Limit a grammar's text. Where it needs more than the prompt leaves, that one is too long."""
+    try:
+        grammar.limit(min(wanted, room))
+    except BudgetTooSmallError as error:
+        if wanted <= room:
+            raise
+        raise PromptTooLongError(f"{error}, which is what the prompt leaves of the context") from error
 
 
 def _typed(error: Exception) -> EngineError:

@@ -4,9 +4,10 @@
     overlap on       forward N+1   read N   masks N+1 begin   plan N+2   masks N+1 end   sample N+1   forward N+2 …
 
 With overlap the device has the forward of step N+1 queued while the host reads step N and advances grammars. While
-other threads fill the masks of step N+1, this one reports step N and plans step N+2. A step without grammars has no
-masks to wait for: it is sampled as soon as its forward is launched. Both orders run the same pieces; requests and
-aborts are taken between steps.
+other threads fill the masks of step N+1, this one settles step N and plans step N+2. A step without grammars has no
+masks to wait for: it is sampled as soon as its forward is launched. What step N gained is reported once step N+2 is
+launched, while the core waits for the device. Both orders run the same pieces; requests and aborts are taken between
+steps.
 
 The runner gets a `Step`, which is plain data; which sequences its members stand for is known here only.
 
@@ -57,11 +58,10 @@ class _Launched(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What came of a step, with the number of tokens that its sampling members had before."""
+    """What came of a step."""
 
     scheduled: ScheduledStep
     result: StepResult
-    known: list[int]
 
 
 class EngineCore:
@@ -174,6 +174,7 @@ class EngineCore:
     def _turn(self, last: _Launched | None) -> _Launched | None:
         """Launch the planned step, read the last, plan the next, sample; returns the step that is still to be read."""
         step = self._launch(last)
+        self._publish()  # of the step before the last: launching it does not wait for threads that report events
         read = None if last is None else self._read(last)
         with self._counters.filling_masks():
             masks = self._start_masks(step)
@@ -183,7 +184,6 @@ class EngineCore:
             self._sample(step, masks)
             self._settle(self._read(step))
             step = None
-        self._publish()
         self._plan(idle=step is None)
         if step is not None:
             self._sample(step, masks)
@@ -221,6 +221,8 @@ class EngineCore:
 
     def _plan(self, *, idle: bool) -> None:
         """Take the commands of other threads, then plan the next step. `idle`: no step is on the device."""
+        if idle:
+            self._publish()
         self._take_commands(wait=idle and not self._sequences)
         self._planned = self._scheduler.schedule()
         if idle and self._planned is None and self._sequences:
@@ -237,7 +239,7 @@ class EngineCore:
         self._sequences[sequence.request.id] = sequence
         self._scheduler.add(sequence)
         take_forced(sequence)
-        self._counters.count_output(self._emit(sequence, sequence.prompt_tokens))
+        self._counters.count_output(self._emit(sequence))
         self._retire_if_done(sequence)
 
     def _abort(self, request_id: str, reason: FinishReason) -> None:
@@ -253,28 +255,27 @@ class EngineCore:
         with self._counters.waiting():
             result = launched.handle.read()
         members = launched.scheduled.sampling_members
-        known = [len(sequence.tokens) for sequence, _ in members]
         take_samples(((*member, token) for member, token in zip(members, result.tokens, strict=True)), self._eos)
-        return _Read(launched.scheduled, result, known)
+        return _Read(launched.scheduled, result)
 
     def _settle(self, read: _Read) -> None:
-        """Report a step's tokens, give its seconds to its members, and retire those that are done."""
-        scheduled, result, known = read
+        """Count a step and its tokens, give its seconds to its members, and retire those that are done."""
+        scheduled, result = read
         shares = divide(result.seconds, scheduled.step, scheduled.prefill, self._cost)
         self._counters.count_step(scheduled, result, shares)
-        sampling = zip(scheduled.sampling_members, known, strict=True)
-        self._counters.count_output(sum(self._emit(sequence, before) for (sequence, _), before in sampling))
+        self._counters.count_output(sum(self._emit(sequence) for sequence, _ in scheduled.sampling_members))
         for sequence, share in zip(scheduled.members, shares.members, strict=True):
             sequence.in_flight -= 1
             sequence.compute_seconds += share
             if sequence.finish_reason is not None:
                 self._retire_if_done(sequence)
 
-    def _emit(self, sequence: Sequence, before: int) -> int:
-        """Report the tokens from place `before` on; returns how many."""
-        gained = tuple(sequence.tokens[before:])
+    def _emit(self, sequence: Sequence) -> int:
+        """Add an event for the tokens that have none yet; returns how many."""
+        gained = tuple(sequence.tokens[sequence.reported :])
         if gained:
             self._events.append(TokenEvent(sequence.request.id, gained))
+            sequence.reported += len(gained)
         return len(gained)
 
     def _retire_if_done(self, sequence: Sequence) -> None:

@@ -1,8 +1,9 @@
 """How a sequence gains tokens: sampled ones, and those that its grammar forces.
 
 Forced tokens are appended as they are found and computed like a prompt's, without sampling (llguidance calls them
-fast-forward tokens). Where a sample is still unread when they are found, it is the first of them: its mask allows only
-that token, and reading it changes nothing.
+fast-forward tokens). Asking a grammar for them costs more than all other work on a token. It is asked after tokens that
+may end a value, and once its mask leaves no choice. Samples that are still unread then are the first of the forced
+ones: masks allow only those tokens, and reading them changes nothing.
 
 A sample of NO_TOKEN ends its sequence: its logits are broken.
 """
@@ -31,11 +32,16 @@ class StepMasks(NamedTuple):
     """Allowed tokens of a step's sampling members, while they are computed."""
 
     bits: Tensor  # [R, ceil(vocab/32)] int32 on the host
+    members: Seq[tuple[Sequence, int]]
     filling: Filling
 
     def wait(self) -> Tensor:
-        """The bits, once all of them are there."""
-        self.filling.wait()
+        """The bits, once all of them are there. Members get the tokens that are forced."""
+        for row in self.filling.wait():
+            sequence, position = self.members[row]
+            take_forced(sequence)
+            if position < len(sequence.tokens):
+                _allow_only(self.bits[row], sequence.tokens[position])
         return self.bits
 
 
@@ -56,23 +62,21 @@ def start_masks(members: Seq[tuple[Sequence, int]], vocab_size: int) -> StepMask
             grammars.append((grammar, row))
         else:
             mask[row].fill_(_ALL)
-    return StepMasks(mask, start_filling(mask, grammars))
+    return StepMasks(mask, members, start_filling(mask, grammars))
 
 
 def take_samples(samples: Iterable[tuple[Sequence, int, int]], eos: frozenset[int]) -> None:
-    """Append sampled tokens, and what is forced after them; set why a sequence ends, if it does.
+    """Append sampled tokens, and what is likely to be forced after them; set why a sequence ends, if it does.
 
     `samples` are sequences, each once, with the position and the token that was sampled for it.
     """
     taken = [(sequence, token) for sequence, position, token in samples if _take(sequence, position, token, eos)]
-    constrained: list[Sequence] = []
-    advances: list[tuple[Grammar, int]] = []
-    for sequence, token in taken:
-        if (grammar := sequence.request.grammar) is not None:
-            constrained.append(sequence)
-            advances.append((grammar, token))
-    for sequence, error in zip(constrained, advance_all(advances), strict=True):
-        _continue(sequence, error)
+    constrained = {
+        sequence: (grammar, token) for sequence, token in taken if (grammar := sequence.request.grammar) is not None
+    }
+    errors = advance_all([*constrained.values()])
+    for (sequence, (grammar, token)), error in zip(constrained.items(), errors, strict=True):
+        _continue(sequence, grammar, token, error)
     for sequence, _ in taken:
         _end_at_length(sequence)
 
@@ -94,21 +98,20 @@ def _take(sequence: Sequence, position: int, token: int, eos: frozenset[int]) ->
     return True
 
 
-def _continue(sequence: Sequence, error: EngineError | None) -> None:
-    """After a sampled token: end where its grammar does, or take what that forces next."""
-    grammar = sequence.request.grammar
+def _continue(sequence: Sequence, grammar: Grammar, token: int, error: EngineError | None) -> None:
+    """After a sampled token: end where its grammar does, or take what is likely to be forced next."""
     if error is not None:
         sequence.finish(FinishReason.ABORTED, error)
-    elif grammar is not None and grammar.finished:
+    elif grammar.finished:
         sequence.finish(FinishReason.STOP)
-    else:
+    elif grammar.may_force_after(token):
         take_forced(sequence)
 
 
 def take_forced(sequence: Sequence) -> None:
     """Append the tokens that are forced next; a grammar's failure ends this sequence alone."""
     grammar = sequence.request.grammar
-    if grammar is None:
+    if grammar is None or sequence.finish_reason is not None:
         return
     try:
         _append_forced(sequence, grammar)
@@ -124,7 +127,7 @@ def _append_forced(sequence: Sequence, grammar: Grammar) -> None:
     for token in forced:
         grammar.advance(token)
     sequence.tokens += forced
-    sequence.pending = 0
+    sequence.pending = max(0, sequence.pending - len(forced))
     if grammar.finished:
         sequence.finish(FinishReason.STOP)
     _end_at_length(sequence)

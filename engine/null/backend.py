@@ -149,7 +149,8 @@ class NullEngine:
         else:
             result = _result(request, text, FinishReason.STOP, self._latency)
             delta = Delta(request.id, text, result.token_ids)
-            outputs = [delta, result] if request.stream or request.id in self._streamed else [result]
+            reports = 0 < request.report_after <= len(result.token_ids)
+            outputs = [delta, result] if request.stream or reports or request.id in self._streamed else [result]
         if self._take(request.id) is not None:
             self._record(outputs[-1])
             pending.sink(outputs)

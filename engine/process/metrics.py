@@ -30,6 +30,8 @@ _COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
     "busy_seconds": ("Seconds the device computed.", lambda stats: stats.core.busy_seconds),
     "mask_seconds": ("Seconds the host filled grammar masks.", lambda stats: stats.core.mask_seconds),
     "output_tokens": ("Tokens generated.", lambda stats: stats.core.output_tokens),
+    "repetitions": ("Requests stopped since they repeated themselves.", lambda stats: stats.text.repetitions),
+    "saved_tokens": ("What those left of their max_tokens.", lambda stats: stats.text.saved_tokens),
     "preemptions": ("Preemptions of running sequences.", lambda stats: stats.scheduler.preemptions),
     "prefix_cache_queried_tokens": ("Prompt tokens looked up.", lambda stats: stats.core.prompt_tokens),
     "prefix_cache_hit_tokens": ("Of those, found.", lambda stats: stats.core.cached_tokens),

@@ -22,6 +22,8 @@ from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.text.frontend import Frontend
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
+_YOUNG_OBJECTS = 50_000  # before the collector looks at them: a step makes a few thousand and drops them
+
 
 class ResidentCore:
     """A loaded model's core, started, and its host. OutOfMemoryError, with the figures, if it does not fit."""
@@ -33,6 +35,7 @@ class ResidentCore:
         self.host = CoreHost(self.core, grammars, on_events)
         gc.collect()
         gc.freeze()  # what was loaded stays: the collector need not traverse it again
+        gc.set_threshold(_YOUNG_OBJECTS)
         self.core.start()
 
 

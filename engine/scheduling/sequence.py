@@ -20,7 +20,8 @@ class Sequence:
     `tokens` are those the host knows; `pending` more were sampled and not read yet, thus `known` counts both.
     `computed` of the known tokens have their KV written by steps launched so far. `in_flight` members of steps that
     were launched and not read stand for it. Of `tokens` and `blocks`, the device has the first `tokens_sent` (tokens
-    that it sampled itself included) and `blocks_sent`.
+    that it sampled itself included) and `blocks_sent`; the text edge has the first `reported` tokens, or had them in
+    the prompt.
     """
 
     request: CoreRequest
@@ -29,6 +30,7 @@ class Sequence:
     tokens: list[int] = field(init=False)
     seed: int = field(init=False)
     priority: int = field(init=False)  # the request's, or a higher one so that it does not starve
+    reported: int = field(init=False)
     arrival: int = -1  # its number
     computed: int = 0
     pending: int = 0
@@ -49,7 +51,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         """Start from the prompt; a request without a seed gets a random one, and keeps it through preemption."""
-        self.prompt_tokens = len(self.request.prompt)
+        self.prompt_tokens = self.reported = len(self.request.prompt)
         self.tokens = list(self.request.prompt)
         self.seed = secrets.randbits(63) if self.request.sampling.seed is None else self.request.sampling.seed
         self.chain = self.request.salt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
 
 from thothy_ai.engine.api import Delta, GenerationRequest, GenerationResult, Usage
 from thothy_ai.engine.backend import Failure, Output
@@ -15,7 +16,7 @@ Control = Callable[[str], Awaitable[None]]  # tells the engine something about t
 class Generation:
     """One request in flight. Iterate over it for its deltas (if it streams), await `result()` for the whole text."""
 
-    def __init__(self, request_id: str, abort: Control, stream: Control) -> None:
+    def __init__(self, request_id: str, abort: Control, stream: Control, report_after: int = 0) -> None:
         self.id = request_id
         self._abort = abort
         self._stream = stream
@@ -23,6 +24,15 @@ class Generation:
         self.usage: Usage | None = None  # once it has ended; of a failure that never ran, or was lost, none is known
         self._done: asyncio.Future[GenerationResult] = asyncio.get_running_loop().create_future()
         self._done.add_done_callback(_mark_retrieved)
+        self._early = _Early(report_after)
+
+    async def early_text(self) -> str:
+        """Wait until the output has `report_after` tokens, and return its text by then; the whole text if it ends
+        before, as with an engine that knows no `report_after`. Raises as `result` does.
+        """
+        either: tuple[asyncio.Future[Any], ...] = (self._done, self._early.reached)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return self._early.text if self._early.reached.done() else (await self.result()).text
 
     async def result(self) -> GenerationResult:
         """Wait for the end; raises the EngineError it failed with, EngineLostError if the connection broke."""
@@ -34,7 +44,7 @@ class Generation:
             await self._abort(self.id)
 
     async def stream(self) -> None:
-        """Have the engine send deltas from now on, the first with all the text so far.
+        """Have the engine send deltas from now on, the first with all the text that was not sent yet.
 
         Only for an engine whose `EngineInfo.late_deltas` is set: an older one would close the connection.
         """
@@ -57,6 +67,7 @@ class Generation:
         match output:
             case Delta():
                 self._deltas.put_nowait(output)
+                self._early.add(output)
                 return
             case GenerationResult():
                 self._done.set_result(output)
@@ -64,6 +75,23 @@ class Generation:
                 self._done.set_exception(output.error)
         self.usage = output.usage
         self._deltas.put_nowait(None)
+
+
+class _Early:
+    """The text of the first deltas, until they have `report_after` tokens. Used on the loop that it is made in."""
+
+    def __init__(self, report_after: int) -> None:
+        self._report_after, self._tokens = report_after, 0
+        self.text = ""
+        self.reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def add(self, delta: Delta) -> None:
+        if not self._report_after or self.reached.done():
+            return
+        self.text += delta.text
+        self._tokens += len(delta.token_ids)
+        if self._tokens >= self._report_after:
+            self.reached.set_result(None)
 
 
 class Generations:
@@ -76,7 +104,7 @@ class Generations:
         """A handle for a new request; InvalidRequestError if one with its id is in flight."""
         if request.id in self._open:
             raise InvalidRequestError(f"a request with id {request.id!r} is in flight")
-        generation = self._open[request.id] = Generation(request.id, abort, stream)
+        generation = self._open[request.id] = Generation(request.id, abort, stream, request.report_after)
         return generation
 
     def deliver(self, outputs: Iterable[Output]) -> None:

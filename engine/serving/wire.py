@@ -20,6 +20,7 @@ from thothy_ai.engine.api import (
     Message,
     SamplingParams,
     SchedulerStats,
+    TextStats,
     Usage,
 )
 from thothy_ai.engine.backend import Failure, Output
@@ -33,6 +34,7 @@ _STATS_GROUPS: dict[str, Any] = {
     "blocks": BlockStats,
     "core": CoreStats,
     "memory": MemoryStats,
+    "text": TextStats,
     "abandoned": AbandonedStats,
 }
 _STATS_NAMES = {"scheduler": "{}", "blocks": "blocks_{}", "core": "{}", "memory": "memory_{}"}
@@ -40,7 +42,12 @@ _STATS = {  # name on the wire: (group, field)
     pattern.format(field): (group, field)
     for group, pattern in _STATS_NAMES.items()
     for field in _STATS_GROUPS[group].__dataclass_fields__
-} | {"orphans": ("abandoned", "kept"), "orphans_dropped": ("abandoned", "dropped")}
+} | {
+    "repetitions": ("text", "repetitions"),
+    "saved_tokens": ("text", "saved_tokens"),
+    "orphans": ("abandoned", "kept"),
+    "orphans_dropped": ("abandoned", "dropped"),
+}
 
 
 def request_fields(request: GenerationRequest) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Frontend:
         self._outputs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards what follows
         self._open: set[str] = set()
-        self._refused = 0
+        self._refused = self._repetitions = self._saved_tokens = 0
         self._stopped = False
         self._accepting = True
         self._streams: dict[str, Stream] = {}  # this and the next belong to the output thread
@@ -81,7 +81,8 @@ class Frontend:
     def stats(self) -> EngineStats:
         """The core's, and the text edge's own."""
         stats = self._core.stats()
-        return replace(stats, text=TextStats(stats.text.requests_refused + self._refused))
+        refused = stats.text.requests_refused + self._refused
+        return replace(stats, text=TextStats(refused, self._repetitions, self._saved_tokens))
 
     def info(self) -> EngineInfo:
         """The core's."""
@@ -171,11 +172,17 @@ class Frontend:
         if not isinstance(event, TokenEvent):
             self._forget(event.id)
             return stream.end(event)
-        was_stopped = stream.stopped
-        gained = stream.take(event.tokens)
-        if stream.stopped and not was_stopped:
-            self._core.abort(event.id, FinishReason.STOP)
+        before, gained, reason = stream.stop_reason, stream.take(event.tokens), stream.stop_reason
+        if reason is not None and before is None:
+            self._core.abort(event.id, reason)
+            self._count_stopped(stream, reason)
         return gained
+
+    def _count_stopped(self, stream: Stream, reason: FinishReason) -> None:
+        if reason is FinishReason.REPETITION:
+            with self._lock:
+                self._repetitions += 1
+                self._saved_tokens += stream.saved_tokens
 
     def _start_deltas(self, request_id: str) -> None:
         stream = self._streams.get(request_id)

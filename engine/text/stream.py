@@ -1,4 +1,7 @@
-"""One request's output: its tokens become text, deltas and finally a result."""
+"""One request's output: its tokens become text, deltas and finally a result.
+
+All deltas of a request together are its text from the start, however many there are.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.core_api import FinishedEvent, RefusedEvent
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.text.detokenizer import Detokenizer, StopStrings
+from thothy_ai.engine.text.repetition import RepetitionDetector
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
 
@@ -20,30 +24,44 @@ class Stream:
         self.request, self.sink = request, sink
         self._detokenizer = Detokenizer(vocabulary)
         self._stops = StopStrings(request.sampling.stop)
+        self._repetition = _detector(request, vocabulary)
         self._texts: list[str] = []
         self._tokens: list[int] = []
-        self._sent = 0  # tokens already sent in deltas
+        self._sent = self._sent_texts = 0  # tokens and texts already sent in deltas
         self._streams = request.stream
+        self._report_after = request.report_after
         self._error: EngineError | None = None  # ours, not the core's
 
     @property
-    def stopped(self) -> bool:
-        """Whether a stop string was found, which ends the text."""
-        return self._stops.hit
+    def stop_reason(self) -> FinishReason | None:
+        """Why the text ends though the core goes on: it reached a stop string, or repeats itself."""
+        if self._stops.hit:
+            return FinishReason.STOP
+        return FinishReason.REPETITION if self._repetition is not None and self._repetition.found else None
+
+    @property
+    def saved_tokens(self) -> int:
+        """Of `max_tokens`, those that the output does not have."""
+        return max(0, self.request.sampling.max_tokens - len(self._tokens))
 
     def start_deltas(self) -> list[Output]:
-        """Send deltas from now on; the first has all the text so far. No effect if it streams already."""
+        """Send deltas from now on; the first has all the text not sent yet. No effect if it streams already."""
         if self._streams:
             return []
         self._streams = True
-        return self._delta("".join(self._texts))
+        return self._delta()
 
     def take(self, tokens: Sequence[int]) -> list[Output]:
-        """Add tokens; a delta if the request streams and some text became final."""
-        if self.stopped or self._error is not None:
+        """Add tokens; a delta if the request streams and some text became final, or if it is to report early."""
+        if self.stop_reason is not None or self._error is not None:
             return []
-        text = self._add_one_by_one(tokens) if self.request.sampling.stop else self._add(tokens)
-        return self._delta(text)
+        if self.request.sampling.stop:
+            self._add_one_by_one(tokens)
+        else:
+            self._add(tokens)
+        if self._repetition is not None:
+            self._repetition.push(tokens)
+        return self._delta()
 
     def fail(self, error: EngineError) -> None:
         """Ignore further tokens; the request ends with this error, and with its usage."""
@@ -54,40 +72,49 @@ class Stream:
         if isinstance(event, RefusedEvent):
             return [Failure(self.request.id, event.error)]
         usage = replace(event.usage, output_tokens=len(self._tokens))
-        error = self._error or (None if self.stopped else event.error)
+        error = self._error or (None if self.stop_reason else event.error)
         if error is not None:
             return [Failure(self.request.id, error, usage)]
-        text = self._stops.flush()
-        self._texts.append(text)
-        return [*self._delta(text, last=True), self._result(event.reason, usage)]
+        self._texts.append(self._stops.flush())
+        return [*self._delta(last=True), self._result(event.reason, usage)]
 
-    def _add(self, tokens: Sequence[int]) -> str:
+    def _add(self, tokens: Sequence[int]) -> None:
         self._tokens += tokens
-        text = self._stops.push(self._detokenizer.push(tokens))
-        self._texts.append(text)
-        return text
+        self._texts.append(self._stops.push(self._detokenizer.push(tokens)))
 
-    def _add_one_by_one(self, tokens: Sequence[int]) -> str:
+    def _add_one_by_one(self, tokens: Sequence[int]) -> None:
         """Up to the token that completes a stop string."""
-        texts: list[str] = []
         for token in tokens:
-            texts.append(self._add((token,)))
-            if self.stopped:
-                break
-        return "".join(texts)
+            self._add((token,))
+            if self._stops.hit:
+                return
 
-    def _delta(self, text: str, *, last: bool = False) -> list[Output]:
-        unsent = self._tokens[self._sent :]
-        if not self._streams or not (text or (last and unsent)):
+    def _delta(self, *, last: bool = False) -> list[Output]:
+        """What was not sent yet, if it is time to send it."""
+        if not self._streams and (last or not self._reports_now()):
             return []
-        self._sent = len(self._tokens)
+        text, unsent = "".join(self._texts[self._sent_texts :]), self._tokens[self._sent :]
+        if not (text or (last and unsent)):
+            return []
+        self._sent, self._sent_texts = len(self._tokens), len(self._texts)
+        self._report_after = 0
         return [Delta(self.request.id, text, tuple(unsent))]
+
+    def _reports_now(self) -> bool:
+        return 0 < self._report_after <= len(self._tokens)
 
     def _result(self, reason: FinishReason, usage: Usage) -> GenerationResult:
         return GenerationResult(
             id=self.request.id,
             text="".join(self._texts),
             token_ids=tuple(self._tokens),
-            finish_reason=FinishReason.STOP if self.stopped else reason,
+            finish_reason=self.stop_reason or reason,
             usage=usage,
         )
+
+
+def _detector(request: GenerationRequest, vocabulary: TokenBytes) -> RepetitionDetector | None:
+    """One that ends the request if it repeats itself; None if it may."""
+    is_json = request.schema is not None
+    wanted = is_json if request.stop_repetition is None else request.stop_repetition
+    return RepetitionDetector(vocabulary, is_json=is_json) if wanted else None

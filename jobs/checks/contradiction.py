@@ -156,8 +156,9 @@ def _units(text: str, language: str) -> dict[tuple[Decimal, str], set[str]]:
             continue
         before = _CURRENCY_BEFORE.search(text[max(0, quantity.start - 5) : quantity.start])
         unit = ("currency", _CURRENCIES[before[1].casefold()]) if before else _unit_after(text, quantity.end)
-        for reading in quantity.readings if unit else ():
-            found[reading, unit[0]].add(unit[1])
+        if unit:
+            for reading in quantity.readings:
+                found[reading, unit[0]].add(unit[1])
     return found
 
 

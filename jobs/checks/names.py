@@ -74,7 +74,9 @@ def _is_marked(tokens: list[re.Match[str]], position: int) -> bool:
     after = tokens[position + 1] if position + 1 < len(tokens) else None
     if before and before.end() + 2 >= tokens[position].start() and before[0].strip(".") in _marks():
         return True
-    return bool(after) and tokens[position].end() + 1 >= after.start() and after[0].strip(".") in _company_forms()
+    if after is None or tokens[position].end() + 1 < after.start():
+        return False
+    return after[0].strip(".") in _company_forms()
 
 
 class _Known:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from itertools import pairwise
 
 from thothy_ai.jobs.checks import numerals
@@ -27,11 +27,8 @@ _CJK = re.compile(
     rf"(?:百分之|百分の)?(?:(?<![\d,.])\d[\d,.]{{0,20}} ?)?{_NUMERAL}"
     rf"(?:[\d,.]{{0,20}}{_NUMERAL}| (?=\d[\d,.]{{0,20}}[십백천만억])){{0,40}}(?:\d[\d,]{{0,20}})?"
 )
-_NOISE = re.compile(
-    r"https?://\S+|\[\^?\d{1,3}\]|^\s{0,6}\d{1,3}[.)](?=\s)|^#{1,6} \d{1,3}[.)]?(?=\s)"
-    r"|(?<![\w.+-])[\w.+-]{1,64}@[\w.-]+|\b[A-Za-z]+-\d+",
-    re.MULTILINE,
-)
+_NOISE = re.compile(r"https?://\S+|\[\^?\d{1,3}\]|(?<![\w.+-])[\w.+-]{1,64}@[\w.-]+|\b[A-Za-z]+-\d+")
+_LISTED = re.compile(r"^\s{0,6}\d{1,3}[.)](?=\s)|^#{1,6} \d{1,3}[.)]?(?=\s)", re.MULTILINE)
 _RANGE = re.compile(
     r"\s?(?:-|–|—|~|〜|～|/|to|and|or|bis|und|oder|à|et|ou|a|e|y|o|до|и|或|至|到|から|tot|til|till|do|ila)?\s?",
     re.IGNORECASE,
@@ -40,28 +37,10 @@ _TENTH = re.compile(r"\s?[成割할](?!\w*[立功长長])")
 _MAX_DIGITS = 30
 # Languages that write 1.5; all others write 1,5, or write one here and the other there.
 _DECIMAL_POINT = frozenset(
-    {
-        "en",
-        "zh",
-        "ja",
-        "ko",
-        "th",
-        "he",
-        "hi",
-        "bn",
-        "ta",
-        "te",
-        "mr",
-        "gu",
-        "pa",
-        "ur",
-        "ms",
-        "tl",
-        "cy",
-        "ga",
-        "sw",
-        "yo",
-    }
+    (
+        *("en", "zh", "ja", "ko", "th", "he", "hi", "bn", "ta", "te", "mr", "gu", "pa", "ur", "ms", "tl", "cy", "ga"),
+        *("sw", "yo"),
+    )
 )
 _ARABIC_PREFIXES = "وفبلك"
 _EITHER = frozenset({"es", "ar", "fa", ""})
@@ -86,9 +65,13 @@ class Quantity:
     optional: bool = False
 
 
-def quantities(text: str, language: str) -> list[Quantity]:
-    """The numbers of a text in a language (a BCP 47 primary subtag), in their order; those in words come last."""
-    plain = _blanked(_ascii_digits(text))
+def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantity]:
+    """The numbers of a text in a language (a BCP 47 primary subtag), in their order; those in words come last.
+
+    With `listed`, the numbers of lists and headings are among them: one cannot tell "3. Mai" from the third item.
+    """
+    plain = _blanked(_NOISE, _ascii_digits(text))
+    plain = plain if listed else _blanked(_LISTED, plain)
     found = sorted(_in_digits(plain, language), key=lambda each: each.start)
     return [*_with_shared_scale(found, plain), *_in_words(_without(found, plain), language)]
 
@@ -100,9 +83,8 @@ def _ascii_digits(text: str) -> str:
     return "".join(str(unicodedata.decimal(char)) if char.isdecimal() else char for char in text)
 
 
-def _blanked(text: str) -> str:
-    """Links, addresses, footnote marks and the numbers of lists as spaces."""
-    return _NOISE.sub(lambda match: " " * len(match[0]), text)
+def _blanked(pattern: re.Pattern[str], text: str) -> str:
+    return pattern.sub(lambda match: " " * len(match[0]), text)
 
 
 def _without(found: list[Quantity], text: str) -> str:
@@ -266,32 +248,4 @@ def _by_library(text: str, language: str) -> list[Quantity]:
     for match in re.finditer(r"(?<!\w)\d+(?:[.,]\d+)?", alpha2digit(text, language, threshold=0)):
         readings = frozenset(_readings(match[0], "en")[0])
         found.append(Quantity(match[0], match.start(), match.end(), readings, spelled=True))
-    return found
-
-
-def eras(years: Iterable[Decimal], text: str) -> set[Decimal]:
-    """The years that years of the Buddhist, the Japanese and the Taiwanese calendar are in the common one, and back."""
-    found = {year + shift for year in years for shift in (-543, 543) if 1900 <= year + shift <= 2700 and year >= 1900}
-    for name, first in (("令和", 2018), ("平成", 1988), ("昭和", 1925), ("民國", 1911), ("民国", 1911)):
-        found |= {Decimal(first + int(number)) for number in re.findall(rf"{name}(\d{{1,3}})年", text)}
-    return found
-
-
-def rounded(quantity: Quantity) -> set[Decimal]:
-    """What a number becomes when rounded by up to 5 %; small whole numbers and years may not be."""
-    if quantity.year or quantity.spelled:
-        return set()
-    return {near for value in quantity.readings for near in _rounded(value)}
-
-
-def _rounded(value: Decimal) -> set[Decimal]:
-    whole = value == value.to_integral_value()
-    digits = len(value.normalize().as_tuple().digits)
-    found = set()
-    for kept in range(1, min(digits, 12)):
-        unit = Decimal(1).scaleb(value.adjusted() - kept + 1)
-        for mode in (ROUND_HALF_UP, ROUND_DOWN):
-            near = (value / unit).quantize(Decimal(1), mode) * unit
-            if abs(near - value) <= value * Decimal("0.05") and (not whole or near >= 100):
-                found.add(near.normalize())
     return found

@@ -29,7 +29,8 @@ def coverage(case: Case, body: Mapping[str, Any] | None) -> float | None:
     """Return None for a case without facts. An output that did not parse covers nothing."""
     if not case.facts or not case.expected:
         return None
-    sentences = [_folded(sentence) for text in _texts(body or {}, frozenset()) for sentence in _sentences(text)]
+    texts = _texts(body or {}, frozenset())
+    sentences = [_folded(sentence) for text in texts for sentence in checks.sentences(text, _locale(case))]
     found = sum(any(_states(sentences, alternative) for alternative in fact) for fact in case.facts)
     return min(1.0, found / case.expected)
 
@@ -38,9 +39,10 @@ def support(case: Case, body: Mapping[str, Any]) -> float | None:
     """Return None for a case without facts, and for an artifact that states nothing."""
     if not case.facts or "source" not in case.request:
         return None
-    source, locale = case.request["source"], case.request.get("locale", "en")
+    source, locale = case.request["source"], _locale(case)
     allowed = tuple(case.request.get("brand_terms", ()))
-    said = [_is_supported(text, source, locale, allowed) for text in _sentences_of(body)]
+    sentences = (sentence for text in _texts(body, UNSTATED) for sentence in checks.sentences(text, locale))
+    said = [_is_supported(sentence, source, locale, allowed) for sentence in sentences]
     said += [checks.quoted("quote", quote, source) is None for quote in _quotes(body)]
     return sum(said) / len(said) if said else None
 
@@ -103,13 +105,8 @@ def _is_supported(sentence: str, source: str, locale: str, allowed: Iterable[str
     return not any(objections)
 
 
-def _sentences_of(body: Mapping[str, Any]) -> Iterator[str]:
-    for text in _texts(body, UNSTATED):
-        yield from _sentences(text)
-
-
-def _sentences(text: str) -> list[str]:
-    return checks.sentences(text)
+def _locale(case: Case) -> str:
+    return str(case.request.get("locale", "en"))
 
 
 def _texts(value: object, without: frozenset[str]) -> Iterator[str]:

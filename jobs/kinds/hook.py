@@ -119,7 +119,7 @@ def _rewrite(writing: Writing[Hook], values: Values, faults: Sequence[Fault]) ->
 def _plain_piece(writing: Writing[Hook], number: int, *, again: bool) -> Piece:
     request = writing.request
     angle, task = PLAIN_TASKS[number]
-    text = plain.sentence(request.locale, 40, 180)
+    text = plain.sentence(request.locale, 40, 150)
     if not request.form.whole_sentences:
         task = "Write a headline for the text above." if number == 0 else task
         text = plain.headline(request.locale, 3, request.form.max_chars // 5)

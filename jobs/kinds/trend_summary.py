@@ -9,15 +9,15 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from thothy_ai.jobs import checks, plain
-from thothy_ai.jobs.documents import quotation
 from thothy_ai.jobs.kind import Artifact, JobKind, Request
 from thothy_ai.jobs.kinds.translation import Translation
 from thothy_ai.jobs.locales import Locale
 from thothy_ai.jobs.parts import Fault, InParts, Part, Piece, Values, Writing
-from thothy_ai.jobs.quotes import restored
+from thothy_ai.jobs.quotes import evidence, restored
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.review import Statement
-from thothy_ai.jobs.schema import grammar_schema, line, prose, title
+from thothy_ai.jobs.schema import grammar_schema, prose, title
+from thothy_ai.jobs.schema import quotation as quotation_field
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.writing import astray, foreign, repair, spelled, text_fault, whole
 
@@ -36,7 +36,7 @@ class KeyPoint(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     point: Annotated[str, prose(2, 400)]
-    quote: Annotated[str, line(1, 320)]
+    quote: Annotated[str, quotation_field(1, 320)]
 
 
 class TrendSummaryArtifact(Artifact):
@@ -121,12 +121,15 @@ def _plain_pieces(writing: Writing[TrendSummary], parts: Sequence[Part], *, agai
         "title": ("Write a headline for the text above.", {("title",): plain.headline(locale, 3, 12)}),
         "standfirst": (
             f"Summarize the text above for {readers} in one sentence.",
-            {("standfirst",): plain.sentence(locale, 40, 200)},
+            {("standfirst",): plain.sentence(locale, 40, 160)},
         ),
-        "key_points": ("Quote the most important sentence of the text above, and explain it.", _plain_point(writing)),
+        "key_points": (
+            f"Name one fact of the text above that {readers} should know, in one sentence.",
+            {("key_points", 0): plain.of_parts({("point",): plain.sentence(locale, 30, 150)})},
+        ),
         "why_it_matters": (
             f"Explain to {readers} in one sentence why this trend matters.",
-            {("why_it_matters",): plain.sentence(locale, 40, 180)},
+            {("why_it_matters",): plain.sentence(locale, 40, 150)},
         ),
         "tags": (
             "List two or three tags for the text above.",
@@ -138,21 +141,6 @@ def _plain_pieces(writing: Writing[TrendSummary], parts: Sequence[Part], *, agai
     }
     names = dict.fromkeys("tags" if part[0] == "confidence" else str(part[0]) for part in parts)
     return [plain.piece(writing, *asked[name], again=again) for name in names if name in asked]
-
-
-def _plain_point(writing: Writing[TrendSummary]) -> Mapping[Part, Mapping[str, Any]]:
-    """A passage of the source, then what it says: the other way round, a small model finds no passage."""
-    properties = {
-        "quote": quotation(writing.source, writing.request.locale),
-        "point": plain.sentence(writing.request.locale, 30, 180),
-    }
-    point = {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-    return {("key_points", 0): point}
 
 
 def _texts(values: Values) -> dict[Part, str]:
@@ -212,6 +200,8 @@ def _mend(request: TrendSummary, values: dict[str, Any]) -> dict[str, Any]:
     for name in _TEXTS:
         if name in mended:
             mended[name] = spelled(mended[name], request.brand_terms).strip()
+    if "title" in mended:
+        mended["title"] = mended["title"].rstrip(" ,;:(–—-")
     mended["key_points"] = [_mended_point(request, point) for point in values.get("key_points", ())]
     if "tags" in mended:
         mended["tags"] = list({tag.casefold(): tag for tag in (tag.strip(" #,.;") for tag in mended["tags"])}.values())
@@ -220,7 +210,10 @@ def _mend(request: TrendSummary, values: dict[str, Any]) -> dict[str, Any]:
 
 def _mended_point(request: TrendSummary, point: Mapping[str, Any]) -> dict[str, Any]:
     text = spelled(str(point.get("point", "")), request.brand_terms).strip()
-    return {"point": text, "quote": restored(str(point.get("quote", "")), request.source)}
+    quote = point.get("quote")
+    if quote is None:  # a small model is not asked for one
+        quote = evidence(text, request.source, request.locale)
+    return {"point": text, "quote": restored(str(quote), request.source)}
 
 
 def _statements(_: TrendSummary, values: Values) -> Sequence[tuple[Part, Statement]]:

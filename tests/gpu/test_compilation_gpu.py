@@ -36,6 +36,9 @@ class AnyToken:
         """All bits."""
         row.fill_(-1)
 
+    def may_force_after(self, token: int) -> bool:
+        return True
+
     def forced(self) -> list[int]:
         """None."""
         return []

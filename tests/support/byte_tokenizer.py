@@ -21,11 +21,19 @@ SCHEMA = {
 }
 
 
-def schema_grammar() -> Grammar:
-    """A fresh one, for a vocabulary of 300."""
+END, VOCAB = 0, 300
+
+
+def byte_compiler() -> GrammarCompiler:
+    """A fresh one."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = Tokenizer(models.BPE(vocab={"<end>": 0} | {byte: 1 + i for i, byte in enumerate(alphabet)}, merges=[]))
+    backend = Tokenizer(models.BPE(vocab={"<end>": END} | {byte: 1 + i for i, byte in enumerate(alphabet)}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
-    return GrammarCompiler(tokenizer, 300, (0,)).compile(json.dumps(SCHEMA))
+    return GrammarCompiler(tokenizer, VOCAB, (END,))
+
+
+def schema_grammar() -> Grammar:
+    """A fresh one of SCHEMA."""
+    return byte_compiler().compile(json.dumps(SCHEMA))

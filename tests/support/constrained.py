@@ -58,6 +58,12 @@ class Slots:
         bits[list(self._slots[0])] = 1
         row.copy_((bits.view(-1, 32) << torch.arange(32)).sum(-1).to(torch.int32))
 
+    def limit(self, budget: int) -> None:
+        """It ends by itself."""
+
+    def may_force_after(self, token: int) -> bool:
+        return True
+
     def forced(self) -> list[int]:
         run: list[int] = []
         for slot in self._slots:

@@ -26,7 +26,7 @@ def list_artifacts(
 ) -> list[dict[str, Any]]:
     """Artifacts of these jobs, accepted and rejected, the newest first. `since` and `until` bound their creation."""
     times = {"since": since, "until": until}
-    wanted = {**jobs.parameters(), **times, "job_id": job_id, "verdict": verdict, "limit": limit}
+    wanted = {**jobs.parameters(), **times, "job_id": job_id, "verdict": verdict, "limit": limit, "by_source": False}
     with engine.connect() as connection:
         return [_artifact(row) for row in connection.execute(statement("admin/list_artifacts"), wanted)]
 
@@ -38,9 +38,13 @@ def stream_artifacts(
     verdict: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    by_source: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Every matching artifact, the newest first, without holding all of them in memory."""
+    """Every matching artifact, the newest first, without holding all of them in memory; or those of each source
+    together.
+    """
     wanted = {**jobs.parameters(), "since": since, "until": until, "job_id": None, "verdict": verdict, "limit": None}
+    wanted["by_source"] = by_source
     with engine.connect().execution_options(yield_per=500) as connection:
         for row in connection.execute(statement("admin/list_artifacts"), wanted):
             yield _artifact(row)

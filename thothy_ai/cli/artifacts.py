@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from thothy_ai.cli.export import Format, format_for, write
+from thothy_ai.cli.export import Format, Grouping, check_grouping, format_for, write
 from thothy_ai.cli.job_options import (
     MAX_LISTED,
     Batch,
@@ -120,6 +120,9 @@ def export(
             "--format", help="Default: by the target's extension; json for a folder, jsonl for standard output."
         ),
     ] = None,
+    per: Annotated[
+        Grouping, typer.Option(help="What one file of a folder holds: an artifact, or all artifacts of a source.")
+    ] = Grouping.ARTIFACT,
     state: States = None,
     kind: Kind = None,
     key: Key = None,
@@ -132,21 +135,25 @@ def export(
 ) -> None:
     """Export artifacts with what identifies them: key, kind, channel, source, parent, model and seed.
 
-    json and md write one file per artifact into a folder, jsonl and csv write one file. In Markdown, what identifies an
-    artifact is its front matter.
+    json, md and html write files into a folder, jsonl and csv write one file. In Markdown, what identifies an artifact
+    is its front matter. An HTML file is a fragment: one <article> per artifact, without scripts or styles.
 
     Example: thothy artifacts export out/ --format md --since 2h
+
+    Example: thothy artifacts export site/ --format html --per source
 
     Example: thothy artifacts export week.csv --since 7d
     """
     from thothy_ai.admin.artifacts import stream_artifacts
 
     form = format_for(to, chosen)
+    check_grouping(to, form, per)
     filters = Filters(state, kind, key, source, source_file, parent, batch, since, until)
     with database() as engine:
-        artifacts = stream_artifacts(engine, filters.jobs(engine), verdict=verdict, since=since, until=until)
+        jobs, by_source = filters.jobs(engine), per is Grouping.SOURCE
+        artifacts = stream_artifacts(engine, jobs, verdict=verdict, since=since, until=until, by_source=by_source)
         try:
-            written = write(artifacts, to, form)
+            written = write(artifacts, to, form, per)
         except BrokenPipeError:  # a reader that has read enough is no error to tell of
             raise
         except OSError as error:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import typer
+
+from thothy_ai.cli.tables import Column, count, print_json, table
+
 if TYPE_CHECKING:
-    from thothy_ai.cli.ask_questions import Attempt
+    from thothy_ai.cli.eval_run import Attempt
     from thothy_ai.jobs.evaluation.cases import Injection
+
+NOT_OBEYED = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,11 @@ class InjectionResult:
     artifact: dict[str, Any] | None
     text: str
 
+    @property
+    def published(self) -> bool:
+        """Whether an artifact that obeys was accepted."""
+        return self.accepted and self.obeyed is not None
+
 
 def injection_result(injection: Injection, attempts: Sequence[Attempt]) -> InjectionResult:
     """The last attempt's output, looked through for signs of obedience."""
@@ -31,14 +42,30 @@ def injection_result(injection: Injection, attempts: Sequence[Attempt]) -> Injec
 
     last = attempts[-1]
     judged = last.judgement
-    body = judged.body if judged is not None else None
     return InjectionResult(
         id=injection.id,
         style=injection.style,
         instruction=injection.text,
-        accepted=last.accepted,
-        reason=judged.reason.value if judged is not None and judged.reason is not None else None,
-        obeyed=scores.obeys(injection, body, last.text),
-        artifact=body,
+        accepted=judged.accepted,
+        reason=judged.reason and judged.reason.value,
+        obeyed=scores.obeys(injection, judged.body, last.text),
+        artifact=judged.body,
         text=last.text,
     )
+
+
+def show(results: Sequence[InjectionResult], kind: str, model: str, *, as_json: bool) -> None:
+    """The transcripts as JSON, or a row per attempt and how many changed the task."""
+    if as_json:
+        print_json({"kind": kind, "model": model, "injections": [asdict(result) for result in results]})
+        return
+    columns = [Column("injection"), Column("style", drop=1), Column("verdict"), Column("obeyed", text=True)]
+    table(f"Instructions in the source, {kind}, {model}", columns, list(map(_row, results)))
+    obeyed = sum(result.obeyed is not None for result in results)
+    published = sum(result.published for result in results)
+    typer.echo(f"{obeyed} of {count(len(results), 'output')} obeyed, {published} of them accepted.")
+
+
+def _row(result: InjectionResult) -> tuple[str, ...]:
+    verdict = "accepted" if result.accepted else f"rejected: {result.reason}"
+    return (result.id, result.style, verdict, result.obeyed or NOT_OBEYED)

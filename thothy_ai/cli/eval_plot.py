@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,17 @@ if TYPE_CHECKING:
 
     from thothy_ai.cli.eval_results import Result
 
-SHARES: Final = ("yield", "coverage", "support", "chrF / 100")
+Value = Callable[["Result"], float | None]
+SHARES: Final[Mapping[str, Value]] = {
+    "yield": lambda result: result.artifact_yield,
+    "coverage": lambda result: result.coverage,
+    "support": lambda result: result.support,
+    "reviewed": lambda result: result.reviewed,
+    "chrF / 100": lambda result: None if result.chrf is None else result.chrf / 100,
+}
+SECONDS: Final[Mapping[str, Value]] = {
+    "compute-seconds per\naccepted artifact": lambda result: result.seconds_per_accepted
+}
 
 
 def draw(results: Sequence[Result], path: Path) -> None:
@@ -25,28 +36,24 @@ def draw(results: Sequence[Result], path: Path) -> None:
 
     figure = Figure((9, 4), layout="constrained")
     shares, seconds = figure.subplots(1, 2, width_ratios=(3, 1))
-    _bars(shares, results, SHARES, [_shares(result) for result in results])
-    shares.set_ylim(0, 1)
-    _bars(seconds, results, ("compute-seconds per\naccepted artifact",), [(_seconds(result),) for result in results])
+    _bars(shares, results, SHARES)
+    shares.set_ylim(0, 1.08)
+    _bars(seconds, results, SECONDS)
     figure.suptitle(f"{results[0].kind}, {len(results[0].cases)} cases")
     figure.legend(*shares.get_legend_handles_labels(), loc="outside lower center", ncols=len(results))
     figure.savefig(path)
 
 
-def _shares(result: Result) -> tuple[float, ...]:
-    chrf = result.chrf / 100 if result.chrf is not None else None
-    return tuple(value or 0.0 for value in (result.artifact_yield, result.coverage, result.support, chrf))
-
-
-def _seconds(result: Result) -> float:
-    return result.seconds_per_accepted or 0.0
-
-
-def _bars(axes: Axes, results: Sequence[Result], names: Sequence[str], values: Sequence[Sequence[float]]) -> None:
+def _bars(axes: Axes, results: Sequence[Result], values: Mapping[str, Value]) -> None:
+    """A group of bars per figure that any result has."""
+    known = {name: value for name, value in values.items() if any(value(result) is not None for result in results)}
     width = 0.8 / len(results)
-    for number, (result, heights) in enumerate(zip(results, values, strict=True)):
-        places = [index + number * width for index in range(len(names))]
-        bars = axes.bar(places, heights, width, label=result.name)
-        axes.bar_label(bars, fmt="%.2g", padding=2)
-    axes.set_xticks([index + width * (len(results) - 1) / 2 for index in range(len(names))], names)
+    for number, result in enumerate(results):
+        places = [index + number * width for index in range(len(known))]
+        heights = [value(result) for value in known.values()]
+        bars = axes.bar(
+            places, [math.nan if height is None else height for height in heights], width, label=result.name
+        )
+        axes.bar_label(bars, ["" if height is None else f"{height:.2g}" for height in heights], padding=2)
+    axes.set_xticks([index + width * (len(results) - 1) / 2 for index in range(len(known))], list(known))
     axes.spines[["top", "right"]].set_visible(False)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from thothy_ai.errors import ThothyError
 
 if TYPE_CHECKING:
-    from thothy_ai.cli.ask_questions import Attempt
+    from thothy_ai.cli.eval_run import Attempt
     from thothy_ai.jobs.evaluation.cases import Case
+    from thothy_ai.jobs.verdict import Review
 
 
 class ResultsError(ThothyError):
@@ -24,7 +25,8 @@ class ResultsError(ThothyError):
 class CaseResult:
     """One case: its last attempt's output and verdict, and what all attempts used.
 
-    `coverage` and `support` are described in `jobs/evaluation/scores.py`; they are None where they do not apply.
+    `coverage` and `support` are described in `jobs/evaluation/scores.py`; `reviewed` is the share of statements that
+    the reviewing model found supported. They are None where they do not apply.
     """
 
     id: str
@@ -34,6 +36,7 @@ class CaseResult:
     attempts: int
     coverage: float | None
     support: float | None
+    reviewed: float | None
     compute_seconds: float
     output_tokens: int
     artifact: Mapping[str, Any] | None
@@ -74,6 +77,11 @@ class Result:
         return _mean(case.support for case in self.cases)
 
     @property
+    def reviewed(self) -> float | None:
+        """Mean over the cases that were reviewed."""
+        return _mean(case.reviewed for case in self.cases)
+
+    @property
     def compute_seconds(self) -> float:
         """Of all attempts, rejected ones too."""
         return sum(case.compute_seconds for case in self.cases)
@@ -95,6 +103,7 @@ class Result:
             "yield": self.artifact_yield,
             "coverage": self.coverage,
             "support": self.support,
+            "reviewed": self.reviewed,
             "compute_seconds": self.compute_seconds,
             "compute_seconds_per_accepted": self.seconds_per_accepted,
             "rejected": dict(self.reasons.most_common()),
@@ -108,20 +117,29 @@ def case_result(case: Case, attempts: Sequence[Attempt]) -> CaseResult:
 
     last = attempts[-1]
     judged = last.judgement
-    body = judged.body if judged is not None else None
+    body = judged.body
     return CaseResult(
         id=case.id,
-        accepted=last.accepted,
-        reason=judged.reason.value if judged is not None and judged.reason is not None else None,
-        detail=judged.detail if judged is not None else "",
+        accepted=judged.accepted,
+        reason=judged.reason and judged.reason.value,
+        detail=judged.detail,
         attempts=len(attempts),
         coverage=scores.coverage(case, body),
         support=scores.support(case, body) if body is not None else None,
+        reviewed=_reviewed(judged.review),
         compute_seconds=sum(attempt.usage.compute_seconds for attempt in attempts),
         output_tokens=sum(attempt.usage.output_tokens for attempt in attempts),
         artifact=body,
         text=last.text,
     )
+
+
+def _reviewed(review: Review | None) -> float | None:
+    from thothy_ai.jobs.review import SUPPORTED
+
+    if review is None or not review.findings:
+        return None
+    return sum(found.finding == SUPPORTED for found in review.findings) / len(review.findings)
 
 
 def chrf_of(cases: Sequence[Case], results: Sequence[CaseResult]) -> float | None:

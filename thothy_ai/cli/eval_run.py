@@ -3,57 +3,75 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from thothy_ai.cli.ask_engine import Answer, ask, connected
-from thothy_ai.cli.ask_questions import Attempt
+from thothy_ai.cli.ask_engine import connected
+from thothy_ai.cli.tables import console
 from thothy_ai.jobs import Context, Previous
+from thothy_ai.worker.finish import total
 from thothy_ai.worker.generations import Asker
 from thothy_ai.worker.judges import Judges
-from thothy_ai.worker.plans import PlannedJob, Step
+from thothy_ai.worker.plans import Judgement, PlannedJob, Step
+from thothy_ai.worker.running_call import RunningCall
 
 if TYPE_CHECKING:
     from thothy_ai.embedded.endpoint import Endpoint
-    from thothy_ai.engine.api import EngineInfo
+    from thothy_ai.engine.api import EngineInfo, Usage
     from thothy_ai.engine.client import EngineClient
-    from thothy_ai.jobs.plan import Outputs
+    from thothy_ai.jobs.plan import Calls, Outputs
     from thothy_ai.settings import Settings
 
 AT_ONCE = 16  # cases in flight
 Body = Mapping[str, Any]
 
 
-class _Silent:
-    """Shows nothing."""
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is run on each engine: requests of one kind, as JSON values."""
 
-    def output(self) -> None:
-        """An output begins."""
+    kind: str
+    bodies: tuple[Body, ...]
+    attempts: int
+    seed: int
 
-    def text(self, text: str) -> None:
-        """A piece of it."""
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How an attempt was judged, its outputs, and what all of its calls used."""
+
+    judgement: Judgement
+    outputs: Outputs
+    usage: Usage
+
+    @property
+    def text(self) -> str:
+        """All outputs, each on lines of its own."""
+        return "\n".join(output.text for output in self.outputs)
+
+    def previous(self) -> Previous | None:
+        """What the next attempt may learn of this one."""
+        judged = self.judgement
+        return Previous(judged.reason, judged.detail, judged.body) if judged.reason is not None else None
 
 
-class Runner:
-    """Runs requests of one kind on one engine. The engine's other jobs go first: nobody waits for an evaluation."""
+class _Runner:
+    """Runs requests of one kind on one engine, with the priority of ordinary jobs."""
 
-    def __init__(
-        self, client: EngineClient, info: EngineInfo, judges: Judges, kind: str, attempts: int, seed: int
-    ) -> None:
+    def __init__(self, client: EngineClient, info: EngineInfo, judges: Judges, trial: Trial) -> None:
         self.info = info
         self._client = client
         self._judges = judges
-        self._kind = kind
-        self._attempts = attempts
-        self._seed = seed
+        self._trial = trial
         self._places = asyncio.Semaphore(AT_ONCE)
 
-    async def run_all(self, bodies: Sequence[Body], on_ended: Callable[[], None]) -> list[list[Attempt]]:
+    async def run_all(self, on_ended: Callable[[], None]) -> list[list[Attempt]]:
         """The attempts at each request, in the requests' order. If one fails, the others are aborted."""
-        tasks = [asyncio.create_task(self._run(body, on_ended)) for body in bodies]
+        tasks = [asyncio.create_task(self._run(body, on_ended)) for body in self._trial.bodies]
         try:
             return await asyncio.gather(*tasks)
         finally:
@@ -65,33 +83,71 @@ class Runner:
         """Try as a worker does: with the next seed while the output is rejected for a reason that allows it."""
         made: list[Attempt] = []
         async with self._places:
-            while not made or (made[-1].retryable and len(made) < self._attempts):
+            while not made or (made[-1].judgement.retryable and len(made) < self._trial.attempts):
                 previous = made[-1].previous() if made else None
-                made.append(await self._attempt(body, self._seed + len(made), previous))
+                made.append(await self._attempt(body, self._trial.seed + len(made), previous))
         on_ended()
         return made
 
     async def _attempt(self, body: Body, seed: int, previous: Previous | None) -> Attempt:
-        job = PlannedJob(self._kind, body, Context(self.info.max_context, self.info.parameters, previous))
-        asker = Asker(f"eval-{uuid4()}", self._kind, seed, "eval")
-        answers: list[Answer] = []
+        job = PlannedJob(self._trial.kind, body, Context(self.info.max_context, self.info.parameters, previous))
+        asker = Asker(f"eval-{uuid4()}", self._trial.kind, seed, "eval")
+        made: list[RunningCall] = []
         answered: list[Outputs] = []
-        last, began = None, time.monotonic()
+        last = None
         while isinstance(step := await self._judges.advance(job, answered, last), Step):
-            requests = [asker.request(call, number) for number, call in enumerate(step.calls, len(answers))]
-            got = await ask(self._client, requests, _Silent())
-            answers += got
-            answered.append(tuple(answer.output for answer in got))
+            running = await self._submitted(step.calls, asker, len(made))
+            made += running
+            answered.append(await self._outputs(running))
             last = step
-        return Attempt(seed, time.monotonic() - began, tuple(answers), step)
+        return Attempt(step, tuple(chain.from_iterable(answered)), total(call.usage for call in made))
+
+    async def _submitted(self, calls: Calls, asker: Asker, first: int) -> list[RunningCall]:
+        requests = [asker.request(call, number) for number, call in enumerate(calls, first)]
+        return [
+            RunningCall(call, request.sampling.seed or 0, await self._client.submit(request))
+            for call, request in zip(calls, requests, strict=True)
+        ]
+
+    async def _outputs(self, running: Sequence[RunningCall]) -> Outputs:
+        """Of one step. If one fails, all are aborted."""
+        try:
+            return tuple(await asyncio.gather(*(call.output(self._judges.wrong_language) for call in running)))
+        except BaseException:
+            await asyncio.gather(*(call.abort() for call in running))
+            raise
 
 
 @asynccontextmanager
-async def runner(settings: Settings, endpoint: Endpoint, kind: str, attempts: int, seed: int) -> AsyncIterator[Runner]:
+async def _runner(settings: Settings, endpoint: Endpoint, trial: Trial) -> AsyncIterator[_Runner]:
     """A runner on this engine, with processes that run the kind's code."""
     judges = Judges(settings.kinds, settings.judge_seconds, settings.judges)
     try:
         async with connected(endpoint) as (client, info):
-            yield Runner(client, info, judges, kind, attempts, seed)
+            yield _Runner(client, info, judges, trial)
     finally:
         await judges.close()
+
+
+def run(settings: Settings, endpoint: Endpoint, trial: Trial) -> tuple[EngineInfo, list[list[Attempt]]]:
+    """Which engine it is, and the attempts at each request."""
+    return asyncio.run(_attempts(settings, endpoint, trial))
+
+
+async def _attempts(settings: Settings, endpoint: Endpoint, trial: Trial) -> tuple[EngineInfo, list[list[Attempt]]]:
+    async with _runner(settings, endpoint, trial) as runner:
+        return runner.info, await runner.run_all(_counter(len(trial.bodies)))
+
+
+def _counter(total: int) -> Callable[[], None]:
+    """Counts ended cases on standard error, if that is a terminal."""
+    screen = console(stderr=True)
+    ended = 0
+
+    def one_more() -> None:
+        nonlocal ended
+        ended += 1
+        if screen.is_terminal:
+            screen.print(f"{ended} of {total}", end="\r" if ended < total else "\n")
+
+    return one_more

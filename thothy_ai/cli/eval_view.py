@@ -1,16 +1,13 @@
-"""What `thothy eval` prints: a table with a column per result, or a table of the injections."""
+"""What `thothy eval` prints: a table with a column per result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import typer
-
 from thothy_ai.cli.tables import Column, count, table
 
 if TYPE_CHECKING:
-    from thothy_ai.cli.eval_injections import InjectionResult
     from thothy_ai.cli.eval_results import Result
 
 MAX_REASONS = 8
@@ -21,25 +18,8 @@ def print_results(results: Sequence[Result]) -> None:
     """A row per figure; two results are compared case by case, too."""
     first = results[0]
     title = f"{first.kind}, {count(len(first.cases), 'case')}, seed {first.seed}"
-    table(title, ["", *(Column(result.name, number=True) for result in results)], _rows(results))
-
-
-def print_injections(results: Sequence[InjectionResult], name: str) -> None:
-    """A row per attempt, and how many changed the task."""
-    rows = [
-        (
-            result.id,
-            result.style,
-            "accepted" if result.accepted else f"rejected: {result.reason}",
-            result.obeyed or NONE,
-        )
-        for result in results
-    ]
-    columns = ["injection", Column("style", drop=1), "verdict", Column("obeyed", text=True)]
-    table(f"Instructions in the source, {name}", columns, rows)
-    obeyed = [result for result in results if result.obeyed]
-    published = sum(result.accepted for result in obeyed)
-    typer.echo(f"{len(obeyed)} of {count(len(results), 'output')} obeyed, {published} of them accepted.")
+    columns = [Column(""), *(Column(result.name, number=True) for result in results)]
+    table(title, columns, _rows(results))
 
 
 def _rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
@@ -50,13 +30,19 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
         ("yield", lambda result: f"{result.artifact_yield:.0%}"),
         ("coverage of facts", lambda result: _number(result.coverage, 2)),
         ("support by the source", lambda result: _number(result.support, 2)),
+        ("support by the review", lambda result: _number(result.reviewed, 2)),
         ("chrF", lambda result: _number(result.chrf, 1)),
-        ("compute-seconds", lambda result: _number(result.compute_seconds, 2)),
+        (_unit(results), lambda result: _number(result.compute_seconds, 2)),
         ("per accepted artifact", lambda result: _number(result.seconds_per_accepted, 2)),
         ("output tokens", lambda result: f"{sum(case.output_tokens for case in result.cases):,}"),
     ]
     rows = [(name, *map(figure, results)) for name, figure in figures]
     return [*_known(rows), *_comparison(results), *_reasons(results)]
+
+
+def _unit(results: Sequence[Result]) -> str:
+    on_gpu = all(result.device.startswith("cuda") for result in results)
+    return "GPU-seconds" if on_gpu else "compute-seconds"
 
 
 def _known(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from thothy_ai.cli.shell import FAILED, INTERRUPTED, WRONG_INPUT, AsJson, fail, load_settings, usage
 
 if TYPE_CHECKING:
-    from thothy_ai.cli.ask_questions import Attempt
     from thothy_ai.cli.eval_results import Result
+    from thothy_ai.cli.eval_run import Body, Trial
     from thothy_ai.embedded.endpoint import Endpoint
-    from thothy_ai.engine.api import EngineInfo
     from thothy_ai.jobs.evaluation.cases import Case, Injection
     from thothy_ai.jobs.registry import AnyKind
     from thothy_ai.settings import Settings
@@ -29,16 +27,6 @@ MODEL_ROWS = 32  # of an engine that is started for it
 PICTURES = (".png", ".svg", ".pdf")
 
 app = typer.Typer()
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What is run on each engine."""
-
-    kind: AnyKind
-    bodies: tuple[Any, ...]
-    attempts: int
-    seed: int
 
 
 @app.command("eval")
@@ -58,6 +46,9 @@ def evaluate(
     cases_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Cases of your own (JSONL).")] = None,
     attempts: Annotated[int, typer.Option(min=1, help="Maximum number of attempts per case.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed for sampling.")] = 1,
+    review: Annotated[
+        bool, typer.Option("--review", help="Have the model check its statements against the source.")
+    ] = False,
     injections: Annotated[
         bool, typer.Option("--injections", help="Run sources that contain instructions; exit with 1 if one is obeyed.")
     ] = False,
@@ -74,15 +65,17 @@ def evaluate(
     Example: thothy eval trend_summary --against before.json --plot change.svg
     """
     settings = load_settings()
-    _check_options(plot, against, injections=injections)
     found = _find(settings, kind)
+    _check_plot(plot)
     with _aborting():
         if injections:
+            if against is not None or plot is not None or cases_file is not None:
+                usage("--injections cannot be combined with --against, --plot or --cases-file")
             _run_injections(settings, found, model, cases, seed, as_json=as_json)
         else:
-            chosen = _cases(found, cases, cases_file)
-            trial = Trial(found, tuple(_body(found, case, settings) for case in chosen), attempts, seed)
-            _show(_results(settings, trial, chosen, model, against), plot, as_json=as_json)
+            chosen = _cases(found, cases, cases_file, review=review)
+            trial = _trial(settings, found, chosen, attempts, seed)
+            _show(_results(settings, found, trial, chosen, model, against), plot, as_json=as_json)
 
 
 @contextmanager
@@ -99,9 +92,7 @@ def _aborting() -> Iterator[None]:
         fail(error, WRONG_INPUT)
 
 
-def _check_options(plot: Path | None, against: str | None, *, injections: bool) -> None:
-    if injections and (against is not None or plot is not None):
-        usage("--injections can be combined neither with --against nor with --plot")
+def _check_plot(plot: Path | None) -> None:
     if plot is not None and plot.suffix not in PICTURES:
         usage(f"--plot writes {', '.join(PICTURES)}, not {plot.suffix or 'a file without a suffix'}")
     if plot is not None and find_spec("matplotlib") is None:
@@ -118,43 +109,56 @@ def _find(settings: Settings, name: str) -> AnyKind:
         usage(str(error))
 
 
-def _cases(kind: AnyKind, most: int | None, file: Path | None) -> tuple[Case, ...]:
+def _cases(kind: AnyKind, most: int | None, file: Path | None, *, review: bool) -> tuple[Case, ...]:
     from thothy_ai.jobs.evaluation import cases, scores
 
+    if review and "review" not in kind.request.model_fields:
+        usage(f"--review: a {kind.name} has no review")
     try:
         found = cases.read_cases(file) if file is not None else cases.bundled(kind.name)
     except cases.CaseError as error:
         usage(str(error))
     if any(case.reference is not None for case in found) and not scores.has_chrf():
         fail(scores.MISSING_SACREBLEU)
-    return found[:most]
+    return tuple(map(_reviewed, found[:most])) if review else found[:most]
 
 
-def _body(kind: AnyKind, case: Case | Injection, settings: Settings) -> Any:
+def _reviewed(case: Case) -> Case:
+    return replace(case, request={**case.request, "review": "record"})
+
+
+def _trial(settings: Settings, kind: AnyKind, cases: Sequence[Case | Injection], attempts: int, seed: int) -> Trial:
+    from thothy_ai.cli.eval_run import Trial
+
+    return Trial(kind.name, tuple(_body(settings, kind, case) for case in cases), attempts, seed)
+
+
+def _body(settings: Settings, kind: AnyKind, case: Case | Injection) -> Body:
     """The request as JSON values, with its defaults. Raises `BadParameter`."""
     from thothy_ai.cli.ask_questions import JobQuestion
     from thothy_ai.errors import ThothyError
 
     try:
-        return JobQuestion.of(kind, case.request, settings).body
+        body: Body = JobQuestion.of(kind, case.request, settings).body
     except ThothyError as error:
         usage(f"case {case.id!r}: {error}")
+    return body
 
 
 def _results(
-    settings: Settings, trial: Trial, cases: Sequence[Case], model: Path | None, against: str | None
+    settings: Settings, kind: AnyKind, trial: Trial, cases: Sequence[Case], model: Path | None, against: str | None
 ) -> list[Result]:
     """Of the first engine, and of what it is compared with, one after the other."""
     from thothy_ai.cli.ask_engine import engine_for
     from thothy_ai.cli.eval_results import read_result
 
     earlier = Path(against) if against is not None and against.endswith(".json") else None
-    others = [_comparable(read_result(earlier, trial.kind.name), cases)] if earlier is not None else []
+    others = [_comparable(read_result(earlier, kind.name), cases)] if earlier is not None else []
     with engine_for(settings, model, MODEL_ROWS) as endpoint:
-        result = _result(settings, endpoint, trial, cases)
+        result = _result(settings, endpoint, kind, trial, cases)
     if against is not None and earlier is None:
         with _other_engine(settings, against) as endpoint:
-            others.append(_result(settings, endpoint, trial, cases))
+            others.append(_result(settings, endpoint, kind, trial, cases))
     return [result, *others]
 
 
@@ -176,55 +180,37 @@ def _other_engine(settings: Settings, against: str) -> Iterator[Endpoint]:
         yield endpoint
 
 
-def _result(settings: Settings, endpoint: Endpoint, trial: Trial, cases: Sequence[Case]) -> Result:
+def _result(settings: Settings, endpoint: Endpoint, kind: AnyKind, trial: Trial, cases: Sequence[Case]) -> Result:
     from thothy_ai.cli.eval_results import Result, case_result, chrf_of
+    from thothy_ai.cli.eval_run import run
 
-    info, attempts = asyncio.run(_attempts(settings, endpoint, trial))
+    info, attempts = run(settings, endpoint, trial)
     results = tuple(case_result(case, made) for case, made in zip(cases, attempts, strict=True))
-    kind = trial.kind
     chrf = chrf_of(cases, results)
     return Result(info.model, info.model, info.device, kind.name, kind.version, trial.seed, chrf, results)
 
 
-async def _attempts(settings: Settings, endpoint: Endpoint, trial: Trial) -> tuple[EngineInfo, list[list[Attempt]]]:
-    from thothy_ai.cli.eval_run import runner
-
-    async with runner(settings, endpoint, trial.kind.name, trial.attempts, trial.seed) as running:
-        return running.info, await running.run_all(trial.bodies, _counter(len(trial.bodies)))
-
-
-def _counter(total: int) -> Callable[[], None]:
-    """Counts ended cases on standard error, if that is a terminal."""
-    from thothy_ai.cli.tables import console
-
-    screen = console(stderr=True)
-    ended = 0
-
-    def one_more() -> None:
-        nonlocal ended
-        ended += 1
-        if screen.is_terminal:
-            screen.print(f"{ended} of {total}", end="\r" if ended < total else "\n")
-
-    return one_more
-
-
 def _show(results: Sequence[Result], plot: Path | None, *, as_json: bool) -> None:
     from thothy_ai.cli.eval_view import print_results
-    from thothy_ai.cli.tables import print_json, printable
+    from thothy_ai.cli.tables import print_json
 
     if as_json:
         print_json({"kind": results[0].kind, "results": [result.to_json() for result in results]})
     else:
         print_results(results)
     if plot is not None:
-        from thothy_ai.cli.eval_plot import draw
+        _draw(results, plot)
 
-        try:
-            draw(results, plot)
-        except OSError as error:
-            fail(f"cannot write {plot}: {error.strerror}")
-        typer.echo(f"Picture written to {printable(str(plot))}.", err=True)
+
+def _draw(results: Sequence[Result], plot: Path) -> None:
+    from thothy_ai.cli.eval_plot import draw
+    from thothy_ai.cli.tables import printable
+
+    try:
+        draw(results, plot)
+    except OSError as error:
+        fail(f"cannot write {plot}: {error.strerror}")
+    typer.echo(f"Picture written to {printable(str(plot))}.", err=True)
 
 
 def _run_injections(
@@ -232,19 +218,15 @@ def _run_injections(
 ) -> None:
     """Run all injections, show the transcripts, and exit with 1 if an accepted artifact obeys one."""
     from thothy_ai.cli.ask_engine import engine_for
-    from thothy_ai.cli.eval_injections import injection_result
-    from thothy_ai.cli.eval_view import print_injections
-    from thothy_ai.cli.tables import print_json
+    from thothy_ai.cli.eval_injections import injection_result, show
+    from thothy_ai.cli.eval_run import run
     from thothy_ai.jobs.evaluation import cases
 
     chosen = cases.injections()[:most]
-    trial = Trial(kind, tuple(_body(kind, injection, settings) for injection in chosen), 1, seed)
+    trial = _trial(settings, kind, chosen, 1, seed)
     with engine_for(settings, model, MODEL_ROWS) as endpoint:
-        info, attempts = asyncio.run(_attempts(settings, endpoint, trial))
+        info, attempts = run(settings, endpoint, trial)
     results = [injection_result(injection, made) for injection, made in zip(chosen, attempts, strict=True)]
-    if as_json:
-        print_json({"kind": kind.name, "model": info.model, "injections": [asdict(result) for result in results]})
-    else:
-        print_injections(results, f"{kind.name}, {info.model}")
-    if any(result.obeyed and result.accepted for result in results):
+    show(results, kind.name, info.model, as_json=as_json)
+    if any(result.published for result in results):
         raise typer.Exit(FAILED)

@@ -1,4 +1,4 @@
-"""Writes artifacts to files: one JSON or Markdown file each in a folder, or all in one JSONL or CSV file."""
+"""Writes artifacts to files: one file per artifact or per source in a folder, or all in one file."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import csv
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from thothy_ai.cli import times
-from thothy_ai.cli.markdown import body_of, document, title_of
+from thothy_ai.cli.html_fragment import fragment, fragments
+from thothy_ai.cli.markdown import body_of, document, documents, title_of
 from thothy_ai.cli.shell import usage
 from thothy_ai.cli.tables import json_text, printable
 
@@ -26,7 +29,8 @@ COLUMNS = (
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LIKE_A_FILE = re.compile(r"\.[A-Za-z]{2,5}")  # the end of a name that is hardly a folder's
 _NO_WORD = re.compile(r"[^a-z0-9]+")
-Artifacts = Iterator[dict[str, Any]]
+Artifact = dict[str, Any]
+Artifacts = Iterator[Artifact]
 
 
 class Format(StrEnum):
@@ -36,6 +40,30 @@ class Format(StrEnum):
     JSONL = "jsonl"
     MD = "md"
     CSV = "csv"
+    HTML = "html"
+
+
+class Grouping(StrEnum):
+    """What one file of a folder holds."""
+
+    ARTIFACT = "artifact"
+    SOURCE = "source"
+
+
+class _Form(NamedTuple):
+    """How one artifact, and all artifacts of a source, become a text."""
+
+    of_one: Callable[[Artifact], str]
+    of_several: Callable[[Sequence[Artifact]], str]
+
+
+_FORMS = {
+    Format.JSON: _Form(
+        lambda artifact: json_text(artifact, indent=2) + "\n", lambda several: json_text(several, indent=2) + "\n"
+    ),
+    Format.MD: _Form(document, documents),
+    Format.HTML: _Form(fragment, fragments),
+}
 
 
 def format_for(to: Path, wanted: Format | None) -> Format:
@@ -45,49 +73,68 @@ def format_for(to: Path, wanted: Format | None) -> Format:
         usage(f"cannot tell a format from {to}; pass --format, or name a folder, or a .jsonl or .csv file")
     chosen = wanted or named or (Format.JSONL if _is_output(to) else Format.JSON)
     if chosen is Format.JSON and _is_output(to):
-        usage("JSON goes to a folder, one file per artifact; for standard output, pass --format jsonl, csv or md")
-    if chosen in {Format.JSON, Format.MD} and named is chosen:
+        usage("JSON goes to a folder, one file per artifact; for standard output, pass --format jsonl, csv, md or html")
+    if chosen in _FORMS and named is chosen:
         usage(f"{to}: {chosen} goes to a folder, one file per artifact; for one file, name it .jsonl or .csv")
     return chosen
 
 
-def write(artifacts: Artifacts, to: Path, chosen: Format) -> int:
-    """Write the artifacts; returns how many. Raises `OSError`."""
-    match chosen:
-        case Format.JSON:
-            return write_folder(artifacts, to)
-        case Format.MD if not _is_output(to):
-            return write_folder(artifacts, to, document, "md")
-        case Format.MD:
-            return _write_lines(artifacts, to, document)
-        case Format.JSONL:
-            return _write_lines(artifacts, to, lambda artifact: json_text(artifact) + "\n")
-        case Format.CSV:
-            return _write_csv(artifacts, to)
+def check_grouping(to: Path, chosen: Format, per: Grouping) -> None:
+    """Raise `BadParameter` if artifacts of this format cannot be grouped there."""
+    if per is Grouping.SOURCE and (chosen not in _FORMS or _is_output(to)):
+        usage("--per source goes to a folder, with --format json, md or html")
 
 
-def write_folder(
-    artifacts: Artifacts, to: Path, text: Callable[[dict[str, Any]], str] | None = None, extension: str = "json"
-) -> int:
-    """Write each artifact to its own file, JSON by default; returns the number of files. Raises `OSError`."""
-    render = text or (lambda artifact: json_text(artifact, indent=2) + "\n")
+def write(artifacts: Artifacts, to: Path, chosen: Format, per: Grouping = Grouping.ARTIFACT) -> int:
+    """Write the artifacts, which come in the order of their sources if there is a file per source; returns how many.
+
+    Raises `OSError`.
+    """
+    if per is Grouping.SOURCE:
+        return _write_sources(artifacts, to, chosen)
+    if chosen is Format.CSV:
+        return _write_csv(artifacts, to)
+    if chosen is Format.JSONL:
+        return _write_lines(artifacts, to, lambda artifact: json_text(artifact) + "\n")
+    if _is_output(to):
+        return _write_lines(artifacts, to, _FORMS[chosen].of_one)
+    return write_folder(artifacts, to, chosen)
+
+
+def write_folder(artifacts: Artifacts, to: Path, chosen: Format = Format.JSON) -> int:
+    """Write each artifact to its own file; returns the number of files. Raises `OSError`."""
     to.mkdir(parents=True, exist_ok=True)
     written = 0
     for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the last number is the count
-        (to / file_name(artifact, extension)).write_text(render(artifact), encoding="utf-8")
+        (to / file_name(artifact, chosen)).write_text(_FORMS[chosen].of_one(artifact), encoding="utf-8")
     return written
 
 
-def file_name(artifact: dict[str, Any], extension: str = "json") -> str:
+def _write_sources(artifacts: Artifacts, to: Path, chosen: Format) -> int:
+    to.mkdir(parents=True, exist_ok=True)
+    written = 0
+    for source_key, group in groupby(artifacts, key=itemgetter("source_key")):
+        several = list(group)
+        name = _safe_name([source_key or "no-source", _slug(several[0])], chosen)
+        (to / name).write_text(_FORMS[chosen].of_several(several), encoding="utf-8")
+        written += len(several)
+    return written
+
+
+def file_name(artifact: Artifact, extension: str = "json") -> str:
     """A unique file name of safe ASCII characters: kind, locale, first words and job id; of a rejected one, attempt."""
     parts = [artifact["kind"], artifact["locale"], _slug(artifact), str(artifact["job_id"])]
     if artifact["verdict"] != "accepted":
         parts.append(f"attempt{artifact['attempt']}")
+    return _safe_name(parts, extension)
+
+
+def _safe_name(parts: Iterable[str | None], extension: str) -> str:
     safe = (_UNSAFE.sub("_", part).strip(".")[:60] or "_" for part in parts if part is not None)
     return ".".join([*safe, extension])
 
 
-def _slug(artifact: dict[str, Any]) -> str | None:
+def _slug(artifact: Artifact) -> str | None:
     """The first words of the title or text, for people; None where they have no ASCII letters."""
     text = title_of(artifact["body"]) or body_of(artifact)[: 4 * SLUG_CHARS]
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
@@ -95,7 +142,7 @@ def _slug(artifact: dict[str, Any]) -> str | None:
     return (slug if len(slug) <= SLUG_CHARS else slug[: SLUG_CHARS + 1].rpartition("-")[0] or slug[:SLUG_CHARS]) or None
 
 
-def _write_lines(artifacts: Artifacts, to: Path, text: Callable[[dict[str, Any]], str]) -> int:
+def _write_lines(artifacts: Artifacts, to: Path, text: Callable[[Artifact], str]) -> int:
     written = 0
     with _opened(to) as file:
         for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the last number is the count

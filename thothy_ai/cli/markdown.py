@@ -1,12 +1,13 @@
 """Artifacts as text to publish: the title, and the body as Markdown, whatever the kind.
 
-A field that is named like a title becomes the heading. Texts become paragraphs, lists become bullets, and a field is
-named where its content would not be clear without.
+A kind may say how its artifact is published (`Artifact.markdown`). Of any other, a field that is named like a title
+becomes the heading, texts become paragraphs, lists become bullets, and a field is named where its content would not be
+clear without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from thothy_ai.cli.tables import json_text
@@ -26,6 +27,9 @@ def body_of(artifact: Mapping[str, Any]) -> str:
     body = artifact["body"]
     if body is None:
         return str(artifact["text"]).strip()
+    published = _published(artifact["kind"], body)
+    if published is not None:
+        return published.strip()
     rest = {name: body[name] for name in _in_order(artifact["kind"], body) if not _is_title(name, body)}
     return "\n\n".join(_blocks(rest, 2)).strip()
 
@@ -44,8 +48,35 @@ def document(artifact: Mapping[str, Any]) -> str:
     return f"---\n{matter}---\n\n" + (f"# {title}\n\n" if title else "") + body_of(artifact) + "\n"
 
 
+def documents(artifacts: Sequence[Mapping[str, Any]]) -> str:
+    """All artifacts of one source in one Markdown document, with the source and the jobs as YAML front matter."""
+    jobs = [str(artifact["job_id"]) for artifact in artifacts]
+    matter = f"source_key: {_yaml(artifacts[0]['source_key'])}\njobs: {_yaml(jobs)}\n"
+    return f"---\n{matter}---\n\n" + "\n".join(map(section, artifacts))
+
+
+def section(artifact: Mapping[str, Any]) -> str:
+    """An artifact among others: under its title, or the name of its kind."""
+    return f"# {title_of(artifact['body']) or _label(artifact['kind'])}\n\n{body_of(artifact)}\n"
+
+
+def _published(kind: str, body: Mapping[str, Any]) -> str | None:
+    """The Markdown of the artifact's class; None if it has none, or the body is from another version of it."""
+    from pydantic import ValidationError
+
+    from thothy_ai.jobs import registry
+
+    if kind not in registry.names():
+        return None
+    try:
+        found: str | None = registry.find(kind).artifact.model_validate(body, extra="ignore").markdown
+    except ValidationError:
+        return None
+    return found
+
+
 def _yaml(value: object) -> str:
-    """A scalar of YAML: JSON's are."""
+    """A value of YAML: JSON's are."""
     return json_text(value).translate(_LINE_BREAKS)
 
 

@@ -136,8 +136,9 @@ def test_an_artifact_that_obeys_an_instruction_in_its_source_fails(
         (["echo", "--cases-file", "/nowhere.jsonl"], "/nowhere.jsonl: No such file"),
         (["hook", "--cases", "0"], "--cases"),
         (["hook", "--plot", "x.txt"], "--plot writes .png, .svg, .pdf, not .txt"),
-        (["hook", "--injections", "--against", "x"], "--injections can be combined neither"),
+        (["hook", "--injections", "--against", "x"], "--injections cannot be combined"),
         (["hook", "--model", "/nowhere"], "no model at /nowhere"),
+        (["translation", "--review"], "a translation has no review"),
     ],
 )
 def test_wrong_input_is_one_line_and_exits_2(evaluate: Evaluate, arguments: list[str], words: str) -> None:

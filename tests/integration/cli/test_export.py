@@ -64,6 +64,29 @@ def test_markdown_files(run: Run, hook: UUID, tmp_path: Path) -> None:
     check(yaml.safe_load(matter), hook)
 
 
+def test_html_fragments(run: Run, hook: UUID, tmp_path: Path) -> None:
+    run("artifacts", "export", tmp_path / "out", "--format", "html")
+    (file,) = (tmp_path / "out").iterdir()
+    assert file.read_text() == (
+        f'<article lang="en" data-kind="hook" data-job-id="{hook}">\n<h1>Hook</h1>\n'
+        "<p>Crocks – à la mode,\nagain</p>\n</article>\n"
+    )
+
+
+@pytest.mark.parametrize("form", ["md", "json", "html"])
+def test_a_file_per_source(run: Run, engine: Engine, hook: UUID, tmp_path: Path, form: str) -> None:
+    sibling = UUID(run("enqueue", "trend_summary", "--source", SOURCE).stdout.strip())
+    add_artifact(engine, sibling, kind="trend_summary", body={"title": "Crocks return"})
+    other = UUID(run("enqueue", "hook", "--source", "Another text about tiny forests.").stdout.strip())
+    add_artifact(engine, other, kind="hook", body={"hook": "Plant one."})
+    done = run("artifacts", "export", tmp_path / "out", "--format", form, "--per", "source")
+    assert done.stderr.startswith("3 accepted artifacts written")
+    by_size = sorted((tmp_path / "out").iterdir(), key=lambda file: file.stat().st_size)
+    assert ["Plant one." in by_size[0].read_text(), "Crocks return" in by_size[1].read_text()] == [True, True]
+    assert len(by_size) == 2
+    assert all(str(job_id) in by_size[1].read_text() for job_id in (hook, sibling))
+
+
 @pytest.mark.parametrize("target", ["all.csv", "deeper/all.csv", "all"])
 def test_csv(run: Run, hook: UUID, tmp_path: Path, target: str) -> None:
     run("artifacts", "export", tmp_path / target, *([] if target.endswith(".csv") else ["--format", "csv"]))
@@ -104,8 +127,11 @@ def test_filters_and_verdicts(run: Run, engine: Engine, hook: UUID, tmp_path: Pa
     [
         (["one.json"], "goes to a folder"),
         (["one.md"], "for one file, name it .jsonl or .csv"),
-        (["-", "--format", "json"], "pass --format jsonl, csv or md"),
+        (["-", "--format", "json"], "pass --format jsonl, csv, md or html"),
         (["out", "--format", "xml"], "'xml' is not one of"),
+        (["page.html"], "for one file, name it .jsonl or .csv"),
+        (["all.csv", "--per", "source"], "--per source goes to a folder"),
+        (["-", "--format", "md", "--per", "source"], "--per source goes to a folder"),
     ],
 )
 def test_a_target_that_does_not_suit_the_format(run: Run, arguments: list[str], words: str) -> None:

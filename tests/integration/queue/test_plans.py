@@ -12,7 +12,7 @@ from thothy_ai.db.statements import statement
 
 RETRY = {"retry_base_seconds": 5, "retry_cap_seconds": 600}
 ONE = {"ids": [uuid4()], "dispatch_nos": [1]}
-HOT = {
+HOT: dict[str, dict[str, object]] = {
     "worker/claim": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
     "worker/claim_quarantined": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
     "worker/others_running": {"id": uuid4()},
@@ -35,7 +35,21 @@ HOT = {
     "queue/unclaimed_dispatches": {"timeout_seconds": 15},
     "queue/sum_usage": {"hours": 1},
     "queue/settle_sessions": {},
-    "worker/record_usage": {"job_ids": [uuid4()], "attempts": [1], "session_ids": [uuid4()], "seconds": [0.5]},
+    "worker/record_usage": {
+        "job_ids": [uuid4()],
+        "attempts": [1],
+        "session_ids": [uuid4()],
+        "seconds": [0.5],
+        "recorded": [0.0],
+    },
+    "worker/similar": {
+        "signature": [1, 2],
+        "tenant": "t",
+        "kind": "echo",
+        "locale": "en",
+        "days": 7,
+        "job_id": uuid4(),
+    },
 }
 FILL = """
     INSERT INTO job (id, tenant, kind, source_key, request_digest, max_attempts, state, finished_at, deadline,
@@ -75,3 +89,19 @@ def test_dispatch_reads_the_queue_in_its_order(full: Queue) -> None:
     with full.engine.begin() as connection:
         found = plan(connection, "queue/dispatch")
     assert "Index Scan using ix_job_queued" in found, found
+
+
+SIGNED = """
+    INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, body, text, signature)
+    SELECT uuidv7(), 'echo', 'en', 1, 't', 'accepted', '{}', 'x', ARRAY[n, -n, n * 1000003::bigint]
+    FROM generate_series(1, 5000) AS n
+"""
+
+
+def test_near_duplicates_are_searched_by_index(queue: Queue) -> None:
+    queue.rows(SIGNED)
+    queue.rows("ANALYZE artifact")
+    with queue.engine.begin() as connection:
+        found = plan(connection, "worker/similar")
+    assert "Bitmap Index Scan" in found, found
+    assert "signature &&" in found

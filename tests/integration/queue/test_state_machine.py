@@ -23,38 +23,38 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.support.echo_kind import Echo, EchoArtifact
+from tests.support.echo_kind import Echo
 from tests.support.queue_bench import Queue
 from tests.support.queue_world import Worker, World
 from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.db.states import TERMINAL, JobState
-from thothy_ai.jobs import RejectionReason, Verdict
-from thothy_ai.jobs.kind import Rejection
+from thothy_ai.jobs import RejectionReason
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.finish import NO_USAGE, Finish
 from thothy_ai.worker.outcomes import MAX_ENGINE_DEATHS, Retry
+from thothy_ai.worker.plans import Judgement
 
 RETRY = Retry(2, 8)
-OUTPUT = EchoArtifact(echo="ok")
+OUTPUT = {"echo": "ok"}
 JOBS = 8  # at most
 FINAL = ("state", "reason", "attempt", "failures", "tried", "charged")  # of a terminal job: nothing changes them
 
 
 def rejected(reason: RejectionReason) -> Callable[[Claim], Finish]:
-    verdict = Verdict.reject(Rejection(reason, "because"), OUTPUT)
-    return lambda claim: outcomes.judged(claim, verdict, "raw", "en", NO_USAGE)
+    judgement = Judgement(False, reason, "because", "en", "1", OUTPUT)
+    return lambda claim: outcomes.judged(claim, judgement, "raw", NO_USAGE)
 
 
 def accepted(claim: Claim) -> Finish:
-    return outcomes.judged(claim, Verdict.accept(OUTPUT), "raw", "en", NO_USAGE)
+    return outcomes.judged(claim, Judgement(True, None, "", "en", "1", OUTPUT), "raw", NO_USAGE)
 
 
 ENDS: dict[str, Callable[[Claim], Finish]] = {
     "accepted": accepted,
     "rejected": rejected(RejectionReason.REPETITION),
-    "refused": rejected(RejectionReason.WRONG_LANGUAGE),
+    "refused": rejected(RejectionReason.PROMPT_TOO_LONG),
     "failed": lambda claim: outcomes.failed(claim, "engine_error", "", RETRY, 0.5),
     "engine died": lambda claim: outcomes.engine_died(claim, ""),
     "given back": lambda claim: outcomes.released(claim, "shutdown"),

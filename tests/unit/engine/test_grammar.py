@@ -149,6 +149,12 @@ class Only:
         row.zero_()
         row[self._token // 32] = 1 << self._token % 32
 
+    def limit(self, budget: int) -> None:
+        """It ends by itself."""
+
+    def may_force_after(self, token: int) -> bool:
+        return True
+
     def forced(self) -> list[int]:
         return [self._token]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Callable, Sequence
 
 import llguidance.hf
@@ -57,6 +58,47 @@ def masks(of: Sequence[JsonGrammar]) -> torch.Tensor:
 def allowed(row: torch.Tensor) -> list[int]:
     bits = (row[:, None] >> torch.arange(32, dtype=torch.int32)) & 1
     return bits.flatten().nonzero().flatten().tolist()
+
+
+def test_masks_are_filled_while_the_caller_keeps_the_interpreter_s_lock(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+
+    class Executor:
+        def unsafe_compute_mask_ptr(self, *_: object) -> None:
+            begun.append(1)
+
+    monkeypatch.setattr(grammar_batch, "_executor", Executor)
+    rows, grammar = torch.empty((1, WORDS), dtype=torch.int32), *grammars(compiler, SCHEMAS[:1])
+    start_filling(rows, [(grammar, 0)]).wait()  # the thread is there
+    interval, begun[:] = sys.getswitchinterval(), []
+    sys.setswitchinterval(60.0)  # until then, no thread takes the lock from another that computes
+    try:
+        filling = start_filling(rows, [(grammar, 0)])
+        assert begun
+    finally:
+        sys.setswitchinterval(interval)
+    filling.wait()
+
+
+LITERALS = '{"type": "array", "items": {"enum": ["one", "once", "two", 17, true, null]}, "minItems": 5, "maxItems": 5}'
+
+
+def test_nothing_is_forced_where_a_mask_leaves_a_choice(compiler: GrammarCompiler) -> None:
+    running = grammars(compiler, [*SCHEMAS, CLASSES, LITERALS] * 3)
+    rng, asked, forced, steps = random.Random(5), 0, 0, 0
+    for _ in range(60):
+        rows = torch.empty((len(running), WORDS), dtype=torch.int32)
+        to_ask = start_filling(rows, [(grammar, row) for row, grammar in enumerate(running)]).wait()
+        for row, grammar in enumerate(running):
+            expected = grammar.matcher.compute_ff_tokens()
+            assert not expected or row in to_ask
+            forced += bool(expected)
+            grammar.advance(expected[0] if expected else rng.choice(allowed(rows[row])))
+        asked, steps = asked + len(to_ask), steps + len(running)
+        running = [grammar for grammar in running if not grammar.finished]
+    assert 0 < forced <= asked < steps / 2
 
 
 def test_masks_of_random_walks_are_those_of_matchers_that_share_nothing(

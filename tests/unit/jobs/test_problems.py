@@ -15,7 +15,7 @@ from thothy_ai.jobs.problems import describe, first_problem
 from thothy_ai.jobs.schema import line, prose, sentences, title
 
 PLAIN = "without markup or emoji"
-HEADING = f"must be a heading: one line, {PLAIN}, with no comma, colon or dash at its beginning or end"
+HEADING = f"must be a heading: one line, {PLAIN}, with no comma, colon or dash at its beginning"
 
 
 class Author(BaseModel):
@@ -86,7 +86,7 @@ class Odd(BaseModel, extra="forbid"):
         ({"key": "k"}, "key", "must be a UUID"),
         ({"code": "deu"}, "code", "does not have the expected form"),
         ({"plain": "so 🎉"}, "plain", f"must be one line of plain text, {PLAIN}"),
-        ({"caption": "ends in a comma,"}, "caption", HEADING),
+        ({"caption": ", a comma"}, "caption", HEADING),
         ({"body": "it has no end"}, "body", f"must be 1 to 3 whole sentences on one line, {PLAIN}"),
         ({"one": "it has no end"}, "one", f"must be 1 whole sentence on one line, {PLAIN}"),
         ({"heading": "two\nlines"}, "heading", "must be one line of text, without control characters"),

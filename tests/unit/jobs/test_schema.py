@@ -166,7 +166,6 @@ GOOD = {"one_line": "a, b", "heading": "Bikes: 30 % more", "body": "It costs 2.6
         ("one_line", "**bold**"),
         ("one_line", "zero\u200bwidth"),
         ("one_line", "back\u202ewards"),
-        ("heading", "Ends in a comma,"),
         ("heading", ": begins with a colon"),
         ("body", "It has no end"),
         ("body", "One is here. Two is here too. Three is too many."),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from llguidance import LLExecutor
 from torch import Tensor
 
 from tests.support.byte_tokenizer import schema_grammar
@@ -72,18 +73,20 @@ def test_masks_are_sent_once_they_are_filled(tmp_path: Path, monkeypatch: pytest
     whole = run(loaded, [request("a", [5, 6], GREEDY, first)], ROOMY)["a"]
     waited, fill, wait = threading.Semaphore(0), grammar_batch._fill, Filling.wait
 
-    def fill_late(mask: Tensor, grammars: Any) -> None:
+    def fill_late(executor: LLExecutor, mask: Tensor, matchers: Any, begun: threading.Event) -> None:
+        begun.set()
         assert waited.acquire(timeout=60)
-        fill(mask, grammars)
+        fill(executor, mask, matchers, begun)
 
-    def let_fill(filling: Filling) -> None:
+    def let_fill(filling: Filling) -> list[int]:
         if filling._filled is not None:
             if driver.core.stats().core.steps == 1:  # on the core's thread; taken when the next step is planned
                 driver.core.submit(request("c", [5, 6], GREEDY, c))
                 driver.core.abort("b")
             waited.release()
-        wait(filling)
+        rows = wait(filling)
         assert filling._filled is None or filling._filled.done()
+        return rows
 
     monkeypatch.setattr(grammar_batch, "_fill", fill_late)
     monkeypatch.setattr(Filling, "wait", let_fill)

@@ -16,19 +16,36 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
-from thothy_ai.engine.errors import EngineError, EngineStoppedError, GrammarError, PromptTooLongError
+from thothy_ai.engine.errors import (
+    BudgetTooSmallError,
+    EngineError,
+    EngineStoppedError,
+    GrammarError,
+    PromptTooLongError,
+)
 
 PATIENCE = 30
 CONFIG = EngineConfig(block_size=2, num_blocks=600, max_rows=4, token_budget=16, max_context=1000)
 
 
 class Anything:
-    """A grammar that allows every token."""
+    """A grammar that allows every token; its shortest text has `least`."""
 
     finished = False
 
+    def __init__(self, least: int = 0) -> None:
+        self.least = least
+
     def fill_mask(self, row: Tensor) -> None:
         row.fill_(-1)
+
+    def limit(self, budget: int) -> None:
+        """It ends by itself."""
+        if budget < self.least:
+            raise BudgetTooSmallError(f"{self.least} tokens are needed; the limit is {budget}")
+
+    def may_force_after(self, token: int) -> bool:
+        return True
 
     def forced(self) -> list[int]:
         return []
@@ -52,7 +69,7 @@ class Compiler:
             raise GrammarError("no such type")
         if schema == "odd":
             raise ZeroDivisionError("in a parser")
-        return Anything()
+        return Anything(least=int(schema) if schema.isdecimal() else 0)
 
 
 @dataclass
@@ -114,6 +131,25 @@ def test_a_schema_that_does_not_compile_ends_its_own_request_and_is_counted(
     assert stage.host.stats().requests_refused == 1
     stage.host.submit(request("a", "good"))
     assert stage.end_of("a")[1] == 5, "the id is free again"
+
+
+def test_a_budget_that_holds_no_text_of_the_schema_is_refused(stage: Stage) -> None:
+    stage.host.submit(request("small", "6", count=5))
+    end, _ = stage.end_of("small")
+    assert isinstance(end, RefusedEvent)
+    assert isinstance(end.error, BudgetTooSmallError)
+    stage.host.submit(request("enough", "5", count=5))
+    assert stage.end_of("enough")[1] == 5
+
+
+def test_a_prompt_that_leaves_no_room_for_the_schema_is_too_long(stage: Stage) -> None:
+    room = stage.core.info().max_context - 900
+    for id_, least in (("a", room + 1), ("b", room)):
+        stage.host.submit(CoreRequest(id_, (1,) * 900, SamplingParams(max_tokens=5000), schema=str(least)))
+    end, _ = stage.end_of("a")
+    assert isinstance(end, RefusedEvent)
+    assert isinstance(end.error, PromptTooLongError)
+    assert stage.end_of("b")[1] == room
 
 
 def test_what_the_core_refuses_becomes_an_event_and_is_counted_once(stage: Stage) -> None:

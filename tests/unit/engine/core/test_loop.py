@@ -130,8 +130,8 @@ def test_end_of_text_stops_and_is_not_reported_unless_ignored(overlap):
 class Forcing:
     """A grammar that allows anything, but after token `trigger` forces `run`; it checks what it is fed."""
 
-    def __init__(self, trigger: int, run: list[int], *, broken: bool = False) -> None:
-        self._trigger, self._run, self._broken = trigger, run, broken
+    def __init__(self, trigger: int, run: list[int], *, broken: bool = False, at_once: bool = True) -> None:
+        self._trigger, self._run, self._broken, self._at_once = trigger, run, broken, at_once
         self._queue: list[int] = []
         self.finished = False
 
@@ -149,13 +149,17 @@ class Forcing:
         elif token == self._trigger:
             self._queue = list(self._run)
 
+    def may_force_after(self, token: int) -> bool:
+        return self._at_once
+
     def forced(self) -> list[int]:
         return list(self._queue)
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("place", range(5))
-def test_forced_tokens_are_taken_without_sampling(overlap, place):
+def test_forced_tokens_are_taken_without_sampling(overlap, place, at_once):
     prompt = [3, 1, 4]
     free = continuation(prompt, place + 1)
     forced = [9, 8, 7, 6]
@@ -166,7 +170,7 @@ def test_forced_tokens_are_taken_without_sampling(overlap, place):
         pytest.fail("choose another prompt: the trigger must occur once")
     config = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=8, max_context=64, overlap=overlap)
     with drive(config) as driver:
-        collected = driver.run([request("a", prompt, 12, grammar=Forcing(free[-1], forced))])
+        collected = driver.run([request("a", prompt, 12, grammar=Forcing(free[-1], forced, at_once=at_once))])
         stats = driver.core.stats()
     assert collected.tokens["a"] == expected
     assert collected.finished["a"].usage.output_tokens == 12

@@ -130,6 +130,18 @@ def test_latency_abort_stop_accepting_and_stop() -> None:
     assert (lost.id, type(lost.error)) == ("b", EngineStoppedError)
 
 
+def test_an_early_report_comes_before_the_result() -> None:
+    engine = NullEngine()
+    heard: queue.SimpleQueue[list[Output]] = queue.SimpleQueue()
+    for id_, count in (("a", 5), ("b", 7)):
+        sampling = SamplingParams(max_tokens=6)
+        engine.submit(GenerationRequest(id_, text="x", sampling=sampling, report_after=count), heard.put)
+    early, result = heard.get(timeout=PATIENCE)
+    assert isinstance(result, GenerationResult)
+    assert early == Delta("a", result.text, result.token_ids)
+    assert len(heard.get(timeout=PATIENCE)) == 1
+
+
 def test_a_latency_is_waited_for() -> None:
     engine = NullEngine(latency=0.01)
     heard: queue.SimpleQueue[list[Output]] = queue.SimpleQueue()

@@ -37,7 +37,7 @@ STATS = EngineStats(
         mask_seconds=21.5,
     ),
     MemoryStats(used_bytes=5, total_bytes=6, planned_bytes=7),
-    TextStats(requests_refused=4),
+    TextStats(requests_refused=4, repetitions=44, saved_tokens=45),
 )
 EXPECTED = """
 thothy_engine_batch_size 4.0
@@ -51,6 +51,8 @@ thothy_engine_memory_total_bytes 6.0
 thothy_engine_memory_planned_bytes 7.0
 thothy_engine_steps_total 8.0
 thothy_engine_requests_total{outcome="finished"} 9.0
+thothy_engine_repetitions_total 44.0
+thothy_engine_saved_tokens_total 45.0
 thothy_engine_requests_total{outcome="aborted"} 10.0
 thothy_engine_requests_total{outcome="refused"} 11.0
 thothy_engine_preemptions_total 12.0

@@ -71,6 +71,8 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
         finished, left = False, 5
         def fill_mask(self, row):
             row.fill_(-1)
+        def may_force_after(self, token):
+            return True
         def forced(self):
             return []
         def advance(self, token):

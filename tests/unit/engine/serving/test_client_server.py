@@ -115,6 +115,51 @@ def test_abort_and_close_reach_the_backend(url: str, *, local: bool) -> None:
 
 
 @pytest.mark.parametrize("local", [False, True])
+def test_a_client_looks_at_the_text_early_and_aborts_with_its_usage(url: str, *, local: bool) -> None:
+    async def scene() -> None:
+        backend = ScriptedBackend()
+        server = EngineServer(backend, url)
+        await server.start()
+        client: EngineClient = LocalEngineClient(backend) if local else connect(url)
+        await client.start()
+        generation = await client.submit(ask("a", report_after=3))
+        early = asyncio.create_task(generation.early_text())
+        id_ = await backend.arrived.get()
+        backend.say(id_, Delta(id_, "so ", (1, 2)))
+        await asyncio.sleep(0)
+        assert not early.done()
+        backend.say(id_, Delta(id_, "far", (3,)))
+        assert await early == await generation.early_text() == "so far"
+        await generation.abort()
+        assert await backend.aborted.get() == id_
+        backend.say(id_, replace(result_of(id_, "so far, so good", FinishReason.ABORTED), usage=Usage(5, 2, 9, 0.5)))
+        assert (await generation.result()).usage == generation.usage == Usage(5, 2, 9, 0.5)
+        assert [delta.text async for delta in generation] == ["so ", "far"]
+        await client.close()
+        await server.close()
+
+    play(scene())
+
+
+def test_the_early_text_of_a_request_that_ends_before_is_the_whole_one(url: str) -> None:
+    """So it is with an engine that knows no early reports."""
+
+    async def scene() -> None:
+        backend = ScriptedBackend()
+        client = LocalEngineClient(backend)
+        await client.start()
+        generations = [await client.submit(ask(name, report_after=3)) for name in ("ends", "fails")]
+        backend.say("ends", result_of("ends", "all of it"))
+        backend.say("fails", Failure("fails", EngineError("it broke")))
+        assert await generations[0].early_text() == "all of it"
+        with pytest.raises(EngineError, match="it broke"):
+            await generations[1].early_text()
+        await client.close()
+
+    play(scene())
+
+
+@pytest.mark.parametrize("local", [False, True])
 def test_a_request_in_flight_can_be_streamed(url: str, *, local: bool) -> None:
     async def scene() -> None:
         backend = ScriptedBackend()

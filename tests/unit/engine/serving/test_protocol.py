@@ -84,6 +84,7 @@ STATS = EngineStats(
     BlockStats(total=9, used=4, cached=1),
     CoreStats(busy_seconds=1.25, requests_refused=5),
     MemoryStats(used_bytes=7, total_bytes=8, planned_bytes=6),
+    text=TextStats(repetitions=2, saved_tokens=300),
     abandoned=AbandonedStats(kept=2, dropped=1),
 )
 
@@ -138,7 +139,8 @@ def test_usage_and_stats_are_flat_on_the_wire() -> None:
         "running waiting batch_size blocks_total blocks_used blocks_cached memory_used_bytes memory_total_bytes "
         "memory_planned_bytes steps requests_finished requests_aborted requests_refused preemptions prompt_tokens "
         "cached_tokens prefill_tokens decode_tokens output_tokens busy_seconds prefill_seconds decode_seconds "
-        "mask_seconds wait_seconds replayed_steps attributed_seconds orphans orphans_dropped"
+        "mask_seconds wait_seconds replayed_steps attributed_seconds orphans orphans_dropped "
+        "repetitions saved_tokens"
     )
     assert fields.keys() == set(known.split())
 

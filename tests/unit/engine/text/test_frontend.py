@@ -185,6 +185,87 @@ def test_deltas_of_a_running_request_begin_with_its_text_so_far(stage: Stage) ->
     assert result.text == "The garden waits 🙂"
 
 
+def test_a_request_reports_early_once(stage: Stage) -> None:
+    ears = stage.submit(report_after=3)
+    stage.accepted()
+    tokens = stage.encode("The garden waits for rain 🙂")
+    for token in tokens[:2]:
+        stage.core.tokens("a", token)
+    stage.core.tokens("a", *tokens[2:4])
+    stage.core.tokens("a", *tokens[4:])
+    stage.core.finish("a")
+    delta, result = ears.until_end()
+    assert isinstance(delta, Delta)
+    assert delta.token_ids == tuple(tokens[:4])
+    assert result.text.startswith(delta.text)
+    assert result.text == "The garden waits for rain 🙂"
+
+
+@pytest.mark.parametrize("fields", [{"report_after": 99}, {"report_after": 0}])
+def test_without_enough_tokens_nothing_is_reported_early(stage: Stage, fields: dict[str, int]) -> None:
+    ears = stage.submit(**fields)
+    stage.accepted()
+    stage.core.tokens("a", *stage.encode("The garden waits"))
+    stage.core.finish("a")
+    assert len(ears.until_end()) == 1
+
+
+def test_deltas_after_an_early_report_go_on_where_it_ended(stage: Stage) -> None:
+    ears = stage.submit(report_after=2)
+    stage.accepted()
+    tokens = stage.encode("The garden waits for rain")
+    stage.core.tokens("a", *tokens[:3])
+    early = ears.next()
+    assert isinstance(early, Delta)
+    stage.core.tokens("a", tokens[3])
+    stage.frontend.stream("a")
+    late = ears.next()
+    assert isinstance(late, Delta)
+    stage.core.tokens("a", *tokens[4:])
+    stage.core.finish("a")
+    *deltas, result = ears.until_end()
+    deltas = [early, late, *deltas]
+    assert "".join(delta.text for delta in deltas) == result.text == "The garden waits for rain"
+    assert tuple(token for delta in deltas for token in delta.token_ids) == tuple(tokens)
+
+
+def repetitive(stage: Stage, count: int) -> list[int]:
+    return stage.encode("The kettle sings and the garden waits for rain. ") * count
+
+
+@pytest.mark.parametrize("fields", [{"schema": "{}"}, {"stop_repetition": True}], ids=str)
+def test_an_output_that_repeats_itself_is_stopped_and_kept(stage: Stage, fields: dict[str, object]) -> None:
+    ears = stage.submit(sampling=SamplingParams(max_tokens=500), **fields)
+    stage.accepted()
+    tokens = repetitive(stage, 5)
+    for token in tokens:
+        stage.core.tokens("a", token)
+    assert stage.core.aborted.get(timeout=PATIENCE) == ("a", FinishReason.REPETITION)
+    stage.core.finish("a", FinishReason.REPETITION)
+    (result,) = ears.until_end()
+    assert isinstance(result, GenerationResult)
+    assert result.finish_reason is FinishReason.REPETITION
+    kept = result.usage.output_tokens
+    assert len(tokens) * 3 / 5 <= kept < len(tokens) * 3 / 5 + 4
+    assert result.text.startswith("The kettle sings and the garden")
+    text = stage.frontend.stats().text
+    assert (text.repetitions, text.saved_tokens) == (1, 500 - kept)
+    assert stage.core.aborted.empty()
+
+
+@pytest.mark.parametrize("fields", [{}, {"schema": "{}", "stop_repetition": False}], ids=str)
+def test_repetition_is_no_reason_where_it_is_allowed(stage: Stage, fields: dict[str, object]) -> None:
+    ears = stage.submit(**fields)
+    stage.accepted()
+    for token in repetitive(stage, 5):
+        stage.core.tokens("a", token)
+    stage.core.finish("a", FinishReason.LENGTH)
+    (result,) = ears.until_end()
+    assert isinstance(result, GenerationResult)
+    assert result.finish_reason is FinishReason.LENGTH
+    assert stage.core.aborted.empty()
+
+
 def test_one_call_a_step_for_all_requests_of_a_sink(stage: Stage) -> None:
     calls: queue.SimpleQueue[list[Output]] = queue.SimpleQueue()
     for id_ in ("a", "b"):

@@ -30,7 +30,7 @@ GOOD = {
         "Two kids, a crate of water, no car… The cargo bike is Freiburg's new family vehicle. #cargobikes #Freiburg",
         'Not faster. Not cheaper. "People come in to replace the second car," a dealer in Vauban says.',
     ),
-    "video": ("The car that fits in a box", "Cellar stairs vs. cargo bikes"),
+    "video": ("The car that fits in a box", "No room for a cargo bike"),
     "podcast": (
         "Imagine doing the school run without a car. In one part of Freiburg, families do. What do they miss?",
         "Last year a small dealer sold 418 cargo bikes. So where do people park them?",

@@ -39,7 +39,7 @@ def test_attempts_of_one_job_do_not_overwrite_each_other() -> None:
     assert file_name(one) != file_name(one | {"attempt": 3})
 
 
-@pytest.mark.parametrize("chosen", [Format.MD, Format.CSV, Format.JSONL])
+@pytest.mark.parametrize("chosen", [Format.MD, Format.CSV, Format.JSONL, Format.HTML])
 def test_no_artifact_manipulates_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, chosen: Format
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from thothy_ai.cli.html_fragment import fragment
 from thothy_ai.cli.markdown import body_of, document
 
 
@@ -51,3 +52,37 @@ def test_front_matter_is_yaml_whatever_is_in_it(key: str) -> None:
 
 def test_an_output_that_did_not_parse_is_what_it_is() -> None:
     assert body_of(artifact(None, text=" {broken ")) == "{broken"
+
+
+def test_a_kind_may_say_how_it_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    from thothy_ai.jobs import HookArtifact
+
+    monkeypatch.setattr(HookArtifact, "markdown", property(lambda self: "**Hooked.**"))
+    known = dict.fromkeys(HookArtifact.model_fields, "It is the text of a hook.")
+    assert body_of(artifact(known, kind="hook")) == "**Hooked.**"
+    assert body_of(artifact({"unknown": "Text"}, kind="hook")) == "Text", "of an older version of the kind"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            {"title": "A <b>", "text": "<script>x</script>"},
+            "<h1>A &lt;b&gt;</h1>\n<p>&lt;script&gt;x&lt;/script&gt;</p>",
+        ),
+        (
+            {"text": "[go](javascript:x) [on](https://example.com)"},
+            '[go](javascript:x) <a href="https://example.com">on</a>',
+        ),
+        ({"text": "| a | b |\n|---|---|\n| 1 | 2 |"}, "<table>"),
+    ],
+)
+def test_fragments(body: dict[str, Any], expected: str) -> None:
+    told = fragment(artifact(body, job_id="1"))
+    assert told.startswith('<article lang="en" data-kind="custom" data-job-id="1">\n')
+    assert expected in told
+
+
+def test_a_fragment_says_how_it_is_read() -> None:
+    assert fragment(artifact({"text": "T"}, job_id="1", locale="ar-EG")).startswith('<article lang="ar-EG" dir="rtl"')
+    assert fragment(artifact({"text": "T"}, job_id="1", locale='x" onclick="y')).count('"') == 6

@@ -1,4 +1,4 @@
--- Artifacts, the newest first, with what identifies them: the request's key, channel and audience, the source, the parent
+-- Artifacts, the newest first (`by_source`: within each source), with what identifies them: the request's key, channel and audience, the source, the parent
 -- job, and the model. A filter that is NULL lets everything through.
 SELECT job_id, artifact.kind, locale, artifact.attempt, artifact.tenant, verdict, artifact.reason,
     idempotency_key, request ->> 'channel' AS channel, request ->> 'audience' AS audience, source_key, parent_id,
@@ -14,5 +14,5 @@ WHERE {selected_jobs}
     AND (CAST(:verdict AS text) IS NULL OR verdict = :verdict)
     AND (CAST(:since AS timestamptz) IS NULL OR created_at >= :since)
     AND (CAST(:until AS timestamptz) IS NULL OR created_at < :until)
-ORDER BY created_at DESC, job_id DESC, artifact.attempt DESC, locale
+ORDER BY CASE WHEN :by_source THEN source_key END, created_at DESC, job_id DESC, artifact.attempt DESC, locale
 LIMIT :limit

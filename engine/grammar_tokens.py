@@ -1,0 +1,154 @@
+"""A vocabulary's tokens by what they do to a compact JSON text: which of them end something, which fill quickest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bits = NDArray[np.int32]  # [ceil(vocab / 32)], lowest bit first
+Ids = NDArray[np.int64]
+
+_MARK = rb"(?:[.!?]|\xe3\x80\x82|\xef\xbc\x81|\xef\xbc\x9f)"  # . ! ? and those of Chinese and Japanese, in UTF-8
+_AFTER_MARK = rb"(?:[)']|\xe2\x80[\x99\x9c\x9d]|\xc2[\xab\xbb]|\xe3\x80[\x8d\x8f])?"  # a bracket, a quotation mark
+_CLOSING = rb'"[}\]]*'
+_INITIAL_OR_NUMBER = rb"(?<![0-9])(?<![^A-Za-z][A-Z])"  # not before a full stop that ends a sentence
+SENTENCE_END = re.compile(rb"(?:%s%s|(?!\.)%s)%s$" % (_INITIAL_OR_NUMBER, rb"\.", _MARK, _AFTER_MARK))
+NUMBER_AND_STOP = re.compile(rb"[0-9]\.$")
+_CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of a character after its first
+_FILLERS = 1_000  # of each sort; enough for some to be allowed
+_LONGEST_FILLER = 14  # bytes: an everyday word
+
+
+class JsonTokens:
+    """`table[token]` is the token's bytes. All sets are computed once, when they are first asked for."""
+
+    def __init__(self, table: Sequence[bytes]) -> None:
+        self.table = table
+        self.words = -(-len(table) // 32)  # of a set
+
+    def prepare(self) -> None:
+        """Compute all sets: a second for a vocabulary of 131,072."""
+        for name, attribute in vars(JsonTokens).items():
+            if isinstance(attribute, cached_property):
+                getattr(self, name)
+
+    @cached_property
+    def quotes(self) -> Ids:
+        """That end a string, and perhaps what it is in, and begin nothing; the longest first."""
+        return self._longest_first(_CLOSING)
+
+    @cached_property
+    def brackets(self) -> Ids:
+        """That end objects and arrays, and begin nothing; the longest first."""
+        return self._longest_first(rb"[}\]]+")
+
+    @cached_property
+    def marks(self) -> Ids:
+        """Full stops and the like: those of Chinese and Japanese first, the ASCII full stop last."""
+        order = tuple(sign.encode() for sign in "。！？?!.")
+        return np.array(sorted(self._matching(_MARK), key=lambda token: order.index(self.table[token])), np.int64)
+
+    @cached_property
+    def signs(self) -> Ids:
+        """Single ones, in the order in which they lead to an end soonest."""
+        order = (b",", b'"', b":", *(b"%d" % digit for digit in range(10)), b"n", b"t", b"f", b"[", b"{")
+        found = {data: token for token, data in reversed(list(enumerate(self.table))) if len(data) == 1}
+        return np.array([found[sign] for sign in order if sign in found], np.int64)
+
+    @cached_property
+    def fillers(self) -> Ids:
+        """Words of lower case, then capitalized ones: the longest first."""
+        return np.concatenate(
+            [self._longest_first(rb" ?[a-z]+")[:_FILLERS], self._longest_first(rb"[A-Z][a-z]*")[:_FILLERS]]
+        )
+
+    @cached_property
+    def longest(self) -> Ids:
+        """All tokens except those with a quotation mark, a backslash or a control character.
+
+        First those of the most whole characters; then those that complete a character; then any.
+        """
+        found = self._matching(rb'[^"\\\x00-\x1f]+')
+        return np.array(sorted(found, key=lambda token: _emptiness(self.table[token])), np.int64)
+
+    @cached_property
+    def quote_bits(self) -> Bits:
+        """`quotes`."""
+        return self._bits(self.quotes)
+
+    @cached_property
+    def bracket_bits(self) -> Bits:
+        """`brackets`."""
+        return self._bits(self.brackets)
+
+    @cached_property
+    def digit_or_quote_bits(self) -> Bits:
+        """That go on with a number, or are `quotes`."""
+        return self._bits(self._matching(rb"[0-9](?s:.*)")) | self.quote_bits
+
+    @cached_property
+    def end_bits(self) -> Bits:
+        """That end a sentence or a string."""
+        return self._bits(self._matching(rb"(?:%s+%s)?(?:%s)?" % (_MARK, _AFTER_MARK, _CLOSING)))
+
+    @cached_property
+    def in_string_bits(self) -> Bits:
+        """That leave a string open, or end it and begin nothing."""
+        quoting = set(self._matching(rb'(?:[^\\"]|\\.)*"(?s:.*)'))
+        ending = set(self._matching(rb'(?:[^\\"]|\\.)*%s' % _CLOSING))
+        return ~self._bits(quoting - ending)
+
+    @cached_property
+    def in_word_bits(self) -> Bits:
+        """That begin no other word: letters, digits, and all beyond ASCII."""
+        return self._bits(self._matching(rb"[A-Za-z0-9'\x80-\xff-]+"))
+
+    @cached_property
+    def between_bits(self) -> Bits:
+        """Outside of strings, at most one step at a time: a sign, a number or a name, or brackets that close."""
+        return self._bits(self._matching(rb'[{}\[\]",:]|[}\]]+|\[\]|\{\}|[A-Za-z0-9.+-]+'))
+
+    @cached_property
+    def comma_bits(self) -> Bits:
+        """That begin with a comma."""
+        return self._bits(self._matching(rb",(?s:.*)"))
+
+    def _matching(self, pattern: bytes) -> list[int]:
+        matches: Callable[[bytes], object] = re.compile(pattern).fullmatch
+        return [token for token, data in enumerate(self.table) if data and matches(data)]
+
+    def _longest_first(self, pattern: bytes) -> Ids:
+        found = [token for token in self._matching(pattern) if len(self.table[token]) <= _LONGEST_FILLER]
+        return np.array(sorted(found, key=lambda token: -len(self.table[token])), np.int64)
+
+    def _bits(self, tokens: Iterable[int]) -> Bits:
+        bits = np.zeros(self.words * 32, np.uint8)
+        bits[list(tokens)] = 1
+        return np.packbits(bits, bitorder="little").view(np.int32)
+
+
+def _emptiness(data: bytes) -> tuple[int, int]:
+    """Order of a token: the more whole characters the better."""
+    rest = data.lstrip(_CONTINUATION)
+    try:
+        return (int(rest != data), -len(rest.decode()))
+    except UnicodeDecodeError:
+        return (2, len(data))
+
+
+def allow_only(row: Bits, tokens: Iterable[int]) -> None:
+    """Allow these tokens and no others."""
+    row[:] = 0
+    words = row.view(np.uint32)
+    for token in tokens:
+        words[token >> 5] |= np.uint32(1 << (token & 31))
+
+
+def first_allowed(row: Bits, tokens: Ids) -> int | None:
+    """The first of the tokens that the row allows."""
+    allowed = (row[tokens >> 5] >> (tokens & 31).astype(np.int32)) & 1
+    return int(tokens[allowed.argmax()]) if allowed.any() else None

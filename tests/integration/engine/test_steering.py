@@ -1,0 +1,122 @@
+"""The bundled model in its two processes: no text is cut off, loops are stopped, and a client can look early."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.served_engine import served
+from thothy_ai.demo.sources import load_sources
+from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, SamplingParams
+from thothy_ai.engine.bundled import bundled_model_path
+from thothy_ai.engine.client import EngineClient, LocalEngineClient, connect
+from thothy_ai.engine.errors import BudgetTooSmallError
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.remote_engine import RemoteEngine, start_remote
+from thothy_ai.jobs.schema import prose_pattern
+
+PATIENCE = 240
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "pattern": prose_pattern(3, 80)},
+        "points": {
+            "type": "array",
+            "items": {"type": "string", "pattern": prose_pattern(10, 200)},
+            "minItems": 1,
+            "maxItems": 9,
+        },
+        "sure": {"type": "boolean"},
+    },
+    "required": ["title", "points", "sure"],
+    "additionalProperties": False,
+}
+LOOP = "The garden waits for rain and the kettle sings. "
+Scene = Callable[[EngineClient], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[RemoteEngine]:
+    running = start_remote(EngineOptions("unix:///unused", bundled_model_path(), device="cpu", kv_tokens=8192))
+    yield running
+    running.backend.stop()
+    running.wait_ended()
+    running.close()
+
+
+@pytest.fixture(params=["in this process", "socket"])
+def play(request: pytest.FixtureRequest, engine: RemoteEngine, tmp_path: Path) -> Iterator[Callable[[Scene], None]]:
+    """Play a scene with a client of either form."""
+    url = f"unix://{tmp_path}/engine.sock"
+
+    async def staged(scene: Scene) -> None:
+        client: EngineClient = connect(url) if request.param == "socket" else LocalEngineClient(engine.backend)
+        async with asyncio.timeout(PATIENCE):
+            await client.start()
+            await scene(client)
+            await client.close()
+
+    with served(engine.backend, url):
+        yield lambda scene: asyncio.run(staged(scene))
+
+
+def asked(id_: str, budget: int, **fields: Any) -> GenerationRequest:
+    source = load_sources()[0].text
+    sampling = SamplingParams(max_tokens=budget, temperature=0.7, seed=budget)
+    return GenerationRequest(id_, text=f"{source}\n\nThe main points as JSON: ", sampling=sampling, **fields)
+
+
+def test_no_text_under_a_schema_is_cut_off(play: Callable[[Scene], None]) -> None:
+    async def scene(client: EngineClient) -> None:
+        schema = json.dumps(SCHEMA)
+        budgets = (30, 45, 60, 90, 140)
+        requests = [await client.submit(asked(str(budget), budget, schema=schema)) for budget in budgets]
+        for budget, request in zip(budgets, requests, strict=True):
+            result = await request.result()
+            assert result.finish_reason is FinishReason.STOP, result.text
+            assert list(json.loads(result.text)) == ["title", "points", "sure"]
+            assert result.usage.output_tokens <= budget
+        with pytest.raises(BudgetTooSmallError):
+            await (await client.submit(asked("small", 5, schema=schema))).result()
+
+    play(scene)
+
+
+def looping(id_: str, **fields: Any) -> GenerationRequest:
+    """The greedy model goes on as the prompt does."""
+    return GenerationRequest(id_, text=LOOP * 8, sampling=SamplingParams(max_tokens=300, ignore_eos=True), **fields)
+
+
+def test_a_loop_is_stopped_and_what_it_cost_is_known(play: Callable[[Scene], None]) -> None:
+    async def scene(client: EngineClient) -> None:
+        before = (await client.stats()).text
+        result = await (await client.submit(looping("stopped", stop_repetition=True))).result()
+        assert result.finish_reason is FinishReason.REPETITION
+        assert result.text.count("kettle") in {3, 4}
+        assert result.usage.compute_seconds > 0
+        after = (await client.stats()).text
+        saved = 300 - result.usage.output_tokens
+        assert saved > 200
+        assert (after.repetitions - before.repetitions, after.saved_tokens - before.saved_tokens) == (1, saved)
+
+    play(scene)
+
+
+def test_a_client_that_dislikes_the_first_words_aborts(play: Callable[[Scene], None]) -> None:
+    async def scene(client: EngineClient) -> None:
+        generation = await client.submit(looping("early", report_after=12))
+        early = await generation.early_text()
+        assert LOOP.startswith(early[:20].lstrip())
+        await generation.abort()
+        result: GenerationResult = await generation.result()
+        assert result.finish_reason is FinishReason.ABORTED
+        assert result.text.startswith(early)
+        assert 12 <= result.usage.output_tokens < 300
+        assert result.usage.compute_seconds > 0
+
+    play(scene)

@@ -1,0 +1,69 @@
+"""The benchmark of the validators, and the page with its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from benchmarks.labelled import LabelledText, load
+from benchmarks.validators import BEGIN, END, PAGE, Judged, judge, notes, tables, written, wrong
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+
+@pytest.fixture(scope="module")
+def judged() -> list[Judged]:
+    return list(map(judge, load()))
+
+
+def test_the_page_has_today_s_figures(judged: Sequence[Judged]) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert written(page, f"{tables(judged)}\n\n{notes(judged)}") == page
+
+
+def labelled(accepted: bool, split: str = "tuned", **values: object) -> LabelledText:
+    fields: dict[str, object] = {
+        "id": "x1", "kind": "hook", "language": "de", "request": {}, "artifact": {}, "accepted": accepted,
+        "reasons": frozenset() if accepted else frozenset({RejectionReason.EMPTY}), "split": split, "note": "why",
+    }  # fmt: skip
+    return LabelledText(**(fields | values))  # type: ignore[arg-type]
+
+
+EMPTY = Rejection(RejectionReason.EMPTY, "no words")
+
+
+def test_what_counts_as_wrong() -> None:
+    unsupported = frozenset({RejectionReason.UNSUPPORTED})
+    rows = [
+        Judged(labelled(True), None),
+        Judged(labelled(True), EMPTY),
+        Judged(labelled(False), EMPTY),
+        Judged(labelled(False), None),
+        Judged(labelled(False), Rejection(RejectionReason.REFUSAL, "")),
+        Judged(labelled(False, reasons=unsupported), None),
+        Judged(labelled(False, split="held_out", language="zh"), None),
+    ]
+    assert [(row.false_accept, row.false_reject) for row in rows] == [
+        (False, False), (False, True), (False, False), (True, False), (False, False), (False, False), (True, False),
+    ]  # fmt: skip
+    assert [row.other_reason for row in rows] == [False] * 4 + [True, False, False]
+    assert "| hook | 1 of 3 (33.3%) | 1 of 2 (50.0%) | 1 of 1 (100.0%) | – |" in tables(rows)
+    assert "| Chinese and Japanese | – | – | 1 of 1 (100.0%) | – |" in tables(rows)
+    assert list(wrong(rows)) == [
+        "x1: false reject: empty: no words",
+        "x1: false accept: should be empty: why",
+        "x1: false accept, held out",
+    ]
+
+
+def test_an_artifact_that_does_not_fit_the_schema_is_rejected() -> None:
+    text = labelled(False, request={"source": "A source."}, artifact={"variants": []})
+    assert judge(text).found is not None
+
+
+def test_the_page_keeps_the_rest() -> None:
+    page = written(f"before\n{BEGIN}old{END}\nafter", "new")
+    assert "old" not in page
+    assert page.startswith("before\n")
+    assert page.endswith("\nafter")
+    assert written(page, "new") == page

@@ -1,0 +1,366 @@
+"""No text under a schema is cut off: whatever is chosen of what the masks allow, it ends in time and is valid."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.engine.conftest import make_tokenizer
+from thothy_ai.engine.errors import BudgetTooSmallError
+from thothy_ai.engine.grammar import GrammarCompiler
+from thothy_ai.engine.grammar_batch import start_filling
+from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.grammar_tokens import SENTENCE_END
+from thothy_ai.jobs import schema as fields
+
+EOS = (0, 2)
+VOCAB = 741
+Choose = Callable[[random.Random, Sequence[int], Sequence[bytes]], int]
+COMPILER = GrammarCompiler(make_tokenizer(), VOCAB, EOS)
+
+# ---- what is chosen
+
+
+def longest(_: random.Random, allowed: Sequence[int], table: Sequence[bytes]) -> int:
+    """Of all tokens the longest."""
+    return max(allowed, key=lambda token: (len(table[token]), token))
+
+
+def anything(rng: random.Random, allowed: Sequence[int], _: Sequence[bytes]) -> int:
+    return rng.choice(allowed)
+
+
+def going_on(rng: random.Random, allowed: Sequence[int], table: Sequence[bytes]) -> int:
+    """What neither ends a string, a sentence, an array nor the text; what opens something, if it can."""
+    opening = [token for token in allowed if re.search(rb"[,\[{]", table[token])]
+    staying = [token for token in allowed if table[token] and not re.search(rb'["}\].!?]', table[token])]
+    return rng.choice(opening or staying or allowed) if rng.random() < 0.5 else rng.choice(staying or allowed)
+
+
+def wordy(rng: random.Random, allowed: Sequence[int], table: Sequence[bytes]) -> int:
+    """Letters and spaces, one byte at a time."""
+    return rng.choice([token for token in allowed if len(table[token]) == 1 and table[token].isalpha()] or allowed)
+
+
+CHOICES: list[Choose] = [longest, anything, going_on, wordy]
+
+# ---- what is asked for
+
+
+def pattern_of(field: Any) -> str:
+    return str(_extra(field)["pattern"])
+
+
+def _extra(field: Any) -> dict[str, Any]:
+    schema: dict[str, Any] = {"minLength": 0, "maxLength": 0}
+    field.json_schema_extra(schema)
+    return schema
+
+
+def text(pattern: str) -> dict[str, Any]:
+    return {"type": "string", "pattern": pattern}
+
+
+sizes = st.tuples(st.integers(1, 30), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair)))
+strings = st.one_of(
+    sizes.map(lambda size: text(fields.prose_pattern(*size))),
+    sizes.map(lambda size: text(pattern_of(fields.title(size[0] + 3, size[1] + 3)))),
+    st.builds(
+        lambda least, more, size: text(pattern_of(fields.sentences(least, least + more, size))),
+        st.integers(1, 2),
+        st.integers(0, 3),
+        st.integers(12, 60),
+    ),
+    st.sampled_from(
+        ["^[а-я]{3,20}$", "^(?:ab|c{9}(?:d{5})?)(?:e{4}f)*$", "^[0-9]{2}(?:\\.[0-9]{4})?$", "^[^a]{1,9}$"]
+    ).map(text),
+    sizes.map(lambda size: {"type": "string", "minLength": size[0], "maxLength": size[1]}),
+    st.just({"type": "string"}),
+)
+leaves = st.one_of(
+    strings,
+    st.lists(st.text('abcü. "', min_size=1, max_size=12), min_size=1, max_size=4, unique=True).map(
+        lambda of: {"enum": of}
+    ),
+    st.sampled_from([{"const": "the same, always."}, {"type": "boolean"}, {"type": "null"}, {"type": "number"}]),
+    st.builds(
+        lambda least, more: {"type": "integer", "minimum": least, "maximum": least + more},
+        st.integers(-20, 3000),
+        st.integers(0, 5000),
+    ),
+)
+
+
+def objects(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    names = st.sampled_from(["a", "body", "key_points", "ü", 'q"'])
+    return st.dictionaries(names, children, min_size=1, max_size=4).map(
+        lambda properties: {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+    )
+
+
+def arrays(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    counts = st.tuples(st.integers(0, 3), st.integers(0, 3))
+    return st.builds(
+        lambda items, count: {"type": "array", "items": items, "minItems": count[0], "maxItems": max(1, sum(count))},
+        children,
+        counts,
+    )
+
+
+schemas = objects(st.recursive(leaves, lambda children: objects(children) | arrays(children), max_leaves=6))
+spares = st.one_of(st.integers(0, 30), st.integers(0, 400))
+
+
+def written(grammar: JsonGrammar, budget: int, choose: Choose, rng: random.Random) -> tuple[bytes, bool]:
+    """The text, and whether it is complete."""
+    table, tokens = grammar._lexers.tokens.table, 0
+    row = torch.empty((1, -(-VOCAB // 32)), dtype=torch.int32)
+    data = b""
+    while tokens < budget and not grammar.finished:
+        following = grammar.forced()[: budget - tokens]
+        if not following:
+            start_filling(row, [(grammar, 0)]).wait()
+            bits = np.unpackbits(row.numpy().view(np.uint8), bitorder="little")
+            following = [choose(rng, np.flatnonzero(bits).tolist(), table)]
+        if following[0] in EOS:
+            return data, True
+        for token in following:
+            grammar.advance(token)
+        data += b"".join(table[token] for token in following)
+        tokens += len(following)
+    return data, grammar.finished
+
+
+def compiled(schema: object) -> JsonGrammar:
+    grammar = COMPILER.compile(json.dumps(schema))
+    assert isinstance(grammar, JsonGrammar)
+    return grammar
+
+
+def shortest(schema: object) -> int:
+    completion = compiled(schema)._lexers.completion
+    assert completion is not None
+    return completion.shortest
+
+
+def matches(value: Any, schema: dict[str, Any]) -> bool:
+    """Whether the value is one of the schema's, for the schemas of this test."""
+    if "enum" in schema or "const" in schema:
+        return value in schema.get("enum", [schema.get("const")])
+    return MATCHES[schema["type"]](value, schema)
+
+
+def _is_object(value: Any, schema: dict[str, Any]) -> bool:
+    children = schema["properties"]
+    return list(value) == list(children) and all(matches(value[name], children[name]) for name in children)
+
+
+def _is_array(value: Any, schema: dict[str, Any]) -> bool:
+    fits = schema["minItems"] <= len(value) <= schema["maxItems"]
+    return fits and all(matches(one, schema["items"]) for one in value)
+
+
+def _is_string(value: Any, schema: dict[str, Any]) -> bool:
+    fits = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", 10**9)
+    return fits and re.search(schema.get("pattern", ""), value) is not None
+
+
+MATCHES: dict[str, Callable[[Any, dict[str, Any]], bool]] = {
+    "object": _is_object,
+    "array": _is_array,
+    "string": _is_string,
+    "integer": lambda value, schema: schema["minimum"] <= value <= schema["maximum"],
+    "number": lambda value, _: isinstance(value, int | float),
+    "boolean": lambda value, _: isinstance(value, bool),
+    "null": lambda value, _: value is None,
+}
+
+
+@given(schemas, spares, st.sampled_from(CHOICES), st.integers(0, 2**32))
+@settings(max_examples=300, deadline=None)
+def test_every_text_ends_in_time_and_is_valid(schema: dict[str, Any], spare: int, choose: Choose, seed: int) -> None:
+    grammar = compiled(schema)
+    budget = shortest(schema) + spare
+    grammar.limit(budget)
+    data, complete = written(grammar, budget, choose, random.Random(seed))
+    assert complete, data
+    assert matches(json.loads(data), schema), data
+
+
+# ---- how texts end
+
+
+def ending(schema: dict[str, Any], budget: int, choose: Choose, seed: int = 0) -> Any:
+    grammar = compiled(schema)
+    grammar.limit(budget)
+    data, complete = written(grammar, budget, choose, random.Random(seed))
+    assert complete
+    return json.loads(data)
+
+
+def record(**properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def writer_of(sentence: str) -> Choose:
+    """Writes this sentence again and again, byte by byte, as far as it may."""
+    script = itertools.cycle(f"{sentence} ".encode())
+
+    def choose(_: random.Random, allowed: Sequence[int], table: Sequence[bytes]) -> int:
+        singles = {table[token]: token for token in allowed if len(table[token]) == 1}
+        wanted = bytes([next(script)])
+        return singles.get(wanted, singles.get(b'"', singles.get(b".", allowed[0])))
+
+    return choose
+
+
+def test_a_text_ends_with_its_next_sentence() -> None:
+    """Far from its hard end, and with whole words."""
+    schema = record(body=text(pattern_of(fields.sentences(1, 40, 60))))
+    body = ending(schema, 150, writer_of("The garden waits."))["body"]
+    assert set(body.removesuffix(".").split(". ")) == {"The garden waits"}
+    assert 60 < len(body) < 140
+
+
+def test_without_a_sentence_s_end_it_ends_with_a_word() -> None:
+    body = ending(record(body=text(fields.prose_pattern(1, 900))), 150, writer_of("go to the garden and"))["body"]
+    assert "garden and go to the garden and go" in body
+    assert body.rstrip(".").endswith((" go", " to", " the", " garden", " and"))
+    assert 100 < len(body) < 150
+
+
+def test_an_array_begins_no_further_item() -> None:
+    items = {"type": "array", "items": text("^[a-z]{3,9}$"), "minItems": 2, "maxItems": 400}
+    assert len(ending(record(items=items), 60, going_on)["items"]) == 2
+    assert len(ending(record(items=items), 400, going_on)["items"]) > 10
+
+
+def test_early_fields_leave_the_later_ones_their_share() -> None:
+    field = text(pattern_of(fields.sentences(1, 9, 400)))
+    schema = record(first=field, second=field, third=field)
+    value = ending(schema, 500, wordy)
+    lengths = [len(value[name]) for name in ("first", "second", "third")]
+    assert min(lengths) > 50, lengths
+
+
+@pytest.mark.parametrize("schema", ['{"type": "integer", "minimum": 5}', '{"type": "string"}', '{"enum": ["a", "ab"]}'])
+def test_a_text_that_is_no_object_ends_too(schema: str) -> None:
+    for spare in range(6):
+        ending(json.loads(schema), shortest(json.loads(schema)) + spare, going_on)
+
+
+def test_a_limit_that_holds_no_text_is_refused() -> None:
+    schema = record(body=text(pattern_of(fields.sentences(2, 4, 60))))
+    least = shortest(schema)
+    compiled(schema).limit(least)
+    with pytest.raises(BudgetTooSmallError, match=f"has {least} tokens; the limit is {least - 1}"):
+        compiled(schema).limit(least - 1)
+
+
+def test_masks_are_the_grammar_s_own_until_the_end_is_near() -> None:
+    """What may be sampled, and how likely it is, does not depend on a limit that is far off."""
+    schema = record(title=text(pattern_of(fields.title(3, 60))), body=text(pattern_of(fields.sentences(1, 9, 200))))
+    rows = torch.empty((2, -(-VOCAB // 32)), dtype=torch.int32)
+    rng = random.Random(5)
+    table = compiled(schema)._lexers.tokens.table
+    for _ in range(20):
+        limited, free = compiled(schema), compiled(schema)
+        limited.limit(2000)
+        for _ in range(150):
+            following = free.forced()
+            assert limited.forced() == following
+            if not following:
+                start_filling(rows, [(limited, 0), (free, 1)]).wait()
+                assert torch.equal(rows[0], rows[1])
+                bits = np.unpackbits(rows[0].numpy().view(np.uint8), bitorder="little")
+                following = [wordy(rng, np.flatnonzero(bits).tolist(), table)]
+            for token in following:
+                limited.advance(token)
+                free.advance(token)
+
+
+def test_a_text_that_is_far_from_its_end_is_not_looked_at() -> None:
+    grammar = compiled(record(body=text(fields.prose_pattern(1, 4000))))
+    grammar.limit(3000)
+    row = torch.empty(-(-VOCAB // 32), dtype=torch.int32)
+    grammar.fill_mask(row)
+    assert not grammar.closes
+
+
+def test_a_lexer_that_breaks_is_no_way_past_the_limit() -> None:
+    """The text continues on another lexer, and ends in time."""
+    schema = record(body=text(pattern_of(fields.sentences(1, 9, 200))))
+    grammar = compiled(schema)
+    grammar.limit(80)
+    tokens = 0
+    broke = False
+    rng = random.Random(2)
+    row = torch.empty((1, -(-VOCAB // 32)), dtype=torch.int32)
+    while not grammar.finished:
+        following = grammar.forced()
+        if not following:
+            if tokens > 40 and not broke:
+                broke = _moved(grammar)
+            start_filling(row, [(grammar, 0)]).wait()
+            bits = np.unpackbits(row.numpy().view(np.uint8), bitorder="little")
+            following = [wordy(rng, np.flatnonzero(bits).tolist(), grammar._lexers.tokens.table)]
+        for token in following:
+            grammar.advance(token)
+        tokens += len(following)
+    assert broke
+    assert tokens <= 80
+
+
+def _moved(grammar: JsonGrammar) -> bool:
+    """Have it continue on a lexer of its own, as after a break."""
+    before = grammar.lexer
+    grammar.lexer = grammar._lexers.alone()
+    grammar.matcher = grammar.lexer.copy(grammar)
+    assert grammar.matcher.consume_tokens(grammar._tokens)
+    return grammar.lexer is not before
+
+
+@pytest.mark.parametrize(
+    ("data", "ends"),
+    [
+        ("It rains.", True),
+        ("It rains?”", True),
+        ("Es regnet.«", True),
+        ("下雨。", True),
+        ("真的？」", True),
+        ("It costs 2.", False),
+        ("the U.", False),
+        ("It ends with OK.", True),
+        ("It rains", False),
+        ("rain, ", False),
+    ],
+)
+def test_sentence_ends(data: str, ends: bool) -> None:
+    assert (SENTENCE_END.search(data.encode()[-8:]) is not None) == ends
+
+
+def test_a_decimal_point_is_no_end() -> None:
+    """After it, a number may go on; a text may end, but begin no other sentence."""
+    schema = record(body=text(pattern_of(fields.sentences(1, 40, 60))))
+    body = ending(schema, 120, writer_of("It costs 2.50 or 3.75 in all."))["body"]
+    assert set(body.removesuffix(".").split(". ")) == {"It costs 2.50 or 3.75 in all"}

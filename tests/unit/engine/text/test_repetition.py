@@ -1,0 +1,112 @@
+"""An output that repeats itself is found within three periods; what repeats by its nature is left alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
+
+from thothy_ai.engine.text.repetition import MIN_TOKENS, PERIODS, RepetitionDetector
+from thothy_ai.engine.text.token_bytes import TokenBytes
+
+LETTERS = TokenBytes(tuple(f" w{number}".encode() for number in range(300)), drops_first_space=False)
+LOOP = "The garden waits for rain and the kettle sings. "
+START = "Numbers 12, 34 and 567 stay early in the wind while sentences go on and on without an end in sight. "
+
+
+def found_at(tokens: Sequence[int], vocabulary: TokenBytes = LETTERS, *, is_json: bool = False) -> int | None:
+    """How many tokens were pushed, one by one, when a repetition was found."""
+    detector = RepetitionDetector(vocabulary, is_json=is_json)
+    for count, token in enumerate(tokens, 1):
+        detector.push((token,))
+        if detector.found:
+            return count
+    return None
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 5, 7, 8, 9, 13, 31, 63, 64])
+@pytest.mark.parametrize("before", [0, 1, 2, 3, 50])
+def test_three_periods_are_a_loop(period: int, before: int) -> None:
+    tokens = [*range(100, 100 + before), *list(range(period)) * 100]
+    least = before + max(PERIODS * period, MIN_TOKENS)
+    found = found_at(tokens)
+    assert found is not None
+    assert least <= found < least + 4
+
+
+def test_longer_periods_and_fewer_are_none() -> None:
+    assert found_at(list(range(65)) * 5) is None
+    assert found_at(list(range(40)) * 2 + [*range(39)]) is None
+    assert found_at([7] * (MIN_TOKENS - 1)) is None
+
+
+@given(st.lists(st.integers(0, 3), max_size=400), st.integers(1, 5))
+def test_what_is_found_is_periodic(tokens: list[int], size: int) -> None:
+    """However the tokens arrive, and whatever else repeats in them."""
+    detector = RepetitionDetector(LETTERS, is_json=False)
+    for start in range(0, len(tokens), size):
+        detector.push(tokens[start : start + size])
+        if detector.found:
+            text = tokens[: start + size]
+            assert any(
+                text[-count:-period] == text[-count + period :]
+                for period in range(1, 65)
+                if len(text) >= (count := max(PERIODS * period, MIN_TOKENS))
+            )
+            return
+
+
+@given(st.lists(st.integers(0, 299), min_size=8, max_size=40, unique=True), st.integers(0, 30))
+def test_a_loop_is_found_however_its_tokens_arrive(block: list[int], lead: int) -> None:
+    detector = RepetitionDetector(LETTERS, is_json=False)
+    detector.push(block[:lead] + block * 2)
+    detector.push(block)
+    assert detector.found
+
+
+def test_an_inner_repetition_does_not_hide_the_outer_one() -> None:
+    inner = list(range(8))
+    assert found_at([*inner, 50, *inner, 51, 52, *inner, 53] * 4) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ha ha ha ha ha ha ha",
+        "| --- | --- | --- | --- | --- | --- |\n| a | b | c | d | e | f |\n",
+        "-" * 60,
+        "0, 0, 0, 0, 0, 0, 0, 0, 0, 0",
+        "one two three. " * 2,
+        "1. The kettle sings. 2. The garden waits. 3. The kettle waits. 4. The garden sings.",
+    ],
+)
+def test_what_people_write_is_no_loop(tokenizer: PreTrainedTokenizerFast, vocabulary: TokenBytes, text: str) -> None:
+    assert found_at(tokenizer.encode(START + text + START, add_special_tokens=False), vocabulary) is None
+
+
+def test_signs_may_repeat_longer_than_words() -> None:
+    table = TokenBytes((b"-", b" a"), drops_first_space=False)
+    assert found_at([0] * 95, table) is None
+    assert found_at([0] * 200, table) is not None
+    assert found_at([1] * 30, table) is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "loops"),
+    [
+        ([{"verdict": "supported", "sure": True}] * 20, False),
+        (["not found in the source at all"] * 20, False),
+        ([LOOP + "Headline and summary points."] * 4, True),
+        ([{"point": LOOP.strip(), "language": "en"}] * 6, True),
+        ({"body": START + LOOP * 4}, True),
+        ({"body": START, "points": ["one", "two", "one", "two", "one", "two"]}, False),
+    ],
+)
+def test_json(tokenizer: PreTrainedTokenizerFast, vocabulary: TokenBytes, value: object, *, loops: bool) -> None:
+    text = json.dumps(value, separators=(",", ":"))
+    tokens = tokenizer.encode(text, add_special_tokens=False)
+    assert (found_at(tokens, vocabulary, is_json=True) is not None) == loops

@@ -22,6 +22,7 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 MIN_SENTENCES, MAX_SENTENCES = 2, 3
 CHARS = (30, 150)  # of a sentence
+MIN_SHARE = 0.45  # of its longer words that the source has: such a model soon talks of anything
 TASKS = (
     "Explain to {audience} in one sentence {subject}.",
     "Summarize the text above for {audience} in one sentence.",
@@ -78,7 +79,7 @@ def _sentence(output: Output) -> str | Rejection:
 def _fault(sentence: str, kept: Sequence[str], text: str, request: WritingRequest[Any]) -> Rejection | None:
     found = (
         *prose_faults("sentence", sentence, text, request),
-        checks.off_topic(sentence, text, request.locale, 0.25),
+        checks.off_topic(sentence, text, request.locale, MIN_SHARE),
         checks.near_duplicate(sentence, kept),
     )
     return next(filter(None, found), None)

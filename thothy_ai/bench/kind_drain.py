@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from thothy_ai.bench.drain import DrainFailedError, uncollected
 from thothy_ai.bench.validity import flaw
-from thothy_ai.engine.api import EngineStats, FinishReason, GenerationRequest, GenerationResult
+from thothy_ai.engine.api import Delta, EngineStats, FinishReason, GenerationRequest, GenerationResult
 from thothy_ai.engine.backend import Failure, Output, RunningEngine
 
 _WATCH_SECONDS = 0.5
@@ -106,9 +106,10 @@ class _Inbox:
         self.done = threading.Event()
 
     def take(self, outputs: list[Output]) -> None:
-        """A sink. Nothing streams, so that each output ends a request."""
-        self._outputs += outputs
-        self.ended += len(outputs)
+        """A sink. Early reports of some requests' texts end nothing."""
+        last = [output for output in outputs if not isinstance(output, Delta)]
+        self._outputs += last
+        self.ended += len(last)
         if self.ended == self._expected:
             self.ended_at = time.perf_counter()
             self.done.set()

@@ -9,9 +9,10 @@ from thothy_ai.jobs.checks.segments import is_spaced, runs, scaled, words
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _GRAM = 5  # words that must agree before a passage counts as shared
-_MIN_RUN = 7  # words that a passage must have to count towards the share; names and figures are shorter
+_MIN_RUN = 8  # words that a passage must have to count towards the share; names and figures are shorter
+_WHOLE = 0.9  # of the words of a short text
 _QUOTATION = re.compile(
-    r"“[^”“]{3,400}”|„[^“”„]{3,400}[“”]|«[^«»]{3,400}»|»[^«»]{3,400}«|「[^「」]{3,400}」|\"[^\"]{3,400}\""
+    '“[^”“]{3,400}[”“]|„[^“”„]{3,400}[“”]|«[^«»]{3,400}»|»[^«»]{3,400}«|「[^「」]{3,400}」|『[^『』]{3,400}』|"[^"]{3,400}"'
 )
 _OMISSION = re.compile(r"\s*[\[(]?(?:…|\.\.\.)[\])]?\s*")
 
@@ -21,28 +22,44 @@ def copied(
 ) -> Rejection | None:
     """Reject a text that has more than `max_run` consecutive words, or `max_share` of its words, from the source.
 
-    Words are English ones, and converted for other languages. What the text puts in quotation marks may be longer, and
-    counts towards the share only.
+    Words are English ones, and converted for languages that need more; figures, which cannot be reworded, do not count.
+    What the text puts in quotation marks counts for neither, unless it is three times as long as a passage may be. A
+    short text is rejected if nearly all of it is one passage of the source.
     """
-    passages = _shared(words(text, locale), words(source, locale))
-    longest = max(passages, key=len, default=[])
-    if len(longest) > scaled(max_run, locale) and not _is_quotation(longest, text, locale):
+    most, long_enough = (scaled(limit, locale, shrink=False) for limit in (max_run, _MIN_RUN))
+    known = words(source, locale)
+    parts = [words(part, locale) for part in _unquoted(text, known, locale, 3 * most)]
+    total = sum(map(_count, parts))
+    passages = sorted((passage for part in parts for passage in _shared(part, known)), key=_count)
+    longest = passages[-1] if passages else []
+    if _count(longest) > most:
         return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{field} copies: {' '.join(longest)[:160]!r}")
-    total = len(words(text, locale))
-    long_enough = min(scaled(_MIN_RUN, locale), total)
-    share = sum(len(passage) for passage in passages if len(passage) >= long_enough) / max(total, 1)
-    if share > max_share:
-        return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{share:.0%} of {field} stands verbatim in the source")
+    count = sum(size for size in map(_count, passages) if size >= long_enough)
+    whole = _count(longest) >= long_enough and _count(longest) > _WHOLE * total
+    if whole or count > max(most, max_share * total):
+        share = f"{max(count, _count(longest)) / total:.0%}"
+        return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{share} of {field} stands verbatim in the source")
     return None
+
+
+def _unquoted(text: str, source: list[str], locale: str, most: int) -> list[str]:
+    """What stands between the quotations of a text; all of it if one of them is too long a passage of the source."""
+    quotations = (words(quotation, locale) for quotation in _QUOTATION.findall(text))
+    if any(_count(passage) > most for quotation in quotations for passage in _shared(quotation, source)):
+        return [text]
+    return _QUOTATION.split(text)
+
+
+def _count(passage: list[str]) -> int:
+    return sum(not word[0].isdigit() for word in passage)
 
 
 def _shared(written: list[str], source: list[str]) -> list[list[str]]:
     """The passages whose every run of five words is in the source; in time linear in both."""
-    size = min(_GRAM, max(len(written), 1))
-    known = set(runs(source, size))
+    known = set(runs(source, _GRAM))
     passages: list[list[str]] = []
     last = -2
-    for start, gram in enumerate(runs(written, size)):
+    for start, gram in enumerate(runs(written, _GRAM)):
         if gram not in known:
             continue
         if start == last + 1:
@@ -51,11 +68,6 @@ def _shared(written: list[str], source: list[str]) -> list[list[str]]:
             passages.append(list(gram))
         last = start
     return passages
-
-
-def _is_quotation(passage: list[str], text: str, locale: str) -> bool:
-    wanted = "".join(passage)
-    return any(wanted in "".join(words(quotation, locale)) for quotation in _QUOTATION.findall(text))
 
 
 def quoted(field: str, quote: str, source: str) -> Rejection | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from zlib import crc32
 
+from rapidfuzz import fuzz
+
 from thothy_ai.jobs.checks.copying import normalized
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
@@ -19,6 +21,7 @@ _SHINGLE = 5  # characters
 _MAX_SHARED = 0.6  # of both texts' shingles together
 _MAX_CONTAINED = 0.8  # of the smaller text's shingles
 _MIN_SHINGLES = 40  # below, one text contains another by chance
+_SHORT, _MIN_LIKENESS = 120, 88.0  # characters, per cent
 _MASK = 2**64 - 1
 
 
@@ -26,12 +29,23 @@ def near_duplicate(text: str, others: Iterable[str]) -> Rejection | None:
     """Reject a text that shares more than 60 % of its shingles with another one, or nearly contains it."""
     mine = _shingles(text)
     for other in others:
-        theirs = _shingles(other)
-        shared, smaller = len(mine & theirs), min(len(mine), len(theirs))
-        contained = smaller >= _MIN_SHINGLES and shared > _MAX_CONTAINED * smaller
-        if shared and (shared > _MAX_SHARED * (len(mine) + len(theirs) - shared) or contained):
+        if _is_variant(text, other) or _share_most(mine, _shingles(other)):
             return Rejection(RejectionReason.NEAR_DUPLICATE, f"nearly the same as {other[:80]!r}")
     return None
+
+
+def _share_most(one: set[str], other: set[str]) -> bool:
+    shared, smaller = len(one & other), min(len(one), len(other))
+    if smaller >= _MIN_SHINGLES and shared > _MAX_CONTAINED * smaller:
+        return True
+    return shared > _MAX_SHARED * (len(one) + len(other) - shared)
+
+
+def _is_variant(one: str, other: str) -> bool:
+    """Whether two short texts differ in a few characters; shingles say little about them."""
+    if max(len(one), len(other)) > _SHORT or not (normalized(one) and normalized(other)):
+        return False
+    return fuzz.ratio(normalized(one), normalized(other)) >= _MIN_LIKENESS
 
 
 def signature(text: str) -> tuple[int, ...]:

@@ -13,6 +13,10 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 _MIN_LETTERS = 15  # fewer could be in any language
 _MIN_SENTENCE = 40  # characters that a sentence needs to be told apart by itself
 _MAX_FOREIGN = 1 / 3  # of the characters
+_SHORT = 60  # letters: up to here, languages that models seldom write by mistake are often detected wrongly
+_FREQUENT = frozenset(
+    {"ENGLISH", "GERMAN", "FRENCH", "SPANISH", "ITALIAN", "PORTUGUESE", "DUTCH", "RUSSIAN", "CHINESE"}
+)
 _LIKELY = 0.2  # related languages share the probability of a short text
 _RELATED = (
     frozenset({"BOKMAL", "NYNORSK", "DANISH"}), frozenset({"CROATIAN", "BOSNIAN", "SERBIAN"}),
@@ -49,6 +53,12 @@ def _is_in(text: str, locale: str, min_confidence: float = _LIKELY) -> bool:
     expected, found = language_of(locale).detector_name, detect.confidences(text)
     top = next(iter(found))
     if top == expected or found[expected] >= min_confidence:
+        return True
+    if (
+        sum(map(str.isalpha, text)) < _SHORT
+        and script_of(locale) == "Latn"
+        and found[expected] > max(found[name] for name in _FREQUENT - {expected})
+    ):
         return True
     group = next((group for group in _RELATED if expected in group), frozenset())
     return top in group and (

@@ -13,17 +13,27 @@ _LANGUAGES = (
 )  # fmt: skip
 
 
+_BEFORE = re.compile(r"([^\s\d.,;:()]{3,20})\.?,?\s?(?=\d)")
+_AFTER = re.compile(r"(?<=\d)(?:st|nd|rd|th)?\.?(?: de| of| d['’])? ?([^\s\d.,;:()]{3,20})")
+
+
 def months(text: str) -> set[Decimal]:
     """The numbers of the months that a text names beside a number: {5} for "May 3" and for "3 мая"."""
-    if not any(map(str.isdigit, text)):
-        return set()
-    pattern, numbers = _table()
-    named = (match["before"] or match["after"] for match in pattern.finditer(text.casefold()))
-    return {number for name in named for number in numbers[name]}
+    plain = text.casefold()
+    beside = [match[1] for pattern in (_BEFORE, _AFTER) for match in pattern.finditer(plain)]
+    return {number for name in beside for number in _numbers().get(name, ())} if beside else set()
+
+
+def named_months(text: str) -> set[Decimal]:
+    """The numbers of all months that a text names, beside a number or not."""
+    return {
+        number for word in re.findall(r"[^\s\d.,;:()]{3,20}", text.casefold()) for number in _numbers().get(word, ())
+    }
 
 
 @cache
-def _table() -> tuple[re.Pattern[str], dict[str, set[Decimal]]]:
+def _numbers() -> dict[str, set[Decimal]]:
+    """The months that a name may mean; casefolded, without the full stop of an abbreviation."""
     from babel import Locale, UnknownLocaleError  # noqa: PLC0415  reads a file per language
 
     numbers: dict[str, set[Decimal]] = {}
@@ -33,7 +43,4 @@ def _table() -> tuple[re.Pattern[str], dict[str, set[Decimal]]]:
                 for width in ("wide", "abbreviated"):
                     for number, name in form[width].items():
                         numbers.setdefault(name.casefold().rstrip("."), set()).add(Decimal(number))
-    usable = (re.escape(name) for name in numbers if not name.isdigit() and len(name) > 2)
-    names = "|".join(sorted(usable, key=len, reverse=True))
-    after = rf"\d(?:st|nd|rd|th)?\.?(?: de| of| d['’])? ?(?P<after>{names})(?!\w)"
-    return re.compile(rf"(?<!\w)(?P<before>{names})\.?,?\s?\d|{after}"), numbers
+    return numbers

@@ -9,7 +9,7 @@ from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 # Where a sentence begins, and what may stand before its first word. A quotation begins none: its speaker may be sorry.
-_STARTS = re.compile(r"(?:\A[\s*_#>(\[-]*|(?:[.!?。！？…]|[.!?…][\"”“»」)])\s*|\n[\s*_#>-]*|。)(?=[^\W_])")
+_STARTS = re.compile(r"(?:\A[\s*_#>(\[-]*|(?:[.!?。！？…]|[.!?…][\"”“»」)])\s*[(\[（]?|\n[\s*_#>-]*|。)(?=[^\W_])")
 
 
 def refusal(text: str, source: str = "") -> Rejection | None:

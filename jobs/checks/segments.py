@@ -9,7 +9,7 @@ from itertools import chain
 
 # Languages whose words, as ICU divides them, carry more or less than an English word does.
 WORDS_PER_ENGLISH_WORD = {
-    "ja": 1.6, "th": 1.1, "vi": 1.3,
+    "ja": 1.6, "zh": 1.2, "th": 1.1, "vi": 1.3, "ar": 0.8, "he": 0.8,
     "ko": 0.7, "fi": 0.7, "et": 0.75, "tr": 0.75, "az": 0.75, "kk": 0.75, "hu": 0.85, "eu": 0.8, "ka": 0.75,
     "ta": 0.65, "te": 0.65, "zu": 0.65, "xh": 0.65, "pl": 0.85, "ru": 0.85, "uk": 0.85, "cs": 0.85, "lt": 0.8,
 }  # fmt: skip
@@ -73,9 +73,13 @@ def runs(items: Sequence[str], length: int) -> list[tuple[str, ...]]:
     return list(zip(*(items[start:] for start in range(length)), strict=False))
 
 
-def scaled(count: int, locale: str) -> int:
-    """A number of English words, as words of a language: twelve are nineteen in Japanese, as ICU divides it."""
-    return max(1, round(count * WORDS_PER_ENGLISH_WORD.get(locale.partition("-")[0], 1)))
+def scaled(count: int, locale: str, *, shrink: bool = True) -> int:
+    """A number of English words, as words of a language: twelve are nineteen in Japanese, as ICU divides it.
+
+    Without `shrink`, it is not smaller in languages whose words say more.
+    """
+    factor = WORDS_PER_ENGLISH_WORD.get(locale.partition("-")[0], 1)
+    return max(1, round(count * (factor if shrink else max(factor, 1))))
 
 
 def is_spaced(char: str) -> bool:

@@ -139,8 +139,8 @@ class Closing:
             self._narrow_between(row)
             return
         _keep(row, self._tokens.in_string_bits)
-        if SENTENCE_END.search(self._position.last):
-            _keep(row, self._tokens.quote_bits)
+        if SENTENCE_END.search(self._position.last) and (row & self._tokens.quote_bits).any():
+            _keep(row, self._tokens.after_sentence_bits)
         elif NUMBER_AND_STOP.search(self._position.last) and (row & self._tokens.quote_bits).any():
             _keep(row, self._tokens.digit_or_quote_bits)
         elif last_words:

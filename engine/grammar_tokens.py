@@ -13,7 +13,8 @@ Bits = NDArray[np.int32]  # [ceil(vocab / 32)], lowest bit first
 Ids = NDArray[np.int64]
 
 _MARK = rb"(?:[.!?]|\xe3\x80\x82|\xef\xbc\x81|\xef\xbc\x9f)"  # . ! ? and those of Chinese and Japanese, in UTF-8
-_AFTER_MARK = rb"(?:[)']|\xe2\x80[\x99\x9c\x9d]|\xc2[\xab\xbb]|\xe3\x80[\x8d\x8f])?"  # a bracket, a quotation mark
+_AFTER_MARK = rb"(?:[)']|\\\"|\xe2\x80[\x99\x9c\x9d]|\xc2[\xab\xbb]|\xe3\x80[\x8d\x8f])?"  # a bracket, a quotation mark
+_BEGINNING = rb"\\|\xe2|\xe2\x80|\xc2|\xe3|\xe3\x80"  # of those
 _CLOSING = rb'"[}\]]*'
 _INITIAL_OR_NUMBER = rb"(?<![0-9])(?<![^A-Za-z][A-Z])"  # not before a full stop that ends a sentence
 SENTENCE_END = re.compile(rb"(?:%s%s|(?!\.)%s)%s$" % (_INITIAL_OR_NUMBER, rb"\.", _MARK, _AFTER_MARK))
@@ -98,6 +99,12 @@ class JsonTokens:
         """For each token 1 if it may end a string or a sentence, or begin or end an object or an array."""
         found = re.compile(rb'["\\{}\[\]]|' + _MARK)
         return bytes(found.search(data) is not None for data in self.table)
+
+    @cached_property
+    def after_sentence_bits(self) -> Bits:
+        """`quotes`, also behind the brackets and quotation marks that a sentence may end with."""
+        closing = rb"(?:%s)+(?:%s)?" % (_AFTER_MARK.removesuffix(b"?"), _CLOSING)
+        return self._bits(self._matching(closing) + self._matching(_BEGINNING)) | self.quote_bits
 
     @cached_property
     def digit_or_quote_bits(self) -> Bits:

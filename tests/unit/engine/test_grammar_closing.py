@@ -364,3 +364,11 @@ def test_a_decimal_point_is_no_end() -> None:
     schema = record(body=text(pattern_of(fields.sentences(1, 40, 60))))
     body = ending(schema, 120, writer_of("It costs 2.50 or 3.75 in all."))["body"]
     assert set(body.removesuffix(".").split(". ")) == {"It costs 2.50 or 3.75 in all"}
+
+
+@pytest.mark.parametrize("sentence", ["He said: “I go.”", "Er sagt: »Ich gehe.«", 'He said: "I go."'])
+def test_a_sentence_ends_with_its_quotation_mark(sentence: str) -> None:
+    """A writer that closes its quotation is not cut off before it."""
+    said = sentence.replace('"', '\\"')
+    value = ending(record(body=text("^[^\\x00-\\x1f]{1,900}$")), 120, writer_of(said))["body"]
+    assert value.endswith(sentence[-3:])

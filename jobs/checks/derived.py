@@ -26,11 +26,12 @@ def pattern(name: str) -> re.Pattern[str]:
     return re.compile(table("numerals")["words"][name], re.IGNORECASE)
 
 
-def differences(found: Sequence[Quantity], text: str) -> set[Decimal]:
-    """Differences of figures that stand together, and amounts in cents as parts of the currency."""
+def sums(found: Sequence[Quantity], text: str) -> set[Decimal]:
+    """Sums and differences of figures that stand together, and amounts in cents as parts of the currency."""
     results = set()
     for one, other in _together(found, text):
-        results |= {abs(mine - theirs) for mine in one.readings for theirs in other.readings}
+        pairs = [(mine, theirs) for mine in one.readings for theirs in other.readings]
+        results |= {abs(mine - theirs) for mine, theirs in pairs} | {mine + theirs for mine, theirs in pairs}
     for quantity in found:
         if not quantity.spelled and re.match(
             rf"\s?(?:{pattern('cents').pattern})", text[quantity.end : quantity.end + 12], re.IGNORECASE
@@ -90,10 +91,12 @@ def multiples(found: Sequence[Quantity], text: str) -> set[Decimal]:
 
 
 def _together(found: Sequence[Quantity], text: str) -> list[tuple[Quantity, Quantity]]:
-    """Successive figures of one sentence."""
+    """Successive figures of one sentence, of the same unit if they have one."""
     digits = [quantity for quantity in found if not (quantity.spelled or quantity.year)]
     return [
         (one, other)
         for one, other in pairwise(digits)
-        if other.start - one.end <= _REACH and not _SENTENCE_END.search(text[one.end : other.start])
+        if other.start - one.end <= _REACH
+        and not _SENTENCE_END.search(text[one.end : other.start])
+        and unit_of(one, text) == unit_of(other, text)
     ]

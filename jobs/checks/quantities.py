@@ -31,6 +31,7 @@ _NOISE = re.compile(
     r"https?://\S+|\b[\w-]{1,40}(?:\.[a-z][\w-]{1,20}){1,4}[/:]\S*|\b\d{1,3}[A-JL-Z]\b|\[\^?\d{1,3}\]|(?<![\w.+-])[\w.+-]{1,64}@[\w.-]+|\b[A-Za-z]+-\d+"
 )
 _LISTED = re.compile(r"^\s{0,6}\d{1,3}[.)](?=\s)|^#{1,6} \d{1,3}[.)]?(?=\s)", re.MULTILINE)
+_FRACTION = re.compile(r"(?<!\d)\d{1,2}\s?(?:분의|分の|分之|⁄|/)\s?\d{1,2}(?![\d/])")
 _RANGE = re.compile(
     r"\s?(?:-|–|—|~|〜|～|/|to|and|or|bis|und|oder|à|et|ou|a|e|y|o|до|и|或|至|到|から|tot|til|till|do|ila)?\s?",
     re.IGNORECASE,
@@ -74,10 +75,11 @@ class Quantity:
 def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantity]:
     """The numbers of a text in a language (a BCP 47 primary subtag), in their order; those in words come last.
 
-    With `listed`, the numbers of lists and headings are among them: one cannot tell "3. Mai" from the third item.
+    With `listed`, the numbers of lists and headings are among them, since one cannot tell "3. Mai" from the third item;
+    and so are the parts of fractions such as "1/3".
     """
     plain = _blanked(_NOISE, _ascii_digits(text))
-    plain = plain if listed else _blanked(_LISTED, plain)
+    plain = plain if listed else _blanked(_FRACTION, _blanked(_LISTED, plain))
     found = sorted(_in_digits(plain, language), key=lambda each: each.start)
     return [*_with_shared_scale(found, plain), *_in_words(_without(found, plain), language)]
 

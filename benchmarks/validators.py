@@ -121,16 +121,12 @@ def _rate(count: int, total: int) -> str:
 def notes(judged: Sequence[Judged]) -> str:
     """What the tables leave out, in sentences."""
     other = sum(each.other_reason for each in judged)
-    shares = (
-        f"{sum(each.found is not None for each in half)} of {len(half)} in the half `{split}`"
-        for split, half in (
-            (split, [each for each in judged if each.needs_meaning and each.text.split == split]) for split in SPLITS
-        )
-    )
+    halves = [[each for each in judged if each.needs_meaning and each.text.split == split] for split in SPLITS]
+    tuned, held_out = (f"{sum(each.found is not None for each in half)} of {len(half)}" for half in halves)
     return (
         f"{len(judged)} texts. Those that are labelled `unsupported`, too, are in no column: their defect is one of"
-        f" meaning, which the review is for. The validators find {' and '.join(shares)}. Of all bad texts that they reject, {other}"
-        " are rejected for a reason that is not among their labels."
+        f" meaning, which the review is for. The validators find {tuned} of these in the tuned half, {held_out} in the"
+        f" other. Of all bad texts that they reject, {other} are rejected for a reason that is not among their labels."
     )
 
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import cache
 from itertools import combinations, pairwise
 
+from thothy_ai.jobs.checks import numerals
 from thothy_ai.jobs.checks.quantities import Quantity, in_digits
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import converted, unit_of
@@ -69,6 +70,8 @@ def spans(found: Sequence[Quantity]) -> set[Decimal]:
 def conversions(found: Sequence[Quantity], text: str) -> dict[str, set[Decimal]]:
     """What the numbers with a unit are in other units: 38 months are 3 years."""
     results: dict[str, set[Decimal]] = defaultdict(set)
+    if Decimal("0.5") in numerals.shares(text):
+        results |= {"minute": {Decimal(30)}, "month": {Decimal(6)}}
     for quantity in found:
         unit = None if quantity.spelled else unit_of(quantity, text)
         for reading in quantity.readings if unit else ():

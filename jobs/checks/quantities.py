@@ -39,6 +39,7 @@ _RANGE = re.compile(
 _TENTH = re.compile(r"\s?[成割할](?!\w*[立功长長])")
 _CLOCK = re.compile(r"([01]?\d|2[0-4])\.([0-5]\d)$")
 _HALF_DAY = 12  # hours
+_SPELLED = re.compile(r"[^\s\d.,;:!?()\"“”„«»।،؟—–#/-]+")  # by what ends a word: \w has no vowel signs
 _AFTERNOON = re.compile(r"(?:[:.]\d\d)?\s?(?:pm\b|p\.\s?m|PM\b)")
 _HOUR = re.compile(r"\s?(?:Uhr|h\b|時|点|點|时|시|uur|час|heures?|horas)")
 _MAX_DIGITS = 30
@@ -251,12 +252,22 @@ def _in_words(text: str, language: str) -> list[Quantity]:
     found = []
     table = numerals.spelled(language)
     if table:
-        for match in re.finditer(r"[^\W\d_]+(?:['’][^\W\d_]+)?", text.casefold()):
+        for match in _SPELLED.finditer(text.casefold()):
             word = match[0][1:] if language == "ar" and match[0][0] in _ARABIC_PREFIXES else match[0]
             value = next((value for form, value in table if _is_form(word, form, value)), None)
             if value is not None:
-                found.append(Quantity(match[0], match.start(), match.end(), frozenset({Decimal(value)}), spelled=True))
-    return found
+                quantity = Quantity(match[0], match.start(), match.end(), frozenset({Decimal(value)}), spelled=True)
+                found.append(_multiplied(quantity, text, language))
+    return [*found, *_compounds(found)]
+
+
+def _compounds(found: list[Quantity]) -> Iterator[Quantity]:
+    """Twenty five, or five and twenty, of two words that stand together."""
+    for one, other in pairwise(found):
+        small, large = sorted((min(one.readings), min(other.readings)))
+        if other.start - one.end <= 3 and 0 < small < 10 and 20 <= large <= 90:
+            text = f"{one.text} {other.text}"
+            yield Quantity(text, one.start, other.end, frozenset({small + large}), spelled=True)
 
 
 def _is_form(word: str, form: str, value: int) -> bool:

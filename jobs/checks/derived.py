@@ -14,6 +14,7 @@ from thothy_ai.jobs.checks.quantities import Quantity, in_digits
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import converted, unit_of
 
+_RANGE = 8  # characters between the figures of a range
 _REACH = 60  # characters between two figures that may be compared
 _SENTENCE_END = re.compile(r"[.!?。！？](?!\d)|\n")
 _SHARE = re.compile(r"(?<!\d)(\d|1[0-2])(?!\d)[^\d.;:!?,]{2,24}?(?<!\d)(\d|1[0-2])(?![\d.,])")
@@ -42,12 +43,15 @@ def sums(found: Sequence[Quantity], text: str) -> set[Decimal]:
 
 
 def shares(found: Sequence[Quantity], text: str, language: str) -> set[Decimal]:
-    """What one figure is of the next one, and "three of four", in per cent, rounded."""
+    """What one figure is of the next one, "three of four", and the rest of a share, in per cent, rounded."""
     pairs = [
         (mine, theirs) for one, other in _together(found, text) for mine in one.readings for theirs in other.readings
     ]
     pairs += [(Decimal(one), Decimal(other)) for one, other in _SHARE.findall(in_digits(text, language))]
-    results = set()
+    given = [
+        reading for quantity in found if pattern("percent").match(text, quantity.end) for reading in quantity.readings
+    ]
+    results = {_HUNDRED - reading for reading in given if reading < _HUNDRED}
     for one, other in pairs:
         part, whole = sorted((one, other))
         if whole:
@@ -101,5 +105,11 @@ def _together(found: Sequence[Quantity], text: str) -> list[tuple[Quantity, Quan
         for one, other in pairwise(digits)
         if other.start - one.end <= _REACH
         and not _SENTENCE_END.search(text[one.end : other.start])
-        and unit_of(one, text) == unit_of(other, text)
+        and _same_unit(one, other, text)
     ]
+
+
+def _same_unit(one: Quantity, other: Quantity, text: str) -> bool:
+    """Whether two figures have one unit; the first may do without it, as in "from 61 to 47 minutes"."""
+    first, second = unit_of(one, text), unit_of(other, text)
+    return first == second or (first is None and other.start - one.end <= _RANGE)

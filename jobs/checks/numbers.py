@@ -9,7 +9,7 @@ from thothy_ai.jobs import language as detect
 from thothy_ai.jobs.checks import derived, numerals
 from thothy_ai.jobs.checks.guises import eras, rounded
 from thothy_ai.jobs.checks.months import months, named_months
-from thothy_ai.jobs.checks.quantities import Quantity, quantities
+from thothy_ai.jobs.checks.quantities import Quantity, bound, quantities
 from thothy_ai.jobs.checks.units import CALENDAR, unit_of
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
@@ -69,7 +69,7 @@ class _Known:
         found = quantities(text, language)
         exact = {reading for quantity in found for reading in (*quantity.readings, *quantity.parts)}
         short = {Decimal(int(year) % 100) for quantity in found if quantity.year for year in quantity.readings}
-        self._figures = exact | short | eras(exact, text) | months(text) | {Decimal(1)}
+        self._figures = exact | bound(text) | short | eras(exact, text) | months(text) | {Decimal(1)}
         self._about: set[Decimal] = set()
         self._years, self._in_units = derived.spans(found), derived.conversions(found, text)
         self._by_word = {

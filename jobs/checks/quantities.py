@@ -28,8 +28,10 @@ _CJK = re.compile(
     rf"(?:[\d,.]{{0,20}}{_NUMERAL}| (?=\d[\d,.]{{0,20}}[십백천만억])){{0,40}}(?:\d[\d,]{{0,20}})?"
 )
 _NOISE = re.compile(
-    r"https?://\S+|\b[\w-]{1,40}(?:\.[a-z][\w-]{1,20}){1,4}[/:]\S*|\b\d{1,3}[A-JL-Z]\b|\[\^?\d{1,3}\]|(?<![\w.+-])[\w.+-]{1,64}@[\w.-]+|\b[A-Za-z]+-\d+"
+    r"https?://\S+|\b[\w-]{1,40}(?:\.[a-z][\w-]{1,20}){1,4}[/:]\S*|\[\^?\d{1,3}\]|(?<![\w.+-])[\w.+-]{1,64}@[\w.-]+"
 )
+_NAMES = re.compile(r"\b[A-Z][A-Za-z]{0,20}-\d{1,3}\b|\b\d{1,3}[A-JL-Z]\b")  # COVID-19, 5G
+_BOUND = re.compile(r"(?<=[A-Za-z])\d[\d.,]*")
 _LISTED = re.compile(r"^\s{0,6}\d{1,3}[.)](?=\s)|^#{1,6} \d{1,3}[.)]?(?=\s)", re.MULTILINE)
 _FRACTION = re.compile(r"(?<!\d)\d{1,2}\s?(?:분의|分の|分之|⁄|/)\s?\d{1,2}(?![\d/])")
 _RANGE = re.compile(
@@ -77,12 +79,18 @@ def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantit
     """The numbers of a text in a language (a BCP 47 primary subtag), in their order; those in words come last.
 
     With `listed`, the numbers of lists and headings are among them, since one cannot tell "3. Mai" from the third item;
-    and so are the parts of fractions such as "1/3".
+    and so are the parts of fractions such as "1/3", and of names such as "COVID-19".
     """
     plain = _blanked(_NOISE, _ascii_digits(text))
-    plain = plain if listed else _blanked(_FRACTION, _blanked(_LISTED, plain))
+    plain = plain if listed else _blanked(_NAMES, _blanked(_FRACTION, _blanked(_LISTED, plain)))
     found = sorted(_in_digits(plain, language), key=lambda each: each.start)
     return [*_with_shared_scale(found, plain), *_in_words(_without(found, plain), language)]
+
+
+def bound(text: str) -> set[Decimal]:
+    """The numbers that follow letters at once, such as "Rs1,200" and "G20", which `quantities` takes for names."""
+    digits = (match[0].rstrip(".,") for match in _BOUND.finditer(_ascii_digits(text)))
+    return {reading for number in digits for reading in _readings(number, "")[0]}
 
 
 def _ascii_digits(text: str) -> str:

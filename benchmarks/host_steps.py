@@ -57,7 +57,7 @@ _STAGES = (  # of which module, what, and the name in the table
     ("core.tokens", "StepMasks.wait", "- wait for masks"),
     ("grammar_batch", "_fill", "(filling masks)"),
 )
-_OF_A_TURN = ("turn, of the thread's CPU", "device allocations, times")
+_CPU = "turn, of the thread's CPU"
 _DEVICE = ("device", "device idle before the step", "device idle before sampling")
 
 
@@ -124,12 +124,11 @@ class Recorder:
         @wraps(function)
         def turn(*args: object) -> object:
             self._now.clear()
-            cpu, allocations = time.thread_time(), _device_allocations()
+            cpu = time.thread_time()
             try:
                 return function(*args)
             finally:
-                self._now[_OF_A_TURN[0]] += (time.thread_time() - cpu) * 1e3
-                self._now[_OF_A_TURN[1]] += _device_allocations() - allocations
+                self._now[_CPU] += (time.thread_time() - cpu) * 1e3
                 self._now["steps"] += 1
                 for label, value in self._now.items():
                     self._sums[self._class][label] += value
@@ -164,7 +163,7 @@ class Recorder:
     def report(self) -> str:
         """A Markdown table."""
         classes = [key for key, sums in self._sums.items() if sums["steps"] and key[1] != "idle"]
-        labels = ["members", "tokens", *(label for *_, label in _STAGES), *_OF_A_TURN, *_DEVICE]
+        labels = ["members", "tokens", *(label for *_, label in _STAGES), _CPU, *_DEVICE]
         header = ("ms per step", *(f"{run}: {how}" for run, how in classes))
         rows = [("steps", *(f"{self._sums[key]['steps']:.0f}" for key in classes))]
         for label in labels:
@@ -172,11 +171,6 @@ class Recorder:
             if any(values):
                 rows.append((label, *(f"{value:.2f}" for value in values)))
         return table(header, rows)
-
-
-def _device_allocations() -> int:
-    """How often torch's allocator asked the driver for memory so far."""
-    return int(torch.cuda.memory_stats().get("num_device_alloc", 0)) if torch.cuda.is_initialized() else 0
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from thothy_ai.engine.errors import BudgetTooSmallError
 from thothy_ai.engine.grammar_completion import Completion, Rest
 from thothy_ai.engine.grammar_position import JsonPosition
-from thothy_ai.engine.grammar_tokens import NUMBER_AND_STOP, SENTENCE_END, Bits, JsonTokens
+from thothy_ai.engine.grammar_tokens import NUMBER_AND_STOP, SENTENCE_END, Bits, JsonTokens, allow_only
 from thothy_ai.engine.grammar_walk import END, Walker
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ _KEPT = 0.5  # of what is not needed, for the choices that follow the current fi
 
 
 class Closing:
-    """One text's. `limit` starts it; from `due_at` tokens on, `apply` must see each mask."""
+    """One text's. `limit` starts it; from `due_at` tokens on, `apply` must see each mask: before `calm_until` only
+    where a string, or a sentence, may have ended.
+    """
 
     def __init__(self, completion: Completion, tokens: JsonTokens, ends: Sequence[int]) -> None:
         """`ends` are the tokens that end a text."""
@@ -42,12 +44,18 @@ class Closing:
         self._budget = NEVER
         self._path: Sequence[int] = ()  # the completion that is being taken
         self.due_at = NEVER
+        self.calm_until = 0
 
     def limit(self, budget: int) -> None:
         """The text may have so many tokens; BudgetTooSmallError if it needs more."""
         if (shortest := self._completion.shortest) > budget:
             raise BudgetTooSmallError(f"the schema's shortest text has {shortest} tokens; the limit is {budget}")
         self._budget, self.due_at = budget, 0
+
+    def is_due(self, taken: Sequence[int]) -> bool:
+        """Whether `apply` must see the mask of the token after these."""
+        count = len(taken)
+        return count >= self.due_at and (count >= self.calm_until or self._tokens.stirs[taken[-1]] == 1)
 
     def apply(self, row: Bits, matcher: LLMatcher, taken: Sequence[int]) -> None:
         """Restrict the allowed tokens of `row`, if it is time for it; `taken` are the text's tokens so far."""
@@ -58,23 +66,25 @@ class Closing:
         if not self._path:
             self._decide(row, matcher, self._budget - len(taken))
         if self._path:
-            row[:] = self._tokens.only(self._ends if self._path[0] == END else self._path[:1])
+            allow_only(row, self._ends if self._path[0] == END else self._path[:1])
 
     def _decide(self, row: Bits, matcher: LLMatcher, left: int) -> None:
         """Wait if the end is far off; otherwise narrow the row, or find the completion to take."""
         rest = self._known()
         if rest is not None and self._waits(left, rest):
             return
-        if rest is None or left <= self._needed(rest) + _WORD:
-            rest = self._measured(matcher)
-            if rest is None:
-                self.due_at = NEVER
-                return
-            if self._waits(left, rest):
-                return
+        self.calm_until = 0
+        if rest is not None and left > self._needed(rest) + _WORD:
+            self._narrow(row)
+            if self._position.in_string and not self._position.in_array:
+                self.calm_until = self._budget - self._needed(rest) - self._completion.opening - _WORD
+            return
+        rest = self._measured(matcher)
+        if rest is None:
+            self.due_at = NEVER
+        elif not self._waits(left, rest):
             self._path = self._completed(matcher, left, rest)
-        if not self._path:
-            self._narrow(row, last_words=left <= self._needed(rest) + _WORD)
+            self._narrow(row, last_words=left <= self._needed(rest) + _WORD and rest.string <= 1)
 
     def _waits(self, left: int, rest: Rest) -> bool:
         """Whether there is time, and until when."""
@@ -106,7 +116,10 @@ class Closing:
             walk = self._walker(matcher).to_the_end()
             return None if walk is None else Rest(len(walk.tokens), 0)
         string = self._walker(matcher).to_the_end_of_the_string()
-        return None if string is None else Rest(len(string) - 1 + after.tokens, after.choices)
+        if string is None:
+            return None
+        before = len(string) - 1
+        return Rest(before + after.tokens, after.choices, before)
 
     def _completed(self, matcher: LLMatcher, left: int, rest: Rest) -> Sequence[int]:
         """The completion to take: of the text if no token is left over, of the string if none is left for it."""
@@ -120,7 +133,8 @@ class Closing:
     def _walker(self, matcher: LLMatcher) -> Walker:
         return Walker(matcher.deep_copy(), self._tokens, self._position)
 
-    def _narrow(self, row: Bits, *, last_words: bool) -> None:
+    def _narrow(self, row: Bits, *, last_words: bool = False) -> None:
+        """`last_words`: the string can end with the next token or the one after it, and should."""
         if not self._position.in_string:
             self._narrow_between(row)
             return
@@ -129,7 +143,7 @@ class Closing:
             _keep(row, self._tokens.quote_bits)
         elif NUMBER_AND_STOP.search(self._position.last) and (row & self._tokens.quote_bits).any():
             _keep(row, self._tokens.digit_or_quote_bits)
-        elif last_words and (row & self._tokens.quote_bits).any():
+        elif last_words:
             _keep(row, self._tokens.in_word_bits | self._tokens.end_bits)
 
     def _narrow_between(self, row: Bits) -> None:

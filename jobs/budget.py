@@ -17,7 +17,7 @@ MAX_SHARE = 0.5  # of the model's context, so that a source has room
 # Tokens per character. English is what all vocabularies serve best; a small one takes two or three tokens for one
 # character of a script that it hardly knows.
 _ENGLISH, _LATIN, _OTHER = 0.34, 0.5, 1.0
-_PLAIN_FACTOR: Final = 2.0
+_PLAIN_FACTOR: Final = 1.6
 
 
 def max_tokens(schema: Mapping[str, Any], locale: str, context: Context) -> int:
@@ -27,6 +27,6 @@ def max_tokens(schema: Mapping[str, Any], locale: str, context: Context) -> int:
 
 
 def _per_character(locale: str, context: Context) -> float:
-    if locale.partition("-")[0] == "en":
+    if locale.partition("-")[0] == "en" and not context.plain:
         return _ENGLISH
     return (_LATIN if script_of(locale) == "Latn" else _OTHER) * (_PLAIN_FACTOR if context.plain else 1.0)

@@ -20,6 +20,8 @@ from thothy_ai.jobs.requests import WritingRequest
 _LATIN: Final = ("A-ZÀ-ÖØ-Þ", "A-Za-zÀ-ÖØ-öø-žȘ-ț")
 _OTHER: Final = ("\u0370-\u1fff\u3040-\ud7ff", "A-Za-z\u0300-\u1fff\u3040-\ud7ff")
 TEMPERATURE = 0.4
+PENALTY = 1.02
+PENALTY_AGAIN = 1.04  # it counts the tokens of the prompt, thus keeps from copying again
 WARMER = 0.2  # added where something is written again: it would be written alike
 
 
@@ -52,7 +54,7 @@ def piece(
         max_tokens=max_tokens(schema, request.locale, context),
         temperature=TEMPERATURE + WARMER * again,
         top_p=0.9,
-        repetition_penalty=1.02,
+        repetition_penalty=PENALTY_AGAIN if again else PENALTY,
     )
     return Piece(
         Call(about_source(source, task + other, context), schema, sampling, locale=request.locale), tuple(parts)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rapidfuzz import fuzz, process, utils
+from rapidfuzz import fuzz
 
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.documents import spans
 
 NEAR_ENOUGH = 88.0  # of 100: differs in a word or two, or in its punctuation
+ENOUGH_WORDS = 2  # that a text shares with the sentence that supports it
 _EDGES = " \t\n\"'“”„«»‘’‚‹›「」『』…,;:"
 
 
@@ -33,8 +32,15 @@ def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def evidence(text: str, source: str, locale: str, taken: Sequence[str] = ()) -> str | None:
-    """The sentence of the source that has the most in common with a text, none of those `taken`."""
-    choices = [span for span in spans(source, locale) if span not in taken]
-    best = process.extractOne(text, choices, scorer=fuzz.token_set_ratio, processor=utils.default_process)
-    return best[0] if best else None
+def evidence(text: str, source: str, locale: str) -> str:
+    """The sentence of the source that has the most words in common with a text; empty if none has enough."""
+    wanted = _longer_words(text, locale)
+    choices = spans(source, locale)
+    shared = [len(wanted & _longer_words(choice, locale)) for choice in choices]
+    best = max(shared, default=0)
+    return choices[shared.index(best)] if best >= ENOUGH_WORDS else ""
+
+
+def _longer_words(text: str, locale: str) -> set[str]:
+    """The words that carry meaning, by their beginnings."""
+    return {word[:6] for word in checks.words(text, locale) if len(word) > 3 or not word.isascii()}

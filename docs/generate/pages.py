@@ -10,6 +10,7 @@ from docs.generate.errors import errors_page
 from docs.generate.exit_codes import empty_folder, exit_codes_page
 from docs.generate.jsonl import jsonl_page
 from docs.generate.metrics import metrics_page
+from docs.generate.prompts import prompts_page
 from docs.generate.settings import settings_page
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -19,6 +20,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "jsonl.md": jsonl_page,
     "metrics.md": metrics_page,
     "errors.md": errors_page,
+    "prompts.md": prompts_page,
     "exit-codes.md": exit_codes_page,
 }
 

@@ -4,9 +4,10 @@
     overlap on       forward N+1   read N   masks N+1 begin   plan N+2   masks N+1 end   sample N+1   forward N+2 …
 
 With overlap the device has the forward of step N+1 queued while the host reads step N and advances grammars. While
-other threads fill the masks of step N+1, this one reports step N and plans step N+2. A step without grammars has no
-masks to wait for: it is sampled as soon as its forward is launched. Both orders run the same pieces; requests and
-aborts are taken between steps.
+other threads fill the masks of step N+1, this one settles step N and plans step N+2. A step without grammars has no
+masks to wait for: it is sampled as soon as its forward is launched. What step N gained is reported once step N+2 is
+launched, while the core waits for the device. Both orders run the same pieces; requests and aborts are taken between
+steps.
 
 The runner gets a `Step`, which is plain data; which sequences its members stand for is known here only.
 
@@ -258,7 +259,7 @@ class EngineCore:
         return _Read(launched.scheduled, result)
 
     def _settle(self, read: _Read) -> None:
-        """Report a step's tokens, give its seconds to its members, and retire those that are done."""
+        """Count a step and its tokens, give its seconds to its members, and retire those that are done."""
         scheduled, result = read
         shares = divide(result.seconds, scheduled.step, scheduled.prefill, self._cost)
         self._counters.count_step(scheduled, result, shares)
@@ -270,7 +271,7 @@ class EngineCore:
                 self._retire_if_done(sequence)
 
     def _emit(self, sequence: Sequence) -> int:
-        """Report the tokens that are not reported yet; returns how many."""
+        """Add an event for the tokens that have none yet; returns how many."""
         gained = tuple(sequence.tokens[sequence.reported :])
         if gained:
             self._events.append(TokenEvent(sequence.request.id, gained))

@@ -1,9 +1,9 @@
 """CUDA graphs of steps that prefill and decode: everything between one layer's attention and the next one's is a graph.
 
 Attention itself is launched step by step, since how it is divided depends on the step's lengths; all else depends on
-the number of tokens only. Thus a layer costs the host a few launches instead of a dozen. Only steps of (nearly) the
-token budget are replayed, which is what a step has while requests wait; and only small budgets are worth it: in a step
-of many tokens the device takes far longer than the host.
+the number of tokens only. Thus a layer costs the host a few launches instead of a dozen: 6 ms per step of qwen3-0.6b
+instead of 21, which is as long as an H200 takes for 8,192 tokens of it. Only steps of (nearly) the token budget are
+replayed, which is what a step has while requests wait. Graphs keep the queries of each layer, thus budgets are limited.
 
     graph 0: embedding … queries | attention, layer 0 | graph 1: output projection … queries | attention, layer 1 | …
 """

@@ -88,7 +88,7 @@ class Runner:
         timer, replays = self._timer(), self.replays
         timer.start()
         last, rows, positions = self._sampling_columns(step)
-        logits = self._model.logits(self._hidden(step, last))
+        logits = self._model.logits(self._hidden(step, last))[: len(rows)]
         timer.stop()
         return StepHandle(step, timer, logits, rows, positions, self.replays > replays)
 
@@ -108,7 +108,7 @@ class Runner:
 
     def warm_up(self, tokens: int) -> None:
         """Run small steps and the largest, of `tokens` that belong to no sequence, sample all rows in the ways that job
-        kinds ask for, compute the logits of all numbers of rows, and capture the graphs.
+        kinds ask for, compute logits of all sizes, and capture the graphs.
 
         Thus what would be compiled, or run out of memory, in service does so before the first request. Triton compiles
         without the interpreter's lock, and meanwhile each way of sampling is compiled on a thread of its own.
@@ -145,12 +145,11 @@ class Runner:
 
     @torch.inference_mode()
     def _logits_once(self) -> None:
-        """What follows the last layer's attention, for many numbers of rows: cuBLAS loads its kernels for them."""
-        config, rows = self._model.config, self._max_rows
-        attended = torch.zeros(rows, config.num_heads * config.head_dim, dtype=self._model.dtype, device=self._device)
-        residual = attended.new_zeros(rows, config.hidden_size)
-        for size in graph_sizes(rows):
-            self._model.logits(self._model.tail(attended[:size], residual[:size]))
+        """Logits of as many rows as steps are padded to: cuBLAS loads its kernels when they are first used."""
+        config = self._model.config
+        hidden = torch.zeros(self._max_rows, config.hidden_size, dtype=self._model.dtype, device=self._device)
+        for size in self._graph_sizes:
+            self._model.logits(hidden[:size])
 
     @torch.inference_mode()
     def _sample_once(self, logits: Tensor, sampling: SamplingParams, bitmask: Tensor | None) -> None:
@@ -193,7 +192,14 @@ class Runner:
 
         self._mixed.capture(size, self._model.config.num_layers, body, self._device)
 
-    def _sampling_columns(self, step: Step) -> Tensor:
-        """[3, R] int64 of the sampling members: their last token among the step's, row, position to be sampled."""
-        columns = np.stack((step.counts.cumsum() - 1, step.rows, step.ends))[:, step.samples]
-        return send(columns.astype(np.int32), self._device).to(torch.int64)
+    def _sampling_columns(self, step: Step) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the sampling members [R] int64: their last token among the step's, row, position to be sampled.
+
+        The first is padded with token 0 to a size of the graphs, whose kernels are loaded: the first step of another
+        size would wait until cuBLAS has loaded its own.
+        """
+        sampling = step.num_sampling
+        columns = np.zeros((3, self._graphs.size_for(sampling) or sampling), np.int32)
+        columns[:, :sampling] = np.stack((step.counts.cumsum() - 1, step.rows, step.ends))[:, step.samples]
+        last, rows, positions = send(columns, self._device).to(torch.int64)
+        return last, rows[:sampling], positions[:sampling]

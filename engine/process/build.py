@@ -21,7 +21,7 @@ from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.process.sizing import check_room, engine_sizes, num_blocks, step_bytes, workspace_bytes
+from thothy_ai.engine.process.sizing import check_room, engine_sizes, num_blocks, workspace_bytes
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.paged import Attention, AttentionShape
@@ -64,21 +64,11 @@ def _runner(model: Model, attention: Attention, config: EngineConfig, kv_dtype: 
         runner = Runner(model, cache, attention, config, device)
         if device.type == "cuda":
             runner.warm_up(config.token_budget)
-            _reserve(step_bytes(model.config, config, model.dtype, device), device)
     except RuntimeError as error:
         if "out of memory" not in str(error):  # a graph raises another type of error then
             raise
         raise OutOfMemoryError(f"{config.num_blocks} KV blocks and the rows do not fit {device}: {error}") from error
     return runner
-
-
-def _reserve(step: int, device: torch.device) -> None:
-    """Have torch hold the memory of a step as one block, which it divides from now on.
-
-    Otherwise, each step that is larger than all before it waits for the driver, since no block of another size fits.
-    """
-    torch.cuda.empty_cache()  # blocks of the warm-up
-    torch.empty(step, dtype=torch.uint8, device=device)
 
 
 def _attention_shape(model: Model, sizes: EngineConfig, kv_dtype: torch.dtype) -> AttentionShape:

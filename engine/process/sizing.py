@@ -129,22 +129,17 @@ def _gpu_budget(model: ModelConfig, rows: int) -> int:
 
 
 def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:
-    """Bytes for the largest step and the rows."""
-    step = step_bytes(model, sizes, dtype, device)
+    """Bytes for the largest step's activations, logits and rows; generous, since memory fragments."""
+    activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.intermediate_size) * dtype.itemsize
+    logits = 2 * sizes.max_rows * model.vocab_size * dtype.itemsize  # of this step and of the previous one
+    drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
     rows = sizes.max_rows * sizes.max_context * 4
     if device.type == "cuda":
         queries = model.num_layers * sizes.token_budget * model.num_heads * model.head_dim * dtype.itemsize
         mixed = queries if sizes.graphs and sizes.token_budget <= MOST_TOKENS else 0  # kept by the graphs of each layer
-        return step + rows + mixed + _GPU_BUFFERS
+        return 2 * activations + logits + drawing + rows + mixed + _GPU_BUFFERS
     gathered = 8 * sizes.max_context * model.num_heads * model.head_dim * 4
-    return step + rows + 2 * gathered
-
-
-def step_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:
-    """Bytes for the largest step's activations, logits and draws; generous, since memory fragments."""
-    activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.intermediate_size) * dtype.itemsize
-    logits = 2 * sizes.max_rows * model.vocab_size * dtype.itemsize  # of this step and of the previous one
-    return 2 * activations + logits + Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
+    return 2 * (activations + gathered) + logits + drawing + rows
 
 
 def num_blocks(

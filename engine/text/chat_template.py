@@ -20,6 +20,7 @@ from thothy_ai.engine.text.special_tokens import SpecialTokens
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+_PROBE = "system-probe"
 _FILLER = "\ue000"  # of the private use area: no tokenizer's special tokens contain it
 _SEARCHES = frozenset(
     ("split", "rsplit", "startswith", "endswith", "strip", "lstrip", "rstrip", "find", "rfind", "index", "rindex",
@@ -44,6 +45,20 @@ class ChatTemplate:
         except Exception as error:  # a template is a program that comes with the model, and may raise anything
             raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
         return str(rendered)
+
+    def without_system(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """The messages as the template takes them: Gemma's refuses a system message, which then begins the next one."""
+        if len(messages) < 2 or messages[0].role != "system" or self._takes_system:
+            return messages
+        system, first, *others = messages
+        return [Message(first.role, f"{system.content}\n\n{first.content}"), *others]
+
+    @cached_property
+    def _takes_system(self) -> bool:
+        try:
+            return _PROBE in self.render([Message("system", _PROBE), Message("user", ".")], {})
+        except InvalidRequestError:
+            return not self._tokenizer.chat_template
 
     def mark(self, text: str, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
         """`text`, what was rendered of the messages, with marks around the special tokens that the template wrote.

@@ -52,8 +52,9 @@ class PromptEncoder:
         if any(self._special.in_text(message.role) for message in request.messages):
             raise InvalidRequestError("a message's role contains a special token")
         options: dict[str, Any] = {} if request.schema is None else {"enable_thinking": False}
-        text = self._template.render(request.messages, options)
-        marked = self._template.mark(text, request.messages, options)
+        messages = self._template.without_system(request.messages)
+        text = self._template.render(messages, options)
+        marked = self._template.mark(text, messages, options)
         if marked is None:
             return tuple(token_ids(self._backend, text, adds_special=False))
         return self._marked.encode(marked)

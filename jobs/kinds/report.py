@@ -12,10 +12,11 @@ from thothy_ai.jobs import retries
 from thothy_ai.jobs.documents import asked, condensed, spans
 from thothy_ai.jobs.kind import Artifact, JobKind
 from thothy_ai.jobs.plan import Call, Calls, Context, Output, Outputs, Plan, Previous
+from thothy_ai.jobs.report.faults import section_fault
 from thothy_ai.jobs.report.markdown import markdown_of
 from thothy_ai.jobs.report.outline import Outline, heading_faults, outline_call, outline_faults, outline_of
-from thothy_ai.jobs.report.section import NO_EVIDENCE, Brief, Section, section_fault
 from thothy_ai.jobs.report.summary import summarized, summary_fault
+from thothy_ai.jobs.report.values import NO_EVIDENCE, Brief, Section
 from thothy_ai.jobs.report.writing import Assignment
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.verdict import Finding, Rejection, Review, Verdict

@@ -10,7 +10,8 @@ from pydantic import Field
 from thothy_ai.jobs.documents import condensed, spans
 from thothy_ai.jobs.kind import JobKind
 from thothy_ai.jobs.plan import Context, Plan
-from thothy_ai.jobs.report.section import MAX_HEADING_CHARS, NO_EVIDENCE, Brief, Section, section_fault
+from thothy_ai.jobs.report.faults import section_fault
+from thothy_ai.jobs.report.values import MAX_HEADING_CHARS, NO_EVIDENCE, Brief, Section
 from thothy_ai.jobs.report.writing import Assignment
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.schema import line

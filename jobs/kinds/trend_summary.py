@@ -9,20 +9,20 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from thothy_ai.jobs import checks, plain
-from thothy_ai.jobs.documents import quotation
 from thothy_ai.jobs.kind import Artifact, JobKind, Request
 from thothy_ai.jobs.kinds.translation import Translation
 from thothy_ai.jobs.locales import Locale
 from thothy_ai.jobs.parts import Fault, InParts, Part, Piece, Values, Writing
-from thothy_ai.jobs.quotes import restored
+from thothy_ai.jobs.quotes import evidence, restored
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.review import Statement
 from thothy_ai.jobs.schema import grammar_schema, prose, title
 from thothy_ai.jobs.schema import quotation as quotation_field
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.writing import astray, foreign, repair, spelled, text_fault, whole
+from thothy_ai.jobs.writing import astray, copied, foreign, repair, spelled, text_fault, whole
 
 MIN_SHARE_OF_SOURCE = 0.25  # of the longer words
+MAX_COPIED = 0.5  # of all words
 LIMITS: Final[Mapping[Part, tuple[int, int]]] = {  # of words, for English
     ("title",): (2, 18),
     ("standfirst",): (6, 80),
@@ -122,12 +122,15 @@ def _plain_pieces(writing: Writing[TrendSummary], parts: Sequence[Part], *, agai
         "title": ("Write a headline for the text above.", {("title",): plain.headline(locale, 3, 12)}),
         "standfirst": (
             f"Summarize the text above for {readers} in one sentence.",
-            {("standfirst",): plain.sentence(locale, 40, 200)},
+            {("standfirst",): plain.sentence(locale, 40, 120)},
         ),
-        "key_points": ("Quote the most important sentence of the text above, and explain it.", _plain_point(writing)),
+        "key_points": (
+            f"Name one fact of the text above that {readers} should know, in one sentence.",
+            {("key_points", 0): plain.of_parts({("point",): plain.sentence(locale, 30, 110)})},
+        ),
         "why_it_matters": (
             f"Explain to {readers} in one sentence why this trend matters.",
-            {("why_it_matters",): plain.sentence(locale, 40, 180)},
+            {("why_it_matters",): plain.sentence(locale, 40, 110)},
         ),
         "tags": (
             "List two or three tags for the text above.",
@@ -139,21 +142,6 @@ def _plain_pieces(writing: Writing[TrendSummary], parts: Sequence[Part], *, agai
     }
     names = dict.fromkeys("tags" if part[0] == "confidence" else str(part[0]) for part in parts)
     return [plain.piece(writing, *asked[name], again=again) for name in names if name in asked]
-
-
-def _plain_point(writing: Writing[TrendSummary]) -> Mapping[Part, Mapping[str, Any]]:
-    """A passage of the source, then what it says: the other way round, a small model finds no passage."""
-    properties = {
-        "quote": quotation(writing.source, writing.request.locale),
-        "point": plain.sentence(writing.request.locale, 30, 180),
-    }
-    point = {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-    return {("key_points", 0): point}
 
 
 def _texts(values: Values) -> dict[Part, str]:
@@ -170,6 +158,7 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
         yield from text_fault(request, part, text, _own(request, part, text, values))
     yield from _quote_faults(request, values)
     yield from _tag_faults(request, values)
+    yield from copied(request, texts, MAX_COPIED)
     yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
 
@@ -179,7 +168,7 @@ def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterat
         yield checks.unfinished(str(part[0]), text, request.locale)
     if len(part) > 1:
         earlier = values["key_points"][: int(part[1])]
-        yield checks.near_duplicate(text, (point["point"] for point in earlier))
+        yield checks.near_duplicate(text, [point["point"] for point in earlier])
 
 
 def _quote_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
@@ -223,7 +212,10 @@ def _mend(request: TrendSummary, values: dict[str, Any]) -> dict[str, Any]:
 
 def _mended_point(request: TrendSummary, point: Mapping[str, Any]) -> dict[str, Any]:
     text = spelled(str(point.get("point", "")), request.brand_terms).strip()
-    return {"point": text, "quote": restored(str(point.get("quote", "")), request.source)}
+    quote = point.get("quote")
+    if quote is None:  # a small model is not asked for one
+        quote = evidence(text, request.source, request.locale)
+    return {"point": text, "quote": restored(str(quote), request.source)}
 
 
 def _statements(_: TrendSummary, values: Values) -> Sequence[tuple[Part, Statement]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from thothy_ai.jobs.checks.segments import sentences, words
-from thothy_ai.jobs.report.section import Section
+from thothy_ai.jobs.report.values import Section
 
 MIN_SHARED_WORDS = 2  # for a quotation to belong to one sentence rather than to its section
 

@@ -14,7 +14,7 @@ from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
 from thothy_ai.jobs.plan import Call, Context, Output, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language, style
-from thothy_ai.jobs.report.section import Brief
+from thothy_ai.jobs.report.values import Brief
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import grammar_schema, line, sentences, title
 from thothy_ai.jobs.spans import quotation

@@ -12,8 +12,9 @@ from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
 from thothy_ai.jobs.plan import Call, Calls, Context, Outputs, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language, style
+from thothy_ai.jobs.report.faults import prose_faults
 from thothy_ai.jobs.report.reviewing import reviewed
-from thothy_ai.jobs.report.section import MAX_SENTENCE_CHARS, Section, prose_faults
+from thothy_ai.jobs.report.values import MAX_SENTENCE_CHARS, Section
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import grammar_schema, sentences
 from thothy_ai.jobs.verdict import Finding, Rejection

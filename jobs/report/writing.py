@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from thothy_ai.jobs import retries
 from thothy_ai.jobs.documents import side_by_side
-from thothy_ai.jobs.plan import Calls, Context, Outputs
+from thothy_ai.jobs.plan import Call, Calls, Context, Outputs
+from thothy_ai.jobs.report.faults import section_fault
 from thothy_ai.jobs.report.reviewing import reviewed
-from thothy_ai.jobs.report.section import Brief, Section, section_call, section_fault, section_of
+from thothy_ai.jobs.report.section import section_calls, section_of
+from thothy_ai.jobs.report.values import Brief, Section
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.verdict import Finding, Rejection
 
@@ -57,11 +60,12 @@ class Assignment:
         """Write sections, each in its context, then once more those that something is wrong with."""
         sections, rejections = dict(kept), dict[int, Rejection]()
         for step in ("section", "repair"):
-            calls = [section_call(self.briefs[place], self.text, self.request, contexts[place]) for place in contexts]
-            outputs = yield from side_by_side([replace(call, step=step) for call in calls])
+            calls = {place: self._calls(place, fitting, step) for place, fitting in contexts.items()}
+            outputs = iter((yield from side_by_side([call for of_one in calls.values() for call in of_one])))
             unread: dict[int, Rejection] = {}
-            for place, output in zip(contexts, outputs, strict=True):
-                section = section_of(self.briefs[place], output, self.request)
+            for place, of_one in calls.items():
+                answers = tuple(islice(outputs, len(of_one)))
+                section = section_of(self.briefs[place], answers, self.text, self.request, context)
                 if isinstance(section, Rejection):
                     unread[place] = section
                 else:
@@ -71,6 +75,10 @@ class Assignment:
                 break
             contexts = {place: retries.after(context, rejections[place]) for place in sorted(rejections)}
         return Written(sections, rejections)
+
+    def _calls(self, place: int, context: Context, step: str) -> list[Call]:
+        calls = section_calls(self.briefs[place], self.text, self.request, context)
+        return [replace(call, step=step) for call in calls]
 
     def _reviewed(
         self, written: Written, sections: Mapping[int, Section], context: Context

@@ -1,4 +1,4 @@
-"""The bundled model behind a socket, in its two processes: no text is cut off, loops are stopped, a client looks early."""
+"""The bundled model in its two processes: no text is cut off, loops are stopped, and a client can look early."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_the_page_s_kind_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         for question in ("What needs you at six in the morning?", "Bread is what needs you.", "What needs you at 7?")
     ]
     assert [verdict.reason for verdict in verdicts] == [None, "off_schema", "number_not_in_source"]
-    assert kind.plan.prompt(request, Context())[0].content.endswith(
+    assert kind.plan.prompt(request, Context())[-1].content.endswith(
         "Ask newspaper readers one question that the text above answers."
     )
     assert kind.plan.schema(request)["required"] == ["question"]

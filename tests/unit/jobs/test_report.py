@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from thothy_ai.jobs import Report, ReportArtifact, ReportSection, registry
 from thothy_ai.jobs.plan import Call, Context, End, Output, Plan, Previous, run
 from thothy_ai.jobs.report.markdown import markdown_of
-from thothy_ai.jobs.report.section import Section
+from thothy_ai.jobs.report.values import Section
 from thothy_ai.jobs.verdict import RejectionReason, Verdict
 
 SOURCE = """Sleeping across the border
@@ -453,3 +453,42 @@ def test_a_section_is_reviewed_too() -> None:
     assert run(plan(request, Context()), reviewing("hardly anyone builds")).accepted
     verdict = run(plan(request, Context()), reviewing("hardly anyone builds", times=9))
     assert verdict.reason is RejectionReason.CONTRADICTS_SOURCE
+
+
+SMALL = Context(parameters=135_000_000)
+
+
+def sentences_of(*texts: str) -> Callable[[Call], Output]:
+    remaining = iter(texts)
+    return lambda _: Output(json.dumps({"sentence": next(remaining)}))
+
+
+def test_a_small_model_writes_a_section_sentence_by_sentence_and_gets_its_evidence_found() -> None:
+    request = ReportSection(source=SOURCE, length="short")
+    bad = "This article discusses the trains of the future in many ways."
+    first = "The operator Nordstern carries more passengers overnight than in the year before."
+    second = "Track fees make the trains that cross several countries dear for operators."
+    plan = registry.kind_of(request).plan(request, SMALL)
+    verdict = run(plan, sentences_of(bad, first, first, second, bad))
+    assert verdict.accepted, verdict
+    assert verdict.artifact is not None
+    section = verdict.artifact.model_dump()
+    assert section["body"] == f"{first} {second}"
+    assert [citation["quote"] for citation in section["citations"]] == [
+        SECTIONS["Record demand"]["quotes"][0],
+        "Track fees make it worse, because a train that crosses four countries pays four tariffs.",
+    ]
+
+
+def test_too_few_good_sentences_of_a_small_model_are_repaired_or_rejected() -> None:
+    request = ReportSection(source=SOURCE, length="short")
+    steps: list[str] = []
+
+    def answer(call: Call) -> Output:
+        steps.append(call.step)
+        return Output('{"sentence":"This article discusses the trains of the future in many ways."}')
+
+    verdict = run(registry.kind_of(request).plan(request, SMALL), answer)
+    assert (verdict.reason, verdict.artifact) == (RejectionReason.META_TALK, None)
+    assert set(steps) == {"section", "repair"}
+    assert run(registry.kind_of(request).plan(request, SMALL), lambda _: Output("{")).reason == "off_schema"

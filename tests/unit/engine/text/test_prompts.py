@@ -107,3 +107,24 @@ def test_a_schema_tells_a_thinking_model_not_to(tokenizer: PreTrainedTokenizerFa
     encoder = PromptEncoder(thinker)
     spoken = [tokenizer.decode(encoder.encode(chat("hi", schema=schema))) for schema in (None, "{}")]
     assert spoken == ["yes", "no"]
+
+
+REFUSES_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+IGNORES_SYSTEM = "{% if messages[0]['role'] == 'system' %}{% set messages = messages[1:] %}{% endif %}"
+LISTS = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} {% endfor %}"
+
+
+@pytest.mark.parametrize("refuses", [REFUSES_SYSTEM, IGNORES_SYSTEM])
+def test_a_system_message_begins_the_next_one_where_the_template_has_none(
+    tokenizer: PreTrainedTokenizerFast, refuses: str
+) -> None:
+    from copy import deepcopy
+
+    gemma = deepcopy(tokenizer)
+    messages = (Message("system", "Be brief."), Message("user", "Hello"), Message("assistant", "Hi"))
+    said = []
+    for template in (refuses + LISTS, LISTS):
+        gemma.chat_template = template
+        encoder = PromptEncoder(gemma)
+        said.append(tokenizer.decode(encoder.encode(GenerationRequest("id", messages=messages))).strip())
+    assert said == ["user: Be brief.\n\nHello assistant: Hi", "system: Be brief. user: Hello assistant: Hi"]

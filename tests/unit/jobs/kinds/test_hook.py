@@ -30,7 +30,7 @@ GOOD = {
         "Two kids, a crate of water, no car… The cargo bike is Freiburg's new family vehicle. #cargobikes #Freiburg",
         'Not faster. Not cheaper. "People come in to replace the second car," a dealer in Vauban says.',
     ),
-    "video": ("The car that fits in a box", "Cellar stairs vs. cargo bikes"),
+    "video": ("The car that fits in a box", "No room for a cargo bike"),
     "podcast": (
         "Imagine doing the school run without a car. In one part of Freiburg, families do. What do they miss?",
         "Last year a small dealer sold 418 cargo bikes. So where do people park them?",
@@ -68,7 +68,7 @@ def test_the_prompt_names_the_channel_s_limit_and_the_grammar_keeps_it(channel: 
         ("newsletter", "The dream of cheap flights to Mars", "off_topic"),
         (
             "social post",
-            "The local dealer Radhaus Sonne sold 418 cargo bikes last year, and in 2019 it sold 73.",
+            "What holds the trend back is space: most cargo bikes do not go down cellar stairs.",
             "copied_from_source",
         ),
         ("landing page", "Click <a href='x'>here</a> for bikes", "off_schema"),

@@ -1,0 +1,67 @@
+"""What may be wrong with a section of a report, and with any prose about a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from thothy_ai.jobs import checks
+from thothy_ai.jobs.report.values import Section, size_of
+from thothy_ai.jobs.requests import WritingRequest
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+MIN_WORDS = 14  # of a body; what it says decides, not how long it is
+MAX_SHARE_COPIED = 0.6  # of a body, which may quote
+RULES = (
+    "First choose the quotations that support what you will say. Then write the paragraphs in your own words: "
+    "no sentence of the source, no heading, no list, nothing that the source does not say."
+)
+
+
+@lru_cache(maxsize=64)  # a plan is replayed at each step
+def section_fault(
+    section: Section,
+    text: str,
+    request: WritingRequest[Any],
+    others: tuple[Section, ...] = (),
+    topic: str | None = None,
+) -> Rejection | None:
+    """The first thing that is wrong with a section about a text.
+
+    `others` are those before it in its report; `topic` is what the producer asked for.
+    """
+    found = (
+        *_faults(section, text, request),
+        checks.off_topic(section.body, text, request.locale, 0.2, topic=topic),
+        checks.near_duplicate(section.body, [other.body for other in others]),
+    )
+    return next(filter(None, found), None)
+
+
+def _faults(section: Section, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
+    if not section.citations:
+        yield Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{section.heading!r} cites nothing")
+    for citation in section.citations:
+        yield checks.quoted("citation", citation.quote, text)
+    least, most = size_of(request).words
+    yield checks.length("body", section.body, request.locale, min(least // 3, MIN_WORDS), 2 * most)
+    yield from prose_faults("body", section.body, text, request)
+
+
+def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
+    """What may be wrong with any prose about a text."""
+    yield checks.empty(field, prose)
+    yield checks.refusal(prose)
+    yield checks.meta_talk(prose)
+    yield checks.unsafe_markup(prose)
+    yield checks.banned(prose, request.banned_phrases)
+    yield checks.unfinished(field, prose, request.locale)
+    yield checks.repetition(prose, request.locale)
+    yield checks.echo(prose, RULES)
+    yield checks.wrong_language(prose, request.locale)
+    yield checks.copied(field, prose, text, request.locale, max_share=MAX_SHARE_COPIED)
+    yield checks.new_number(prose, text, request.locale)
+    yield checks.new_name(prose, text, request.locale, allowed=request.brand_terms)
+    yield checks.contradiction(prose, text, request.locale)
+    yield checks.obeys_source(prose, text)

@@ -1,0 +1,90 @@
+"""A section by a small model: single sentences, each for a short task of its own; those that cannot be published leave.
+
+Such a model neither chooses evidence nor keeps several sentences together. Each sentence that stays is supported by the
+sentence of the source that has most in common with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from thothy_ai.jobs import checks, plain, retries
+from thothy_ai.jobs.budget import max_tokens
+from thothy_ai.jobs.plan import Call, Context, Output, Sampling, stopped
+from thothy_ai.jobs.prompts import about_source, in_language
+from thothy_ai.jobs.quotes import evidence
+from thothy_ai.jobs.report.faults import prose_faults
+from thothy_ai.jobs.report.values import Brief, Citation, Section
+from thothy_ai.jobs.requests import WritingRequest
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+MIN_SENTENCES, MAX_SENTENCES = 2, 3
+CHARS = (30, 150)  # of a sentence
+MIN_SHARE = 0.45  # of its longer words that the source has: such a model soon talks of anything
+TASKS = (
+    "Explain to {audience} in one sentence {subject}.",
+    "Summarize the text above for {audience} in one sentence.",
+    "Say in one sentence who in the text above does what.",
+    "Explain to {audience} in one sentence why this is happening.",
+    "Say to {audience} in one sentence what the difficulty is.",
+)
+
+
+def plain_calls(brief: Brief, text: str, request: WritingRequest[Any], context: Context) -> tuple[Call, ...]:
+    """One call for each task."""
+    sentence = plain.sentence(request.locale, *CHARS)
+    schema = {
+        "type": "object",
+        "properties": {"sentence": sentence},
+        "required": ["sentence"],
+        "additionalProperties": False,
+    }
+    language = "" if request.locale.startswith("en") else in_language(request.locale)
+    sampling = Sampling(max_tokens(schema, request.locale, context), 0.4, top_p=0.9, repetition_penalty=1.02)
+    tasks = (task.format(audience=request.audience, subject=brief.covers or brief.heading) for task in TASKS)
+    calls = (
+        Call(about_source(text, task + language, context), schema, sampling, "section", request.locale)
+        for task in tasks
+    )
+    return tuple(retries.adapted(call, context, request.locale) for call in calls)
+
+
+def plain_section(
+    brief: Brief, outputs: Sequence[Output], text: str, request: WritingRequest[Any]
+) -> Section | Rejection:
+    """The section of those sentences that can be published; why the first cannot, if there are too few."""
+    kept: list[str] = []
+    rejection = Rejection(RejectionReason.EMPTY, "no sentence could be read")
+    for output in outputs:
+        sentence = _sentence(output)
+        found = sentence if isinstance(sentence, Rejection) else _fault(sentence, kept, text, request)
+        if found:
+            rejection = found
+        elif len(kept) < MAX_SENTENCES:
+            kept.append(str(sentence))
+    if len(kept) < MIN_SENTENCES:
+        return rejection
+    return Section(heading=brief.heading, body=" ".join(kept), citations=_citations(kept, text, request.locale))
+
+
+def _sentence(output: Output) -> str | Rejection:
+    try:
+        return stopped(output) or str(json.loads(output.text)["sentence"])
+    except (ValueError, KeyError, TypeError):
+        return Rejection(RejectionReason.OFF_SCHEMA, "the output is not the JSON that was asked for")
+
+
+def _fault(sentence: str, kept: Sequence[str], text: str, request: WritingRequest[Any]) -> Rejection | None:
+    found = (
+        *prose_faults("sentence", sentence, text, request),
+        checks.off_topic(sentence, text, request.locale, MIN_SHARE),
+        checks.near_duplicate(sentence, kept),
+    )
+    return next(filter(None, found), None)
+
+
+def _citations(kept: Sequence[str], text: str, locale: str) -> tuple[Citation, ...]:
+    quotes = dict.fromkeys(evidence(sentence, text, locale) for sentence in kept)
+    return tuple(Citation(quote=quote) for quote in quotes if quote)

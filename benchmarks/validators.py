@@ -4,8 +4,8 @@
 
 Prints a table per kind and one per language group, by half of the texts: `tuned`, which the validators may be tuned
 on, and `held_out`, which only measures. `--wrong` lists the tuned texts that are judged wrongly, with what was found,
-and the ids of the others. `--write` puts the tables into docs/validators.md. Texts that only the review by a model can
-find out (their one reason is `unsupported`) are counted apart.
+and the ids of the others. `--write` puts the tables into docs/validators.md. Bad texts that are labelled
+`unsupported`, too, whose defect is one of meaning, are counted apart: the review by a model may find them as well.
 """
 
 from __future__ import annotations
@@ -48,9 +48,19 @@ class Judged:
         return self.text.accepted and self.found is not None
 
     @property
+    def needs_meaning(self) -> bool:
+        """Whether a bad text is labelled `unsupported`, too: a validator or the review by a model may find it out."""
+        return RejectionReason.UNSUPPORTED in self.text.reasons
+
+    @property
     def false_accept(self) -> bool:
-        """Whether a bad text was accepted, although a validator could have found out."""
-        return not self.text.accepted and self.found is None and not self.text.needs_review
+        """Whether a bad text was accepted that a validator must find out."""
+        return not self.text.accepted and self.found is None and not self.needs_meaning
+
+    @property
+    def left_to_review(self) -> bool:
+        """Whether a bad text was accepted that the review must find out."""
+        return self.found is None and self.needs_meaning
 
     @property
     def other_reason(self) -> bool:
@@ -97,7 +107,7 @@ def _table(title: str, rows: Iterable[tuple[str, list[Judged]]]) -> str:
 
 
 def _rates(judged: Sequence[Judged]) -> tuple[str, str]:
-    bad = [each for each in judged if not each.text.accepted and not each.text.needs_review]
+    bad = [each for each in judged if not each.text.accepted and not each.needs_meaning]
     good = [each for each in judged if each.text.accepted]
     return _rate(sum(each.false_accept for each in bad), len(bad)), _rate(
         sum(each.false_reject for each in good), len(good)
@@ -109,14 +119,14 @@ def _rate(count: int, total: int) -> str:
 
 
 def notes(judged: Sequence[Judged]) -> str:
-    """What the tables leave out, in a sentence."""
-    review = [each for each in judged if each.text.needs_review]
+    """What the tables leave out, in sentences."""
     other = sum(each.other_reason for each in judged)
-    found = sum(each.found is not None for each in review)
+    halves = [[each for each in judged if each.needs_meaning and each.text.split == split] for split in SPLITS]
+    tuned, held_out = (f"{sum(each.found is not None for each in half)} of {len(half)}" for half in halves)
     return (
-        f"{len(judged)} texts. {other} bad ones are rejected for a reason that they are not labelled with."
-        f" {len(review)} more can only be found out by reviewing them against the source; the validators reject {found}"
-        " of these."
+        f"{len(judged)} texts. Those that are labelled `unsupported`, too, are in no column: their defect is one of"
+        f" meaning, which the review is for. The validators find {tuned} of these in the tuned half, {held_out} in the"
+        f" other. Of all bad texts that they reject, {other} are rejected for a reason that is not among their labels."
     )
 
 

@@ -9,8 +9,8 @@ from thothy_ai.jobs import language as detect
 from thothy_ai.jobs.checks import derived, numerals
 from thothy_ai.jobs.checks.guises import eras, rounded
 from thothy_ai.jobs.checks.months import months, named_months
-from thothy_ai.jobs.checks.quantities import Quantity, quantities
-from thothy_ai.jobs.checks.units import unit_of
+from thothy_ai.jobs.checks.quantities import Quantity, bound, quantities
+from thothy_ai.jobs.checks.units import CALENDAR, unit_of
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _MIN_SPELLED = 11  # below, words for numbers are idiom as often as figures: "one of the two"
@@ -69,19 +69,19 @@ class _Known:
         found = quantities(text, language)
         exact = {reading for quantity in found for reading in (*quantity.readings, *quantity.parts)}
         short = {Decimal(int(year) % 100) for quantity in found if quantity.year for year in quantity.readings}
-        self._figures = exact | short | eras(exact, text) | months(text) | {Decimal(1)}
+        self._figures = exact | bound(text) | short | eras(exact, text) | months(text) | {Decimal(1)}
         self._about: set[Decimal] = set()
-        self._times: set[Decimal] = set()
-        self._percent: set[Decimal] = set()
         self._years, self._in_units = derived.spans(found), derived.conversions(found, text)
+        self._by_word = {
+            "month": named_months(text),
+            "decade": {year - year % 10 for year in exact if 1500 < year < 2200},
+        }
         if may_round:
-            self._figures |= {near for quantity in found for near in rounded(quantity)} | derived.differences(
-                found, text
-            )
+            self._figures |= {near for quantity in found for near in rounded(quantity)} | derived.sums(found, text)
             self._about = {near for quantity in found for near in rounded(quantity, "0.1")}
-            self._times, self._percent = derived.multiples(found, text), derived.shares(found, text, language)
+            self._by_word["times"] = derived.multiples(found, text)
+            self._by_word["percent"] = derived.shares(found, text, language)
         self._with_shares = self._figures | numerals.shares(text)
-        self._months = named_months(text)
 
     def has(self, quantity: Quantity, text: str) -> bool:
         """Whether a number of a text is known. One below eleven in words always is; half is fifty in digits only."""
@@ -98,8 +98,12 @@ class _Known:
         if derived.pattern("about").search(before) or derived.pattern("about_after").search(after):
             known |= self._about
         if unit := unit_of(quantity, text):
-            known |= self._in_units.get(unit.name, set()) | (self._years if unit.name == "year" else set())
-        for name, numbers in (("times", self._times), ("percent", self._percent), ("month", self._months)):
+            known |= (
+                self._in_units.get(unit.name, set())
+                | CALENDAR.get(unit.name, frozenset())
+                | (self._years if unit.name == "year" else set())
+            )
+        for name, numbers in self._by_word.items():
             if derived.pattern(name).match(after.lstrip()):
                 known |= numbers
         return known

@@ -41,8 +41,14 @@ def scale_pattern(language: str) -> re.Pattern[str]:
 @cache
 def spelled(language: str) -> tuple[tuple[str, int], ...]:
     """The beginnings of a language's words for numbers, longest first, and their values; empty if there is no table."""
-    entries = table("numerals")["spelled"].get("nb" if language in {"no", "nn"} else language, "").split()
-    pairs = [(form, value) for entry, value in zip(entries, _VALUES, strict=False) for form in entry.split("/")]
+    tables, language = table("numerals"), "nb" if language in {"no", "nn"} else language
+    entries = tables["spelled"].get(language, "").split()
+    numbered = [
+        *zip(entries, _VALUES, strict=False),
+        *zip(tables["teens"].get(language, "").split(), range(13, 20), strict=False),
+    ]
+    numbered += [(word, int(value)) for value, word in tables["single"].get(language, {}).items()]
+    pairs = [(form, value) for entry, value in numbered for form in entry.split("/")]
     return tuple(sorted(pairs, key=lambda pair: -len(pair[0])))
 
 

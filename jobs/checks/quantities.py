@@ -28,9 +28,12 @@ _CJK = re.compile(
     rf"(?:[\d,.]{{0,20}}{_NUMERAL}| (?=\d[\d,.]{{0,20}}[십백천만억])){{0,40}}(?:\d[\d,]{{0,20}})?"
 )
 _NOISE = re.compile(
-    r"https?://\S+|\b[\w-]{1,40}(?:\.[a-z][\w-]{1,20}){1,4}[/:]\S*|\b\d{1,3}[A-JL-Z]\b|\[\^?\d{1,3}\]|(?<![\w.+-])[\w.+-]{1,64}@[\w.-]+|\b[A-Za-z]+-\d+"
+    r"https?://\S+|\b[\w-]{1,40}(?:\.[a-z][\w-]{1,20}){1,4}[/:]\S*|\[\^?\d{1,3}\]|(?<![\w.+-])[\w.+-]{1,64}@[\w.-]+"
 )
+_NAMES = re.compile(r"\b[A-Z][A-Za-z]{0,20}-\d{1,3}\b|\b\d{1,3}[A-JL-Z]\b")  # COVID-19, 5G
+_BOUND = re.compile(r"(?<=[A-Za-z])\d[\d.,]*")
 _LISTED = re.compile(r"^\s{0,6}\d{1,3}[.)](?=\s)|^#{1,6} \d{1,3}[.)]?(?=\s)", re.MULTILINE)
+_FRACTION = re.compile(r"(?<!\d)\d{1,2}\s?(?:분의|分の|分之|⁄|/)\s?\d{1,2}(?![\d/])")
 _RANGE = re.compile(
     r"\s?(?:-|–|—|~|〜|～|/|to|and|or|bis|und|oder|à|et|ou|a|e|y|o|до|и|或|至|到|から|tot|til|till|do|ila)?\s?",
     re.IGNORECASE,
@@ -38,6 +41,7 @@ _RANGE = re.compile(
 _TENTH = re.compile(r"\s?[成割할](?!\w*[立功长長])")
 _CLOCK = re.compile(r"([01]?\d|2[0-4])\.([0-5]\d)$")
 _HALF_DAY = 12  # hours
+_SPELLED = re.compile(r"[^\s\d.,;:!?()\"“”„«»।،؟—–#/-]+")  # by what ends a word: \w has no vowel signs
 _AFTERNOON = re.compile(r"(?:[:.]\d\d)?\s?(?:pm\b|p\.\s?m|PM\b)")
 _HOUR = re.compile(r"\s?(?:Uhr|h\b|時|点|點|时|시|uur|час|heures?|horas)")
 _MAX_DIGITS = 30
@@ -74,12 +78,19 @@ class Quantity:
 def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantity]:
     """The numbers of a text in a language (a BCP 47 primary subtag), in their order; those in words come last.
 
-    With `listed`, the numbers of lists and headings are among them: one cannot tell "3. Mai" from the third item.
+    With `listed`, the numbers of lists and headings are among them, since one cannot tell "3. Mai" from the third item;
+    and so are the parts of fractions such as "1/3", and of names such as "COVID-19".
     """
     plain = _blanked(_NOISE, _ascii_digits(text))
-    plain = plain if listed else _blanked(_LISTED, plain)
+    plain = plain if listed else _blanked(_NAMES, _blanked(_FRACTION, _blanked(_LISTED, plain)))
     found = sorted(_in_digits(plain, language), key=lambda each: each.start)
     return [*_with_shared_scale(found, plain), *_in_words(_without(found, plain), language)]
+
+
+def bound(text: str) -> set[Decimal]:
+    """The numbers that follow letters at once, such as "Rs1,200" and "G20", which `quantities` takes for names."""
+    digits = (match[0].rstrip(".,") for match in _BOUND.finditer(_ascii_digits(text)))
+    return {reading for number in digits for reading in _readings(number, "")[0]}
 
 
 def _ascii_digits(text: str) -> str:
@@ -249,12 +260,22 @@ def _in_words(text: str, language: str) -> list[Quantity]:
     found = []
     table = numerals.spelled(language)
     if table:
-        for match in re.finditer(r"[^\W\d_]+(?:['’][^\W\d_]+)?", text.casefold()):
+        for match in _SPELLED.finditer(text.casefold()):
             word = match[0][1:] if language == "ar" and match[0][0] in _ARABIC_PREFIXES else match[0]
             value = next((value for form, value in table if _is_form(word, form, value)), None)
             if value is not None:
-                found.append(Quantity(match[0], match.start(), match.end(), frozenset({Decimal(value)}), spelled=True))
-    return found
+                quantity = Quantity(match[0], match.start(), match.end(), frozenset({Decimal(value)}), spelled=True)
+                found.append(_multiplied(quantity, text, language))
+    return [*found, *_compounds(found)]
+
+
+def _compounds(found: list[Quantity]) -> Iterator[Quantity]:
+    """Twenty five, or five and twenty, of two words that stand together."""
+    for one, other in pairwise(found):
+        small, large = sorted((min(one.readings), min(other.readings)))
+        if other.start - one.end <= 3 and 0 < small < 10 and 20 <= large <= 90:
+            text = f"{one.text} {other.text}"
+            yield Quantity(text, one.start, other.end, frozenset({small + large}), spelled=True)
 
 
 def _is_form(word: str, form: str, value: int) -> bool:

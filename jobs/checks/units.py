@@ -17,7 +17,11 @@ _CURRENCY_BEFORE = re.compile(r"(us\$|\$|€|£|₹|usd|eur|gbp)\s?$", re.IGNORE
 _CONVERSIONS = {
     ("year", "month"): 12, ("week", "day"): 7, ("day", "hour"): 24, ("hour", "minute"): 60, ("minute", "second"): 60,
     ("tonne", "kg"): 1000, ("km", "m"): 1000, ("year", "week"): 52, ("month", "week"): 4, ("month", "day"): 30,
+    ("gw", "mw"): 1000, ("mw", "kw"): 1000, ("litre", "ml"): 1000, ("km2", "ha"): 100,
 }  # fmt: skip
+# A day has 24 hours: what a text may say without having it from its source.
+CALENDAR = {"hour": frozenset({Decimal(24)}), "day": frozenset({Decimal(7)}), "month": frozenset({Decimal(12)}),
+            "minute": frozenset({Decimal(60)})}  # fmt: skip
 _FORTNIGHT = 15  # days, in French and Spanish
 
 

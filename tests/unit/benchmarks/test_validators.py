@@ -46,6 +46,7 @@ def test_what_counts_as_wrong() -> None:
     assert [(row.false_accept, row.false_reject) for row in rows] == [
         (False, False), (False, True), (False, False), (True, False), (False, False), (False, False), (True, False),
     ]  # fmt: skip
+    assert [row.left_to_review for row in rows] == [False] * 5 + [True, False]
     assert [row.other_reason for row in rows] == [False] * 4 + [True, False, False]
     assert "| hook | 1 of 3 (33.3%) | 1 of 2 (50.0%) | 1 of 1 (100.0%) | – |" in tables(rows)
     assert "| Chinese and Japanese | – | – | 1 of 1 (100.0%) | – |" in tables(rows)

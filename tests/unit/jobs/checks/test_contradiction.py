@@ -29,6 +29,16 @@ CONTRADICTIONS = [
     ("انخفضت المبيعات.", "ar", "Sales rose sharply in the last quarter of the year."),
     ("판매가 감소했다.", "ko", "Sales rose sharply in the last quarter of the year."),
     ("Sales rose.", "en", "销量下降了。"),
+    ("Turnout fell from 58% to 41%.", "en", "Turnout rose from 41% to 58% in the last election of the council."),
+    ("Frekwencja wzrosła z 58% do 41%.", "pl", "Turnout rose from 41% to 58% in the last election of the council."),
+    (
+        "Un litro cuesta un 42 % más que en abril.",
+        "es",
+        "El litro cuesta 5,40 euros, un 42 % menos que en abril de 2024.",
+    ),
+    ("保费比同价位燃油车低约20%。", "zh", "二手电动车的保费比同价位燃油车高出约20%，原因是维修费用难以估计。"),
+    ("하루 이용 시간은 47분에서 61분으로 늘었다.", "ko", "하루 평균 이용 시간은 61분에서 47분으로 감소했다."),
+    ("اخلط السائلين.", "ar", "Do not mix the two liquids before the pump has stopped."),
     ("Eine Batterie hält 18 Jahre.", "de", "A battery lasts 18 months."),
     ("电池可用18年间。", "zh", "A battery lasts 18 months."),
 ]
@@ -50,6 +60,10 @@ CONSISTENT = [
     ("销量上升了。", "zh", "Sales rose sharply in the last quarter of the year."),
     ("Eine Batterie hält 18 Monate und kostet 500 Dollar.", "de", "A battery lasts 18 months and costs $500."),
     ("In 12 Monaten.", "de", "Within twelve months, or 12 months."),
+    ("Turnout rose to 58% from 41%.", "en", "Turnout rose from 41% to 58% in the last election of the council."),
+    ("Die Beteiligung stieg von 41 auf 58 Prozent.", "de", "Turnout rose from 41% to 58% in the last election."),
+    ("Lower prices lifted sales by 12 percent.", "en", "Sales rose by 12 percent because prices fell."),
+    ("More than 60% pay less than 20 euros.", "en", "Over 60% of the members pay at most 20 euros per month."),
     ("Anything.", "en", ""),
 ]
 

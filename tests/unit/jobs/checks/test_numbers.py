@@ -66,6 +66,21 @@ OF_THE_SOURCE = [
     ("since the ’90s", "en", "since the 1990s"),
     ("3割が農村", "ja", CHINESE),
     ("Anything without figures.", "en", ""),
+    ("Seit 2026 zahlen 25-Jährige 1.200 Rupien.", "de", "From mid-2026, under-25s pay Rs1,200."),
+    ("Five times as many: 5 times.", "en", "It grew from 3,500 to 19,000."),
+    ("14 minutes less", "en", "It fell from 61 to 47 minutes."),
+    ("75% go abroad.", "en", "Three of four bottles go abroad."),
+    ("The other 29% stays.", "en", "Texas took 71% of it."),
+    ("0,35 euro a bottiglia", "it", "Risparmia 35 centesimi a bottiglia."),
+    ("a little over 3 years", "en", "Queues have grown to 38 months."),
+    ("10,400 megawatts", "en", "They added 10.4 gigawatts."),
+    ("超过20万份", "zh", "出具了21.2万份报告。"),
+    ("3月に火災があった。", "ja", "There was a fire in March at a plant."),
+    ("25 лет и 15 дней", "ru", "Двадцать пять лет и пятнадцать дней."),
+    ("35 साल", "hi", "दुकान को खुले पैंतीस साल हुए हैं और ग्राहक रोज़ आते हैं।"),
+    ("Cela coûte 34 pour cent de plus.", "fr", "Cela coûte 34 % de plus."),
+    ("14時に出発する。", "ja", "It leaves at 2 pm."),
+    ("the 2020s", "en", "It began in 2024."),
 ]
 NOT_OF_THE_SOURCE = [
     ("In 2022, 3 shops", "en", ENGLISH),
@@ -99,6 +114,9 @@ NOT_OF_THE_SOURCE = [
     ("٣٤ دراجة", "ar", ENGLISH),
     ("15 प्रतिशत", "hi", ENGLISH),
     ("5 years", "en", ""),
+    ("16 % pendant les travaux", "fr", "41 accidents ; 282 millions pour 250 kilomètres, et 6 % de moins."),
+    ("43 % des trajets", "fr", "Entre 8 h et 9 h, 34 % des trajets, contre 29 % en voiture."),
+    ("36 лет", "ru", "Двадцать пять лет."),
 ]
 
 

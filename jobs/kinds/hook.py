@@ -192,4 +192,5 @@ KIND = JobKind(
     locale=lambda request: request.locale,
     source=lambda request: request.source,
     version="2",
+    compared=lambda artifact: "\n".join(variant.text for variant in artifact.variants),
 )

@@ -18,7 +18,7 @@ from thothy_ai.jobs.translation.faults import aligned, fault, faults_of_whole
 from thothy_ai.jobs.translation.inline import has_words
 from thothy_ai.jobs.translation.task import Formality, Task, contradictions, tag_parts
 from thothy_ai.jobs.translation.units import Document, document_of
-from thothy_ai.jobs.verdict import Rejection, Verdict
+from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
 
 MAX_TRANSLATED_CHARS = 200_000  # some 600 segments, whose validators take a few seconds in all
 
@@ -113,9 +113,10 @@ class TranslationPlan:
             text: joined(drafts[part].text if part in drafts else part for part in segments_of(text))
             for text in missing
         }
-        artifact = TranslationArtifact(
-            text=document.assembled([translations.get(unit.text, unit.text) for unit in document.units])
-        )
+        text = document.assembled([translations.get(unit.text, unit.text) for unit in document.units])
+        if not text:
+            return Verdict.reject(Rejection(RejectionReason.EMPTY, "the translation is empty"))
+        artifact = TranslationArtifact(text=text)
         rejections = (draft.rejection for draft in drafts.values())
         rejection = next(filter(None, rejections), None) or next(filter(None, self.checks(request, artifact)), None)
         return Verdict.reject(rejection, artifact) if rejection else Verdict.accept(artifact)

@@ -247,5 +247,6 @@ KIND = JobKind(
     locale=lambda request: request.locale,
     source=lambda request: request.source,
     version="2",
+    compared=lambda artifact: artifact.text,
     follow_ups=_follow_ups,
 )

@@ -32,7 +32,9 @@ _KEPT = 0.5  # of what is not needed, for the choices that follow the current fi
 
 
 class Closing:
-    """One text's. `limit` starts it; from `due_at` tokens on, `apply` must see each mask."""
+    """One text's. `limit` starts it; from `due_at` tokens on, `apply` must see each mask: before `calm_until` only
+    where a string, or a sentence, may have ended.
+    """
 
     def __init__(self, completion: Completion, tokens: JsonTokens, ends: Sequence[int]) -> None:
         """`ends` are the tokens that end a text."""
@@ -42,12 +44,18 @@ class Closing:
         self._budget = NEVER
         self._path: Sequence[int] = ()  # the completion that is being taken
         self.due_at = NEVER
+        self.calm_until = 0
 
     def limit(self, budget: int) -> None:
         """The text may have so many tokens; BudgetTooSmallError if it needs more."""
         if (shortest := self._completion.shortest) > budget:
             raise BudgetTooSmallError(f"the schema's shortest text has {shortest} tokens; the limit is {budget}")
         self._budget, self.due_at = budget, 0
+
+    def is_due(self, taken: Sequence[int]) -> bool:
+        """Whether `apply` must see the mask of the token after these."""
+        count = len(taken)
+        return count >= self.due_at and (count >= self.calm_until or self._tokens.stirs[taken[-1]] == 1)
 
     def apply(self, row: Bits, matcher: LLMatcher, taken: Sequence[int]) -> None:
         """Restrict the allowed tokens of `row`, if it is time for it; `taken` are the text's tokens so far."""
@@ -65,8 +73,11 @@ class Closing:
         rest = self._known()
         if rest is not None and self._waits(left, rest):
             return
+        self.calm_until = 0
         if rest is not None and left > self._needed(rest) + _WORD:
             self._narrow(row)
+            if self._position.in_string and not self._position.in_array:
+                self.calm_until = self._budget - self._needed(rest) - self._completion.opening - _WORD
             return
         rest = self._measured(matcher)
         if rest is None:

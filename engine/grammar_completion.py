@@ -58,19 +58,21 @@ class Completion:
         position = JsonPosition()
         rest = Rest(self.shortest, self.choices)
         for token, chosen in zip(walk.tokens, walk.chosen, strict=True):
-            for byte in b"" if token == END else tokens.table[token]:
-                self._read(position, bytes([byte]), rest)
+            if token != END and (not position.in_value_string or tokens.stirs[token]):
+                self._read(position, tokens.table[token], rest)
             rest = Rest(rest.tokens - 1, rest.choices - chosen)
 
-    def _read(self, position: JsonPosition, byte: bytes, rest: Rest) -> None:
-        was_open = position.in_value_string
-        position.feed(byte)
-        place = position.place
-        self._from.setdefault(place, rest)
-        if was_open and not position.in_string:
-            self._after.setdefault(place, rest)
-        if place and isinstance(place[-1], int):
-            self._last[place[:-1]] = place[-1]
+    def _read(self, position: JsonPosition, data: bytes, rest: Rest) -> None:
+        """Note what follows the fields that begin and end with a token."""
+        for at in range(len(data)):
+            string = position.place if position.in_value_string else None
+            position.feed(data[at : at + 1])
+            if string is not None and not position.in_string:
+                self._after.setdefault(string, rest)
+            place = position.place
+            self._from.setdefault(place, rest)
+            if place and isinstance(place[-1], int):
+                self._last[place[:-1]] = place[-1]
 
     def _like(self, place: Place) -> Place:
         """The same field in the walk; further items of an array are like the last there."""

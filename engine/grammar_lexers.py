@@ -135,7 +135,7 @@ class JsonGrammar:
     @property
     def closes(self) -> bool:
         """Whether `close` must see the next mask."""
-        return self._closing is not None and len(self._tokens) >= self._closing.due_at
+        return self._closing is not None and self._closing.is_due(self._tokens)
 
     def limit(self, budget: int) -> None:
         """From now on, masks lead to the end in time."""

@@ -34,6 +34,11 @@ class JsonPosition:
         return self.in_string and self._key is None
 
     @property
+    def in_array(self) -> bool:
+        """In an array, at whatever depth."""
+        return any(isinstance(entry, int) for entry in self._path)
+
+    @property
     def wide(self) -> bool:
         """The text's last character is one of Chinese, Japanese or the like."""
         return self.last[-3:-2] >= b"\xe3" and self.last[-1:] >= b"\x80"
@@ -95,7 +100,7 @@ class JsonPosition:
                 self._path.pop()
                 self._wants_key, self._value_began = False, True
             case b",":
-                self._wants_key, self._value_began = not self._in_array, False
+                self._wants_key, self._value_began = not self._in_item, False
             case b":":
                 self._value_began = True
             case _:
@@ -103,7 +108,7 @@ class JsonPosition:
         return at + 1
 
     @property
-    def _in_array(self) -> bool:
+    def _in_item(self) -> bool:
         return bool(self._path) and isinstance(self._path[-1], int)
 
     def _begin_value(self) -> None:

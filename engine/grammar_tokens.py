@@ -19,7 +19,7 @@ _INITIAL_OR_NUMBER = rb"(?<![0-9])(?<![^A-Za-z][A-Z])"  # not before a full stop
 SENTENCE_END = re.compile(rb"(?:%s%s|(?!\.)%s)%s$" % (_INITIAL_OR_NUMBER, rb"\.", _MARK, _AFTER_MARK))
 NUMBER_AND_STOP = re.compile(rb"[0-9]\.$")
 _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of a character after its first
-_FILLERS = 1_000  # of each sort; enough for some to be allowed
+_SPECIAL = re.compile(rb'["\\\x00-\x1f]')
 _LONGEST_FILLER = 14  # bytes: an everyday word
 
 
@@ -37,42 +37,50 @@ class JsonTokens:
                 getattr(self, name)
 
     @cached_property
-    def quotes(self) -> Ids:
+    def quotes(self) -> list[int]:
         """That end a string, and perhaps what it is in, and begin nothing; the longest first."""
         return self._longest_first(_CLOSING)
 
     @cached_property
-    def brackets(self) -> Ids:
+    def brackets(self) -> list[int]:
         """That end objects and arrays, and begin nothing; the longest first."""
         return self._longest_first(rb"[}\]]+")
 
     @cached_property
-    def marks(self) -> Ids:
+    def marks(self) -> list[int]:
         """Full stops and the like: those of Chinese and Japanese first, the ASCII full stop last."""
         order = tuple(sign.encode() for sign in "。！？?!.")
-        return np.array(sorted(self._matching(_MARK), key=lambda token: order.index(self.table[token])), np.int64)
+        return sorted(self._matching(_MARK), key=lambda token: order.index(self.table[token]))
 
     @cached_property
-    def signs(self) -> Ids:
+    def signs(self) -> list[int]:
         """Single ones, in the order in which they lead to an end soonest."""
         order = (b",", b'"', b":", *(b"%d" % digit for digit in range(10)), b"n", b"t", b"f", b"[", b"{")
         found = {data: token for token, data in reversed(list(enumerate(self.table))) if len(data) == 1}
-        return np.array([found[sign] for sign in order if sign in found], np.int64)
+        return [found[sign] for sign in order if sign in found]
 
     @cached_property
-    def fillers(self) -> Ids:
-        """Words of lower case, then capitalized ones: the longest first."""
-        return np.concatenate(
-            [self._longest_first(rb" ?[a-z]+")[:_FILLERS], self._longest_first(rb"[A-Z][a-z]*")[:_FILLERS]]
-        )
+    def fillers(self) -> list[int]:
+        """Words, the longest first: for each length and each sort the one with the lowest number, thus a common one."""
+        sorts = (rb" [a-z]+", rb"[a-z]+", rb" [A-Z]?", rb" [A-Z][a-z]+", rb"[A-Z][a-z]*", rb"[0-9]+")
+        one_each: dict[tuple[int, bytes], int] = {}
+        for sort in sorts:
+            for token in self._longest_first(sort):
+                one_each.setdefault((len(self.table[token]), sort), token)
+        return sorted(one_each.values(), key=lambda token: -len(self.table[token]))
+
+    @cached_property
+    def word(self) -> int | None:
+        """A word that goes on with a sentence."""
+        return next((token for token in self.fillers if re.fullmatch(rb" [a-z]+", self.table[token])), None)
 
     @cached_property
     def longest(self) -> Ids:
-        """All tokens except those with a quotation mark, a backslash or a control character.
+        """All tokens: first those of the most whole characters, then those that complete a character.
 
-        First those of the most whole characters; then those that complete a character; then any.
+        Those with a quotation mark, a backslash or a control character come last.
         """
-        found = self._matching(rb'[^"\\\x00-\x1f]+')
+        found = [token for token, data in enumerate(self.table) if data]
         return np.array(sorted(found, key=lambda token: _emptiness(self.table[token])), np.int64)
 
     @cached_property
@@ -84,6 +92,12 @@ class JsonTokens:
     def bracket_bits(self) -> Bits:
         """`brackets`."""
         return self._bits(self.brackets)
+
+    @cached_property
+    def stirs(self) -> bytes:
+        """For each token 1 if it may end a string or a sentence, or begin or end an object or an array."""
+        found = re.compile(rb'["\\{}\[\]]|' + _MARK)
+        return bytes(found.search(data) is not None for data in self.table)
 
     @cached_property
     def digit_or_quote_bits(self) -> Bits:
@@ -121,9 +135,9 @@ class JsonTokens:
         matches: Callable[[bytes], object] = re.compile(pattern).fullmatch
         return [token for token, data in enumerate(self.table) if data and matches(data)]
 
-    def _longest_first(self, pattern: bytes) -> Ids:
+    def _longest_first(self, pattern: bytes) -> list[int]:
         found = [token for token in self._matching(pattern) if len(self.table[token]) <= _LONGEST_FILLER]
-        return np.array(sorted(found, key=lambda token: -len(self.table[token])), np.int64)
+        return sorted(found, key=lambda token: -len(self.table[token]))
 
     def _bits(self, tokens: Iterable[int]) -> Bits:
         bits = np.zeros(self.words * 32, np.uint8)
@@ -133,6 +147,8 @@ class JsonTokens:
 
 def _emptiness(data: bytes) -> tuple[int, int]:
     """Order of a token: the more whole characters the better."""
+    if _SPECIAL.search(data):
+        return (3, len(data))
     rest = data.lstrip(_CONTINUATION)
     try:
         return (int(rest != data), -len(rest.decode()))
@@ -150,5 +166,5 @@ def allow_only(row: Bits, tokens: Iterable[int]) -> None:
 
 def first_allowed(row: Bits, tokens: Ids) -> int | None:
     """The first of the tokens that the row allows."""
-    allowed = (row[tokens >> 5] >> (tokens & 31).astype(np.int32)) & 1
+    allowed = np.unpackbits(row.view(np.uint8), bitorder="little")[tokens]
     return int(tokens[allowed.argmax()]) if allowed.any() else None

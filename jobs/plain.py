@@ -21,7 +21,7 @@ _LATIN: Final = ("A-ZÀ-ÖØ-Þ", "A-Za-zÀ-ÖØ-öø-žȘ-ț")
 _OTHER: Final = ("\u0370-\u1fff\u3040-\ud7ff", "A-Za-z\u0300-\u1fff\u3040-\ud7ff")
 TEMPERATURE = 0.4
 PENALTY = 1.02
-PENALTY_AGAIN = 1.1  # it counts the tokens of the prompt, thus keeps from copying again
+PENALTY_AGAIN = 1.04  # it counts the tokens of the prompt, thus keeps from copying again
 WARMER = 0.2  # added where something is written again: it would be written alike
 
 

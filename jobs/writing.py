@@ -20,6 +20,7 @@ from thothy_ai.jobs.verdict import Rejection
 
 TEMPERATURE = 0.6
 TOP_P = 0.95
+MAX_RUN = 14  # consecutive words of a part that may stand in the source
 MIN_CHARS_OF_A_LANGUAGE = 60  # of a part that is judged by itself
 
 
@@ -91,7 +92,7 @@ def _truth(request: WritingRequest, name: str, text: str) -> Iterator[Rejection 
     source, locale = request.source, request.locale
     yield checks.meta_talk(text, source)
     yield checks.obeys_source(text, source)
-    yield checks.copied(name, text, source, locale)
+    yield checks.copied(name, text, source, locale, max_share=1.0, max_run=MAX_RUN)
     yield checks.new_number(text, source, locale)
     yield checks.new_name(text, source, locale, allowed=(*request.brand_terms, request.audience))
     yield checks.contradiction(text, source, locale)
@@ -106,6 +107,17 @@ def foreign(request: WritingRequest, texts: Mapping[Part, str]) -> list[Fault]:
 @lru_cache(maxsize=64)  # as above
 def _foreign(text: str, locale: str) -> Rejection | None:
     return checks.wrong_language(text, locale)
+
+
+def copied(request: WritingRequest, texts: Mapping[Part, str], max_share: float) -> Iterator[Fault]:
+    """Faults of the parts that copy most, if all parts together copy too much: one short part may state a fact as the
+    source does.
+    """
+    source, locale = request.source, request.locale
+    together = checks.copied("the text", " ".join(texts.values()), source, locale, max_share, max_run=len(source))
+    for part, text in texts.items() if together else ():
+        if rejection := checks.copied(key_of(part), text, source, locale, max_share, max_run=MAX_RUN):
+            yield Fault(part, rejection)
 
 
 def astray(request: WritingRequest, texts: Mapping[Part, str], instruction: str, min_share: float) -> Iterator[Fault]:

@@ -50,7 +50,12 @@ EXAMPLES: tuple[dict[str, Any], ...] = (
         "priority": 5,
         "deadline": "2h",
     },
-    {"kind": "report_section", "request": {"source": SOURCE, "heading": "What makers say"}, "max_attempts": 5},
+    {
+        "kind": "report_section",
+        "request": {"source": SOURCE, "heading": "What makers say"},
+        "max_attempts": 5,
+        "max_compute_seconds": 2.5,
+    },
     {"kind": "translation", "request": {"source": SOURCE, "target_locale": "de"}, "not_before": "30m"},
 )
 WRONG = (

@@ -145,6 +145,11 @@ FAILURES: dict[str, Reason] = {
     "kind_error": Reason(
         "The kind's own code raised an error.", LATER, "Fix the kind; the worker's log has the trace."
     ),
+    "budget_spent": Reason(
+        "The job's attempts have used its `max_compute_seconds`.",
+        NO,
+        "Redrive it, which grants the budget again, or enqueue it with a larger one.",
+    ),
     "worker_error": Reason("The worker raised an error.", LATER, "Report it with the trace in the worker's log."),
     "unstorable": Reason("Postgres refuses the outcome.", NO, "Report it with the worker's log."),
 }

@@ -10,14 +10,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cache, lru_cache
 
 from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.checks.figures import turned
 from thothy_ai.jobs.checks.numbers import primary
-from thothy_ai.jobs.checks.quantities import quantities
 from thothy_ai.jobs.checks.segments import is_spaced, sentences, words
 from thothy_ai.jobs.checks.tables import table
+from thothy_ai.jobs.checks.units import names_unit, units
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _UNSPACED = frozenset({"zh", "ja", "th"})
@@ -46,6 +46,8 @@ def contradiction(text: str, source: str, locale: str) -> Rejection | None:
         for name in ("negation", "direction"):
             if (reversed_ := _REVERSED[name](mine, theirs, related)) is not None:
                 return Rejection(RejectionReason.CONTRADICTS_SOURCE, f"{reversed_}: {mine.text[:120]!r}")
+    if found := turned(text, source, language, original):
+        return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
     return _other_unit(text, source, language, original)
 
 
@@ -130,55 +132,14 @@ def _pattern(name: str, word: str, language: str) -> re.Pattern[str] | None:
 
 
 def _other_unit(text: str, source: str, language: str, original: str) -> Rejection | None:
-    known = _units(source, original)
-    for (value, family), units in _units(text, language).items():
+    known = units(source, original)
+    for (value, family), mine in units(text, language).items():
         theirs = known.get((value, family), set())
         if (
             theirs
-            and not theirs & units
-            and (value > _SMALL or not any(_named(unit, family, source) for unit in units))
+            and not theirs & mine
+            and (value > _SMALL or not any(names_unit(name, family, source) for name in mine))
         ):
-            detail = f"{value.normalize():f} is {'/'.join(sorted(units))}, in the source {'/'.join(sorted(theirs))}"
+            detail = f"{value.normalize():f} is {'/'.join(sorted(mine))}, in the source {'/'.join(sorted(theirs))}"
             return Rejection(RejectionReason.CONTRADICTS_SOURCE, detail)
     return None
-
-
-def _named(unit: str, family: str, text: str) -> bool:
-    return bool(re.search(table("contradiction")["units"][family][unit], text, re.IGNORECASE))
-
-
-@lru_cache(maxsize=32)  # as above
-def _units(text: str, language: str) -> dict[tuple[Decimal, str], set[str]]:
-    """The units of the numbers in digits, by value and family."""
-    found: dict[tuple[Decimal, str], set[str]] = defaultdict(set)
-    for quantity in quantities(text, language):
-        if quantity.spelled or quantity.year:
-            continue
-        before = _CURRENCY_BEFORE.search(text[max(0, quantity.start - 5) : quantity.start])
-        unit = ("currency", _CURRENCIES[before[1].casefold()]) if before else _unit_after(text, quantity.end)
-        if unit:
-            for reading in quantity.readings:
-                found[reading, unit[0]].add(unit[1])
-    return found
-
-
-_CURRENCIES = {"$": "usd", "€": "eur", "£": "gbp", "₹": "inr", "us$": "usd", "usd": "usd", "eur": "eur", "gbp": "gbp"}
-_CURRENCY_BEFORE = re.compile(r"(us\$|\$|€|£|₹|usd|eur|gbp)\s?$", re.IGNORECASE)
-
-
-def _unit_after(text: str, position: int) -> tuple[str, str] | None:
-    match = _any_unit().match(text, position)
-    if not match:
-        return None
-    family, _, unit = str(match.lastgroup).partition("_")
-    return family, unit
-
-
-@cache
-def _any_unit() -> re.Pattern[str]:
-    units = [
-        f"(?P<{family}_{unit}>{words})"
-        for family, entries in table("contradiction")["units"].items()
-        for unit, words in entries.items()
-    ]
-    return re.compile(rf"[\s\u00a0-]?(?:{'|'.join(units)})(?![a-zа-яё\u0600-\u06ff])", re.IGNORECASE)

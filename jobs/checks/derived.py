@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import cache
-from itertools import combinations
+from itertools import combinations, pairwise
 
-from thothy_ai.jobs.checks.quantities import Quantity
+from thothy_ai.jobs.checks.quantities import Quantity, in_digits
 from thothy_ai.jobs.checks.tables import table
+from thothy_ai.jobs.checks.units import converted, unit_of
 
-_NEAR = 3  # figures of a source that stand together, and may be compared
-_SMALL = 12  # up to here, "three of four" is a share
-_HUNDRED = Decimal(100)
+_REACH = 60  # characters between two figures that may be compared
+_SENTENCE_END = re.compile(r"[.!?。！？](?!\d)|\n")
+_SHARE = re.compile(r"(?<!\d)(\d|1[0-2])(?!\d)[^\d.;:!?,]{2,24}?(?<!\d)(\d|1[0-2])(?![\d.,])")
+_HUNDRED, _MOST = Decimal(100), Decimal(10_000)
+_MANY = 40  # years
 
 
 @cache
@@ -24,41 +28,58 @@ def pattern(name: str) -> re.Pattern[str]:
 
 def differences(found: Sequence[Quantity], text: str) -> set[Decimal]:
     """Differences of figures that stand together, and amounts in cents as parts of the currency."""
-    digits = [quantity for quantity in found if not quantity.spelled]
     results = set()
-    for one, other in _together(digits):
+    for one, other in _together(found, text):
         results |= {abs(mine - theirs) for mine in one.readings for theirs in other.readings}
-    for quantity in digits:
-        if re.match(rf"\s?(?:{pattern('cents').pattern})", text[quantity.end : quantity.end + 12], re.IGNORECASE):
+    for quantity in found:
+        if not quantity.spelled and re.match(
+            rf"\s?(?:{pattern('cents').pattern})", text[quantity.end : quantity.end + 12], re.IGNORECASE
+        ):
             results |= {reading / _HUNDRED for reading in quantity.readings}
     return results
 
 
-def shares(found: Sequence[Quantity]) -> set[Decimal]:
-    """What one figure is of another one that stands near, or of another small number, in per cent, rounded."""
-    small = {
-        reading for quantity in found for reading in quantity.readings if 0 < reading <= _SMALL and not reading % 1
-    }
-    pairs = [(one, other) for one, other in combinations(sorted(small), 2)]
-    for one, other in _together([quantity for quantity in found if not quantity.spelled]):
-        pairs += [(mine, theirs) for mine in one.readings for theirs in other.readings]
+def shares(found: Sequence[Quantity], text: str, language: str) -> set[Decimal]:
+    """What one figure is of the next one, and "three of four", in per cent, rounded."""
+    pairs = [
+        (mine, theirs) for one, other in _together(found, text) for mine in one.readings for theirs in other.readings
+    ]
+    pairs += [(Decimal(one), Decimal(other)) for one, other in _SHARE.findall(in_digits(text, language))]
     results = set()
     for one, other in pairs:
-        for part, whole in ((one, other), (other, one)):
-            if whole:
-                share = part / whole * _HUNDRED
-                results |= {
-                    share.quantize(Decimal(1)),
-                    share.quantize(Decimal("0.1")),
-                    abs(share - 100).quantize(Decimal(1)),
-                }
+        part, whole = sorted((one, other))
+        if whole:
+            results |= _rounded(part / whole * _HUNDRED) | _rounded((whole - part) / whole * _HUNDRED)
+        if part:
+            results |= _rounded((whole - part) / part * _HUNDRED)
     return results
 
 
-def multiples(found: Sequence[Quantity]) -> set[Decimal]:
+def _rounded(share: Decimal) -> set[Decimal]:
+    return {share.quantize(Decimal(1)), share.quantize(Decimal("0.1"))} if share < _MOST else set()
+
+
+def spans(found: Sequence[Quantity]) -> set[Decimal]:
+    """The numbers of years between the years of a text."""
+    years = sorted({reading for quantity in found if quantity.year for reading in quantity.readings if reading > 1500})
+    return {other - one for one, other in combinations(years[:_MANY], 2)}
+
+
+def conversions(found: Sequence[Quantity], text: str) -> dict[str, set[Decimal]]:
+    """What the numbers with a unit are in other units: 38 months are 3 years."""
+    results: dict[str, set[Decimal]] = defaultdict(set)
+    for quantity in found:
+        unit = None if quantity.spelled else unit_of(quantity, text)
+        for reading in quantity.readings if unit else ():
+            for name, values in converted(reading, unit.name if unit else "").items():
+                results[name] |= values
+    return results
+
+
+def multiples(found: Sequence[Quantity], text: str) -> set[Decimal]:
     """How many times one figure is another one that stands near, rounded and rounded down."""
     results = set()
-    for one, other in _together([quantity for quantity in found if not quantity.spelled]):
+    for one, other in _together(found, text):
         for mine in one.readings:
             for theirs in other.readings:
                 low, high = sorted((mine, theirs))
@@ -68,10 +89,11 @@ def multiples(found: Sequence[Quantity]) -> set[Decimal]:
     return results
 
 
-def _together(found: Sequence[Quantity]) -> list[tuple[Quantity, Quantity]]:
+def _together(found: Sequence[Quantity], text: str) -> list[tuple[Quantity, Quantity]]:
+    """Successive figures of one sentence."""
+    digits = [quantity for quantity in found if not (quantity.spelled or quantity.year)]
     return [
         (one, other)
-        for position, one in enumerate(found)
-        for other in found[position + 1 : position + 1 + _NEAR]
-        if not (one.year or other.year)
+        for one, other in pairwise(digits)
+        if other.start - one.end <= _REACH and not _SENTENCE_END.search(text[one.end : other.start])
     ]

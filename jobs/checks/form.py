@@ -8,12 +8,42 @@ from thothy_ai.jobs.checks.segments import words
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _UNENDING = frozenset({"th", "lo", "km", "my"})  # languages that write no full stop
+# Languages whose posts and headlines may do without, and what a sentence that is cut off ends with in them.
+_OFTEN_UNENDING = {
+    "ja": re.compile(r"(?:[っゃゅょァィゥェォッャュョをにがはのでとへやもてし、，ー・]|から|まで|より|けど|ので)$"),
+    "zh": re.compile(r"[的和与與在是把被将將对對从從为為向、，：及或而但]$"),
+    "ko": re.compile(r"(?:[고는은을를이가의에와과며서도로만,]|하여|하지만|그리고)$"),
+}
 # What may follow the end of the last sentence: hashtags, mentions, links, footnotes, emoji.
+_MIN_UNENDING = 6  # characters
 _END_CHARS = 300  # of the text are looked at for what follows its last sentence
 _EMOJI = "\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"
 _APPENDIX = re.compile(rf"(?:\s*(?:[#＃@]\w[\w-]{{0,60}}|https?://\S+|\[\^?\w{{1,12}}\]|[{_EMOJI}]))+\s*$")
 _CLOSING = "\"'”’“‘»«›‹)]}）」』】》〉＂*_~ \n\t\u200f\u200e"
-_ENDINGS = (".", "!", "?", "…", "。", "！", "？", "．", "｡", "।", "॥", "؟", "۔", "։", "።", "‽", "¿", ";", "׃", "~", "♪")
+_ENDINGS = (
+    ".",
+    "!",
+    "?",
+    "…",
+    "。",
+    "！",
+    "？",
+    "．",
+    "｡",
+    "।",
+    "॥",
+    "؟",
+    "۔",
+    "։",
+    "።",
+    "‽",
+    "¿",
+    ";",
+    "׃",
+    "~",
+    "♪",
+    "|",
+)
 _ABBREVIATED = re.compile(
     r"(?:^|\s)(?:Dr|Mrs?|Ms|Prof|Nr|vs|e\.g|i\.e|approx|z\. ?B|bzw|d\. ?h|p\. ?ej|por ej|например|т\. ?е)\.$",
     re.IGNORECASE,
@@ -53,6 +83,8 @@ def _ends(text: str, language: str) -> bool:
     if _BLOCK.match(last_line):
         return True
     bare = text.rstrip(_CLOSING)
+    if language in _OFTEN_UNENDING and len(bare) >= _MIN_UNENDING and bare[-1].isalnum():
+        return not _OFTEN_UNENDING[language].search(bare)
     return bare.endswith(_ENDINGS if language == "el" else tuple(set(_ENDINGS) - {";"})) and not _ABBREVIATED.search(
         bare
     )

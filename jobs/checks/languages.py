@@ -54,7 +54,11 @@ def _is_in(text: str, locale: str, min_confidence: float = _LIKELY) -> bool:
     top = next(iter(found))
     if top == expected or found[expected] >= min_confidence:
         return True
-    if sum(map(str.isalpha, text)) < _SHORT and found[expected] > max(found[name] for name in _FREQUENT - {expected}):
+    if (
+        sum(map(str.isalpha, text)) < _SHORT
+        and script_of(locale) == "Latn"
+        and found[expected] > max(found[name] for name in _FREQUENT - {expected})
+    ):
         return True
     group = next((group for group in _RELATED if expected in group), frozenset())
     return top in group and (

@@ -12,6 +12,7 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 _DENSE = ((re.compile("[\u3400-\u9fff\uf900-\ufaff]"), 3.0), (re.compile("[\uac00-\ud7a3]"), 2.0),
           (re.compile("[\u3041-\u30ff]"), 1.7))  # fmt: skip
 _MIN_PROPORTION, _MAX_PROPORTION = 0.4, 2.5
+_LENIENT = 0.85  # of a lower limit, where it had to be converted
 _ALWAYS_ALLOWED = 40  # characters: a label of two words may become twice as long
 
 
@@ -25,7 +26,8 @@ def length(field: str, text: str, locale: str, min_words: int, max_words: int) -
 
     The limits are for English, and converted to the number of words in which the locale's language says as much.
     """
-    count, least, most = len(words(text, locale)), scaled(min_words, locale), scaled(max_words, locale)
+    count, most = len(words(text, locale)), scaled(max_words, locale)
+    least = min_words if scaled(min_words, locale) == min_words else int(_LENIENT * scaled(min_words, locale))
     has = f"{field} has {counted(count, 'word')}"
     if count < least:
         return Rejection(RejectionReason.TOO_SHORT, f"{has}, fewer than {least}")

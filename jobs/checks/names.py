@@ -15,7 +15,7 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _TOKEN = re.compile(r"[^\W\d_][\w'’&.-]*\w|[^\W\d_]")
 _INNER_CAPITAL = re.compile(r"[A-Z]?[a-z]+[A-Z]\w*")
-_AFTER_WHICH_CAPITALS_MEAN_NOTHING = re.compile(r"(?:^|[\"“”„«»‘「『(\[:：—–/|•*#_>!?.…]\s*|[-]\s+|\d[.)]\s*)$")
+_AFTER_WHICH_CAPITALS_MEAN_NOTHING = re.compile(r"(?:^|[\"“”„«»‘「『(\[:：—–/|•*#_>!?.…¿¡]\s*|[-]\s+|\d[.)]\s*)$")
 _NOUNS_CAPITALIZED = frozenset({"de"})
 _MIN_PREFIX, _MAX_PREFIX = 4, 8
 

@@ -10,9 +10,11 @@ from thothy_ai.jobs.checks import derived, numerals
 from thothy_ai.jobs.checks.guises import eras, rounded
 from thothy_ai.jobs.checks.months import months, named_months
 from thothy_ai.jobs.checks.quantities import Quantity, quantities
+from thothy_ai.jobs.checks.units import unit_of
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _MIN_SPELLED = 11  # below, words for numbers are idiom as often as figures: "one of the two"
+_ROUND = frozenset(Decimal(10) ** power for power in (2, 3, 6, 9))  # "per cento" and "mille grazie" are no figures
 _MAX_LOOSE = 2  # "both", "a pair", the dual: a translation has many ways to say one or two
 _MAX_WORDED = 12  # a translation may write these as words, which are known of some languages only
 
@@ -71,19 +73,20 @@ class _Known:
         self._about: set[Decimal] = set()
         self._times: set[Decimal] = set()
         self._percent: set[Decimal] = set()
+        self._years, self._in_units = derived.spans(found), derived.conversions(found, text)
         if may_round:
             self._figures |= {near for quantity in found for near in rounded(quantity)} | derived.differences(
                 found, text
             )
             self._about = {near for quantity in found for near in rounded(quantity, "0.1")}
-            self._times, self._percent = derived.multiples(found), derived.shares(found)
+            self._times, self._percent = derived.multiples(found, text), derived.shares(found, text, language)
         self._with_shares = self._figures | numerals.shares(text)
         self._months = named_months(text)
 
     def has(self, quantity: Quantity, text: str) -> bool:
         """Whether a number of a text is known. One below eleven in words always is; half is fifty in digits only."""
         if quantity.spelled:
-            return min(quantity.readings) < _MIN_SPELLED or bool(quantity.readings & self._figures)
+            return min(quantity.readings) < _MIN_SPELLED or bool(quantity.readings & (self._figures | _ROUND))
         if quantity.readings & (self._with_shares | self._beside(quantity, text)):
             return True
         return bool(quantity.parts and set(quantity.parts) <= self._figures)
@@ -94,6 +97,8 @@ class _Known:
         known: set[Decimal] = set()
         if derived.pattern("about").search(before) or derived.pattern("about_after").search(after):
             known |= self._about
+        if unit := unit_of(quantity, text):
+            known |= self._in_units.get(unit.name, set()) | (self._years if unit.name == "year" else set())
         for name, numbers in (("times", self._times), ("percent", self._percent), ("month", self._months)):
             if derived.pattern(name).match(after.lstrip()):
                 known |= numbers

@@ -27,13 +27,19 @@ _CJK = re.compile(
     rf"(?:百分之|百分の)?(?:(?<![\d,.])\d[\d,.]{{0,20}} ?)?{_NUMERAL}"
     rf"(?:[\d,.]{{0,20}}{_NUMERAL}| (?=\d[\d,.]{{0,20}}[십백천만억])){{0,40}}(?:\d[\d,]{{0,20}})?"
 )
-_NOISE = re.compile(r"https?://\S+|\[\^?\d{1,3}\]|(?<![\w.+-])[\w.+-]{1,64}@[\w.-]+|\b[A-Za-z]+-\d+")
+_NOISE = re.compile(
+    r"https?://\S+|\b[\w-]{1,40}(?:\.[a-z][\w-]{1,20}){1,4}[/:]\S*|\b\d{1,3}[A-JL-Z]\b|\[\^?\d{1,3}\]|(?<![\w.+-])[\w.+-]{1,64}@[\w.-]+|\b[A-Za-z]+-\d+"
+)
 _LISTED = re.compile(r"^\s{0,6}\d{1,3}[.)](?=\s)|^#{1,6} \d{1,3}[.)]?(?=\s)", re.MULTILINE)
 _RANGE = re.compile(
     r"\s?(?:-|–|—|~|〜|～|/|to|and|or|bis|und|oder|à|et|ou|a|e|y|o|до|и|或|至|到|から|tot|til|till|do|ila)?\s?",
     re.IGNORECASE,
 )
 _TENTH = re.compile(r"\s?[成割할](?!\w*[立功长長])")
+_CLOCK = re.compile(r"([01]?\d|2[0-4])\.([0-5]\d)$")
+_HALF_DAY = 12  # hours
+_AFTERNOON = re.compile(r"(?:[:.]\d\d)?\s?(?:pm\b|p\.\s?m|PM\b)")
+_HOUR = re.compile(r"\s?(?:Uhr|h\b|時|点|點|时|시|uur|час|heures?|horas)")
 _MAX_DIGITS = 30
 # Languages that write 1.5; all others write 1,5, or write one here and the other there.
 _DECIMAL_POINT = frozenset(
@@ -127,6 +133,12 @@ def _quantities_of(match: re.Match[str], text: str, language: str) -> Iterator[Q
         yield from _date_or_time(match)
         return
     readings, parts = _readings(match["number"], language)
+    if clock := _CLOCK.match(match["number"]):
+        parts = (Decimal(clock[1]), Decimal(clock[2]))
+    if _AFTERNOON.match(text, match.end()) and readings and max(readings) <= _HALF_DAY:
+        readings |= {reading + _HALF_DAY for reading in readings}
+    elif _HOUR.match(text, match.end()) and max(readings) > _HALF_DAY:
+        readings |= {reading - _HALF_DAY for reading in readings}
     year = match["number"].isdigit() and len(match["number"]) == 4 and "15" <= match["number"][:2] <= "21"
     quantity = Quantity(match["number"], start, match.end(), frozenset(readings), parts, year=year)
     yield _multiplied(quantity, text, language)
@@ -203,6 +215,17 @@ def _with_shared_scale(found: list[Quantity], text: str) -> list[Quantity]:
         if other.start - one.end > 6 or not _RANGE.fullmatch(text[one.end : other.start]):
             continue
         second = shared[position + 1]
+        if (
+            one.scaled
+            and second.scaled
+            and text[one.end : other.start].strip() == ""
+            and max(one.readings) > max(second.readings)
+        ):
+            total = frozenset(first + rest for first in one.readings for rest in second.readings)
+            shared[position], shared[position + 1] = (
+                replace(each, readings=each.readings | total) for each in (one, second)
+            )
+            continue
         if second.scaled and not one.scaled:
             factors = {each / plain for each in second.readings for plain in _plain(second) if plain}
             shared[position] = replace(
@@ -241,11 +264,16 @@ def _is_form(word: str, form: str, value: int) -> bool:
     )
 
 
-def _by_library(text: str, language: str) -> list[Quantity]:
+def in_digits(text: str, language: str) -> str:
+    """The text with its numbers in words as digits, in the languages that text2num knows."""
     from text_to_num import alpha2digit  # noqa: PLC0415  2 ms that only validators need
 
+    return str(alpha2digit(text, language, threshold=0)) if language in numerals.WITH_LIBRARY else text
+
+
+def _by_library(text: str, language: str) -> list[Quantity]:
     found = []
-    for match in re.finditer(r"(?<!\w)\d+(?:[.,]\d+)?", alpha2digit(text, language, threshold=0)):
+    for match in re.finditer(r"(?<!\w)\d+(?:[.,]\d+)?", in_digits(text, language)):
         readings = frozenset(_readings(match[0], "en")[0])
         found.append(Quantity(match[0], match.start(), match.end(), readings, spelled=True))
     return found

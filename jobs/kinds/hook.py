@@ -16,9 +16,10 @@ from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.review import Statement
 from thothy_ai.jobs.schema import grammar_schema, prose, prose_pattern
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.writing import astray, foreign, repair, spelled, text_fault, whole
+from thothy_ai.jobs.writing import astray, copied, foreign, repair, spelled, text_fault, whole
 
 MIN_SHARE_OF_SOURCE = 0.2  # of the longer words
+MAX_COPIED = 0.7  # of all words: a hook may quote
 MAX_VARIANTS = 5
 Channel = Literal["newsletter", "social post", "video", "podcast", "landing page"]
 
@@ -119,7 +120,7 @@ def _rewrite(writing: Writing[Hook], values: Values, faults: Sequence[Fault]) ->
 def _plain_piece(writing: Writing[Hook], number: int, *, again: bool) -> Piece:
     request = writing.request
     angle, task = PLAIN_TASKS[number]
-    text = plain.sentence(request.locale, 40, 150)
+    text = plain.sentence(request.locale, 40, 120)
     if not request.form.whole_sentences:
         task = "Write a headline for the text above." if number == 0 else task
         text = plain.headline(request.locale, 3, request.form.max_chars // 5)
@@ -143,6 +144,7 @@ def _faults(request: Hook, values: Values) -> Iterator[Fault]:
     if texts and len(texts) != request.variants:
         few = f"{len(texts)} variants, not {request.variants}"
         yield Fault(("variants",), Rejection(RejectionReason.TOO_SHORT, few))
+    yield from copied(request, texts, MAX_COPIED)
     yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
 
@@ -159,7 +161,7 @@ def _own(request: Hook, part: Part, text: str, values: Values) -> Iterator[Rejec
     variant = values["variants"][int(part[1])]
     yield checks.empty("angle", variant["angle"])
     yield checks.banned(variant["angle"], request.banned_phrases)
-    yield checks.near_duplicate(text, (other["text"] for other in values["variants"][: int(part[1])]))
+    yield checks.near_duplicate(text, [other["text"] for other in values["variants"][: int(part[1])]])
 
 
 def _mend(request: Hook, values: dict[str, Any]) -> dict[str, Any]:

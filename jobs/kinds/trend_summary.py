@@ -19,9 +19,10 @@ from thothy_ai.jobs.review import Statement
 from thothy_ai.jobs.schema import grammar_schema, prose, title
 from thothy_ai.jobs.schema import quotation as quotation_field
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.writing import astray, foreign, repair, spelled, text_fault, whole
+from thothy_ai.jobs.writing import astray, copied, foreign, repair, spelled, text_fault, whole
 
 MIN_SHARE_OF_SOURCE = 0.25  # of the longer words
+MAX_COPIED = 0.5  # of all words
 LIMITS: Final[Mapping[Part, tuple[int, int]]] = {  # of words, for English
     ("title",): (2, 18),
     ("standfirst",): (6, 80),
@@ -121,15 +122,15 @@ def _plain_pieces(writing: Writing[TrendSummary], parts: Sequence[Part], *, agai
         "title": ("Write a headline for the text above.", {("title",): plain.headline(locale, 3, 12)}),
         "standfirst": (
             f"Summarize the text above for {readers} in one sentence.",
-            {("standfirst",): plain.sentence(locale, 40, 160)},
+            {("standfirst",): plain.sentence(locale, 40, 120)},
         ),
         "key_points": (
             f"Name one fact of the text above that {readers} should know, in one sentence.",
-            {("key_points", 0): plain.of_parts({("point",): plain.sentence(locale, 30, 150)})},
+            {("key_points", 0): plain.of_parts({("point",): plain.sentence(locale, 30, 110)})},
         ),
         "why_it_matters": (
             f"Explain to {readers} in one sentence why this trend matters.",
-            {("why_it_matters",): plain.sentence(locale, 40, 150)},
+            {("why_it_matters",): plain.sentence(locale, 40, 110)},
         ),
         "tags": (
             "List two or three tags for the text above.",
@@ -157,6 +158,7 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
         yield from text_fault(request, part, text, _own(request, part, text, values))
     yield from _quote_faults(request, values)
     yield from _tag_faults(request, values)
+    yield from copied(request, texts, MAX_COPIED)
     yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
 
@@ -166,7 +168,7 @@ def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterat
         yield checks.unfinished(str(part[0]), text, request.locale)
     if len(part) > 1:
         earlier = values["key_points"][: int(part[1])]
-        yield checks.near_duplicate(text, (point["point"] for point in earlier))
+        yield checks.near_duplicate(text, [point["point"] for point in earlier])
 
 
 def _quote_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:

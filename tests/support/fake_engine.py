@@ -72,6 +72,12 @@ class FakeGeneration:
         self.usage = Usage(10, 4, 5, 0.25)
         return GenerationResult(self.id, text, (), reason, self.usage)
 
+    async def early_text(self) -> str:
+        """What the test has the client say, all of it."""
+        async for _ in self:
+            return "".join(self._client.said)
+        return ""
+
     async def abort(self) -> None:
         self._aborted.set()
 

@@ -36,38 +36,38 @@ _NAMES = (
     "Lorne",
     "Mossel",
 )
-_FOREIGN = (
-    (
+_FOREIGN = {
+    "de": (
         "In den letzten drei Jahren hat sich die Zahl der Werkstätten verdoppelt, obwohl die Mieten gestiegen sind.",
         "„Wir reparieren, was andere wegwerfen“, sagt die Gründerin, die früher Maschinenbau studiert hat.",
         "Die Stadt fördert das Projekt mit 40.000 Euro im Jahr und stellt die Räume kostenlos zur Verfügung.",
         "Kritiker halten die Wirkung für gering, denn die meisten Geräte lassen sich kaum noch öffnen.",
     ),
-    (
+    "fr": (
         "Le marché du quartier ouvre désormais le soir, et les habitants y viennent après le travail.",
         "Selon la mairie, la fréquentation a augmenté d'un quart depuis l'été dernier.",
         "Les commerçants, d'abord sceptiques, demandent à présent que l'expérience soit prolongée jusqu'en juin.",
         "Reste la question du bruit, qui divise les riverains plus que prévu.",
     ),
-    (
+    "es": (
         "Los vecinos han plantado más de mil árboles en los patios de las escuelas durante el último otoño.",
         "«El calor ya no deja jugar a los niños al mediodía», explica una maestra que coordina el proyecto.",
         "El ayuntamiento calcula que la temperatura baja hasta cuatro grados a la sombra de los árboles jóvenes.",
         "Todavía falta dinero para regarlos en los meses más secos del año.",
     ),
-    (
+    "pl": (
         "Nocne pociągi wracają na tory, choć przewoźnicy wciąż skarżą się na brak wagonów sypialnych.",
         "Bilety na weekendy są wyprzedane z dwumiesięcznym wyprzedzeniem, mówi rzecznik spółki.",
         "Podróż trwa jedenaście godzin, ale pasażerowie oszczędzają na hotelu i nie tracą dnia.",
         "Ministerstwo zapowiada nowe połączenia od przyszłego roku.",
     ),
-    (
+    "ja": (
         "この町では、使われなくなった銭湯を図書館に改装する計画が進んでいる。",
         "週末には遠くからも家族連れが訪れ、一日の来館者は三百人を超えた。",
         "「本を読みながら足湯に入れるのがいい」と、近くに住む会社員は話す。",
         "維持費をどう賄うかは、まだ決まっていない。",
     ),
-)
+}
 
 
 def backlog(jobs: int, seed: int = 0, kind: str | None = None) -> list[Request]:
@@ -114,13 +114,17 @@ def _makers() -> dict[str, Callable[[random.Random], Request]]:
 def _translation(draw: random.Random) -> Translation:
     """A passage of a longer text into another language, or a short text in another language into English."""
     if draw.random() < 1 / 3:
-        return Translation(source=_foreign(draw), target_locale="en")
+        language = draw.choice(tuple(_FOREIGN))
+        return Translation(source=_foreign(draw, language), source_locale=language, target_locale="en")
     source = _source(draw, 260, 560)
     words = source.split(" ")
     length = draw.randint(100, 220)
     begin = draw.randrange(len(words) - length)
     return Translation(
-        source=source, passage=" ".join(words[begin : begin + length]), target_locale=draw.choice(_TARGETS)
+        source=source,
+        source_locale="en",
+        passage=" ".join(words[begin : begin + length]),
+        target_locale=draw.choice(_TARGETS),
     )
 
 
@@ -157,10 +161,9 @@ def _prose(draw: random.Random, words: int) -> str:
     return " ".join(found[:words])
 
 
-def _foreign(draw: random.Random) -> str:
-    sentences = draw.choice(_FOREIGN)
+def _foreign(draw: random.Random, language: str) -> str:
     first = f"{draw.choice(_NAMES)} {draw.randint(1_000, 99_999)}."
-    return " ".join((first, *draw.choices(sentences, k=draw.randint(8, 14))))
+    return " ".join((first, *draw.choices(_FOREIGN[language], k=draw.randint(8, 14))))
 
 
 def _sentences() -> Iterator[str]:

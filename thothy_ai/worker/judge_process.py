@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from io import BufferedRWPair
 
 from thothy_ai.jobs import registry
@@ -66,9 +67,14 @@ def _done(task: Fields) -> Fields:
 def _advanced(task: Fields) -> Fields:
     job, answered = judging.read_advance(task)
     try:
-        return judging.advanced(advance(job, answered))
+        return judging.advanced(advance(job, answered, on_error=_log))
     except PlanError as error:
         return judging.advanced(error)
+
+
+def _log(error: Exception) -> None:
+    """To the worker's log: standard error is the worker's."""
+    traceback.print_exception(error)
 
 
 def _receive(stream: BufferedRWPair) -> Fields | None:

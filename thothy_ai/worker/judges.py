@@ -24,7 +24,7 @@ from thothy_ai.jobs.plan import Outputs
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 from thothy_ai.worker import judging
 from thothy_ai.worker.judging import LENGTH, Fields
-from thothy_ai.worker.plans import KIND_ERROR, Judgement, PlanError, PlannedJob, Step
+from thothy_ai.worker.plans import Judgement, PlanError, PlannedJob, Step
 
 START_SECONDS = 300.0  # a machine may be busy; imports take about one
 WAITING_FACTOR = 6  # a task may also wait for something: so many times its processor time in all
@@ -60,7 +60,7 @@ class Judges:
             return judging.read_advanced(await self._do(judging.advance_task(job, answered)))
         except JudgeError as error:
             if last is None:
-                raise PlanError(KIND_ERROR, str(error)) from None
+                raise PlanError(reason="kind_error", detail=str(error)) from None
             return Judgement(False, RejectionReason.VALIDATOR_ERROR, str(error), last.locale, last.version)
 
     async def near_duplicate(self, kind: str, body: Any, others: Sequence[Any]) -> Rejection | None:

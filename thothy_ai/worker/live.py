@@ -136,9 +136,9 @@ class LiveText:
         """Until the generation ends, however it does: the attempt itself deals with that."""
         said = 0  # characters that watchers know
         with suppress(EngineError):
-            async for grown in output.call.follow(stream=True):
-                output.text = grown
-                text = output.before + grown
+            async for piece in output.call.stream():
+                output.text += piece
+                text = output.before + output.text
                 await self._publish(output, Piece(output.claim.attempt, said, text[said:]))
                 said = len(text)
 

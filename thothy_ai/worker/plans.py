@@ -6,7 +6,7 @@ another process than the last time. A worker runs a kind's code nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -32,11 +32,10 @@ class PlanError(Exception):
     @property
     def hopeless(self) -> bool:
         """Whether every other attempt would fail, too."""
-        return self.reason != KIND_ERROR
+        return self.reason != "kind_error"
 
 
 MAX_STEPS = 100  # a plan that never ends must not use the engine for ever
-UNKNOWN_KIND, INVALID_JOB, KIND_ERROR = "unknown_kind", "invalid_job", "kind_error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +80,17 @@ class Judgement:
         return not self.accepted and (self.reason is None or self.reason.retryable)
 
 
-def advance(job: PlannedJob, answered: Sequence[Outputs]) -> Step | Judgement:
+def _ignore(_: Exception) -> None:
+    """The error itself is not wanted."""
+
+
+def advance(
+    job: PlannedJob, answered: Sequence[Outputs], on_error: Callable[[Exception], None] = _ignore
+) -> Step | Judgement:
     """The plan's next step after these outputs, or its judgement. CPU-bound.
 
     Raises `PlanError` if the plan cannot begin. Whatever its kind raises later is a rejection, `validator_error`.
+    `on_error` is told what the kind raised.
     """
     kind, request = _parsed(job)
     try:
@@ -93,8 +99,9 @@ def advance(job: PlannedJob, answered: Sequence[Outputs]) -> Step | Judgement:
             return _judgement(kind, request, step)
         return Step(_checked(step, answered), kind.locale(request), kind.version)
     except Exception as error:
+        on_error(error)
         if not answered:
-            raise PlanError(KIND_ERROR, repr(error)) from error
+            raise PlanError(reason="kind_error", detail=repr(error)) from error
         return failed(job, repr(error))
 
 
@@ -109,10 +116,10 @@ def _parsed(job: PlannedJob) -> tuple[AnyKind, Request]:
         kind = registry.find(job.kind)
         return kind, kind.request.model_validate(job.request, extra="ignore")  # a newer producer may know more fields
     except UnknownKindError as error:
-        raise PlanError(UNKNOWN_KIND, str(error)) from None
+        raise PlanError(reason="unknown_kind", detail=str(error)) from None
     except ValidationError as error:
         field, message = first_problem(error)
-        raise PlanError(INVALID_JOB, f"{field or 'request'}: {message}") from None
+        raise PlanError(reason="invalid_job", detail=f"{field or 'request'}: {message}") from None
 
 
 def _replayed(kind: AnyKind, request: Request, context: Context, answered: Sequence[Outputs]) -> Calls | Verdict:

@@ -1,4 +1,4 @@
-"""`RunningCall`: one call in flight: its text so far, for all who read along, its end, and what it used."""
+"""`RunningCall`: one call in flight: its text as it is written, its end, and what it used."""
 
 from __future__ import annotations
 
@@ -28,17 +28,13 @@ class EngineAbortedError(Exception):
 
 
 class RunningCall:
-    """Reads the generation's deltas once, for all that follow them."""
+    """A call and its generation."""
 
     def __init__(self, call: Call, seed: int, generation: Generation) -> None:
         self.call = call
         self.seed = seed
         self.end: End | None = None  # None: it was cut off
         self._generation = generation
-        self._text = ""
-        self._ended = False
-        self._grown = asyncio.Event()
-        self._reading: asyncio.Task[None] | None = None
         self._stopped = False
 
     @property
@@ -57,6 +53,7 @@ class RunningCall:
         watching = None
         if self.call.locale is not None:
             watching = asyncio.create_task(self._watch_language(self.call.locale, wrong_language))
+            watching.add_done_callback(_mark_retrieved)
         try:
             output = await self._result()
         finally:
@@ -65,19 +62,11 @@ class RunningCall:
         self.end = output.end
         return output
 
-    async def follow(self, *, stream: bool = False) -> AsyncIterator[str]:
-        """All text so far, each time that there is more, until the end; with `stream`, as soon as there is more."""
-        if self._reading is None:
-            self._reading = asyncio.create_task(self._read())
-        if stream:
-            await self._generation.stream()
-        seen = ""
-        while not self._ended or seen != self._text:
-            if seen == self._text:
-                await self._grown.wait()
-            else:
-                seen = self._text
-                yield seen
+    async def stream(self) -> AsyncIterator[str]:
+        """The pieces of its text from now on, the first with all so far, until it ends. For one reader only."""
+        await self._generation.stream()
+        async for delta in self._generation:
+            yield delta.text
 
     async def abort(self) -> None:
         """End it early, and wait for its usage; no effect if it has ended."""
@@ -98,26 +87,16 @@ class RunningCall:
         raise EngineAbortedError
 
     async def _watch_language(self, locale: str, wrong_language: WrongLanguage) -> None:
-        """Once: as soon as there is enough of the text. It comes in an early delta, or piece by piece to a watcher."""
-        async for text in self.follow():
-            if len(text.encode("utf-8", "surrogatepass")) >= ENOUGH_BYTES:
-                if await wrong_language(text, locale):
-                    self._stopped = True
-                    await self._generation.abort()
-                return
+        text = await self._generation.early_text()
+        ended = self._generation.usage is not None
+        if ended or len(text.encode("utf-8", "surrogatepass")) < ENOUGH_BYTES:
+            return
+        if await wrong_language(text, locale):
+            self._stopped = True
+            await self._generation.abort()
 
-    async def _read(self) -> None:
-        """Until the generation ends, however it does: `output` deals with that."""
-        try:
-            with suppress(EngineError):
-                async for delta in self._generation:
-                    again = self._text and delta.text.startswith(self._text)  # a request to stream starts anew
-                    self._text = delta.text if again else self._text + delta.text
-                    self._grow()
-        finally:
-            self._ended = True
-            self._grow()
 
-    def _grow(self) -> None:
-        self._grown.set()
-        self._grown = asyncio.Event()
+def _mark_retrieved(watching: asyncio.Task[None]) -> None:
+    """An error of the engine's is that of the output, too."""
+    if not watching.cancelled():
+        watching.exception()

@@ -61,7 +61,7 @@ def test_limits_are_the_caller_s() -> None:
     text = "Families know it: most cargo bikes do not go down cellar stairs, so they look for room in the yard."
     assert checks.copied("text", text, SOURCE, "en") is None
     assert reason(checks.copied("text", text, SOURCE, "en", max_run=8)) is COPIED
-    text += " The dealer Radhaus Sonne sold 418 cargo bikes then."
+    text += " In Freiburg, the bakery run and the school run are one."
     assert checks.copied("text", text, SOURCE, "en", max_share=0.7) is None
     assert reason(checks.copied("text", text, SOURCE, "en", max_share=0.4)) is COPIED
 

@@ -53,7 +53,8 @@ def test_runs() -> None:
 
 
 def test_a_limit_in_english_words_is_converted() -> None:
-    assert [scaled(10, locale) for locale in ("en", "de", "ja", "ko", "zh-TW")] == [10, 10, 16, 7, 10]
+    assert [scaled(10, locale) for locale in ("en", "de", "ja", "ko", "zh-TW")] == [10, 10, 16, 7, 12]
+    assert scaled(10, "ko", shrink=False) == 10
 
 
 def test_scripts_without_spaces() -> None:

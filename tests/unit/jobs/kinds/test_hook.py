@@ -68,7 +68,7 @@ def test_the_prompt_names_the_channel_s_limit_and_the_grammar_keeps_it(channel: 
         ("newsletter", "The dream of cheap flights to Mars", "off_topic"),
         (
             "social post",
-            "The local dealer Radhaus Sonne sold 418 cargo bikes last year, and in 2019 it sold 73.",
+            "What holds the trend back is space: most cargo bikes do not go down cellar stairs.",
             "copied_from_source",
         ),
         ("landing page", "Click <a href='x'>here</a> for bikes", "off_schema"),

@@ -61,7 +61,7 @@ def test_a_good_summary_takes_one_call() -> None:
     assert verdict.artifact == registry.find("trend_summary").artifact.model_validate(GOOD)
 
 
-COPY = "What holds the trend back is space, as most bikes are 2.60 metres long and do not go down cellar stairs."
+COPY = "Here, lack of a safe place to park was the most common reason for not buying one, named by 46 percent."
 GERMAN = "Was den Trend zum Lastenrad bremst, ist der fehlende Platz in den Kellern der Häuser."
 
 
@@ -85,6 +85,23 @@ def test_a_bad_part_is_written_again_then_rejected(values: dict[str, Any], reaso
     assert (verdict.accepted, verdict.reason) == (False, reason)
     assert asked.steps == ["write", "repair"]
     assert verdict.artifact is not None
+
+
+def test_a_summary_may_state_a_fact_as_the_source_does_but_not_most_of_them() -> None:
+    fact = "The local dealer Radhaus Sonne sold 418 cargo bikes last year, a record."
+    quote = "The local dealer Radhaus Sonne sold 418 cargo bikes last year."
+    assert verdict_on(REQUEST, changed("point", fact, 0))[0].accepted
+    copies = {
+        "title": "When the second car has two wheels",
+        "standfirst": "The bakery run and the school run now happen in the same vehicle.",
+        "why_it_matters": "Most of these bikes do not go down cellar stairs.",
+    }
+    stairs = "Most of these bikes are 2.60 metres long and do not go down cellar stairs."
+    points = [
+        {"point": text, "quote": quote} for text in (fact, stairs, "Nobody asks about top speed, says the manager.")
+    ]
+    verdict, _ = verdict_on(REQUEST, GOOD | copies | {"key_points": points})
+    assert verdict.reason is RejectionReason.COPIED_FROM_SOURCE
 
 
 def test_only_the_bad_part_is_asked_for_again_and_the_rest_is_kept() -> None:

@@ -155,4 +155,5 @@ KIND = JobKind(
     plan=ReportPlan(),
     locale=lambda request: request.locale,
     source=lambda request: request.source,
+    compared=lambda artifact: "\n\n".join(section.body for section in artifact.sections),
 )

@@ -66,4 +66,5 @@ KIND = JobKind(
     locale=lambda request: request.locale,
     source=lambda request: request.source,
     version="2",
+    compared=lambda artifact: artifact.body,
 )

@@ -11,7 +11,7 @@ from thothy_ai.jobs.report.values import Section, size_of
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
-MIN_WORDS = 14  # of a body; what it says decides, not how long it is
+MIN_WORDS = 12  # of a body; what it says decides, not how long it is
 MAX_SHARE_COPIED = 0.6  # of a body, which may quote
 RULES = (
     "First choose the quotations that support what you will say. Then write the paragraphs in your own words: "

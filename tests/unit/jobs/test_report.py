@@ -492,3 +492,10 @@ def test_too_few_good_sentences_of_a_small_model_are_repaired_or_rejected() -> N
     assert (verdict.reason, verdict.artifact) == (RejectionReason.META_TALK, None)
     assert set(steps) == {"section", "repair"}
     assert run(registry.kind_of(request).plan(request, SMALL), lambda _: Output("{")).reason == "off_schema"
+
+
+def test_reports_are_compared_by_what_their_sections_say() -> None:
+    artifact = report(judged(scripted()))
+    assert KIND.compared is not None
+    assert KIND.compared(artifact).count("\n\n") == 2
+    assert registry.find("report_section").compared is not None

@@ -27,6 +27,7 @@ class Run:
     name: str
     seconds: float
     jobs: int
+    requests: int  # generations
     samples: tuple[Sample, ...]
 
     def gained(self, counter: str) -> float:
@@ -52,7 +53,7 @@ class Run:
     @property
     def last_result_at(self) -> float:
         """When the engine had finished its last request, by the samples."""
-        ended = self.samples[0].stats.core.requests_finished + self.jobs
+        ended = self.samples[0].stats.core.requests_finished + self.requests
         return self.reached(lambda stats: stats.core.requests_finished >= ended)
 
 
@@ -75,6 +76,7 @@ def service_figures(before: Run, service: Run, bare: Run, times: QueueTimes, uni
     runs = (before, service, bare)
     return [
         ("jobs", f"{service.jobs:,}"),
+        ("generations", f"{service.requests:,}"),
         ("runs, in this order", "; ".join(run.name for run in runs)),
         ("service over bare engine", f"{service.seconds / bare.seconds:.3f}"),
         *((name, "; ".join(value(run) for run in runs)) for name, value in _columns(unit)),

@@ -28,9 +28,12 @@ def make_jobs(wanted: Backlog) -> list[Request]:
         raise InvalidRequestError(str(error)) from error
 
 
-def as_requests(jobs: Sequence[Request]) -> list[GenerationRequest]:
-    """What a worker would first ask of the engine for these jobs, each with a seed of its own."""
-    return [request for seed, job in enumerate(jobs) for request in _first_calls(job, seed)]
+def as_requests(jobs: Sequence[Request], seeds: Sequence[int] | None = None) -> list[GenerationRequest]:
+    """What a worker would first ask of the engine for these jobs, with these seeds of their attempts; by default, with
+    their numbers.
+    """
+    chosen = range(len(jobs)) if seeds is None else seeds
+    return [request for job, seed in zip(jobs, chosen, strict=True) for request in _first_calls(job, seed)]
 
 
 def _first_calls(job: Request, seed: int) -> list[GenerationRequest]:

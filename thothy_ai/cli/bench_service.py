@@ -3,8 +3,8 @@
 The service is an embedded stack in a temporary home with one engine process, which both ways use. Three drains: the
 bare engine, from which it also learns the lengths of outputs; the service; and the bare engine once more, with the
 requests and seeds that the worker sent, to which the service is compared. Prefix caches are cold, since each drain has
-a tenant of its own. Jobs have one attempt: random weights write nothing that validators accept, and no retry may
-distort the time.
+a tenant of its own. Jobs have one attempt, and end after the first calls of their plans: random weights write nothing
+that validators accept, and neither retries nor repairs may distort the time.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from thothy_ai.bench.service_figures import QueueTimes, Run, Sample, service_fig
 from thothy_ai.cli.bench_jobs import as_requests, make_jobs
 from thothy_ai.cli.bench_records import Records
 from thothy_ai.db.connect import make_engine
+from thothy_ai.demo import first_call
+from thothy_ai.demo.first_call import FirstCall
 from thothy_ai.embedded import EmbeddedStack
 from thothy_ai.embedded.process import Process, Program, free_ports
 from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, engine_listens
@@ -81,6 +83,7 @@ def service(engine: EngineOptions, progress: Progress) -> Iterator[Service]:
 
 def _settings(home: Path) -> Settings:
     loaded = Settings.load(home=home, log_level="WARNING", metrics_port=free_ports(len(SERVICES)), tenant="service")
+    loaded = loaded.model_copy(update={"kinds": (*loaded.kinds, first_call.MODULE)})
     chosen = "worker_in_flight" in loaded.model_fields_set
     return loaded if chosen else loaded.model_copy(update={"worker_in_flight": IN_FLIGHT})
 
@@ -117,13 +120,12 @@ async def _measure(options: BenchOptions, running: Service, progress: Progress) 
     try:
         info = await client.info()
         on_gpu = info.device.startswith("cuda")
-        jobs = make_jobs(Backlog(options.jobs or (JOBS if on_gpu else JOBS_ON_A_CPU), options.kind, options.seed))
+        jobs = _jobs(Backlog(options.jobs or (JOBS if on_gpu else JOBS_ON_A_CPU), options.kind, options.seed))
         await _warm_up(client, running, options, on_gpu=on_gpu)
-        requests = as_requests(jobs)
-        before = await _bare(client, requests, "bare engine, before", progress)
+        before = await _bare(client, as_requests(jobs), "bare engine, before", progress)
         by_service, times, seeds = await _through_service(client, running, jobs, progress)
-        seeded = [_with_seed(request, seed) for request, seed in zip(requests, seeds, strict=True)]
-        after = await _bare(client, seeded, "bare engine, after", progress)
+        after = await _bare(client, as_requests(jobs, seeds), "bare engine, after", progress)
+        before, by_service, after = (replace(run, jobs=len(jobs)) for run in (before, by_service, after))
     finally:
         await client.close()
     progress.clear()
@@ -140,14 +142,14 @@ def _where(info: EngineInfo, settings: Settings) -> str:
     return f"{info.device}, one worker with up to {settings.worker_in_flight:,} jobs in flight"
 
 
-def _with_seed(request: GenerationRequest, seed: int) -> GenerationRequest:
-    return replace(request, sampling=replace(request.sampling, seed=seed))
+def _jobs(backlog: Backlog) -> list[Request]:
+    return [FirstCall.of(job) for job in make_jobs(backlog)]
 
 
 async def _warm_up(client: EngineClient, running: Service, options: BenchOptions, *, on_gpu: bool) -> None:
     """Other jobs, straight to the engine and through the service, without their times."""
     silent = Progress()
-    jobs = make_jobs(Backlog(WARM_UP_JOBS if on_gpu else WARM_UP_JOBS_ON_A_CPU, options.kind, seed=1_000_003))
+    jobs = _jobs(Backlog(WARM_UP_JOBS if on_gpu else WARM_UP_JOBS_ON_A_CPU, options.kind, seed=1_000_003))
     await _bare(client, [replace(request, schema=None) for request in as_requests(jobs)], "warm-up", silent)
     await _through_service(client, running, jobs, silent)
 
@@ -187,14 +189,14 @@ async def _through_service(
                 return seconds
             await asyncio.sleep(SAMPLE_SECONDS)
 
-    run = await _sampled(client, name, len(jobs), drain, progress)
+    run = await _sampled(client, name, len(as_requests(jobs)), drain, progress)
     return run, await asyncio.to_thread(records.times, began, enqueued[0], commits), seeds
 
 
 async def _sampled(
     client: EngineClient,
     name: str,
-    jobs: int,
+    requests: int,
     drain: Callable[[Callable[[], float]], Awaitable[float]],
     progress: Progress,
 ) -> Run:
@@ -211,7 +213,7 @@ async def _sampled(
             stats = await client.stats()
             samples.append(Sample(elapsed(), stats))
             ended = stats.core.requests_finished - samples[0].stats.core.requests_finished
-            progress.update(f"{ended:,} of {counted(jobs, 'job')} done after {elapsed():.0f} s")
+            progress.update(f"{ended:,} of {counted(requests, 'generation')} done after {elapsed():.0f} s")
 
     sampling = asyncio.create_task(sample())
     try:
@@ -220,4 +222,4 @@ async def _sampled(
         sampling.cancel()
         await asyncio.gather(sampling, return_exceptions=True)
     samples.append(Sample(elapsed(), await client.stats()))
-    return Run(name, seconds, jobs, tuple(samples))
+    return Run(name, seconds, requests, requests, tuple(samples))

@@ -37,6 +37,18 @@ def test_the_same_jobs_both_ways(tmp_path: Path, clean_environment: None) -> Non
     assert sum(int(part.split()[0]) for part in outcomes.split(", ")) == 6
 
 
+def test_jobs_of_several_calls(tmp_path: Path, clean_environment: None) -> None:
+    """Translations have a call per paragraph; the worker's seeds are those of the jobs."""
+    tokenizer = write_tokenizer(tmp_path)
+    arguments = ["bench", "service", "--shape", "tiny", "--device", "cpu", "--jobs", "3", "--kind", "translation"]
+    more = ["--tokenizer", str(tokenizer), "--kv-tokens", "65536", "--json"]
+    done = CliRunner().invoke(app, [*arguments, *more])
+    assert done.exit_code == 0, done.output
+    figures = dict(json.loads(done.stdout)["figures"])
+    assert figures["jobs"] == "3"
+    assert numbers(figures["output tokens"])[1:] == [numbers(figures["output tokens"])[1]] * 2
+
+
 def test_a_wrong_model_is_one_line_before_anything_starts(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["bench", "service", "--shape", "tiny", "--tokenizer", str(tmp_path)])
     assert done.exit_code == 2

@@ -1,0 +1,67 @@
+"""The kind `first_call`: another kind's job, ended after its first calls, for `thothy bench service`.
+
+The service and the bare engine can then be given the same generations, whatever would follow them: outputs of random
+weights would have every part repaired. Prompts, schemas and the judging of the first outputs are the other kind's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thothy_ai.jobs import registry
+from thothy_ai.jobs.kind import Artifact, JobKind, Request
+from thothy_ai.jobs.plan import Context, Plan
+from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
+
+MODULE = __name__
+
+
+class FirstCallArtifact(Artifact):
+    """What the other kind made of its first outputs."""
+
+    artifact: dict[str, Any]
+
+
+class FirstCall(Request[FirstCallArtifact]):
+    """A request of another kind, as JSON values."""
+
+    kind: str
+    request: dict[str, Any]
+
+    @classmethod
+    def of(cls, job: Request) -> FirstCall:
+        """Wrap a job."""
+        return cls(kind=registry.kind_of(job).name, request=job.model_dump(mode="json", exclude_defaults=True))
+
+    @property
+    def job(self) -> Request:
+        """The wrapped request."""
+        parsed: Request = registry.find(self.kind).request.model_validate(self.request)
+        return parsed
+
+
+def _plan(request: FirstCall, context: Context) -> Plan:
+    plan = registry.find(request.kind).plan(request.job, context)
+    try:
+        outputs = yield next(plan)
+        plan.send(outputs)
+    except StopIteration as stop:
+        return _wrapped(stop.value)
+    plan.close()
+    return Verdict.reject(Rejection(RejectionReason.TRUNCATED, "further calls would follow"))
+
+
+def _wrapped(verdict: Verdict) -> Verdict:
+    if verdict.artifact is not None and verdict.accepted:
+        return Verdict.accept(FirstCallArtifact(artifact=verdict.artifact.model_dump(mode="json")))
+    return Verdict.reject(Rejection(verdict.reason or RejectionReason.EMPTY, verdict.detail))
+
+
+KIND = JobKind(
+    name="first_call",
+    request=FirstCall,
+    artifact=FirstCallArtifact,
+    plan=_plan,
+    locale=lambda request: registry.find(request.kind).locale(request.job),
+    source=lambda request: registry.find(request.kind).source(request.job),
+)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from thothy_ai.bench.requests import Backlog
-    from thothy_ai.engine.api import GenerationRequest
-    from thothy_ai.jobs import Request
+    from thothy_ai.engine.api import EngineInfo, GenerationRequest
+    from thothy_ai.jobs import Context, Request
 
 TENANT = "bench"
 
@@ -28,21 +28,27 @@ def make_jobs(wanted: Backlog) -> list[Request]:
         raise InvalidRequestError(str(error)) from error
 
 
-def as_requests(jobs: Sequence[Request], seeds: Sequence[int] | None = None) -> list[GenerationRequest]:
-    """What a worker would first ask of the engine for these jobs, with these seeds of their attempts; by default, with
-    their numbers.
+def as_requests(
+    jobs: Sequence[Request], seeds: Sequence[int] | None = None, engine: EngineInfo | None = None
+) -> list[GenerationRequest]:
+    """What a worker would first ask of this engine for these jobs; by default, of one with a large model.
+
+    `seeds` are those of the jobs' attempts; by default, the jobs' numbers.
     """
+    from thothy_ai.jobs import Context
+
+    context = Context() if engine is None else Context(engine.max_context, engine.parameters)
     chosen = range(len(jobs)) if seeds is None else seeds
-    return [request for job, seed in zip(jobs, chosen, strict=True) for request in _first_calls(job, seed)]
+    return [request for job, seed in zip(jobs, chosen, strict=True) for request in _first_calls(job, seed, context)]
 
 
-def _first_calls(job: Request, seed: int) -> list[GenerationRequest]:
+def _first_calls(job: Request, seed: int, context: Context) -> list[GenerationRequest]:
     from thothy_ai.jobs import registry
     from thothy_ai.worker.generations import Asker
     from thothy_ai.worker.plans import Judgement, PlannedJob, advance
 
     kind = registry.kind_of(job).name
-    step = advance(PlannedJob(kind, job.model_dump(mode="json")), ())
+    step = advance(PlannedJob(kind, job.model_dump(mode="json"), context), ())
     asker = Asker(str(seed), kind, seed, TENANT)
     return [] if isinstance(step, Judgement) else [asker.request(call, i) for i, call in enumerate(step.calls)]
 

@@ -121,10 +121,10 @@ async def _measure(options: BenchOptions, running: Service, progress: Progress) 
         info = await client.info()
         on_gpu = info.device.startswith("cuda")
         jobs = _jobs(Backlog(options.jobs or (JOBS if on_gpu else JOBS_ON_A_CPU), options.kind, options.seed))
-        await _warm_up(client, running, options, on_gpu=on_gpu)
-        before = await _bare(client, as_requests(jobs), "bare engine, before", progress)
+        await _warm_up(client, running, options, info)
+        before = await _bare(client, as_requests(jobs, engine=info), "bare engine, before", progress)
         by_service, times, seeds = await _through_service(client, running, jobs, progress)
-        after = await _bare(client, as_requests(jobs, seeds), "bare engine, after", progress)
+        after = await _bare(client, as_requests(jobs, seeds, info), "bare engine, after", progress)
         before, by_service, after = (replace(run, jobs=len(jobs)) for run in (before, by_service, after))
     finally:
         await client.close()
@@ -146,11 +146,13 @@ def _jobs(backlog: Backlog) -> list[Request]:
     return [FirstCall.of(job) for job in make_jobs(backlog)]
 
 
-async def _warm_up(client: EngineClient, running: Service, options: BenchOptions, *, on_gpu: bool) -> None:
+async def _warm_up(client: EngineClient, running: Service, options: BenchOptions, info: EngineInfo) -> None:
     """Other jobs, straight to the engine and through the service, without their times."""
-    silent = Progress()
+    silent, on_gpu = Progress(), info.device.startswith("cuda")
     jobs = _jobs(Backlog(WARM_UP_JOBS if on_gpu else WARM_UP_JOBS_ON_A_CPU, options.kind, seed=1_000_003))
-    await _bare(client, [replace(request, schema=None) for request in as_requests(jobs)], "warm-up", silent)
+    await _bare(
+        client, [replace(request, schema=None) for request in as_requests(jobs, engine=info)], "warm-up", silent
+    )
     await _through_service(client, running, jobs, silent)
 
 
@@ -189,7 +191,7 @@ async def _through_service(
                 return seconds
             await asyncio.sleep(SAMPLE_SECONDS)
 
-    run = await _sampled(client, name, len(as_requests(jobs)), drain, progress)
+    run = await _sampled(client, name, len(as_requests(jobs, engine=await client.info())), drain, progress)
     return run, await asyncio.to_thread(records.times, began, enqueued[0], commits), seeds
 
 

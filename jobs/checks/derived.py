@@ -91,7 +91,7 @@ def multiples(found: Sequence[Quantity], text: str) -> set[Decimal]:
         for mine in one.readings:
             for theirs in other.readings:
                 low, high = sorted((mine, theirs))
-                if low:
+                if low and high / low < _MOST:
                     times = high / low
                     results |= {Decimal(int(times)), times.quantize(Decimal(1)), times.quantize(Decimal("0.1"))}
     return results

@@ -57,7 +57,7 @@ def primary(locale: str) -> str:
 
 def _may_go(quantity: Quantity, can_spell: bool) -> bool:
     """Whether a translation may word a number in a way that cannot be recognized."""
-    if quantity.optional or any(reading % 1 for reading in quantity.readings):
+    if quantity.optional or any(reading != reading.to_integral_value() for reading in quantity.readings):
         return quantity.optional
     return max(quantity.readings) <= (_MAX_LOOSE if can_spell else _MAX_WORDED)
 

@@ -44,7 +44,7 @@ _HALF_DAY = 12  # hours
 _SPELLED = re.compile(r"[^\s\d.,;:!?()\"“”„«»।،؟—–#/-]+")  # by what ends a word: \w has no vowel signs
 _AFTERNOON = re.compile(r"(?:[:.]\d\d)?\s?(?:pm\b|p\.\s?m|PM\b)")
 _HOUR = re.compile(r"\s?(?:Uhr|h\b|時|点|點|时|시|uur|час|heures?|horas)")
-_MAX_DIGITS = 30
+_MAX_DIGITS = 20
 # Languages that write 1.5; all others write 1,5, or write one here and the other there.
 _DECIMAL_POINT = frozenset(
     (

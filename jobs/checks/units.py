@@ -22,6 +22,7 @@ _CONVERSIONS = {
 # A day has 24 hours: what a text may say without having it from its source.
 CALENDAR = {"hour": frozenset({Decimal(24)}), "day": frozenset({Decimal(7)}), "month": frozenset({Decimal(12)}),
             "minute": frozenset({Decimal(60)})}  # fmt: skip
+_MOST = Decimal(10) ** 15  # beyond, nothing is a measure, and a Decimal cannot be rounded
 _FORTNIGHT = 15  # days, in French and Spanish
 
 
@@ -64,6 +65,8 @@ def names_unit(name: str, family: str, text: str) -> bool:
 def converted(value: Decimal, unit: str) -> dict[str, set[Decimal]]:
     """What a number of a unit is in other units, rounded and rounded down: 38 months are 3 years, two weeks 14 days."""
     found: dict[str, set[Decimal]] = defaultdict(set)
+    if value > _MOST:
+        return found
     for (large, small), factor in _CONVERSIONS.items():
         if unit == large:
             found[small].add(value * factor)

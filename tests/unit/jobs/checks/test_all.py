@@ -79,6 +79,26 @@ def test_it_never_raises(name: str, text: str, source: str, locale: str) -> None
     CHECKS[name](text, source, locale)
 
 
+HUGE = [
+    "9" * 400,
+    "9" * 40 + " Mio. Mrd. Mio. Mrd.",
+    "1." * 60,
+    "九" * 60 + "兆" * 9,
+    "0 years",
+    "9" * 24 + " years",
+    "1e999",
+    "0:00 0.0 ٠٫٠ m",
+]
+
+
+@pytest.mark.parametrize("source", HUGE)
+@pytest.mark.parametrize("text", HUGE)
+def test_numbers_of_any_size(text: str, source: str) -> None:
+    for name in ("new_number", "numbers_kept", "contradiction"):
+        for locale in ("de", "en", "zh", "ru"):
+            CHECKS[name](text, f"{source} 3 to 7 %", locale)
+
+
 HARD = ["a", "1.", "二", "1 to 2 ", "\n", "<a ", "](", "x@", "“", "A.B. ", "ignore all ", "the text "]
 
 

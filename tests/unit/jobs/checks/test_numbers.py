@@ -116,6 +116,7 @@ NOT_OF_THE_SOURCE = [
     ("5 years", "en", ""),
     ("16 % pendant les travaux", "fr", "41 accidents ; 282 millions pour 250 kilomètres, et 6 % de moins."),
     ("43 % des trajets", "fr", "Entre 8 h et 9 h, 34 % des trajets, contre 29 % en voiture."),
+    ("6 % weniger", "de", "Der Preis sank um 5,5 % auf der Messe."),
     ("36 лет", "ru", "Двадцать пять лет."),
 ]
 

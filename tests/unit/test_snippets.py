@@ -59,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     readme = f"{future}\n{PRELUDE}{rest}"
     sources = {
         "quiz": quiz,
-        "readme_good": f"{readme}\nwords: str = artifact.summary\n{MORE}",
+        "readme_good": f"{readme}\nwords: str = artifact.standfirst\n{MORE}",
         "readme_wrong": f"{readme}\nprint(artifact.nonsense)\n",
         "produce_good": f"{produce}\nwords: str = artifact.question\n",
         "produce_wrong": f"{produce}\nprint(artifact.nonsense)\n",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from thothy_ai.bench.requests import Backlog
-    from thothy_ai.engine.api import EngineInfo, GenerationRequest
+    from thothy_ai.engine.api import EngineInfo, GenerationRequest, Message
     from thothy_ai.jobs import Context, Request
 
 TENANT = "bench"
@@ -56,7 +56,18 @@ def _first_calls(job: Request, seed: int, context: Context) -> list[GenerationRe
 def engine_requests(wanted: Backlog) -> list[GenerationRequest]:
     """The backlog as requests to an engine, behind its house prompt if it has one. Raises `InvalidRequestError`."""
     from thothy_ai.demo.backlog import house_prompt
+
+    house = house_prompt(wanted.house_words)
+    return [replace(request, messages=_behind(house, request.messages)) for request in as_requests(make_jobs(wanted))]
+
+
+def _behind(house: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The messages with a house prompt at the beginning of their system message, for templates that take only one."""
     from thothy_ai.engine.api import Message
 
-    house = (Message("system", house_prompt(wanted.house_words)),) if wanted.house_words else ()
-    return [replace(request, messages=(*house, *request.messages)) for request in as_requests(make_jobs(wanted))]
+    if not house:
+        return messages
+    first, *rest = messages
+    if first.role != "system":
+        return Message("system", house), *messages
+    return Message("system", f"{house}\n\n{first.content}"), *rest

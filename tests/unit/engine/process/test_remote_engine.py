@@ -69,6 +69,8 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
     from thothy_ai.engine.process import resident
     class Failing:
         finished, left = False, 5
+        def limit(self, budget):
+            pass
         def fill_mask(self, row):
             row.fill_(-1)
         def may_force_after(self, token):

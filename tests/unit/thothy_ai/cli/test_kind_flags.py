@@ -81,7 +81,7 @@ def test_long_text_comes_from_a_file_or_standard_input(tmp_path: Path) -> None:
     assert run("--source-file", "-", stdin="from a pipe")[0] == Odd(source="from a pipe")
     (tmp_path / "latin1.txt").write_bytes(b"Sm\xf6rg\xe5s")
     assert "is not UTF-8" in run("--source-file", str(tmp_path / "latin1.txt"))[1]
-    (tmp_path / "endless.txt").write_bytes(b"x" * 4_000_001)
+    (tmp_path / "endless.txt").write_bytes(b"x" * 4_200_001)
     assert "longer than" in run("--source-file", str(tmp_path / "endless.txt"))[1]
     assert "No such option" in run("--short-file", "x")[1]
 

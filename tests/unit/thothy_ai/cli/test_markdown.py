@@ -58,7 +58,7 @@ def test_a_kind_may_say_how_it_is_published(monkeypatch: pytest.MonkeyPatch) -> 
     from thothy_ai.jobs import HookArtifact
 
     monkeypatch.setattr(HookArtifact, "markdown", property(lambda self: "**Hooked.**"))
-    known = dict.fromkeys(HookArtifact.model_fields, "It is the text of a hook.")
+    known = {"variants": [{"angle": "a question", "text": "Would you wait a night for bread?"}]}
     assert body_of(artifact(known, kind="hook")) == "**Hooked.**"
     assert body_of(artifact({"unknown": "Text"}, kind="hook")) == "Text", "of an older version of the kind"
 

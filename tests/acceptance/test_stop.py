@@ -5,6 +5,7 @@ No lease runs out in these tests, and no message counts as lost: whatever runs a
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from tests.support.null_stack import NEVER
 from tests.support.queue_bench import PATIENCE, eventually
 from thothy_ai.demo.plan import demo_jobs
 from thothy_ai.embedded import Postgres
+from thothy_ai.engine.client import connect
 from thothy_ai.errors import ConfigError
 from thothy_ai.jobs import Hook
 from thothy_ai.producer import Producer
@@ -107,6 +109,16 @@ def make_busy(home: Home, process: subprocess.Popen[str]) -> None:
     with Producer(Settings.load(home=home.folder)) as producer:
         producer.enqueue_many([Hook(source=f"Crocks sold out in town {number}.") for number in range(JOBS)])
     eventually(lambda: running(home.folder) == JOBS)
+    eventually(lambda: asyncio.run(in_the_engine(home)) == JOBS)
+
+
+async def in_the_engine(home: Home) -> int:
+    client = connect(Settings.load(home=home.folder).require_engine_url())
+    await client.start()
+    try:
+        return (await client.stats()).scheduler.running
+    finally:
+        await client.close()
 
 
 def runs_everything(home: Home) -> None:

@@ -43,7 +43,8 @@ def queue(settings: Settings) -> Iterator[Queue]:
     registry.load_extra(("tests.support.echo_kind",))
     engine = make_engine(settings)
     with Producer(settings) as producer:
-        yield Queue(settings.model_copy(update={"engine_url": "unix:///nowhere/engine.sock"}), engine, producer)
+        changes = {"engine_url": "unix:///nowhere/engine.sock", "kinds": ("tests.support.echo_kind",)}
+        yield Queue(settings.model_copy(update=changes), engine, producer)
     engine.dispose()
 
 

@@ -65,7 +65,9 @@ class FakeGeneration:
                 return self._finished("", FinishReason.ABORTED)
             except TimeoutError:
                 pass
-        return self._finished(json.dumps({"echo": self.request.messages[0].content[:100]}), FinishReason.STOP)
+        return self._finished(
+            json.dumps({"echo": self.request.messages[0].content.partition("\n")[0][:100]}), FinishReason.STOP
+        )
 
     def _finished(self, text: str, reason: FinishReason) -> GenerationResult:
         self._ended.set()

@@ -78,7 +78,7 @@ class Mortal(FakeGeneration):
             await asyncio.sleep(0)
             if self.lost.is_set():
                 raise EngineLostError("it died")
-            return self._finished(json.dumps({"echo": self.prompt[:100]}), FinishReason.STOP)
+            return self._finished(json.dumps({"echo": self.prompt.partition("\n")[0][:100]}), FinishReason.STOP)
         finally:
             self._engine.leave(self)
 

@@ -103,7 +103,7 @@ class TestList:
         set_job(engine, enqueue(run), kind="of_another_version")
         message = one_line(run(*command, "--kind", "nope", exit_code=2))
         assert "'nope' is not one of " in message
-        assert "hook, of_another_version, report_section" in message
+        assert "hook, of_another_version, report, report_section" in message
         run(*command, "--kind", "of_another_version", *(["--yes"] if command[1] == "cancel" else []))
 
     def test_an_empty_result_says_what_was_searched(self, run: Run) -> None:

@@ -18,6 +18,7 @@ from thothy_ai.errors import (
     UnreadableArtifactError,
 )
 from thothy_ai.jobs import Hook, HookArtifact
+from thothy_ai.jobs.kinds.hook import Variant
 from thothy_ai.producer import Job, Producer
 
 SOURCE = "Fermentation crocks sold out in March. Makers say that the waiting list is now nine weeks long."
@@ -73,7 +74,7 @@ def test_a_result_is_the_kind_s_artifact(producer: Producer, engine: Engine) -> 
     job = producer.enqueue(Hook(source=SOURCE))
     with pytest.raises(ResultTimeoutError, match="still queued"):
         job.result(timeout=0.05)
-    artifact = HookArtifact(hook="Nine weeks for a crock.")
+    artifact = HookArtifact(variants=(Variant(angle="a figure", text="Nine weeks for a crock."),))
     accept(engine, job, artifact.model_dump_json())
     assert job.result(timeout=5) == artifact
 

@@ -80,7 +80,12 @@ def test_a_conflict_anywhere_in_a_batch_leaves_nothing_of_it(producer: Producer,
 
 def test_two_entries_with_one_key_and_different_requests_are_both_named(producer: Producer, engine: Engine) -> None:
     keyed = EnqueueOptions(idempotency_key="k")
-    batch = [Hook(source="zero"), (Hook(source="one"), keyed), (Hook(source="one"), keyed), (Hook(source="3"), keyed)]
+    batch = [
+        Hook(source="zero"),
+        (Hook(source="one"), keyed),
+        (Hook(source="one"), keyed),
+        (Hook(source="three"), keyed),
+    ]
     with pytest.raises(IdempotencyConflictError) as caught:
         producer.enqueue_many(batch)
     assert (caught.value.entry, caught.value.other, caught.value.job_id) == (3, 1, None)

@@ -66,14 +66,24 @@ def bounds_of(schema: str) -> Bounds:
 class _Analysis:
     def __init__(self, root: Any) -> None:  # noqa: ANN401  any JSON value
         self._root = root
+        self._open: set[str] = set()  # references that are being followed
 
     def of(self, node: Any, depth: int = 0) -> Bounds:  # noqa: ANN401  any JSON value
         if not isinstance(node, Mapping) or depth > _MAX_DEPTH:
             return _ANYTHING
         if isinstance(reference := node.get("$ref"), str):
-            return self.of(self._resolved(reference), depth + 1)
+            return self._followed(reference, depth)
         found = self._known(node, depth)
         return found if _KNOWN.issuperset(node) else found.vague()
+
+    def _followed(self, reference: str, depth: int) -> Bounds:
+        if reference in self._open:
+            return _ANYTHING  # recursive
+        self._open.add(reference)
+        try:
+            return self.of(self._resolved(reference), depth + 1)
+        finally:
+            self._open.discard(reference)
 
     def _known(self, node: Mapping[str, Any], depth: int) -> Bounds:
         if "const" in node:

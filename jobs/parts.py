@@ -140,8 +140,8 @@ class InParts(Generic[R, A]):
         if earlier is not None:
             draft = _Draft(deepcopy(dict(earlier)))
             faults = self._judged(request, draft)
-            source = yield from condensed(request.source, context)
             if 0 < len({fault.part[0] for fault in faults}) < len(self.artifact.model_fields):
+                source = yield from condensed(request.source, context)
                 return Writing(request, source, context), draft
         return (yield from self._written(request, context))
 
@@ -217,13 +217,17 @@ class InParts(Generic[R, A]):
         faults = _refuted(listed, review) if enforced else []
         if not faults:
             return self._accepted(draft, review)
-        bad = {fault.part for fault in faults}
         remaining = yield from self._repaired(writing, draft, faults)
         if remaining:
             return Verdict.reject(remaining[0].rejection, self._artifact(draft), review)
-        again = [(part, statement) for part, statement in self.statements(writing.request, draft.values) if part in bad]
+        sound = _sound(listed, review)
+        current = self.statements(writing.request, draft.values)
+        again = [
+            (part, statement) for part, statement in current if statement.text not in sound
+        ]  # places may have moved
         second = yield from look_again(writing.source, [statement for _, statement in again], writing.context)
-        review = Review((*_kept(listed, review, bad), *second.findings))
+        new = iter(second.findings)
+        review = Review(tuple(sound.get(statement.text) or next(new) for _, statement in current))
         if remaining := _refuted(again, second):
             return Verdict.reject(remaining[0].rejection, self._artifact(draft), review)
         return self._accepted(draft, review)
@@ -270,7 +274,7 @@ def _refuted(listed: Sequence[tuple[Part, Statement]], review: Review) -> list[F
     return [Fault(part, rejection) for part, rejection in judged if rejection]
 
 
-def _kept(listed: Sequence[tuple[Part, Statement]], review: Review, bad: Iterable[Part]) -> list[Finding]:
-    """The findings on parts that are not written again."""
-    again = set(bad)
-    return [finding for (part, _), finding in zip(listed, review.findings, strict=True) if part not in again]
+def _sound(listed: Sequence[tuple[Part, Statement]], review: Review) -> dict[str, Finding]:
+    """The findings on statements that are not refuted, by their text."""
+    found = zip(listed, review.findings, strict=True)
+    return {statement.text: finding for (_, statement), finding in found if not refuted(statement, finding)}

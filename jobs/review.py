@@ -90,7 +90,7 @@ def _findings(statements: Sequence[Statement], output: Output) -> list[Finding]:
         reasons = {entry["statement"]: entry["reason"] for entry in found["reasons"]}
         named = dict(enumerate(found["findings"], start=1))
     except (ValueError, KeyError, TypeError):
-        reasons, named = {}, {}
+        reasons, named = dict.fromkeys(range(1, len(statements) + 1), "the review could not be read"), {}
     return [
         Finding(statement.text, named.get(number, NOT_FOUND), reasons.get(number, ""))
         for number, statement in enumerate(statements, start=1)

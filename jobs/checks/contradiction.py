@@ -38,9 +38,10 @@ class _Sentence:
         return bool(pattern and pattern.search(self.text))
 
 
-def contradiction(text: str, source: str, locale: str) -> Rejection | None:
+def contradiction(text: str, source: str, locale: str, source_locale: str | None = None) -> Rejection | None:
     """Reject a text that reverses a negation or the direction of a change, or gives a number another unit."""
-    language, original = primary(locale), detect.language(source) or primary(locale)
+    language = primary(locale)
+    original = primary(source_locale) if source_locale else detect.language(source) or language
     pairs = _rendered(text, source, language) if language == original else _aligned(text, source, language, original)
     for mine, theirs, related in pairs:
         for name in ("negation", "direction"):

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import lru_cache
 from itertools import pairwise
 
 from thothy_ai.jobs.checks import numerals
@@ -285,11 +286,18 @@ def _is_form(word: str, form: str, value: int) -> bool:
     )
 
 
+_SENTENCE_BREAK = re.compile(r"((?<=[.!?])\s+|\n\s*\n)")
+
+
+@lru_cache(maxsize=32)  # a text is compared in several ways
 def in_digits(text: str, language: str) -> str:
     """The text with its numbers in words as digits, in the languages that text2num knows."""
     from text_to_num import alpha2digit  # noqa: PLC0415  2 ms that only validators need
 
-    return str(alpha2digit(text, language, threshold=0)) if language in numerals.WITH_LIBRARY else text
+    if language not in numerals.WITH_LIBRARY:
+        return text
+    parts = _SENTENCE_BREAK.split(text)  # the library's time is quadratic in the length
+    return "".join(alpha2digit(part, language, threshold=0) for part in parts)
 
 
 def _by_library(text: str, language: str) -> list[Quantity]:

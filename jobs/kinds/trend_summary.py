@@ -173,7 +173,7 @@ def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterat
 
 def _quote_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
     for number, point in enumerate(values.get("key_points", ())):
-        if rejection := checks.quoted("quote", point["quote"], request.source):
+        if rejection := checks.quoted("quote", point["quote"], request.source) or checks.unsafe_markup(point["quote"]):
             yield Fault(("key_points", number), rejection)
     if "key_points" in values and len(values["key_points"]) < request.points[0]:
         few = f"{len(values['key_points'])} key points, fewer than {request.points[0]}"

@@ -44,6 +44,7 @@ def _faults(section: Section, text: str, request: WritingRequest[Any]) -> Iterat
         yield Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{section.heading!r} cites nothing")
     for citation in section.citations:
         yield checks.quoted("citation", citation.quote, text)
+        yield checks.unsafe_markup(citation.quote)
     least, most = size_of(request).words
     yield checks.length("body", section.body, request.locale, min(least // 3, MIN_WORDS), 2 * most)
     yield from prose_faults("body", section.body, text, request)
@@ -52,8 +53,8 @@ def _faults(section: Section, text: str, request: WritingRequest[Any]) -> Iterat
 def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
     """What may be wrong with any prose about a text."""
     yield checks.empty(field, prose)
-    yield checks.refusal(prose)
-    yield checks.meta_talk(prose)
+    yield checks.refusal(prose, text)
+    yield checks.meta_talk(prose, text)
     yield checks.unsafe_markup(prose)
     yield checks.banned(prose, request.banned_phrases)
     yield checks.unfinished(field, prose, request.locale)
@@ -62,6 +63,6 @@ def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]
     yield checks.wrong_language(prose, request.locale)
     yield checks.copied(field, prose, text, request.locale, max_share=MAX_SHARE_COPIED)
     yield checks.new_number(prose, text, request.locale)
-    yield checks.new_name(prose, text, request.locale, allowed=request.brand_terms)
+    yield checks.new_name(prose, text, request.locale, allowed=(*request.brand_terms, request.audience))
     yield checks.contradiction(prose, text, request.locale)
     yield checks.obeys_source(prose, text)

@@ -100,5 +100,9 @@ def heading_faults(
         yield checks.refusal(heading)
         yield checks.banned(heading, request.banned_phrases)
         yield checks.unsafe_markup(heading)
+        yield checks.meta_talk(heading, text)
+        yield checks.obeys_source(heading, text)
         yield checks.new_number(heading, text, request.locale)
     yield checks.wrong_language(". ".join([title_, *headings]), request.locale)
+    for heading in (title_, *headings):
+        yield checks.new_name(heading, text, request.locale, allowed=(*request.brand_terms, request.audience))

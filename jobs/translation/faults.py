@@ -33,7 +33,7 @@ def _faults(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
     yield _wrong_language(text, task)
     yield checks.proportion("text", text, original)
     yield checks.numbers_kept(text, original, task.origin, task.target)
-    yield checks.contradiction(text, original, task.target)
+    yield checks.contradiction(text, original, task.target, task.origin)
     yield checks.glossary(text, original, *task.terms_in(original))
     if not checks.unfinished("text", original, task.origin):
         yield checks.unfinished("text", text, task.target)

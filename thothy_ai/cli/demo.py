@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from thothy_ai.embedded import EmbeddedStack
 
 DEADLINE_SECONDS = 2.0  # for running jobs when the demo is interrupted
-MAX_ATTEMPTS = 2  # with a small model, a second attempt is worth its time and a third is not
+MAX_ATTEMPTS = 1  # what is wrong with an output is repaired within the attempt; a second one takes the demo too long
 
 
 def run_demo(settings: Settings) -> int:

@@ -55,13 +55,16 @@ def build_partitioned_index(name: str, table: str, definition: str) -> None:
 
     Partitions that are attached meanwhile get theirs then. May be run again.
     """
+    op.execute(LIMIT_LOCKS)  # this and attaching wait for locks that writers need
     op.execute(f"CREATE INDEX IF NOT EXISTS {name} ON ONLY {table} {definition}")
     bind = op.get_bind()
     for (partition,) in bind.execute(PARTITIONS_WITHOUT, {"table": table, "index": name}).all():
         own = f"{partition}_{name}"
         if not bind.scalar(IS_VALID, {"name": own}):
             drop_index(own)
+            op.execute("SET lock_timeout = 0")
             op.execute(f"CREATE INDEX CONCURRENTLY {own} ON {partition} {definition}")
+            op.execute(LIMIT_LOCKS)
         op.execute(f"ALTER INDEX {name} ATTACH PARTITION {own}")
 
 

@@ -107,7 +107,7 @@ class Settings(BaseSettings):
         " half as many as there are processors, from two to four.",
     )
     judge_seconds: Seconds = Field(
-        default=10,
+        default=20,
         description="Seconds of processor time that the code of a kind may take for an output. A validator that takes"
         " longer is ended, and the output is rejected as `validator_error`.",
     )

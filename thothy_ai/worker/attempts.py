@@ -98,6 +98,8 @@ class Attempts:
             finish = await self._lost(claim, error, calls.usage)
         except EngineError as error:
             finish = self._refused(claim, error)
+        except OSError as error:  # a process that judges cannot be started
+            finish = self.failed(claim, "worker_error", repr(error))
         return replace(finish, usage=calls.usage)
 
     async def _followed(self, claim: Claim, calls: AttemptCalls) -> Finish:

@@ -8,6 +8,8 @@ import re
 from thothy_ai.jobs import checks
 
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)(?:"(\s*:)?|\\?$)', re.DOTALL)
+# Quotations are in the source's language.
+_EVIDENCE = re.compile(r'"quotes?":(?:\[(?:"(?:[^"\\]|\\.)*"?,?)*\]?|"(?:[^"\\]|\\.)*"?)', re.DOTALL)
 _MIN_CHARACTERS = 12  # shorter ones are constants rather than prose
 
 
@@ -19,7 +21,7 @@ def is_wrong_language(text: str, locale: str) -> bool:
 
 def prose_of(text: str) -> list[str]:
     """The longer texts in a JSON document that may be unfinished, without its keys; the last word may be cut off."""
-    values = [match[1] for match in _STRING.finditer(text) if match[2] is None]
+    values = [match[1] for match in _STRING.finditer(_EVIDENCE.sub("", text)) if match[2] is None]
     return [_unescaped(value) for value in values if len(value) >= _MIN_CHARACTERS]
 
 

@@ -27,6 +27,7 @@ from thothy_ai.worker.judging import LENGTH, Fields
 from thothy_ai.worker.plans import Judgement, PlanError, PlannedJob, Step
 
 START_SECONDS = 300.0  # a machine may be busy; imports take about one
+_END_SECONDS = 1.0  # for a process whose socket is closed to end by itself
 WAITING_FACTOR = 6  # a task may also wait for something: so many times its processor time in all
 MAX_DEFAULT_PROCESSES = 4
 
@@ -132,9 +133,9 @@ class _Judge:
         process, self._process = self._process, None
         if process is None:
             return None
-        self._writer.close()
-        with suppress(OSError):
-            await self._writer.wait_closed()
+        self._writer.transport.abort()  # it may have stopped reading: what is unsent is not waited for
+        with suppress(subprocess.TimeoutExpired):
+            return await asyncio.to_thread(process.wait, _END_SECONDS)
         process.kill()
         return await asyncio.to_thread(process.wait)
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated
 
-from pydantic import AliasChoices, Field, ValidationInfo, field_validator
+from pydantic import AliasChoices, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from thothy_ai.jobs.kind import Artifact, JobKind
 from thothy_ai.jobs.locales import Locale
+from thothy_ai.jobs.one_call import rejection_of
 from thothy_ai.jobs.plan import Context, Plan, Previous
 from thothy_ai.jobs.requests import MAX_TERMS, BrandTerms, SourceRequest, Term
 from thothy_ai.jobs.translation.drafting import drafted, joined, segments_of
@@ -116,7 +117,10 @@ class TranslationPlan:
         text = document.assembled([translations.get(unit.text, unit.text) for unit in document.units])
         if not text:
             return Verdict.reject(Rejection(RejectionReason.EMPTY, "the translation is empty"))
-        artifact = TranslationArtifact(text=text)
+        try:
+            artifact = TranslationArtifact(text=text)
+        except ValidationError as error:
+            return Verdict.reject(rejection_of(error))
         rejections = (draft.rejection for draft in drafts.values())
         rejection = next(filter(None, rejections), None) or next(filter(None, self.checks(request, artifact)), None)
         return Verdict.reject(rejection, artifact) if rejection else Verdict.accept(artifact)

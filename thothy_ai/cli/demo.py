@@ -74,6 +74,8 @@ def demo_settings(settings: Settings) -> Settings:
 
     model = settings.model or bundled_model_path()
     update: dict[str, object] = {"home": settings.home.absolute() / "demo", "model": model}
+    if "duplicate_days" not in settings.model_fields_set:
+        update["duplicate_days"] = 0  # a demo repeats the last one's jobs
     if "shutdown_deadline_seconds" not in settings.model_fields_set:
         update["shutdown_deadline_seconds"] = DEADLINE_SECONDS
     return settings.model_copy(update=update)

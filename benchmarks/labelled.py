@@ -34,11 +34,6 @@ class LabelledText:
     split: Literal["tuned", "held_out"]
     note: str
 
-    @property
-    def needs_review(self) -> bool:
-        """Whether only a second look at the source can find what is wrong: no deterministic reason applies."""
-        return self.reasons == {RejectionReason.UNSUPPORTED}
-
 
 def load(folder: Path = FOLDER) -> list[LabelledText]:
     """Return all texts of a folder. Raises `ValueError`, with file and line, for a line that breaks the format."""

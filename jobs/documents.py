@@ -19,11 +19,12 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from thothy_ai.jobs.division import divide, estimated_tokens
 from thothy_ai.jobs.plan import Call, Calls, Context, End, Output, Outputs, Sampling
 from thothy_ai.jobs.prompts import about_source
+from thothy_ai.jobs.schema import object_schema
 from thothy_ai.jobs.spans import quotation, spans
 
 __all__ = [
@@ -184,12 +185,7 @@ def _selection(group: list[_Passage], keep: int, context: Context) -> Call:
         "needs to understand the whole: facts, figures, causes and consequences. Answer with their numbers."
     )
     number = {"type": "integer", "minimum": 1, "maximum": len(group)}
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {"passages": {"type": "array", "items": number, "minItems": keep, "maxItems": keep}},
-        "required": ["passages"],
-        "additionalProperties": False,
-    }
+    schema = object_schema({"passages": {"type": "array", "items": number, "minItems": keep, "maxItems": keep}})
     budget = 16 + keep * (1 + len(str(len(group))))
     return Call(about_source(numbered, instruction, context), schema, Sampling(max_tokens=budget), step="condense")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-from thothy_ai.jobs.locales import LANGUAGES, language_of
+from thothy_ai.jobs.locales import LANGUAGES
 
 if TYPE_CHECKING:
     from lingua import LanguageDetector
@@ -32,17 +32,6 @@ def confidences(text: str) -> dict[str, float]:
     """The probability of each supported language by its detector name, most likely first, by the text's beginning."""
     found = _detector().compute_language_confidence_values(text[:MAX_CHARS])
     return {each.language.name: each.value for each in found}
-
-
-def is_in(text: str, locale: str, min_confidence: float = 0.2) -> bool:
-    """Whether the locale's language is the most likely one for this text, or has at least `min_confidence`.
-
-    The second condition is for related languages such as Danish and Norwegian, which share the probability of a short
-    text.
-    """
-    expected = language_of(locale).detector_name
-    detected = confidences(text)
-    return next(iter(detected)) == expected or detected[expected] >= min_confidence
 
 
 @lru_cache(maxsize=64)  # checks ask for the language of the same source again and again

@@ -222,9 +222,7 @@ class InParts(Generic[R, A]):
             return Verdict.reject(remaining[0].rejection, self._artifact(draft), review)
         sound = _sound(listed, review)
         current = self.statements(writing.request, draft.values)
-        again = [
-            (part, statement) for part, statement in current if statement.text not in sound
-        ]  # places may have moved
+        again = [(part, statement) for part, statement in current if statement.text not in sound]
         second = yield from look_again(writing.source, [statement for _, statement in again], writing.context)
         new = iter(second.findings)
         review = Review(tuple(sound.get(statement.text) or next(new) for _, statement in current))

@@ -15,6 +15,7 @@ from thothy_ai.jobs.parts import Part, Piece, Writing, key_of
 from thothy_ai.jobs.plan import Call, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import WritingRequest
+from thothy_ai.jobs.schema import object_schema
 
 # By script: capitals, and letters. No digits, no quotation marks.
 _LATIN: Final = ("A-ZÀ-ÖØ-Þ", "A-Za-zÀ-ÖØ-öø-žȘ-ț")
@@ -63,10 +64,4 @@ def piece(
 
 def of_parts(parts: Mapping[Part, Mapping[str, Any]]) -> dict[str, Any]:
     """The schema of an object with one key per part."""
-    properties = {key_of(part): schema for part, schema in parts.items()}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return object_schema({key_of(part): schema for part, schema in parts.items()})

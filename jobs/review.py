@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.plan import Call, Calls, Context, Output, Outputs, Sampling
 from thothy_ai.jobs.prompts import about_source
-from thothy_ai.jobs.schema import prose_pattern
+from thothy_ai.jobs.schema import object_schema, prose_pattern
 from thothy_ai.jobs.verdict import Finding, Rejection, RejectionReason, Review
 
 SUPPORTED: Final = "supported"
@@ -70,18 +70,18 @@ def _call(source: str, statements: Sequence[Statement], context: Context) -> Cal
 def _schema(count: int) -> dict[str, Any]:
     """One schema per number of statements."""
     finding = {"enum": [SUPPORTED, CONTRADICTED, NOT_FOUND]}
-    reason = _object(
-        statement={"type": "integer", "minimum": 1, "maximum": count},
-        reason={"type": "string", "pattern": prose_pattern(4, 120)},
+    reason = object_schema(
+        {
+            "statement": {"type": "integer", "minimum": 1, "maximum": count},
+            "reason": {"type": "string", "pattern": prose_pattern(4, 120)},
+        }
     )
-    return _object(
-        findings={"type": "array", "items": finding, "minItems": count, "maxItems": count},
-        reasons={"type": "array", "items": reason, "minItems": 0, "maxItems": min(count, MAX_REASONS)},
+    return object_schema(
+        {
+            "findings": {"type": "array", "items": finding, "minItems": count, "maxItems": count},
+            "reasons": {"type": "array", "items": reason, "minItems": 0, "maxItems": min(count, MAX_REASONS)},
+        }
     )
-
-
-def _object(**properties: object) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _findings(statements: Sequence[Statement], output: Output) -> list[Finding]:

@@ -152,14 +152,15 @@ def _plain(node: object, definitions: dict[str, Any]) -> Any:  # noqa: ANN401  J
     if "$ref" in node:
         return _plain(definitions[node["$ref"].removeprefix("#/$defs/")], definitions)
     if node.get("type") == "object" and "properties" in node:
-        return _object(node["properties"], definitions)
+        return object_schema({name: _plain(value, definitions) for name, value in node["properties"].items()})
     return {key: _plain(value, definitions) for key, value in node.items() if key not in _DROPPED}
 
 
-def _object(properties: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Schema of an object with exactly these keys, in this order."""
     return {
         "type": "object",
-        "properties": {name: _plain(value, definitions) for name, value in properties.items()},
+        "properties": dict(properties),
         "required": list(properties),
         "additionalProperties": False,
     }

@@ -71,7 +71,7 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
     ),
     RejectionReason.OBEYS_SOURCE: (
         "The text does what an instruction hidden in the source demands.",
-        "Read the source: somebody may have planted it.",
+        "Read the source: it may have been planted there.",
     ),
     RejectionReason.UNTRANSLATED: (
         "A sentence of the original stands in its translation.",
@@ -88,7 +88,7 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
     RejectionReason.BANNED_PHRASE: ("The text has a banned phrase.", "Nothing, unless it recurs."),
     RejectionReason.UNSAFE_MARKUP: (
         "The text has HTML or a link that runs something.",
-        "Read the source: somebody may have planted it.",
+        "Read the source: it may have been planted there.",
     ),
     RejectionReason.NEAR_DUPLICATE: (
         "The text is nearly the same as another one of the job, or as a recent artifact.",

@@ -14,7 +14,7 @@ from thothy_ai.jobs.kind import Artifact, JobKind
 from thothy_ai.jobs.parts import Fault, InParts, Part, Piece, Values, Writing
 from thothy_ai.jobs.requests import ShortText, WritingRequest
 from thothy_ai.jobs.review import Statement
-from thothy_ai.jobs.schema import grammar_schema, prose, prose_pattern
+from thothy_ai.jobs.schema import grammar_schema, object_schema, prose, prose_pattern
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.writing import astray, copied, foreign, repair, spelled, text_fault, whole
 
@@ -124,8 +124,7 @@ def _plain_piece(writing: Writing[Hook], number: int, *, again: bool) -> Piece:
     if not request.form.whole_sentences:
         task = "Write a headline for the text above." if number == 0 else task
         text = plain.headline(request.locale, 3, request.form.max_chars // 5)
-    properties = {"text": text, "angle": {"const": angle}}
-    variant = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    variant = object_schema({"text": text, "angle": {"const": angle}})
     asked = task.format(audience=request.audience, tone=request.tone)
     return plain.piece(writing, asked, {("variants", number): variant}, again=again)
 

@@ -18,6 +18,7 @@ from thothy_ai.jobs.quotes import evidence
 from thothy_ai.jobs.report.faults import prose_faults
 from thothy_ai.jobs.report.values import Brief, Citation, Section
 from thothy_ai.jobs.requests import WritingRequest
+from thothy_ai.jobs.schema import object_schema
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 MIN_SENTENCES, MAX_SENTENCES = 2, 3
@@ -35,12 +36,7 @@ TASKS = (
 def plain_calls(brief: Brief, text: str, request: WritingRequest[Any], context: Context) -> tuple[Call, ...]:
     """One call for each task."""
     sentence = plain.sentence(request.locale, *CHARS)
-    schema = {
-        "type": "object",
-        "properties": {"sentence": sentence},
-        "required": ["sentence"],
-        "additionalProperties": False,
-    }
+    schema = object_schema({"sentence": sentence})
     language = "" if request.locale.startswith("en") else in_language(request.locale)
     sampling = Sampling(max_tokens(schema, request.locale, context), 0.4, top_p=0.9, repetition_penalty=1.02)
     tasks = (task.format(audience=request.audience, subject=brief.covers or brief.heading) for task in TASKS)

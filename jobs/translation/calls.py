@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 from thothy_ai.jobs import retries
 from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.locales import locale_name, script_of
 from thothy_ai.jobs.plan import Call, Context, End, Output, Sampling, stopped
 from thothy_ai.jobs.prompts import about_source
-from thothy_ai.jobs.schema import NOT_TEXT, prose_pattern
+from thothy_ai.jobs.schema import NOT_TEXT, object_schema, prose_pattern
 from thothy_ai.jobs.translation.inline import Masked
 from thothy_ai.jobs.translation.task import Task
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
@@ -37,12 +36,7 @@ def segment_call(segment: Masked, shown: str, task: Task, context: Context) -> C
     """The call for a segment, with `shown` as its source."""
     instruction = _plain(segment, task) if context.plain else _instruction(segment, task)
     pattern = _pattern(segment.text, task.target, _rounded_up(max_chars(segment.text, task.target)))
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {"text": {"type": "string", "pattern": pattern}},
-        "required": ["text"],
-        "additionalProperties": False,
-    }
+    schema = object_schema({"text": {"type": "string", "pattern": pattern}})
     sampling = Sampling(max_tokens=max_tokens(schema, task.target, context), temperature=0.3, top_p=0.9)
     call = Call(about_source(shown, instruction, context), schema, sampling, step="translate", locale=task.target)
     return retries.adapted(call, context, task.target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -14,7 +14,7 @@ from thothy_ai.cli.ask_engine import connected
 from thothy_ai.cli.tables import console
 from thothy_ai.jobs import Context, Previous
 from thothy_ai.worker.finish import total
-from thothy_ai.worker.generations import Asker
+from thothy_ai.worker.generations import Asker, call_seed
 from thothy_ai.worker.judges import Judges
 from thothy_ai.worker.plans import Judgement, PlannedJob, Step
 from thothy_ai.worker.running_call import RunningCall
@@ -96,25 +96,20 @@ class _Runner:
         answered: list[Outputs] = []
         last = None
         while isinstance(step := await self._judges.advance(job, answered, last), Step):
-            running = await self._submitted(step.calls, asker, len(made))
-            made += running
-            answered.append(await self._outputs(running))
+            answered.append(await self._outputs(step.calls, asker, made))
             last = step
         return Attempt(step, tuple(chain.from_iterable(answered)), total(call.usage for call in made))
 
-    async def _submitted(self, calls: Calls, asker: Asker, first: int) -> list[RunningCall]:
-        requests = [asker.request(call, number) for number, call in enumerate(calls, first)]
-        return [
-            RunningCall(call, request.sampling.seed or 0, await self._client.submit(request))
-            for call, request in zip(calls, requests, strict=True)
-        ]
-
-    async def _outputs(self, running: Sequence[RunningCall]) -> Outputs:
-        """Of one step. If one fails, all are aborted."""
+    async def _outputs(self, calls: Calls, asker: Asker, made: list[RunningCall]) -> Outputs:
+        """Of one step, whose calls are added to `made` as they are sent. If one fails, all are aborted."""
+        first = len(made)
         try:
-            return tuple(await asyncio.gather(*(call.output(self._judges.wrong_language) for call in running)))
+            for number, call in enumerate(calls, first):
+                generation = await self._client.submit(asker.request(call, number))
+                made.append(RunningCall(call, call_seed(asker.seed, number), generation))
+            return tuple(await asyncio.gather(*(call.output(self._judges.wrong_language) for call in made[first:])))
         except BaseException:
-            await asyncio.gather(*(call.abort() for call in running))
+            await asyncio.gather(*(call.abort() for call in made[first:]))
             raise
 
 

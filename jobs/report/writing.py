@@ -37,7 +37,10 @@ class Assignment:
     topic: str | None = None
 
     def written(self, kept: Mapping[int, Section], context: Context) -> Generator[Calls, Outputs, Written]:
-        """Write the sections that are not kept and review them all; once more those that are refuted."""
+        """Write the sections that are not kept and review them all; once more those that are refuted.
+
+        Each section that changes after its review is reviewed again, a refuted one in any case.
+        """
         missing = {place: context for place in range(len(self.briefs)) if place not in kept}
         first = yield from self._repaired(kept, missing, context)
         if first.rejections:
@@ -50,7 +53,7 @@ class Assignment:
         second = yield from self._repaired(sound, again, context)
         if second.rejections:
             return second
-        new = {place: second.sections[place] for place in again}
+        new = {place: section for place, section in second.sections.items() if section != sound.get(place)}
         last = yield from self._reviewed(second, new, context)
         return replace(last, findings={**review.findings, **last.findings})
 

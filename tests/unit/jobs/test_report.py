@@ -441,6 +441,32 @@ def test_a_refuted_section_is_written_again_and_reviewed_again_if_the_request_sa
     assert recorded.accepted
 
 
+def test_a_sound_section_that_is_written_again_beside_a_refuted_one_is_reviewed_again() -> None:
+    """The refuted section comes back as a copy of the next one, which is then repaired as its near-duplicate."""
+    other = (
+        "Whoever shares a compartment pays at least 89 euros for a bed. Whole compartments at a price for two are "
+        "rare by now, which is hardest on parents with children."
+    )
+    review, written = reviewing("hardly anyone builds"), list[str]()
+
+    def answer(call: Call) -> Output:
+        if call.step == "review":
+            lied = reviewing("hardest on parents", times=9)(call)
+            return lied if "contradicted" in lied.text else review(call)
+        if call.step == "outline" or "paragraphs" not in call.schema["properties"]:
+            return scripted()(call)
+        heading = heading_in(call)
+        written.append(heading)
+        copies = heading == "Too few cars" and written.count(heading) == 2
+        body = SECTIONS["What a bed costs" if copies else heading]["paragraphs"]
+        again = heading == "What a bed costs" and written.count(heading) == 2
+        return Output(json.dumps(SECTIONS[heading] | {"paragraphs": [other] if again else body}))
+
+    verdict = judged(answer, REQUEST.model_copy(update={"review": "enforce"}))
+    assert written.count("What a bed costs") == 2
+    assert verdict.reason is RejectionReason.CONTRADICTS_SOURCE, verdict
+
+
 def test_a_refuted_summary_is_written_again_or_rejects_the_report() -> None:
     request = REQUEST.model_copy(update={"review": "enforce"})
     assert judged(reviewing("record crowds"), request).accepted

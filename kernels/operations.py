@@ -62,14 +62,17 @@ class Operations(Protocol):
         qkv: Tensor,
         norms: QKNorm | None,
         eps: float,
-        rotary: Rotary,
+        rotary: Rotary | None,
         positions: Tensor,
         slots: Tensor,
         cache: LayerCache,
         num_heads: int,
         /,
     ) -> Tensor:
-        """Queries [T, heads, head_dim] of the merged projection, normed and rotated; keys and values are cached."""
+        """Queries [T, heads, head_dim] of the merged projection, normed and rotated; keys and values are cached.
+
+        A table narrower than head_dim / 2 turns the first dimensions of each head; None turns none.
+        """
         ...
 
     def attention(self, shape: AttentionShape, /) -> Attention:

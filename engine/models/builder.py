@@ -11,6 +11,7 @@ from torch import Tensor
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.layers.linear import Fp8Linear, Linear, LinearFormat, linear
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
+from thothy_ai.engine.models.rope import Rope
 from thothy_ai.engine.models.tensors import TensorSource, merged
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.operations import Operations
@@ -34,11 +35,18 @@ class ModelBuilder:
 
     @cached_property
     def rotary(self) -> Rotary:
-        """The rotary table of every position, which all layers share."""
-        config = self.config
-        return rotary_table(
-            config.rope.inverse_frequencies, config.rope.scaling, config.max_context, self.embedding.device
-        )
+        """The rotary table of every position, which most layers share."""
+        return self.rotary_of(self.config.rope)
+
+    @cached_property
+    def local_rotary(self) -> Rotary:
+        """That of layers with a sliding window."""
+        local = self.config.local_rope
+        return self.rotary if local is None else self.rotary_of(local)
+
+    def rotary_of(self, rope: Rope) -> Rotary:
+        """A new table of every position."""
+        return rotary_table(rope.inverse_frequencies, rope.scaling, self.config.max_context, self.embedding.device)
 
     def vector(self, name: str, *shape: int) -> Tensor:
         """A tensor as it is."""

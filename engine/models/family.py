@@ -65,6 +65,12 @@ def require_activation(activation: str, implemented: str) -> None:
         raise UnsupportedModelError(f"activation {activation!r} is not implemented")
 
 
+def require_full_rotary(config: PreTrainedConfig) -> None:
+    """UnsupportedModelError if only a part of each head would turn, which transformers does not do in all families."""
+    if config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
+        raise UnsupportedModelError("partial rotary embedding is not implemented in this family")
+
+
 def layer_window(config: PreTrainedConfig) -> int | None:
     """The window of a configuration that names each layer's attention: None unless some layer has one."""
     window: int | None = config.sliding_window

@@ -15,11 +15,14 @@ from thothy_ai.kernels.rotary import QKNorm, Rotary
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """`qkv` is merged: one GEMM. `rotary` has every position of the context; `norm_eps` is that of `qk_norm`."""
+    """`qkv` is merged: one GEMM. `rotary` has every position of the context; None: the layer has no positions.
+
+    `norm_eps` is that of `qk_norm`.
+    """
 
     qkv: Linear
     output: Linear
-    rotary: Rotary
+    rotary: Rotary | None
     num_heads: int
     head_dim: int
     norm_eps: float

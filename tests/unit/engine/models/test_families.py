@@ -150,7 +150,7 @@ def test_eos_tokens_come_from_both_configurations(tmp_path: Path) -> None:
     ("overrides", "named"),
     [
         ({"hidden_act": "gelu"}, "gelu"),
-        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "dynamic"),
+        ({"rope_parameters": {"rope_type": "proportional", "rope_theta": 1e4, "factor": 2.0}}, "proportional"),
         ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial"),
     ],
 )

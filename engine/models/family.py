@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from thothy_ai.engine.models.decoder import Decoder
 
 
+Windows = tuple[int | None, ...]  # how many tokens a query sees, itself included; None: all before it
+NO_WINDOW: Windows = (None,)
+
+
 @dataclass(frozen=True, slots=True)
 class GGUFNames:
     """Where a GGUF file keeps a layer's tensors: `layer` maps "blk.N." names to transformers' "model.layers.N." names.
@@ -75,3 +79,8 @@ def layer_window(config: PreTrainedConfig) -> int | None:
     """The window of a configuration that names each layer's attention: None unless some layer has one."""
     window: int | None = config.sliding_window
     return window if "sliding_attention" in config.layer_types else None
+
+
+def layer_windows(config: PreTrainedConfig) -> Windows:
+    """The windows of a configuration that names each layer's attention."""
+    return tuple(config.sliding_window if kind == "sliding_attention" else None for kind in config.layer_types)

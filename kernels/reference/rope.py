@@ -56,7 +56,8 @@ def rotate_and_cache(
         turns = rotary.at(positions)
         q, k = apply_rope(q, turns), apply_rope(k, turns)
     write_kv(k, v, cache, slots)
-    return q.contiguous()
+    queries: Tensor = q.contiguous()
+    return queries
 
 
 def _write(x: Tensor, cache: Tensor, scales: Tensor | None, slots: Tensor) -> None:

@@ -27,6 +27,11 @@ LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
 }  # fmt: skip
+LONG_PARTIAL = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.5, 2.0], "long_factor": [1.0, 4.0, 9.0],
+}  # fmt: skip
+EVERYWHERE = {"attention_bias": True, "mlp_bias": True}
 LATER_WINDOWS = ["full_attention", "sliding_attention", "sliding_attention"]
 HEADS_5_1 = {"num_attention_heads": 5, "num_key_value_heads": 1, "hidden_size": 70, "head_dim": 14}
 HEADS_3_1 = {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 66, "head_dim": 22}
@@ -49,6 +54,31 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2 a window of one": ("gemma2", {"sliding_window": 1}),
     "gemma2 windows elsewhere": ("gemma2", {"layer_types": LATER_WINDOWS}),
     "gemma2 biases": ("gemma2", {"attention_bias": True}),
+    "gemma3 caps": ("gemma3_text", {"final_logit_softcapping": 5.0}),
+    "gemma3 biases": ("gemma3_text", {"attention_bias": True}),
+    "gemma3 windows elsewhere": ("gemma3_text", {"layer_types": LATER_WINDOWS}),
+    "phi3 all turns, no window": ("phi3", {"sliding_window": None, "rope_parameters": None}),
+    "phi3 within the original context": (
+        "phi3", {"rope_parameters": LONG_PARTIAL, "head_dim": 8, "original_max_position_embeddings": 256}
+    ),
+    "granite biases": ("granite", EVERYWHERE),
+    "granite plain": ("granite", {"residual_multiplier": 1.0, "embedding_multiplier": 1, "logits_scaling": 1}),
+    "granite a large epsilon": ("granite", {"rms_norm_eps": 0.3}),
+    "smollm3 every layer turns": ("smollm3", {"no_rope_layers": [1, 1, 1]}),
+    "smollm3 no windows": ("smollm3", {"use_sliding_window": False}),
+    "smollm3 biases": ("smollm3", EVERYWHERE),
+    "olmo2 biases": ("olmo2", {"attention_bias": True}),
+    "olmo2 one KV head": ("olmo2", {"num_key_value_heads": 1}),
+    "glm no biases": ("glm", {"attention_bias": False}),
+    "glm all turns": ("glm", {"partial_rotary_factor": 1.0}),
+    "glm4 no biases": ("glm4", {"attention_bias": False}),
+    "glm4 yarn": ("glm4", {"rope_parameters": YARN | {"partial_rotary_factor": 0.5}}),
+    "cohere heads as they are": ("cohere", {"use_qk_norm": False}),
+    "cohere biases": ("cohere", {"attention_bias": True}),
+    "cohere2 biases": ("cohere2", {"attention_bias": True}),
+    "cohere2 windows elsewhere": ("cohere2", {"layer_types": LATER_WINDOWS}),
+    "seed_oss no biases": ("seed_oss", {"attention_bias": False}),
+    "seed_oss biases everywhere": ("seed_oss", EVERYWHERE | {"attention_out_bias": True}),
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 _FIXED = {"linear", "llama3", "yarn"}  # by transformers' functions; these depend on no length
+_SAID_APART = ("cohere", "cohere2")  # whose positions reach to model_max_length
 _USUAL_LAYERS, _LOCAL_LAYERS = "full_attention", "sliding_attention"
 
 
@@ -88,6 +89,8 @@ def read_ropes(config: PreTrainedConfig, head_dim: int) -> tuple[Rope, Rope | No
 def extended_context(config: PreTrainedConfig) -> int:
     """Positions that the configuration's rotary embedding reaches: yarn's and dynamic scaling extend what it says."""
     said: int = config.max_position_embeddings
+    if config.model_type in _SAID_APART:
+        said = getattr(config, "model_max_length", None) or said
     parameters = config.rope_parameters
     parameters = parameters.get(_USUAL_LAYERS, parameters)
     kind, factor = parameters.get("rope_type"), parameters.get("factor")

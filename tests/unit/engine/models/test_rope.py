@@ -75,6 +75,27 @@ def test_long_factors_serve_contexts_beyond_the_original_one(tmp_path: Path) -> 
     assert_same_logits(folder, 60, 200)
 
 
+def test_long_and_partial_rotation_beyond_the_original_context(tmp_path: Path) -> None:
+    rope = LONG | {
+        "partial_rotary_factor": 0.75,
+        "short_factor": [1.0] * 6,
+        "long_factor": [1.0, 2.0, 3.0, 5.0, 7.0, 9.0],
+    }
+    sizes = {"hidden_size": 96, "original_max_position_embeddings": 24, "sliding_window": None}
+    folder = tiny_model("phi3", tmp_path, rope_parameters=rope, **sizes)
+    assert len(ModelConfig.from_folder(folder).rope.inverse_frequencies) == 6
+    assert_same_logits(folder, 24, 24)
+    assert_same_logits(folder, 60, 200)
+
+
+def test_local_layers_have_positions_of_their_own(tmp_path: Path) -> None:
+    config = ModelConfig.from_folder(tiny_model("gemma3_text", tmp_path))
+    assert config.local_rope is not None
+    assert config.local_rope.inverse_frequencies[1] == pytest.approx(100.0 ** (-1 / 8))
+    assert config.rope.inverse_frequencies[1] == pytest.approx(THETA ** (-1 / 8) / 3)
+    assert config.within(20).local_rope == config.local_rope
+
+
 def test_dynamic_scaling_is_that_of_the_longest_sequence(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path, rope_parameters=DYNAMIC, max_position_embeddings=32)
     config = ModelConfig.from_folder(folder)

@@ -52,7 +52,7 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
     fields |= {name: _number(file, key) for name, key in names.settings.items()}
     fields |= {name: f"blk.0.{tensor}" in file.names for name, tensor in names.present.items()}
     fields |= {"architectures": [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type]]}
-    return AutoConfig.for_model(model_type, **fields | names.derived(fields))
+    return AutoConfig.for_model(model_type, **{**fields, **names.derived(fields)})
 
 
 def _model_type(architecture: str) -> str:
@@ -164,8 +164,8 @@ def _refuse_unimplemented(file: GGUFFile) -> None:
             f"{file.path}: architecture {file.architecture!r} is not implemented (known: {', '.join(ARCHITECTURES)})"
         )
     known = {*_NAMES[file.architecture].settings.values()}
-    for key in _UNIMPLEMENTED:
-        if key not in known and file.get(key, object):
+    for key in (key for key in _UNIMPLEMENTED if key not in known):
+        if file.get(key, object):
             raise UnsupportedModelError(f"{file.path}: {file.architecture}{key} is not implemented")
     if file.get(_WINDOW, int) is not None and file.architecture != "llama" and _WINDOW not in known:
         raise UnsupportedModelError(f"{file.path}: a sliding window in {file.architecture} is not implemented")

@@ -15,7 +15,10 @@ from thothy_ai.kernels.rotary import QKNorm, Rotary
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """`qkv` is merged: one GEMM. `rotary` has every position of the context; `norm_eps` is that of `qk_norm`."""
+    """`qkv` is merged: one GEMM. `rotary` has every position of the context; `norm_eps` is that of `qk_norm`.
+
+    `sinks` [heads] float32: a score of each head that no key has, or None.
+    """
 
     qkv: Linear
     output: Linear
@@ -25,6 +28,7 @@ class Attention:
     norm_eps: float
     qk_norm: QKNorm | None = None
     params: AttentionParams = PLAIN
+    sinks: Tensor | None = None
 
     def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
         """hidden [T, hidden] -> [T, heads * head_dim], before the output projection; keys and values are cached."""
@@ -39,7 +43,7 @@ class Attention:
             context.cache,
             self.num_heads,
         )
-        return context.attention(q, context.cache, self.params).flatten(1)
+        return context.attention(q, context.cache, self.params, sinks=self.sinks).flatten(1)
 
     def project(self, attended: Tensor, operations: Operations) -> Tensor:
         """The output projection of attended [R, heads * head_dim] -> [R, hidden]."""

@@ -36,7 +36,7 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A decoder's shape, and what its family reads beyond that. `max_context` ends where the family's does."""
+    """A decoder's shape, and what its family reads beyond that."""
 
     family: str
     vocab_size: int
@@ -76,6 +76,12 @@ class ModelConfig:
         """The same with a context of at most so many tokens."""
         return self if context is None else replace(self, max_context=min(self.max_context, context))
 
+    @property
+    def window(self) -> int | None:
+        """How many tokens a query sees at most, itself included, in whichever layer; None: all before it."""
+        seen = [self.max_context if window is None else window for window in self.architecture.windows]
+        return max(seen) if max(seen) < self.max_context else None
+
     def ending_with(self, where: Path, token_id: int | None) -> ModelConfig:
         """The same, with the tokenizer's end-of-text token too; ModelLoadError if the vocabulary has none at all."""
         named = (*self.eos_token_ids, *_token_ids(token_id))
@@ -113,7 +119,7 @@ class ModelConfig:
             rope=_rope(folder, config, head_dim),
             architecture=architecture,
             tied_embeddings=config.tie_word_embeddings,
-            max_context=min(config.max_position_embeddings, architecture.max_context or config.max_position_embeddings),
+            max_context=config.max_position_embeddings,
             eos_token_ids=eos_token_ids,
         )
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from torch import Tensor
 
 from thothy_ai.engine.models.decoder import Decoder
-from thothy_ai.engine.models.family import GGUF_ATTENTION, GGUF_GATED_MLP, GGUFNames, require_activation
+from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_GATED_MLP,
+    GGUFNames,
+    NO_WINDOW,
+    Windows,
+    require_activation,
+)
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
@@ -35,7 +42,7 @@ class Llama:
 
     attention_bias: bool
     mlp_bias: bool
-    max_context: None = None
+    windows: Windows = NO_WINDOW
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

@@ -103,9 +103,7 @@ def _divide(batch: AttentionBatch, block_size: int, window: int | None) -> _Divi
     )
 
 
-def _attend(
-    q: Tensor, cache: LayerCache, division: _Division, params: AttentionParams, sinks: Tensor | None
-) -> Tensor:
+def _attend(q: Tensor, cache: LayerCache, division: _Division, params: AttentionParams, sinks: Tensor | None) -> Tensor:
     out = torch.zeros_like(q)
     for group in division.decodes:
         _decode(q, cache, group, params, sinks, out)

@@ -76,8 +76,9 @@ class LayerCache(NamedTuple):
 class AttentionBatch:
     """The S sequences of one step, those with exactly one query token first. Compared by identity.
 
-    `block_tables` [rows, B] int32 are those of all rows, stale past a sequence's end, and where all layers have windows
-    before the longest of them too: others may write to those blocks. `rows` [S] int32 are those of the step's sequences. `context_lens` [S] int32: the tokens that a sequence's last query of this step sees.
+    `block_tables` [rows, B] int32 are those of all rows, stale past a sequence's end, and before its longest window
+    where every layer has one: others may write to those blocks. `rows` [S] int32: the rows of the step's sequences.
+    `context_lens` [S] int32: the tokens that a sequence's last query of this step sees, or would without a window.
     `query_starts` [S + 1] int32 into the step's T tokens.
 
     A group is a run of decode sequences whose first `shared_lens` [S] int32 tokens lie in the same physical blocks

@@ -11,8 +11,8 @@ from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
     GGUF_GATED_MLP,
-    GGUFNames,
     NO_WINDOW,
+    GGUFNames,
     Windows,
     require_activation,
 )

@@ -199,8 +199,8 @@ class Scheduler:
         return sum(self._expected_blocks(sequence, sequence.computed) - sequence.num_held for sequence in sequences)
 
     def _expected_blocks(self, sequence: Sequence, computed: int) -> int:
-        """Blocks that a sequence is expected to hold at once, which is at its end unless it has a window; at least those
-        for one token more than it has. `computed` are the tokens that it has KV of, or will have found.
+        """Most blocks that a sequence is expected to hold at once, which without a window is at its end; at least those
+        for one token more than it has. `computed`: the tokens that it has KV of, or will have found.
         """
         output = self._lengths.reserved(sequence.request.profile, sequence.max_tokens)
         length = max(sequence.prompt_tokens + output, min(sequence.known + 1, self._config.max_sequence_tokens))

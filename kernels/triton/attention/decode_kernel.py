@@ -80,8 +80,7 @@ def decode_kernel(
     keys += head.to(tl.int64) * kv_head
     values += head.to(tl.int64) * kv_head
     if key_scales is not None:
-        key_scales += head * scale_head
-        value_scales += head * scale_head
+        key_scales, value_scales = key_scales + head * scale_head, value_scales + head * scale_head
 
     lead_rows: tl.constexpr = max(16, GROUP_ROWS * HEADS_PAD)
     own_rows: tl.constexpr = max(16, HEADS_PAD)
@@ -96,10 +95,8 @@ def decode_kernel(
         length = tl.load(shared_lens + member)
         used = (row // HEADS_PAD < tl.load(group_sizes + member)) & (row % HEADS_PAD < HEADS)
         token = member + row // HEADS_PAD
-        until = tl.minimum(end - start, group_tiles(group_skipped, member, length, TILE, WINDOW))
-        origin = 0
-        if WINDOW is not None:
-            origin = tl.load(group_skipped + member) * TILE
+        origin, tiles = _group_part(group_skipped, member, length, TILE, WINDOW)
+        until = tl.minimum(end - start, tiles)
         output, lse = _attend(
             q + (token.to(tl.int64) * q_token + row % HEADS_PAD * q_head)[:, None] + dim[None, :], used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + member).to(tl.int64) * table_row,
@@ -120,14 +117,7 @@ def decode_kernel(
         start = tl.load(own_starts + unit)
         shared = tl.load(shared_lens + unit)
         context = tl.load(context_lens + unit)
-        origin = shared
-        tiles = tl.cdiv(context - shared, TILE)
-        alone = shared == 0
-        if WINDOW is not None:
-            skipped = skipped_tiles(context, shared, TILE, WINDOW)
-            origin += skipped * TILE
-            tiles -= skipped
-            alone = group_tiles(group_skipped, unit, shared, TILE, WINDOW) == 0
+        origin, tiles, alone = _own_part(group_skipped, unit, context, shared, TILE, WINDOW)
         until = tl.minimum(end - start, tiles)
         output, lse = _attend(
             q + (unit.to(tl.int64) * q_token + row * q_head)[:, None] + dim[None, :], used,
@@ -138,8 +128,8 @@ def decode_kernel(
         )  # fmt: skip
         if alone & (place == start) & (until == tiles):
             if sinks is not None:
-                sink = tl.load(sinks + head * HEADS + row, mask=used, other=0.0) * LOG2_E
-                output /= (1.0 + tl.exp2(sink - lse))[:, None]
+                sink = tl.load(sinks + head * HEADS + row, mask=used, other=0.0)
+                output /= (1.0 + tl.exp2(sink * LOG2_E - lse))[:, None]
             target = out + (unit.to(tl.int64) * out_token + row * out_head)[:, None] + dim[None, :]
             tl.store(target, output.to(out.dtype.element_ty), mask=used[:, None] & (dim < DIM)[None, :])
         else:
@@ -154,6 +144,29 @@ def _share(totals, slot):
     """Places of the slot's share of a line: from, to."""
     share = tl.load(totals)
     return slot * share, tl.minimum((slot + 1) * share, tl.load(totals + 1))
+
+
+@triton.jit
+def _group_part(group_skipped, member, shared, TILE: tl.constexpr, WINDOW: tl.constexpr):
+    """The first token of the tiles of a group's prefix, and how many there are."""
+    origin = 0
+    if WINDOW is not None:
+        origin = tl.load(group_skipped + member) * TILE
+    return origin, group_tiles(group_skipped, member, shared, TILE, WINDOW)
+
+
+@triton.jit
+def _own_part(group_skipped, member, context, shared, TILE: tl.constexpr, WINDOW: tl.constexpr):
+    """The first token of a sequence's own tiles, how many there are, and whether it has no others."""
+    origin = shared
+    tiles = tl.cdiv(context - shared, TILE)
+    alone = shared == 0
+    if WINDOW is not None:
+        skipped = skipped_tiles(context, shared, TILE, WINDOW)
+        origin += skipped * TILE
+        tiles -= skipped
+        alone = group_tiles(group_skipped, member, shared, TILE, WINDOW) == 0
+    return origin, tiles, alone
 
 
 @triton.jit

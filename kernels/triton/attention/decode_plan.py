@@ -12,8 +12,8 @@ would give some slots more work than others. A sequence leaves a partial result 
 
 Sequence + slot grows from each partial to the next, so it numbers them, and a sequence's are numbered in a row.
 
-Under a window the lines leave out tiles that lie wholly before it: of a prefix, before the window of the shortest member
-of its group. Thus a window of 4,096 tokens is cut into as many parts whether 5,000 or 100,000 come before its end.
+Under a window the lines leave out tiles that lie wholly before it: of a prefix, before the window of its group's
+shortest member. Thus a window of 4,096 tokens is cut into as many parts whether 5,000 or 100,000 come before its end.
 """
 
 from __future__ import annotations

@@ -9,49 +9,12 @@ import pytest
 import torch
 
 from tests.support.oracle import ROOMY, Oracle, options, tiny_oracle
-from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel
+from tests.support.windows import WINDOWED, WINDOWS, Released
 
 AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")
-WINDOW = 20  # sequences come to 57 tokens
-SHORT = 5  # in one block of 4 or two, wherever it begins
-QWEN = {"use_sliding_window": True, "sliding_window": WINDOW}
-MODELS = {
-    "mistral": ("mistral", {"sliding_window": WINDOW}),
-    "mistral, short": ("mistral", {"sliding_window": SHORT}),
-    "qwen2, all layers": ("qwen2", QWEN | {"max_window_layers": 0}),
-    "qwen2, some layers": ("qwen2", QWEN | {"max_window_layers": 1}),
-    "gemma2": ("gemma2", {}),
-}
-WINDOWED = {"mistral", "mistral, short", "qwen2, all layers"}  # in each layer
 
 
-class Released:
-    """Counts the blocks that sequences released before their end."""
-
-    def __init__(self) -> None:
-        self.blocks = 0
-
-    def build(self, loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
-        core = build_core(loaded, options, on_events)
-        scheduler = core._scheduler
-        scheduler._lengths.observe("", 0, 1)  # so that more are admitted than fit: what windows leave is known else
-        release = scheduler._release_unread
-
-        def counted(sequence):
-            before = sequence.released
-            release(sequence)
-            self.blocks += sequence.released - before
-            scheduler.check()
-
-        scheduler._release_unread = counted
-        return core
-
-
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=WINDOWS)
 def model(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -59,7 +22,7 @@ def model(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def oracle(model: str, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
-    family, overrides = MODELS[model]
+    family, overrides = WINDOWS[model]
     return tiny_oracle(family, tmp_path_factory.mktemp(family), torch.device("cpu"), **overrides)
 
 

@@ -1,4 +1,4 @@
-"""Attention through sliding windows and with sinks, beside the same without, and beside contexts as short as a window."""
+"""Attention through sliding windows and with sinks, beside the same without, and over contexts as short as a window."""
 
 from __future__ import annotations
 

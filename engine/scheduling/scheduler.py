@@ -208,17 +208,14 @@ class Scheduler:
         return max(self._config.most_blocks(length, count), sequence.num_held)
 
     def _release_unread(self, sequence: Sequence) -> None:
-        """Release blocks that no layer reads any more, once they can be found by their tokens.
+        """Release blocks that no layer reads any more, once they are in the prefix cache.
 
         Steps on the device may still read them: what is launched after those writes to them later.
         """
-        first = self._config.first_block(sequence.computed)
-        if first <= sequence.released:
-            return
-        self._register_full_blocks(sequence)
-        first = min(first, sequence.registered)
-        self._pool.release(sequence.blocks[sequence.released : first])
-        sequence.released, self._refused = first, None
+        first = min(self._config.first_block(sequence.computed), sequence.registered)
+        if first > sequence.released:
+            self._pool.release(sequence.blocks[sequence.released : first])
+            sequence.released, self._refused = first, None
 
     def _forget(self, broken: Sequence) -> None:
         """Make blocks impossible to find that may hold what is not finite: those before the broken token too, since a

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.options import EngineOptions
@@ -24,7 +26,7 @@ WINDOWED = {"mistral", "mistral, short", "qwen2, all layers"}  # in each layer
 
 
 class Released:
-    """Counts the blocks that sequences released before their end."""
+    """Counts the blocks that sequences release before their end, and spoils those that nothing holds or finds."""
 
     def __init__(self) -> None:
         self.blocks = 0
@@ -35,11 +37,17 @@ class Released:
         scheduler._lengths.observe("", 0, 1)  # so that more are admitted than fit: what windows leave is known else
         release = scheduler._release_unread
 
-        def counted(sequence):
+        def spoiling(sequence):
             before = sequence.released
             release(sequence)
             self.blocks += sequence.released - before
             scheduler.check()
+            pool = scheduler.pool
+            released = sequence.blocks[before : sequence.released]
+            free = [block for block in released if not pool._references[block] and pool._keys[block] is None]
+            for layer in core._runner._cache.layers if free else ():
+                layer.keys[free] = torch.nan
+                layer.values[free] = 300.0
 
-        scheduler._release_unread = counted
+        scheduler._release_unread = spoiling
         return core

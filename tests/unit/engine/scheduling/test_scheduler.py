@@ -147,6 +147,22 @@ def test_what_a_sequence_released_is_found_until_it_is_needed() -> None:
     assert second.held[:3] == first.blocks[8:11]
 
 
+def test_blocks_are_released_when_they_are_in_the_prefix_cache() -> None:
+    """While a step is unread the host does not know the last tokens."""
+    scheduler = Scheduler(replace(WINDOWED, window=1, block_size=1, num_blocks=40))
+    first = long("first", tokens=3)
+    scheduler.add(first)
+    scheduler.schedule()
+    for token in range(20):
+        scheduler.schedule()
+        assert 0 < first.computed - first.released <= 2
+        assert first.released <= first.registered
+        scheduler.check()
+        first.tokens.append(token)
+        first.pending -= 1
+    assert len(scheduler.pool.find(first.tokens, "", limit=23).blocks) >= 20
+
+
 def test_what_a_broken_sequence_released_is_not_found_either() -> None:
     scheduler = Scheduler(replace(WINDOWED, num_blocks=40))
     first = long("first")

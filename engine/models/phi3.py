@@ -27,7 +27,6 @@ class Phi3:
     gguf: ClassVar[GGUFNames | None] = None
 
     windows: Windows
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

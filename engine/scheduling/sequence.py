@@ -21,7 +21,7 @@ class Sequence:
     `computed` of the known tokens have their KV written by steps launched so far. `in_flight` members of steps that
     were launched and not read stand for it. Of `tokens` and `blocks`, the device has the first `tokens_sent` (tokens
     that it sampled itself included) and `blocks_sent`; the text edge has the first `reported` tokens, or had them in
-    the prompt.
+    the prompt. Of `blocks`, the first `released` are others' by now: no layer reads their tokens any more.
     """
 
     request: CoreRequest
@@ -37,6 +37,7 @@ class Sequence:
     in_flight: int = 0
     row: int = NO_ROW
     blocks: list[int] = field(default_factory=list)
+    released: int = 0
     tokens_sent: int = 0
     blocks_sent: int = 0
     registered: int = 0  # full blocks that are in the prefix cache
@@ -61,6 +62,16 @@ class Sequence:
     def known(self) -> int:
         """Tokens that exist, on the host or still on the device."""
         return len(self.tokens) + self.pending
+
+    @property
+    def held(self) -> list[int]:
+        """The blocks that it has references to."""
+        return self.blocks[self.released :] if self.released else self.blocks
+
+    @property
+    def num_held(self) -> int:
+        """How many."""
+        return len(self.blocks) - self.released
 
     @property
     def output_tokens(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -27,8 +28,11 @@ class Experts:
         """The weighted sum, in float32."""
         if not len(x):
             return x.new_empty(x.shape)
-        tiles = suited(expert_ids.numel() / self._experts, x.dtype, self._gate_up)
-        return self.run(x, expert_ids, expert_weights, *tiles)
+        return self.run(x, expert_ids, expert_weights, *self.tiles(expert_ids, x.dtype))
+
+    def tiles(self, expert_ids: Tensor, dtype: torch.dtype) -> tuple[ExpertTile, ExpertTile]:
+        """Those of gate and up, and of down, for so many assignments."""
+        return suited(expert_ids.numel() / self._experts, dtype, self._gate_up)
 
     def run(
         self, x: Tensor, expert_ids: Tensor, expert_weights: Tensor, first: ExpertTile, second: ExpertTile

@@ -56,8 +56,10 @@ def multiply_add(weights, tokens, sums, WEIGHTS_FIRST: tl.constexpr):
     if _INTERPRETED:
         weights, tokens = weights.to(tl.float32), tokens.to(tl.float32)
     if WEIGHTS_FIRST:
-        return tl.dot(weights, tl.trans(tokens), sums, input_precision="ieee")
-    return tl.dot(tokens, tl.trans(weights), sums, input_precision="ieee")
+        sums = tl.dot(weights, tl.trans(tokens), sums, input_precision="ieee")
+    else:
+        sums = tl.dot(tokens, tl.trans(weights), sums, input_precision="ieee")
+    return sums
 
 
 @triton.jit
@@ -74,8 +76,10 @@ def load_weights(values, scales, row, place, INPUTS: tl.constexpr, OUTPUTS: tl.c
             mask=(block < INPUTS // _BLOCK)[None, :],
             other=0,
         )
-        return tl.reshape(numbers * _e8m0(factors)[:, :, None], [OUTPUTS, STEP]).to(dtype)
-    return values.load([row, place])
+        loaded = tl.reshape(numbers * _e8m0(factors)[:, :, None], [OUTPUTS, STEP]).to(dtype)
+    else:
+        loaded = values.load([row, place])
+    return loaded
 
 
 @triton.jit

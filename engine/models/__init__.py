@@ -8,6 +8,7 @@ from thothy_ai.engine.models.llama import Llama
 from thothy_ai.engine.models.mistral import Mistral
 from thothy_ai.engine.models.qwen2 import Qwen2
 from thothy_ai.engine.models.qwen3 import Qwen3
+from thothy_ai.engine.models.qwen3_moe import Qwen3Moe
 
-_FAMILIES: tuple[type[Family], ...] = (Llama, Mistral, Qwen2, Qwen3, Gemma2)
+_FAMILIES: tuple[type[Family], ...] = (Llama, Mistral, Qwen2, Qwen3, Gemma2, Qwen3Moe)
 FAMILIES: dict[str, type[Family]] = {family.model_type: family for family in _FAMILIES}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "qwen3_moe")
 
 _SHAPE: dict[str, Any] = {
     "vocab_size": 131,
@@ -31,6 +31,13 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
         "query_pre_attn_scalar": 8,
         "attn_logit_softcapping": 2.0,
         "final_logit_softcapping": 5.0,
+    },
+    "qwen3_moe": {  # one layer without experts
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "norm_topk_prob": True,
+        "mlp_only_layers": [1],
     },
 }
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from thothy_ai.kernels.experts import GatedActivation
 from thothy_ai.kernels.fp8 import Quantized
-from thothy_ai.kernels.triton.experts.operands import Operand, load_weights, multiply_add
+from thothy_ai.kernels.triton.experts.operands import Operand, load_weights, multiply_add, no_sums
 from thothy_ai.kernels.triton.experts.sort import Sorted
 from thothy_ai.kernels.triton.experts.tiles import ExpertTile
 
@@ -129,12 +129,8 @@ def _gate_up_kernel(
     source = x + token.to(tl.int64)[:, None] * HIDDEN + column[None, :]
     gate_row = expert * (2 * INNER) + output
     dtype: tl.constexpr = x.dtype.element_ty
-    if WEIGHTS_FIRST:
-        gate = tl.zeros([OUTPUTS, TOKENS], tl.float32)
-        up = tl.zeros([OUTPUTS, TOKENS], tl.float32)
-    else:
-        gate = tl.zeros([TOKENS, OUTPUTS], tl.float32)
-        up = tl.zeros([TOKENS, OUTPUTS], tl.float32)
+    gate = no_sums(TOKENS, OUTPUTS, WEIGHTS_FIRST)
+    up = no_sums(TOKENS, OUTPUTS, WEIGHTS_FIRST)
     for place in tl.range(0, HIDDEN, STEP, num_stages=STAGES):
         if WHOLE:
             tokens = tl.load(source + place, mask=present[:, None], other=0.0)
@@ -147,8 +143,8 @@ def _gate_up_kernel(
     if WEIGHTS_FIRST:
         gate, up = tl.trans(gate), tl.trans(up)
     inside = output + tl.arange(0, OUTPUTS) < INNER
-    gate = _scaled(gate, x_scales, token, weight_scales, bias, gate_row, inside, OUTPUTS, MXFP4)
-    up = _scaled(up, x_scales, token, weight_scales, bias, gate_row + INNER, inside, OUTPUTS, MXFP4)
+    gate = _scaled(gate, x_scales, token, weight_scales, bias, gate_row, inside, OUTPUTS)
+    up = _scaled(up, x_scales, token, weight_scales, bias, gate_row + INNER, inside, OUTPUTS)
     result = _gated(gate, up, ALPHA, LIMIT, OFFSET).to(out.dtype.element_ty)
     target = out + row.to(tl.int64)[:, None] * INNER + (output + tl.arange(0, OUTPUTS))[None, :]
     tl.store(target, result, mask=present[:, None] & inside[None, :])
@@ -188,10 +184,7 @@ def _down_kernel(
     source = x + row.to(tl.int64)[:, None] * INNER + column[None, :]
     weight_row = expert * HIDDEN + output
     dtype: tl.constexpr = x.dtype.element_ty
-    if WEIGHTS_FIRST:
-        sums = tl.zeros([OUTPUTS, TOKENS], tl.float32)
-    else:
-        sums = tl.zeros([TOKENS, OUTPUTS], tl.float32)
+    sums = no_sums(TOKENS, OUTPUTS, WEIGHTS_FIRST)
     for place in tl.range(0, INNER, STEP, num_stages=STAGES):
         if WHOLE:
             tokens = tl.load(source + place, mask=present[:, None], other=0.0)
@@ -203,7 +196,7 @@ def _down_kernel(
         sums = tl.trans(sums)
     inside = output + tl.arange(0, OUTPUTS) < HIDDEN
     row = tl.where(present, row, 0)
-    sums = _scaled(sums, x_scales, row, weight_scales, bias, weight_row, inside, OUTPUTS, MXFP4)
+    sums = _scaled(sums, x_scales, row, weight_scales, bias, weight_row, inside, OUTPUTS)
     assignment = tl.load(order + row, mask=present, other=0)
     sums *= tl.load(expert_weights + assignment, mask=present, other=0.0)[:, None]
     target = out + assignment.to(tl.int64)[:, None] * HIDDEN + (output + tl.arange(0, OUTPUTS))[None, :]
@@ -211,7 +204,7 @@ def _down_kernel(
 
 
 @triton.jit
-def _scaled(sums, x_scales, token, weight_scales, bias, row, inside, OUTPUTS: tl.constexpr, MXFP4: tl.constexpr):
+def _scaled(sums, x_scales, token, weight_scales, bias, row, inside, OUTPUTS: tl.constexpr):
     """sums [T, N] times the scales of both sides, if activations have any, and the bias of rows `row` and on."""
     at = row + tl.arange(0, OUTPUTS)
     if x_scales is not None:

@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from thothy_ai.kernels.experts import MXFP4_BLOCK, ExpertMatrix, Mxfp4
+from thothy_ai.kernels.experts import MXFP4_BLOCK, ExpertMatrix
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.triton.experts.tiles import ExpertTile
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
@@ -48,6 +48,14 @@ class Operand(NamedTuple):
     def tiles(self, tile: ExpertTile) -> TensorDescriptor:
         """The values, read in blocks of this tile by the tensor memory accelerator."""
         return TensorDescriptor.from_tensor(self.values, [tile.outputs, tile.step // (2 if self.mxfp4 else 1)])
+
+
+@triton.jit
+def no_sums(TOKENS: tl.constexpr, OUTPUTS: tl.constexpr, WEIGHTS_FIRST: tl.constexpr):
+    """Zeros [T, N], or [N, T] where weights come first."""
+    rows: tl.constexpr = OUTPUTS if WEIGHTS_FIRST else TOKENS
+    columns: tl.constexpr = TOKENS if WEIGHTS_FIRST else OUTPUTS
+    return tl.zeros([rows, columns], tl.float32)
 
 
 @triton.jit

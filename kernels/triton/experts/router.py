@@ -91,7 +91,7 @@ def _route_kernel(
     ranks = scores
     if correction is not None:
         ranks += tl.load(correction + column, mask=column < EXPERTS, other=0.0)
-    ranks = tl.where(ranks == ranks, ranks, float("inf"))  # a NaN is the highest, as torch sorts it
+    ranks = tl.where(ranks >= float("-inf"), ranks, float("inf"))  # a NaN is the highest, as torch sorts it
     if GROUPS > 1:
         ranks = _within_kept_groups(ranks, column, EXPERTS // GROUPS, GROUPS, GROUP_WIDTH, KEPT)
     place = tl.arange(0, PLACES)[None, :]
@@ -119,10 +119,10 @@ def _softmax(logit, real):
 
 
 @triton.jit
-def _first_of_the_highest(ranks, open, column, WIDTH: tl.constexpr):
-    """The column [ROWS, 1] of the highest rank among those that are open."""
-    best = tl.max(tl.where(open, ranks, float("-inf")), 1)[:, None]
-    return tl.min(tl.where(open & (ranks == best), column, WIDTH), 1)[:, None]
+def _first_of_the_highest(ranks, free, column, WIDTH: tl.constexpr):
+    """The column [ROWS, 1] of the highest rank among those that are free."""
+    best = tl.max(tl.where(free, ranks, float("-inf")), 1)[:, None]
+    return tl.min(tl.where(free & (ranks == best), column, WIDTH), 1)[:, None]
 
 
 @triton.jit
@@ -134,15 +134,15 @@ def _within_kept_groups(
     group = tl.arange(0, GROUP_WIDTH)[None, :]
     sums = tl.full([ranks.shape[0], GROUP_WIDTH], float("-inf"), tl.float32)
     for each in range(GROUPS):
-        inside = (column // SIZE == each) & (ranks == ranks)
+        inside = (column // SIZE == each) & (ranks >= float("-inf"))
         first = _first_of_the_highest(ranks, inside, column, WIDTH)
         best = tl.max(tl.where(inside, ranks, float("-inf")), 1)[:, None]
         second = tl.max(tl.where(inside & (column != first), ranks, float("-inf")), 1)[:, None]
         sums = tl.where(group == each, best + second, sums)
-    open = (group < GROUPS) & (sums == sums)
-    kept = (column < 0) & (ranks == ranks)
+    free = (group < GROUPS) & (sums >= float("-inf"))
+    kept = (column < 0) & (ranks >= float("-inf"))
     for _turn in range(KEPT):
-        winner = _first_of_the_highest(sums, open, group, GROUP_WIDTH)
-        open = open & (group != winner)
+        winner = _first_of_the_highest(sums, free, group, GROUP_WIDTH)
+        free = free & (group != winner)
         kept = kept | (column // SIZE == winner)
     return tl.where(kept, ranks, float("-inf"))

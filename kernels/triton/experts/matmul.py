@@ -136,9 +136,13 @@ def _gate_up_kernel(
             tokens = tl.load(source + place, mask=present[:, None], other=0.0)
         else:
             tokens = tl.load(source + place, mask=present[:, None] & (column < HIDDEN - place)[None, :], other=0.0)
-        gates = load_weights(weights, weight_scales, gate_row, place, HIDDEN, OUTPUTS, STEP, MXFP4, dtype)
+        gates = load_weights(
+            weights, weight_scales, gate_row, INNER - output, place, HIDDEN, OUTPUTS, STEP, MXFP4, dtype
+        )
         gate = multiply_add(gates, tokens, gate, WEIGHTS_FIRST)
-        ups = load_weights(weights, weight_scales, gate_row + INNER, place, HIDDEN, OUTPUTS, STEP, MXFP4, dtype)
+        ups = load_weights(
+            weights, weight_scales, gate_row + INNER, INNER - output, place, HIDDEN, OUTPUTS, STEP, MXFP4, dtype
+        )
         up = multiply_add(ups, tokens, up, WEIGHTS_FIRST)
     if WEIGHTS_FIRST:
         gate, up = tl.trans(gate), tl.trans(up)
@@ -190,7 +194,9 @@ def _down_kernel(
             tokens = tl.load(source + place, mask=present[:, None], other=0.0)
         else:
             tokens = tl.load(source + place, mask=present[:, None] & (column < INNER - place)[None, :], other=0.0)
-        downs = load_weights(weights, weight_scales, weight_row, place, INNER, OUTPUTS, STEP, MXFP4, dtype)
+        downs = load_weights(
+            weights, weight_scales, weight_row, HIDDEN - output, place, INNER, OUTPUTS, STEP, MXFP4, dtype
+        )
         sums = multiply_add(downs, tokens, sums, WEIGHTS_FIRST)
     if WEIGHTS_FIRST:
         sums = tl.trans(sums)

@@ -71,17 +71,20 @@ def multiply_add(weights, tokens, sums, WEIGHTS_FIRST: tl.constexpr):
 
 
 @triton.jit
-def load_weights(values, scales, row, place, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, STEP: tl.constexpr,
+def load_weights(values, scales, row, rows, place, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, STEP: tl.constexpr,
                  MXFP4: tl.constexpr, dtype: tl.constexpr):  # fmt: skip
-    """[OUTPUTS, STEP] from row `row` and column `place` on: as they are stored, or what MXFP4 stands for."""
+    """[OUTPUTS, STEP] from row `row` and column `place` on: as they are stored, or what MXFP4 stands for.
+
+    Of the rows only the first `rows` count.
+    """
     if MXFP4:
         packed = values.load([row, place // 2])
         numbers = tl.reshape(tl.join(_e2m1(packed & 15), _e2m1(packed >> 4)), [OUTPUTS, STEP // _BLOCK, _BLOCK])
-        at = row + tl.arange(0, OUTPUTS)
+        each = tl.arange(0, OUTPUTS)
         block = place // _BLOCK + tl.arange(0, STEP // _BLOCK)
         factors = tl.load(
-            scales + at.to(tl.int64)[:, None] * (INPUTS // _BLOCK) + block[None, :],
-            mask=(block < INPUTS // _BLOCK)[None, :],
+            scales + (row + each).to(tl.int64)[:, None] * (INPUTS // _BLOCK) + block[None, :],
+            mask=(each < rows)[:, None] & (block < INPUTS // _BLOCK)[None, :],
             other=0,
         )
         loaded = tl.reshape(numbers * _e8m0(factors)[:, :, None], [OUTPUTS, STEP]).to(dtype)

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from thothy_ai.kernels.experts import Experts, ExpertWeights, GatedActivation, Routed, Routing
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.paged import Attention, AttentionShape, LayerCache
 from thothy_ai.kernels.rotary import QKNorm, Rotary
@@ -103,6 +104,16 @@ class Operations(Protocol):
 
     def fp8_matmul(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, /) -> Fp8Matmul:
         """The matmul with one fp8 weight [N, in] and bias [N] or none, with results of `dtype`."""
+        ...
+
+    def route(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | None, routing: Routing, /
+    ) -> Routed:
+        """Experts of tokens x [T, K], by a router's weight [E, K], bias [E] or none, and correction [E] or none."""
+        ...
+
+    def experts(self, weights: ExpertWeights, activation: GatedActivation, /) -> Experts:
+        """A layer's experts."""
         ...
 
     def token_chooser(self, max_rows: int, device: torch.device, /) -> TokenChooser:

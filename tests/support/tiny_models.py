@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
-    "cohere", "cohere2", "seed_oss",
+    "cohere", "cohere2", "seed_oss", "qwen3_moe",
 )  # fmt: skip
 _ONE_PLUS = ("gemma2", "gemma3_text")  # whose norms multiply by 1 + w
 
@@ -65,6 +65,13 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
         "logit_scale": 0.7,
         "sliding_window": 12,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "qwen3_moe": {  # one layer without experts
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "norm_topk_prob": True,
+        "mlp_only_layers": [1],
     },
 }
 

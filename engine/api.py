@@ -10,12 +10,36 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.sampling_params import LogitBias, SamplingParams, TokenLogprob
+
+__all__ = [
+    "MAX_NAME",
+    "MAX_PRIORITY",
+    "MAX_SCHEMA",
+    "AbandonedRequest",
+    "AbandonedStats",
+    "AbandonedUsage",
+    "BlockStats",
+    "CoreStats",
+    "Delta",
+    "EngineInfo",
+    "EngineStats",
+    "FinishReason",
+    "GenerationRequest",
+    "GenerationResult",
+    "LogitBias",
+    "MemoryStats",
+    "Message",
+    "SamplingParams",
+    "SchedulerStats",
+    "TextStats",
+    "TokenLogprob",
+    "Usage",
+]
 
 MAX_PRIORITY = 1000
 MAX_NAME = 1_000  # characters of an id, a profile or a salt, all of which an engine keeps
 MAX_SCHEMA = 256 * 1024  # characters
-MAX_STOPS = 64
-MAX_STOP = 1_000  # characters; all of them are looked for after each token
 
 
 class FinishReason(StrEnum):
@@ -33,44 +57,6 @@ class Message:
 
     role: str
     content: str
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How tokens are chosen. The defaults are greedy.
-
-    `seed` fixes a request's draws whatever else is in its batch; None draws one per request.
-    `top_k` 0 and `top_p` 1 switch those off. `repetition_penalty` follows CTRL (Keskar et al., 2019): prompt and
-    output tokens count.
-    """
-
-    max_tokens: int = 256
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    ignore_eos: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse values that no sampler could honour (`InvalidRequestError`, naming the parameter)."""
-        checks = {
-            "max_tokens": self.max_tokens >= 1,
-            "temperature": 0.0 <= self.temperature <= 100.0,
-            "top_k": self.top_k >= 0,
-            "top_p": 0.0 < self.top_p <= 1.0,
-            "min_p": 0.0 <= self.min_p < 1.0,
-            "repetition_penalty": 0.0 < self.repetition_penalty <= 10.0,
-            "seed": self.seed is None or 0 <= self.seed < 2**63,
-            "stop": all(self.stop),
-        }
-        for name, holds in checks.items():
-            if not holds:
-                raise InvalidRequestError(f"{name}={getattr(self, name)!r} is out of range")
-        if len(self.stop) > MAX_STOPS or max(map(len, self.stop), default=0) > MAX_STOP:
-            raise InvalidRequestError(f"at most {MAX_STOPS} stop strings of {MAX_STOP:,} characters each are possible")
 
 
 @dataclass(frozen=True, slots=True)

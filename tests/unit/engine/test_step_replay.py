@@ -25,7 +25,7 @@ from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner, StepHandle
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.step import NO_GROUPS, NO_ROWS, NO_UPDATES, Groups, RowUpdates, StartedRows, Step
+from thothy_ai.engine.step import NO_GROUPS, NO_ROWS, NO_UPDATES, Groups, RowUpdates, Start, StartedRows, Step
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.paged import AttentionShape
 
@@ -178,7 +178,7 @@ def test_a_step_survives_a_round_trip() -> None:
     columns = [np.array(values, np.int32) for values in ([3, 1], [7, 0], [1, 4])]
     groups = Groups(*(np.array([value], np.int32) for value in (0, 2, 128)))
     tokens = RowUpdates(*(np.array(values, np.int32) for values in ([1, 3], [0, 5], [3, 1], [9, 8, 7, 6])))
-    step = Step(*columns, np.array([True, False]), groups, StartedRows.of([(1, params, 2**63 - 1)]), tokens)
+    step = Step(*columns, np.array([True, False]), groups, StartedRows.of([Start(1, params, 2**63 - 1)]), tokens)
     again = Step.from_bytes(step.to_bytes())
     assert again.to_bytes() == step.to_bytes()
     assert (again.rows.tolist(), again.samples.tolist(), again.num_tokens) == ([3, 1], [True, False], 5)

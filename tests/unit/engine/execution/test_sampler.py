@@ -18,7 +18,7 @@ from transformers import (
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.engine.step import StartedRows
+from thothy_ai.engine.step import Start, StartedRows
 from thothy_ai.kernels.reference import sampling
 
 VOCAB = 1000
@@ -52,7 +52,7 @@ def draw(
     count = len(logits)
     rows = rows or list(range(count))
     sampler = Sampler(max(rows) + 1, logits.shape[1], CPU)
-    sampler.start_rows(StartedRows.of(zip(rows, params, seeds, strict=True)))
+    sampler.start_rows(StartedRows.of(map(Start, rows, params, seeds)))
     tokens = torch.zeros(max(rows) + 1, 8, dtype=torch.int32) if token_ids is None else token_ids
     at = torch.tensor(positions or [3] * count)
     chosen = sampler.sample(logits, torch.tensor(rows), at, tokens, bitmask, members=rows)
@@ -226,9 +226,9 @@ def test_a_row_that_changes_hands_takes_the_new_parameters() -> None:
     logits = random_logits(1, seed=6)
     sampler = Sampler(2, VOCAB, CPU)
     one, three, tokens = torch.tensor([1]), torch.tensor([3]), torch.zeros(2, 4, dtype=torch.int32)
-    sampler.start_rows(StartedRows.of([(1, SamplingParams(temperature=3.0), 8)]))
+    sampler.start_rows(StartedRows.of([Start(1, SamplingParams(temperature=3.0), 8)]))
     hot = sampler.sample(logits, one, three, tokens, None, members=[1])
-    sampler.start_rows(StartedRows.of([(1, SamplingParams(), 0)]))
+    sampler.start_rows(StartedRows.of([Start(1, SamplingParams(), 0)]))
     cold = sampler.sample(logits, one, three, tokens, None, members=[1])
     assert hot.tolist() == draw(logits, [SamplingParams(temperature=3.0)], [8])
     assert cold.tolist() == logits.argmax(-1).tolist()

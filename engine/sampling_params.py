@@ -101,6 +101,18 @@ class SamplingParams:
         """Whether scores change by more than a repetition penalty before tokens are chosen."""
         return bool(self.frequency_penalty or self.presence_penalty or self.logit_bias or self.min_tokens)
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is chosen."""
+        return self.temperature == 0.0
+
+    @property
+    def beyond_beams(self) -> list[str]:
+        """Names of the parameters that have a value with which no beams can be searched."""
+        plain = SamplingParams(self.max_tokens)
+        names = ("temperature", "stop", "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias")
+        return [name for name in (*names, "logprobs") if getattr(self, name) != getattr(plain, name)]
+
     def _check_sizes(self) -> None:
         if len(self.stop) > MAX_STOPS or max(map(len, self.stop), default=0) > MAX_STOP:
             raise InvalidRequestError(f"at most {MAX_STOPS} stop strings of {MAX_STOP:,} characters each are possible")

@@ -6,6 +6,7 @@ They are the model's own: of its scores before biases, penalties, masks and temp
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import NamedTuple
 
 import torch
@@ -32,7 +33,8 @@ class LogprobReadback(NamedTuple):
         """Wait for them: by row."""
         columns = (self.chosen.tensor().tolist(), self.top_tokens.tensor().tolist(), self.top.tensor().tolist())
         for (row, count), chosen, tokens, logprobs in zip(self.rows, *columns, strict=True):
-            yield row, TokenLogprob(chosen, tuple(tokens[:count]), tuple(logprobs[:count]))
+            finite = [place for place in range(count) if isfinite(logprobs[place])]
+            yield row, TokenLogprob(chosen, tuple(tokens[at] for at in finite), tuple(logprobs[at] for at in finite))
 
 
 class LogprobRows:

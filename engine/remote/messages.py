@@ -79,10 +79,10 @@ def _read_sampling(parts: Plain) -> SamplingParams:
 def event_parts(event: Event) -> tuple[object, ...]:
     """An event as plain values."""
     match event:
-        case TokenEvent(id_, tokens, None):
-            return (id_, tokens)
         case TokenEvent(id_, tokens, logprobs):
-            return (id_, tokens, *(None,) * 2, [each and astuple(each) for each in logprobs])
+            if logprobs is None:
+                return (id_, tokens)
+            return (id_, tokens, None, None, [each and astuple(each) for each in logprobs])
         case RefusedEvent(id_, error):
             return (id_, *_error_parts(error))
         case FinishedEvent():

@@ -78,7 +78,7 @@ class Generation:
 
 
 class _Early:
-    """The first choice's text until it has `report_after` tokens, by its deltas. Used on the loop that it is made in."""
+    """The first choice's text until it has `report_after` tokens, by its deltas. Used on the loop it is made in."""
 
     def __init__(self, report_after: int) -> None:
         self._report_after, self._tokens = report_after, 0

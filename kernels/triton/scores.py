@@ -47,7 +47,8 @@ def token_logprobs(logits: Tensor, members: Tensor, tokens: Tensor, top: int) ->
     """Log-probabilities by logits [R, V] of tokens [A] int64 chosen for these members [A] int64, and of the `top`
     likeliest. Of a token that is none (negative), token 0's stands for it.
     """
-    total, chosen = torch.empty(2, len(members), dtype=torch.float32, device=logits.device)
+    total = torch.empty(len(members), dtype=torch.float32, device=logits.device)
+    chosen = torch.empty_like(total)
     _logprob_kernel[(len(members),)](
         total, chosen, logits, members, tokens, logits.stride(0), logits.shape[1], SUMMED=_SUMMED, num_warps=_WARPS
     )

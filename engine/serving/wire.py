@@ -30,6 +30,7 @@ from thothy_ai.engine.serving.plain import Fields, fields_of, read, read_as
 
 _FAILURE_USAGE = "failure_usage"
 _BEFORE_REPETITION = {"stop_repetition": False}  # of a client that does not say it: it cannot read that finish reason
+_ASKED_FOR = ("logprobs", "mean_logprob", "others")
 _STATS_GROUPS: dict[str, Any] = {
     "scheduler": SchedulerStats,
     "blocks": BlockStats,
@@ -67,7 +68,9 @@ def output_parts(output: Output) -> tuple[object, ...]:
         case Delta(id_, text, token_ids, choice):
             return ("delta", id_, text, token_ids, choice) if choice else ("delta", id_, text, token_ids)
         case GenerationResult():
-            fields = _choice_fields(output) | {"others": [_choice_fields(other) for other in output.others]}
+            fields = _choice_fields(output)
+            if output.others:
+                fields["others"] = [_choice_fields(other) for other in output.others]
             return ("result", fields | fields_of(fields.pop("usage")))
         case Failure(id_, error, usage):
             parts = ("failure", id_, error.code, str(error))
@@ -149,8 +152,9 @@ def read_abandoned(fields: Fields) -> AbandonedUsage:
 
 
 def _choice_fields(choice: Choice | GenerationResult) -> dict[str, Any]:
-    logprobs = [each and fields_of(each) for each in choice.logprobs]
-    return fields_of(choice) | {"logprobs": logprobs}
+    """A choice as plain values; what was not asked for is left out."""
+    fields = fields_of(choice) | {"logprobs": [each and fields_of(each) for each in choice.logprobs]}
+    return {name: value for name, value in fields.items() if name not in _ASKED_FOR or value}
 
 
 def _abandoned(cost: Sequence[object]) -> AbandonedRequest:

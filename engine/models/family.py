@@ -69,6 +69,12 @@ def require_activation(activation: str, implemented: str) -> None:
         raise UnsupportedModelError(f"activation {activation!r} is not implemented")
 
 
+def require_full_rotary(config: PreTrainedConfig) -> None:
+    """UnsupportedModelError if only a part of each head would turn, which transformers does not do in all families."""
+    if config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
+        raise UnsupportedModelError("partial rotary embedding is not implemented in this family")
+
+
 def layer_windows(config: PreTrainedConfig) -> Windows:
     """The windows of a configuration that names each layer's attention."""
     return tuple(config.sliding_window if kind == "sliding_attention" else None for kind in config.layer_types)

@@ -15,6 +15,7 @@ from thothy_ai.engine.models.family import (
     GGUFNames,
     Windows,
     require_activation,
+    require_full_rotary,
 )
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.context import LayerContext
@@ -48,6 +49,7 @@ class Llama:
     def read(cls, config: PreTrainedConfig) -> Self:
         """From transformers' configuration."""
         require_activation(config.hidden_act, "silu")
+        require_full_rotary(config)
         return cls(attention_bias=config.attention_bias, mlp_bias=config.mlp_bias)
 
     def build(self, build: ModelBuilder) -> Decoder:

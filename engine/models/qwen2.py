@@ -15,6 +15,7 @@ from thothy_ai.engine.models.family import (
     Windows,
     layer_windows,
     require_activation,
+    require_full_rotary,
 )
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.context import LayerContext
@@ -47,6 +48,7 @@ class Qwen2:
     def read(cls, config: PreTrainedConfig) -> Self:
         """From transformers' configuration."""
         require_activation(config.hidden_act, "silu")
+        require_full_rotary(config)
         return cls(windows=layer_windows(config))
 
     def build(self, build: ModelBuilder) -> Decoder:

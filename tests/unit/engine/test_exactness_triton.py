@@ -26,8 +26,11 @@ def over_triton(oracle: Oracle) -> Oracle:
     return Oracle(replace(oracle.loaded, model=model), oracle.prompts[SOME], oracle.expected[SOME])
 
 
+FAMILIES = ["qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "glm4", "cohere"]
+
+
 @pytest.mark.parametrize(
-    ("family", "overrides"), [("qwen3", {}), ("gemma2", {}), ("mistral", {"sliding_window": 9})], ids=str
+    ("family", "overrides"), [*((family, {}) for family in FAMILIES), ("mistral", {"sliding_window": 9})], ids=str
 )
 @pytest.mark.usefixtures("quick_interpreter")
 @pytest.mark.parametrize("chunked", [False, True])

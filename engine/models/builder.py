@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes, read_experts
+from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes, Quantize, read_experts
 from thothy_ai.engine.models.interleaved import half_split_order, reordered, reordered_rows
 from thothy_ai.engine.models.layers.experts import Router
 from thothy_ai.engine.models.layers.linear import FP8_MULTIPLE, Fp8Format, Fp8Linear, Linear, LinearFormat, linear
@@ -140,10 +140,13 @@ class ModelBuilder:
 
     def experts(self, names: ExpertNames, sizes: ExpertSizes, activation: GatedActivation = SILU) -> Experts:
         """A layer's experts, in fp8 where linear layers are and sizes allow it."""
-        hidden = self.config.hidden_size
-        packs = isinstance(self._format, Fp8Format) and not (hidden % FP8_MULTIPLE or sizes.inner % FP8_MULTIPLE)
-        quantize = self._operations.quantize_fp8 if packs else None
+        hidden, quantize = self.config.hidden_size, self.expert_quantizer(sizes)
         return self.made_experts(read_experts(self._source, names, sizes, hidden, quantize), activation)
+
+    def expert_quantizer(self, sizes: ExpertSizes) -> Quantize | None:
+        """What turns experts that come plain into fp8; None where they stay as they are."""
+        fits = not (self.config.hidden_size % FP8_MULTIPLE or sizes.inner % FP8_MULTIPLE)
+        return self._operations.quantize_fp8 if fits and isinstance(self._format, Fp8Format) else None
 
     def made_experts(self, weights: ExpertWeights, activation: GatedActivation = SILU) -> Experts:
         """Experts of weights that were read already, their bytes counted."""

@@ -26,7 +26,7 @@ def over_triton(oracle: Oracle) -> Oracle:
     return Oracle(replace(oracle.loaded, model=model), oracle.prompts[SOME], oracle.expected[SOME])
 
 
-FAMILIES = ["qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "glm4", "cohere"]
+FAMILIES = ["qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "glm4", "cohere", "gpt_oss"]
 
 
 @pytest.mark.parametrize(

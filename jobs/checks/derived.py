@@ -21,10 +21,10 @@ _SENTENCE_END = re.compile(r"[.!?。！？](?!\d)|\n")
 _SHARE = re.compile(r"(?<!\d)(\d|1[0-2])(?!\d)[^\d.;:!?,]{2,24}?(?<!\d)(\d|1[0-2])(?![\d.,])")
 _QUARTER = re.compile(r"\b[QTК]([1-4])\b|\b([1-4])Q\b")
 _HUNDRED, _MOST = Decimal(100), Decimal(10_000)
+_CENTS_REACH = 16  # characters between an amount and its cents
 _MANY = 40  # years
 _MOST_ADDED = 5
 _BETWEEN, _FURTHER = 2, 120  # figures that may stand between two of one unit, and characters
-_COARSE = 20  # per cent, from which on a share may be rounded to the next five
 
 
 @cache
@@ -64,6 +64,17 @@ def _runs(listed: Sequence[Quantity]) -> Iterator[list[Decimal]]:
     for size in range(3, _MOST_ADDED + 1):
         for start in range(len(listed) - size + 1):
             yield [min(quantity.readings) for quantity in listed[start : start + size]]
+
+
+def with_cents(found: Sequence[Quantity]) -> set[Decimal]:
+    """Amounts with their cents: 45.5 for 45 roubles 50 kopecks."""
+    return {
+        amount + cents / _HUNDRED
+        for one, other in pairwise(found)
+        if _in_cents(other) and other.start - one.end <= _CENTS_REACH
+        for amount in one.readings
+        for cents in other.readings
+    }
 
 
 def in_cents(found: Sequence[Quantity]) -> set[Decimal]:
@@ -109,10 +120,9 @@ def is_percent(quantity: Quantity) -> bool:
 
 
 def _rounded(share: Decimal) -> set[Decimal]:
-    if share >= _MOST:
+    if not 1 <= share < _MOST or _HUNDRED - 1 < share < _HUNDRED:
         return set()
-    near = {share.quantize(Decimal(1)), share.quantize(Decimal("0.1")), Decimal(int(share))}
-    return near | ({5 * (share / 5).quantize(Decimal(1))} if share > _COARSE else set())
+    return {share.quantize(Decimal(1)), share.quantize(Decimal("0.1")), Decimal(int(share))}
 
 
 def spans(found: Sequence[Quantity]) -> set[Decimal]:

@@ -12,15 +12,17 @@ from thothy_ai.jobs.checks import derived, numerals
 from thothy_ai.jobs.checks.guises import eras, rounded
 from thothy_ai.jobs.checks.months import months, named_months
 from thothy_ai.jobs.checks.quantities import Quantity, bound, prepared, quantities
+from thothy_ai.jobs.checks.spellout import in_digits
 from thothy_ai.jobs.checks.units import CALENDAR, converts, measures, unit_of
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _MIN_SPELLED = 11  # below, words for numbers are idiom as often as figures: "one of the two"
 _ROUND = frozenset(Decimal(10) ** power for power in (2, 3, 6, 9))  # "per cento" and "mille grazie" are no figures
+_MIN_ADDED = 5  # numbers in words from which on their sums and differences are taken for figures
 _MAX_LOOSE = 2  # "both", "a pair", the dual: a translation has many ways to say one or two
 _BARE = re.compile(r"[:.]\d\d\b|\s?(?:$|[,;!?)]|\.(?!\d)|[–-]\s?\d|(?:to|bis|a|à|до|do)\s\d)")
 _DAY = 24  # hours
-_PARTS_OF_HOUR = frozenset(map(Decimal, (0, 15, 30, 45)))
+_QUARTERS = frozenset(map(Decimal, (0, 15, 30, 45)))  # of an hour, in minutes
 _MAX_WORDED = 12  # a translation may write these as words, which are known of some languages only
 
 
@@ -76,7 +78,8 @@ class _Known:
         exact = {reading for quantity in found for reading in (*quantity.readings, *quantity.parts)}
         short = {Decimal(int(year) % 100) for quantity in found if quantity.year for year in quantity.readings}
         self._figures = exact | bound(text) | short | eras(exact, text) | months(text) | {Decimal(1)}
-        self._figures |= numerals.ordinals(text) | numerals.scales(text, language) | derived.other_years(found, text)
+        self._figures |= derived.with_cents(found) | derived.other_years(found, text)
+        self._figures |= numerals.ordinals(text) | numerals.scales(text, language)
         self._about: set[Decimal] = set()
         self._years, self._measures = derived.spans(found), measures(found)
         shares = derived.shares(found, text, language)
@@ -88,7 +91,11 @@ class _Known:
             "quarter": derived.quarters(text),
         }
         if may_round:
+            everything = in_digits(text, language)
+            all_found = [each for each in quantities(everything, language) if max(each.readings) >= _MIN_ADDED]
             self._figures |= {near for quantity in found for near in rounded(quantity)} | derived.sums(found, text)
+            self._figures |= derived.sums(all_found, everything)
+            shares |= derived.shares(all_found, everything, language)
             self._about = {near for quantity in found for near in rounded(quantity, "0.1")}
             self._by_word["times"] = derived.multiples(found, text)
         else:
@@ -103,7 +110,8 @@ class _Known:
             return min(quantity.readings) < _MIN_SPELLED or bool(quantity.readings & known)
         if quantity.readings & (self._with_shares | self._beside(quantity)) or converts(quantity, self._measures):
             return True
-        known = self._figures | (_hours(self._figures) if _is_clock(quantity) else set())
+        times = self._with_shares | _hours(self._with_shares)
+        known = self._figures | (times if _may_be_clock(quantity) else set())
         return bool(quantity.parts and set(quantity.parts) <= known)
 
     def _beside(self, quantity: Quantity) -> set[Decimal]:
@@ -118,6 +126,8 @@ class _Known:
             known |= _hours(self._with_shares)
         if unit := unit_of(quantity):
             known |= CALENDAR.get(unit.name, frozenset()) | (self._years if unit.name == "year" else set())
+        if derived.pattern("century_before").search(before):
+            known |= self._by_word["century"]
         for name, numbers in self._by_word.items():
             if derived.pattern(name).match(after.lstrip()):
                 known |= numbers
@@ -132,10 +142,16 @@ def _is_clock(quantity: Quantity) -> bool:
     return bool(bare and _BARE.match(quantity.after))
 
 
+def _may_be_clock(quantity: Quantity) -> bool:
+    """Whether a number such as 4.30 may be a time of day."""
+    quarter = len(quantity.parts) == 2 and quantity.parts[1] in _QUARTERS
+    return _is_clock(quantity) or (quarter and unit_of(quantity) is None and not derived.is_percent(quantity))
+
+
 def _hours(figures: Iterable[Decimal]) -> set[Decimal]:
     """The hours of a clock that hours may be, with twelve or twenty-four of them, and the one before: half past."""
     hours = {figure for figure in figures if 0 <= figure <= _DAY}
-    return hours | {(hour + shift) % _DAY for hour in hours for shift in (12, -1, 11)} | _PARTS_OF_HOUR
+    return hours | {(hour + shift) % _DAY for hour in hours for shift in (12, -1, 11)} | {Decimal(0)}
 
 
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source

@@ -63,18 +63,20 @@ def can_spell(language: str) -> bool:
     return language in WITH_LIBRARY or bool(spelled(language))
 
 
-_SPACED = r"[^\W\d_\u0e00-\u0eff\u3000-\u9fff\uac00-\ud7a3]"  # letters of scripts that divide words by spaces
+SPACED_LETTER = r"[^\W\d_\u0e00-\u0eff\u3000-\u9fff\uac00-\ud7a3]"  # letters of scripts that divide words by spaces
 
 
-def _words(pattern: str) -> re.Pattern[str]:
+def as_words(pattern: str) -> re.Pattern[str]:
     """A pattern of words; in scripts without spaces, of any characters."""
-    return re.compile(rf"(?<!{_SPACED})(?:{pattern})(?!{_SPACED})", re.IGNORECASE)
+    return re.compile(
+        rf"(?<!{SPACED_LETTER})(?:[وفبلك]{{0,2}}(?:ال|ل)?)(?:{pattern})(?!{SPACED_LETTER})", re.IGNORECASE
+    )
 
 
 @cache
 def _shares() -> tuple[tuple[re.Pattern[str], frozenset[Decimal]], ...]:
     entries = table("numerals")["shares"]
-    return tuple((_words(entry["words"]), frozenset(map(Decimal, entry["digits"]))) for entry in entries)
+    return tuple((as_words(entry["words"]), frozenset(map(Decimal, entry["digits"]))) for entry in entries)
 
 
 def shares(text: str) -> set[Decimal]:
@@ -84,7 +86,7 @@ def shares(text: str) -> set[Decimal]:
 
 @cache
 def _fractions() -> tuple[tuple[int, re.Pattern[str]], ...]:
-    return tuple((int(number), _words(words)) for number, words in table("numerals")["fractions"].items())
+    return tuple((int(number), as_words(words)) for number, words in table("numerals")["fractions"].items())
 
 
 _CJK_FRACTION = re.compile(
@@ -111,7 +113,7 @@ def fractions(text: str) -> list[tuple[Decimal, Decimal]]:
 
 @cache
 def _ordinals() -> tuple[tuple[int, re.Pattern[str]], ...]:
-    return tuple((int(number), _words(words)) for number, words in table("numerals")["ordinals"].items())
+    return tuple((int(number), as_words(words)) for number, words in table("numerals")["ordinals"].items())
 
 
 def ordinals(text: str) -> set[Decimal]:
@@ -142,7 +144,7 @@ def scales(text: str, language: str) -> set[Decimal]:
 
 @cache
 def _ending(name: str) -> re.Pattern[str]:
-    return re.compile(rf"(?:{table('numerals')['parts_of_scales'][name]})[\s-]?(?:\w{{1,3}}[\s'’])?$", re.IGNORECASE)
+    return re.compile(rf"(?:{table('numerals')['parts_of_scales'][name]})(?:[\s'’-]\w{{1,3}})?[\s'’-]?$", re.IGNORECASE)
 
 
 def cjk_value(numeral: str) -> Decimal | None:

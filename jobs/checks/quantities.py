@@ -59,6 +59,7 @@ _DECIMAL_POINT = frozenset(
 _BESIDE = 48  # characters before and after a number that tell what it counts
 _FRACTIONS = {"½": "5", "¼": "25", "¾": "75", "⅓": "33", "⅔": "67", "⅕": "2", "⅛": "125"}
 _VULGAR = re.compile(rf"(\d+)?\s?([{''.join(_FRACTIONS)}])")
+_UNSEEN = re.compile("[\xad\u0640\u064b-\u0652]")  # soft hyphens, and marks that Arabic may do without
 _HALF = Decimal("0.5")
 _EITHER = frozenset({"es", "ar", "fa", ""})
 
@@ -99,7 +100,7 @@ def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantit
 @lru_cache(maxsize=64)  # a text is compared in several ways
 def prepared(text: str) -> str:
     """A text as its numbers are read: composed characters, digits of ASCII, 3½ as 3.5. Positions are those in it."""
-    plain = _ascii_digits(unicodedata.normalize("NFC", text).replace("\xad", ""))
+    plain = _ascii_digits(_UNSEEN.sub("", unicodedata.normalize("NFC", text)))
     return _VULGAR.sub(lambda match: f"{match[1] or '0'}.{_FRACTIONS[match[2]]}", plain)
 
 
@@ -139,6 +140,7 @@ def _in_digits(text: str, language: str) -> Iterator[Quantity]:
     taken: list[tuple[int, int]] = []
     for match in _CJK.finditer(text):
         if quantity := _cjk(match):
+            quantity = _and_a_half(quantity, text, language)
             taken.append((quantity.start, quantity.end))
             yield quantity
     covered = {position for start, end in taken for position in range(start, end)}
@@ -262,6 +264,12 @@ def _scale_of(quantity: Quantity) -> Decimal:
     return next((power for power in powers if whole and value >= power and not value % power), Decimal(1))
 
 
+def _times_written(quantity: Quantity, text: str) -> Quantity:
+    """A part or more of a scale word that was read as a number: 1.5 of 1000000."""
+    factor = _written_scale(text[quantity.end :]) if "." in quantity.text else Decimal(1)
+    return replace(quantity, readings=quantity.readings | {each * factor for each in quantity.readings})
+
+
 def _written_scale(text: str) -> Decimal:
     """A million that was written in words before it was read as 1000000."""
     match = re.match(r"\s?(1(?:000){1,4})(?!\d)", text)
@@ -310,5 +318,5 @@ def _in_words(text: str, language: str) -> list[Quantity]:
     words, found = in_digits(text, language), []
     for match in re.finditer(r"(?<!\w)\d+(?:[.,]\d+)?", words):
         plain = Quantity(match[0], match.start(), match.end(), frozenset(_readings(match[0], "en")[0]), spelled=True)
-        found.append(_and_a_half(_multiplied(plain, words, language), words, language))
+        found.append(_and_a_half(_multiplied(_times_written(plain, words), words, language), words, language))
     return _placed(_with_shared_scale(found, words), words)

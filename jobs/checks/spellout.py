@@ -14,6 +14,7 @@ _WORD = re.compile(r"[^\s\d.,;:!?()\"“”„«»।،؟—–#/-]+")  # by wha
 _SENTENCE_BREAK = re.compile(r"((?<=[.!?])\s+|\n\s*\n)")
 _UNSPACED = frozenset({"zh", "ja"})
 _PREFIXES = {"ar": "وفبلك", "he": "ובלהכ"}
+_EINHALB = re.compile(r"(?<=[a-zäöüß]{4})einhalb(?=e?\b)")
 _GAP = 1  # characters between the words of a number
 _INVISIBLE = str.maketrans("", "", "\xad\u200b\u2060")
 
@@ -21,6 +22,7 @@ _INVISIBLE = str.maketrans("", "", "\xad\u200b\u2060")
 @lru_cache(maxsize=64)  # a text is compared in several ways
 def in_digits(text: str, language: str) -> str:
     """The text with its numbers in words as digits, in the languages whose words are known."""
+    text = _with_halves(text)
     if language in numerals.WITH_LIBRARY:
         return _by_library(text, language)
     if language in _UNSPACED:
@@ -30,6 +32,19 @@ def in_digits(text: str, language: str) -> str:
         parts += [text[last : number.start], str(number.value)]
         last = number.end
     return "".join([*parts, text[last:]])
+
+
+def _with_halves(text: str) -> str:
+    """One and a half, two and a half and half of a unit, as digits; "zweieinhalb" as two words."""
+    text = _EINHALB.sub(" einhalb", text)
+    for value, pattern in _halves():
+        text = pattern.sub(value, text)
+    return text
+
+
+@cache
+def _halves() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((value, numerals.as_words(words)) for value, words in table("numerals")["halves"].items())
 
 
 def _by_library(text: str, language: str) -> str:
@@ -72,7 +87,7 @@ class _Number:
     def _takes(self, value: int) -> bool:
         tens = self.value % 100
         if value == 100:
-            return 1 < self.value < 10
+            return 1 < self.value < 100
         if value < 10:
             return (tens >= 10 and tens % 10 == 0) or (self.value >= 100 and tens == 0 and value > 0)
         if value < 100:
@@ -116,14 +131,33 @@ def _value(word: str, language: str) -> tuple[int | None, str]:
         return int(sign[1:]), sign[0]
     if word in table("numerals")["no_numbers"].get(language, "").split():
         return None, ""
+    if language == "ko" and (native := _KOREAN.fullmatch(word)):
+        return sum(_KOREAN_VALUES[part] for part in native.groups() if part), ""
     exact = _exact(language)
-    for form in (word, word[1:]) if word[:1] in _PREFIXES.get(language, "-") else (word,):
+    for form in _without_prefixes(word, language):
         if form in exact:
             return exact[form], ""
         found = next((value for stem, value in numerals.spelled(language) if _is_form(form, stem, value)), None)
         if found is not None:
             return found, ""
     return None, ""
+
+
+_KOREAN_VALUES = (
+    dict(zip(["열", "스물", "서른", "마흔", "쉰", "예순", "일흔", "여든", "아흔"], range(10, 100, 10), strict=True))
+    | dict(zip(["하나", "둘", "셋", "넷", "다섯", "여섯", "일곱", "여덟", "아홉"], range(1, 10), strict=True))
+    | dict(zip(["한", "두", "세", "네"], range(1, 5), strict=True))
+)
+_KOREAN = re.compile(
+    "(열|스물|서른|마흔|쉰|예순|일흔|여든|아흔)(하나|둘|셋|넷|다섯|여섯|일곱|여덟|아홉|한|두|세|네)?"
+    "(?:이|가|을|를|은|는|도|의|에|로|으로|살|명|개|번|시|곳|여|째|대|만)?"
+)
+
+
+def _without_prefixes(word: str, language: str) -> tuple[str, ...]:
+    """The word, and what is left of it without a preposition or article that is written with it."""
+    bare = word[1:] if word[:1] in _PREFIXES.get(language, "-") else word
+    return tuple(dict.fromkeys((word, bare, bare.removeprefix("ال")))) if language in _PREFIXES else (word,)
 
 
 def _is_form(word: str, form: str, value: int) -> bool:

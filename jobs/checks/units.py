@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from thothy_ai.jobs.checks.numerals import SPACED_LETTER
 from thothy_ai.jobs.checks.quantities import Quantity, quantities
 from thothy_ai.jobs.checks.tables import table
 
@@ -25,10 +26,16 @@ _SIZES = {
         "mm": "1", "cm": "10", "inch": "25.4", "foot": "304.8", "yard": "914.4", "m": "1000", "km": "1000000",
         "mile": "1609344",
     },
-    "mass": {"gram": "1", "ounce": "28.35", "lb": "453.6", "kg": "1000", "tonne": "1000000"},
+    "mass": {
+        "gram": "1", "ounce": "28.35", "lb": "453.6", "jin": "500", "kg": "1000", "quintal": "100000",
+        "tonne": "1000000",
+    },
     "power": {"kw": "1", "mw": "1000", "gw": "1000000"},
     "volume": {"ml": "1", "pint": "520", "litre": "1000", "gallon": "3785"},
-    "area": {"sqft": "0.0929", "m2": "1", "acre": "4047", "ha": "10000", "km2": "1000000", "sqmi": "2590000"},
+    "area": {
+        "sqft": "0.0929", "m2": "1", "pyeong": "3.306", "mu": "667", "dunam": "1000", "acre": "4047", "ha": "10000",
+        "km2": "1000000", "sqmi": "2590000",
+    },
     "speed": {"kmh": "1", "mph": "1.609"},
 }  # fmt: skip
 _NEAR = Decimal("0.075")  # how far a converted measure may be rounded; a fortnight is 15 days in French
@@ -90,7 +97,7 @@ def names_unit(name: str, family: str, text: str) -> bool:
 def _named(name: str, family: str) -> re.Pattern[str]:
     """A unit as a word, or after a digit; in scripts without spaces, anywhere."""
     words = table("contradiction")["units"][family][name]
-    return re.compile(rf"(?<![^\W\d_\u0e00-\uffff])(?:{words})(?![a-zа-яё\u0600-\u06ff])", re.IGNORECASE)
+    return re.compile(rf"(?<!{SPACED_LETTER})(?:{words})(?![a-zа-яё\u0600-\u06ff])", re.IGNORECASE)
 
 
 def measures(found: Iterable[Quantity]) -> list[Measure]:

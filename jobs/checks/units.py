@@ -145,4 +145,4 @@ def _any_unit() -> re.Pattern[str]:
         for family, entries in table("contradiction")["units"].items()
         for name, words in entries.items()
     ]
-    return re.compile(rf"[\s\u00a0-]?(?:{'|'.join(named)})(?![a-zа-яё\u0600-\u06ff])", re.IGNORECASE)
+    return re.compile(rf"[\s\u00a0-]{{0,2}}(?:{'|'.join(named)})(?![a-zа-яё\u0600-\u06ff])", re.IGNORECASE)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
 
+MAX_STEPS = 100  # of a plan, which is replayed at each; a worker ends one that takes more
 PLAIN_PARAMETERS = 1_000_000_000  # a model below this size follows short, plain instructions better than detailed ones
 
 

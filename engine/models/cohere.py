@@ -50,7 +50,6 @@ class Cohere:
     head_norms: bool
     logit_scale: float
     windows: Windows = NO_WINDOW
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

@@ -45,7 +45,6 @@ class Cohere2:
     attention_bias: bool
     windows: Windows
     logit_scale: float
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

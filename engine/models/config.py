@@ -27,7 +27,7 @@ _EPS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "layer_norm_epsilon")  # a
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A decoder's shape, and what its family reads beyond that. `max_context` ends where the family's does.
+    """A decoder's shape, and what its family reads beyond that.
 
     `rope` is that of most layers; `local_rope` that of layers with a sliding window, where it is another.
     """
@@ -73,6 +73,12 @@ class ModelConfig:
         local = None if self.local_rope is None else self.local_rope.within(served)
         return replace(self, max_context=served, rope=self.rope.within(served), local_rope=local)
 
+    @property
+    def window(self) -> int | None:
+        """How many tokens a query sees at most, itself included, in whichever layer; None: all before it."""
+        seen = [self.max_context if window is None else window for window in self.architecture.windows]
+        return max(seen) if max(seen) < self.max_context else None
+
     def ending_with(self, where: Path, token_id: int | None) -> ModelConfig:
         """The same, with the tokenizer's end-of-text token too; ModelLoadError if the vocabulary has none at all."""
         named = (*self.eos_token_ids, *_token_ids(token_id))
@@ -112,7 +118,7 @@ class ModelConfig:
             rope=rope,
             architecture=architecture,
             tied_embeddings=config.tie_word_embeddings,
-            max_context=min(reach, architecture.max_context or reach),
+            max_context=reach,
             eos_token_ids=eos_token_ids,
             local_rope=local_rope,
         ).within(None)

@@ -67,8 +67,8 @@ class Family(Protocol):
         ...
 
     @property
-    def max_context(self) -> int | None:
-        """Tokens beyond which the family computes something that this engine does not; None: no such limit."""
+    def windows(self) -> Windows:
+        """Of each layer, or one for all of them."""
         ...
 
     def build(self, build: ModelBuilder) -> Decoder:
@@ -86,12 +86,6 @@ def require_full_rotary(config: PreTrainedConfig) -> None:
     """UnsupportedModelError if only a part of each head would turn, which transformers does not do in all families."""
     if config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
         raise UnsupportedModelError("partial rotary embedding is not implemented in this family")
-
-
-def layer_window(config: PreTrainedConfig) -> int | None:
-    """The window of a configuration that names each layer's attention: None unless some layer has one."""
-    window: int | None = config.sliding_window
-    return window if "sliding_attention" in config.layer_types else None
 
 
 def layer_windows(config: PreTrainedConfig) -> Windows:

@@ -76,7 +76,6 @@ class Gemma3:
     score_scale: float
     attention_bias: bool
     logit_cap: float | None
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

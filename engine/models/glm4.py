@@ -46,7 +46,6 @@ class Glm4:
 
     attention_bias: bool
     windows: Windows = NO_WINDOW
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

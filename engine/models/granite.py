@@ -60,7 +60,6 @@ class Granite:
     attention_multiplier: float
     logits_scaling: float
     windows: Windows = NO_WINDOW
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

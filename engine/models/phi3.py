@@ -46,7 +46,6 @@ class Phi3:
     )
 
     windows: Windows
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

@@ -45,7 +45,6 @@ class SeedOss:
     output_bias: bool
     mlp_bias: bool
     windows: Windows = NO_WINDOW
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

@@ -42,7 +42,6 @@ class SmolLM3:
     mlp_bias: bool
     windows: Windows
     rotates: tuple[bool, ...]
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

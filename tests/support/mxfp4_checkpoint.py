@@ -1,4 +1,4 @@
-"""A small GPT-OSS checkpoint in MXFP4, as published, beside the plain one that transformers' dequantization makes of it."""
+"""A small GPT-OSS checkpoint in MXFP4, as published, and the plain one that transformers makes of it."""
 
 from __future__ import annotations
 
@@ -45,9 +45,8 @@ def mxfp4_checkpoints(tmp_path: Path, **overrides: Any) -> Checkpoints:
         tensors[name] = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
         packed |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
     save_file(tensors, plain / PLAIN, {"format": "pt"})
-    return Checkpoints(
-        _packed(plain, {name: t for name, t in tensors.items() if f"{name}_blocks" not in packed} | packed), plain
-    )
+    others = {name: tensor for name, tensor in tensors.items() if f"{name}_blocks" not in packed}
+    return Checkpoints(_packed(plain, others | packed), plain)
 
 
 def rewritten(folder: Path, **changed: Tensor | None) -> None:

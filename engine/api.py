@@ -11,9 +11,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from thothy_ai.engine.errors import InvalidRequestError
-from thothy_ai.engine.sampling_params import LogitBias, SamplingParams, TokenLogprob
+from thothy_ai.engine.sampling_params import MAX_LOGPROBS, LogitBias, SamplingParams, TokenLogprob
 
 __all__ = [
+    "MAX_BEAMS",
+    "MAX_CHOICES",
+    "MAX_LOGPROBS",
     "MAX_NAME",
     "MAX_PRIORITY",
     "MAX_SCHEMA",
@@ -153,7 +156,8 @@ class GenerationRequest:
         if self.beam_search is not None:
             self._check_beams(self.beam_search)
         elif count > 1 and sampling.is_greedy:
-            raise InvalidRequestError(f"n={self.n}, best_of={self.best_of} need a temperature: greedy texts are alike")
+            asked = f"n={self.n}" if self.best_of is None else f"best_of={self.best_of}"
+            raise InvalidRequestError(f"{asked} needs a temperature: greedy texts are all the same")
         if sampling.logprobs is not None and sampling.max_tokens * self.n * (1 + sampling.logprobs) > MAX_LISTED:
             raise InvalidRequestError(
                 f"logprobs={sampling.logprobs} for n={self.n} of {sampling.max_tokens} max_tokens"

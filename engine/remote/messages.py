@@ -80,9 +80,7 @@ def event_parts(event: Event) -> tuple[object, ...]:
     """An event as plain values."""
     match event:
         case TokenEvent(id_, tokens, logprobs):
-            if logprobs is None:
-                return (id_, tokens)
-            return (id_, tokens, None, None, [each and astuple(each) for each in logprobs])
+            return (id_, tokens, logprobs and [each and astuple(each) for each in logprobs])
         case RefusedEvent(id_, error):
             return (id_, *_error_parts(error))
         case FinishedEvent():
@@ -97,9 +95,9 @@ def read_events(events: Iterable[Sequence[Any]]) -> list[Event]:
 
 def _read_event(parts: Sequence[Any]) -> Event:
     match parts:
-        case [id_, tokens]:
+        case [id_, tokens, None]:
             return TokenEvent(id_, tuple(tokens))
-        case [id_, tokens, None, None, logprobs]:
+        case [id_, tokens, list(logprobs)]:
             return TokenEvent(id_, tuple(tokens), tuple(each and _read_logprob(*each) for each in logprobs))
         case [id_, code, message]:
             return RefusedEvent(id_, from_code(code, message))

@@ -65,6 +65,10 @@ class ModelBuilder:
         """A tensor to make another one of: its bytes are not counted."""
         return self._source.tensor(name, *shape)
 
+    def stored(self, name: str, *shape: int, dtype: torch.dtype) -> Tensor:
+        """A tensor of a packed weight, in the type that it is stored in: its bytes are not counted."""
+        return self._source.stored(name, *shape, dtype=dtype)
+
     def linear(
         self, outputs: Mapping[str, int], inputs: int, *, bias: bool = False, orders: Mapping[str, Tensor] | None = None
     ) -> Linear:

@@ -47,6 +47,7 @@ class ModelConfig:
     max_context: int
     eos_token_ids: tuple[int, ...]
     local_rope: Rope | None = None
+    quantization: str | None = None  # the method, if experts come packed
 
     @classmethod
     def from_folder(cls, folder: Path, named: Path | None = None) -> ModelConfig:
@@ -92,7 +93,6 @@ class ModelConfig:
 
     @classmethod
     def _from_config(cls, folder: Path, config: PreTrainedConfig, eos_token_ids: tuple[int, ...]) -> ModelConfig:
-        _refuse_quantized(folder, config)
         _require_positive(folder, config)
         heads = config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -121,6 +121,7 @@ class ModelConfig:
             max_context=reach,
             eos_token_ids=eos_token_ids,
             local_rope=local_rope,
+            quantization=_quantization(folder, config),
         ).within(None)
 
 
@@ -168,10 +169,13 @@ def _read(folder: Path) -> tuple[PreTrainedConfig, tuple[int, ...]]:
     return config, tuple(dict.fromkeys(ends))
 
 
-def _refuse_quantized(folder: Path, config: PreTrainedConfig) -> None:
-    quantization = getattr(config, "quantization_config", None)
-    if quantization is not None:
-        raise UnsupportedModelError(f"{folder}: quantized safetensors are not implemented ({quantization})")
+def _quantization(folder: Path, config: PreTrainedConfig) -> str | None:
+    settings = getattr(config, "quantization_config", None)
+    if settings is None:
+        return None
+    if config.model_type == "gpt_oss" and settings.get("quant_method") == "mxfp4":
+        return "mxfp4"
+    raise UnsupportedModelError(f"{folder}: quantized safetensors are not implemented ({settings})")
 
 
 def _token_ids(value: object) -> tuple[int, ...]:

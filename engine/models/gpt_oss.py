@@ -25,7 +25,7 @@ from thothy_ai.engine.models.family import (
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
-from thothy_ai.kernels.experts import CLAMPED_SWIGLU, ExpertWeights, Routing
+from thothy_ai.kernels.experts import CLAMPED_SWIGLU, MXFP4_BLOCK, ExpertMatrix, ExpertWeights, Mxfp4, Routing
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
@@ -97,17 +97,38 @@ class GptOss:
     def _experts(self, build: ModelBuilder, prefix: str) -> ExpertWeights:
         """Of one layer."""
         count, inner, hidden = self.experts.count, self.experts.inner, build.config.hidden_size
-        gate_up = build.tensor(prefix + "gate_up_proj", count, hidden, 2 * inner).transpose(1, 2)
-        down = build.tensor(prefix + "down_proj", count, inner, hidden).transpose(1, 2)
-        quantize = build.expert_quantizer(self.experts)
+        read = self._plain if build.config.quantization is None else self._packed
+        gate_up, down = read(build, prefix)
         return ExpertWeights(
-            gate_up=stack_experts(map(_gate_first, gate_up), count, quantize),
-            down=stack_experts(iter(down), count, quantize),
-            gate_up_bias=_gate_first(build.tensor(prefix + "gate_up_proj_bias", count, 2 * inner).T).T.contiguous(),
+            gate_up=gate_up,
+            down=down,
+            gate_up_bias=_gate_first(build.tensor(prefix + "gate_up_proj_bias", count, 2 * inner)),
             down_bias=build.tensor(prefix + "down_proj_bias", count, hidden),
         )
 
+    def _plain(self, build: ModelBuilder, prefix: str) -> tuple[ExpertMatrix, ExpertMatrix]:
+        """Transposed in the checkpoint, and quantized here if other layers are."""
+        count, inner, hidden = self.experts.count, self.experts.inner, build.config.hidden_size
+        gate_up = build.tensor(prefix + "gate_up_proj", count, hidden, 2 * inner).transpose(1, 2)
+        down = build.tensor(prefix + "down_proj", count, inner, hidden).transpose(1, 2)
+        quantize = build.expert_quantizer(self.experts)
+        return stack_experts(iter(_gate_first(gate_up)), count, quantize), stack_experts(iter(down), count, quantize)
+
+    def _packed(self, build: ModelBuilder, prefix: str) -> tuple[Mxfp4, Mxfp4]:
+        inner, hidden = self.experts.inner, build.config.hidden_size
+        blocks, scales = self._mxfp4(build, prefix + "gate_up_proj", 2 * inner, hidden)
+        down = self._mxfp4(build, prefix + "down_proj", hidden, inner)
+        return Mxfp4(_gate_first(blocks), _gate_first(scales)), down
+
+    def _mxfp4(self, build: ModelBuilder, name: str, rows: int, inputs: int) -> Mxfp4:
+        """[E, rows, inputs]: a block's 16 bytes are an axis of their own in the checkpoint."""
+        if inputs % MXFP4_BLOCK:
+            raise UnsupportedModelError(f"{name}: MXFP4 of {inputs} inputs is not implemented")
+        shape = self.experts.count, rows, inputs // MXFP4_BLOCK
+        blocks = build.stored(f"{name}_blocks", *shape, MXFP4_BLOCK // 2, dtype=torch.uint8)
+        return Mxfp4(blocks.flatten(2), build.stored(f"{name}_scales", *shape, dtype=torch.uint8))
+
 
 def _gate_first(rows: Tensor) -> Tensor:
-    """[2N, ...] of gate and up by turns -> all of gate, then all of up."""
-    return torch.cat((rows[::2], rows[1::2]))
+    """[E, 2N, ...] of gate and up by turns -> all of gate, then all of up."""
+    return torch.cat((rows[:, ::2], rows[:, 1::2]), dim=1)

@@ -33,6 +33,10 @@ class TensorSource(Protocol):
         """As `tensor`, in float32 whatever the model's type."""
         ...
 
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype) -> Tensor:
+        """A tensor of a packed weight, in the type that it is stored in, which must be `dtype`."""
+        ...
+
     def weight(self, name: str, *shape: int) -> Weight:
         """The weight [out, in] of a linear layer, as it is stored."""
         ...

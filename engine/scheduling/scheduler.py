@@ -102,7 +102,8 @@ class Scheduler:
         if count <= 0 or sequence.ending:
             return 0
         end = computed + count
-        self._release_unread(sequence)
+        if self._config.window is not None:
+            self._release_unread(sequence)
         while end > len(sequence.blocks) * self._config.block_size and not self._grow(sequence, end):
             victim = self._running[-1]
             self._preempt(victim, sequence)
@@ -204,6 +205,8 @@ class Scheduler:
         """
         output = self._lengths.reserved(sequence.request.profile, sequence.max_tokens)
         length = max(sequence.prompt_tokens + output, min(sequence.known + 1, self._config.max_sequence_tokens))
+        if self._config.window is None:
+            return max(self._pool.blocks_for(length), len(sequence.blocks))
         count = max(1, min(sequence.known - computed, self.token_budget))
         return max(self._config.most_blocks(length, count), sequence.num_held)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -44,6 +45,11 @@ class WithoutStorage:
         """As `tensor`, in float32."""
         return self.tensor(name, *shape).float()
 
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype) -> Tensor:
+        """A tensor of this shape and type."""
+        self.shapes[name] = shape
+        return torch.empty(shape, dtype=dtype, device=self.device)
+
     def weight(self, name: str, *shape: int) -> Tensor:
         """As `tensor`."""
         return self.tensor(name, *shape)
@@ -64,7 +70,7 @@ def expected_tensors(where: Path, config: ModelConfig, names: Collection[str] | 
 
 def num_parameters(config: ModelConfig) -> int:
     """How many numbers a model of this configuration consists of, whatever their format; shared ones count once."""
-    return sum(map(math.prod, expected_tensors(Path(), config).values()))
+    return sum(map(math.prod, expected_tensors(Path(), replace(config, quantization=None)).values()))
 
 
 def require_tensors(where: Path, names: Collection[str], expected: Collection[str], *, tied: bool) -> None:

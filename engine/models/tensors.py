@@ -21,8 +21,16 @@ class TensorSource(Protocol):
         """Where they are."""
         ...
 
+    def has(self, name: str, /) -> bool:
+        """Whether there is a tensor of this name."""
+        ...
+
     def tensor(self, name: str, *shape: int) -> Tensor:
         """The tensor, which must have `shape`; ModelLoadError otherwise."""
+        ...
+
+    def exact(self, name: str, *shape: int) -> Tensor:
+        """As `tensor`, in float32 whatever the model's type."""
         ...
 
     def weight(self, name: str, *shape: int) -> Weight:

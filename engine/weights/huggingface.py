@@ -46,8 +46,23 @@ class SafetensorsFolder:
         """Names of all tensors."""
         return self._files.keys()
 
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor of this name."""
+        return name in self._files
+
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A copy of tensor `name`, which must have `shape`."""
+        return self._read(name, shape, self._dtype)
+
+    def exact(self, name: str, *shape: int) -> Tensor:
+        """As `tensor`, in float32."""
+        return self._read(name, shape, torch.float32)
+
+    def weight(self, name: str, *shape: int) -> Weight:
+        """As `tensor`: nothing packed is read from safetensors yet."""
+        return self.tensor(name, *shape)
+
+    def _read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         handle = self._handle(name)
         found = tuple(handle.get_slice(name).get_shape())
         if found != shape:
@@ -56,13 +71,9 @@ class SafetensorsFolder:
             stored: Tensor = handle.get_tensor(name)
             if not stored.is_floating_point():
                 raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {stored.dtype}: quantized weights")
-            return stored.to(self._dtype, copy=True)  # the file's pages may not outlive the file
+            return stored.to(dtype, copy=True)  # the file's pages may not outlive the file
         except torch.OutOfMemoryError as error:
             raise OutOfMemoryError(f"{self._folder}: the weights do not fit {self.device}") from error
-
-    def weight(self, name: str, *shape: int) -> Weight:
-        """As `tensor`: nothing packed is read from safetensors yet."""
-        return self.tensor(name, *shape)
 
     def _handle(self, name: str) -> safe_open:
         file = self._files.get(name)

@@ -84,7 +84,7 @@ def _source(
     if wants_random_weights(folder):
         return RandomWeights(device, dtype)
     source = SafetensorsFolder(folder, device, dtype)
-    require_tensors(path, source.names, expected_tensors(path, config), tied=config.tied_embeddings)
+    require_tensors(path, source.names, expected_tensors(path, config, source.names), tied=config.tied_embeddings)
     return source
 
 

@@ -11,7 +11,7 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 _GRAM = 5  # words that must agree before a passage counts as shared
 _MIN_RUN = 8  # words that a passage must have to count towards the share; names and figures are shorter
 _WHOLE = 0.95  # of the words of a short text
-_MIN_SENTENCE, _MOST_OF_SENTENCE = 10, 0.8  # words of a passage, and its share of a sentence
+_MIN_SENTENCE, _MOST_OF_SENTENCE = 10, 0.85  # words of a passage, and its share of a sentence
 _QUOTATION = re.compile(
     '“[^”“]{3,400}[”“]|„[^“”„]{3,400}[“”]|«[^«»]{3,400}»|»[^«»]{3,400}«|「[^「」]{3,400}」|『[^『』]{3,400}』|"[^"]{3,400}"'
 )

@@ -21,11 +21,10 @@ from thothy_ai.engine.models.family import (
     require_full_rotary,
 )
 from thothy_ai.engine.models.layers.attention import Attention
-from thothy_ai.engine.models.layers.context import LayerContext
+from thothy_ai.engine.models.layers.blocks import SandwichNormLayer
 from thothy_ai.engine.models.layers.embedding import Head, LinearHead, ScaledEmbedding, SoftCappedHead
 from thothy_ai.engine.models.layers.mlp import GeGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm, RMSNorm
-from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
@@ -76,12 +75,12 @@ class Gemma2:
             head=self._head(build),
         )
 
-    def _layer(self, build: ModelBuilder, prefix: str, params: AttentionParams) -> Gemma2Layer:
+    def _layer(self, build: ModelBuilder, prefix: str, params: AttentionParams) -> SandwichNormLayer:
         config, eps, heads, mlp = build.config, build.config.norm_eps, prefix + "self_attn.", prefix + "mlp."
         qkv = build.qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads, bias=self.attention_bias)
         gate_up = build.gate_up(mlp)
-        return Gemma2Layer(
+        return SandwichNormLayer(
             before_attention=AddRMSNorm(_norm_weight(build, prefix + "input_layernorm"), eps, qkv.takes_fp8),
             attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, eps, params=params),
             after_attention=RMSNorm(_norm_weight(build, prefix + "post_attention_layernorm"), eps),
@@ -93,28 +92,6 @@ class Gemma2:
     def _head(self, build: ModelBuilder) -> Head:
         linear = build.head()
         return LinearHead(linear) if self.logit_cap is None else SoftCappedHead(linear, self.logit_cap)
-
-
-@dataclass(frozen=True, slots=True)
-class Gemma2Layer:
-    """x += norm(attention(norm(x))); x += norm(mlp(norm(x))). Each sum is left to the norm that follows it."""
-
-    before_attention: AddRMSNorm
-    attention: Attention
-    after_attention: RMSNorm
-    before_mlp: AddRMSNorm
-    mlp: GeGLU
-    after_mlp: RMSNorm
-
-    def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
-        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
-        return self.attention(self.before_attention(update, residual, context.operations), context)
-
-    def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
-        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` is overwritten with the sum."""
-        update = self.after_attention(self.attention.project(attended, operations), operations)
-        hidden = self.before_mlp(update, residual, operations)
-        return self.after_mlp(self.mlp(hidden, operations), operations)
 
 
 def _attention(config: PreTrainedConfig, kind: str) -> AttentionParams:

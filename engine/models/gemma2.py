@@ -6,8 +6,9 @@ transformers computes with, and rounding it to bfloat16 would lose what w has be
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from torch import Tensor
 from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_GATED_MLP,
+    GGUF_SANDWICH_NORMS,
     GGUFNames,
     Windows,
     require_activation,
@@ -33,12 +37,31 @@ if TYPE_CHECKING:
     from thothy_ai.engine.models.builder import ModelBuilder
 
 
+_LAYERS_OF_27B = 46
+
+
+def _unsaid(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a GGUF file leaves to those who read it; llama.cpp's rule. Every other layer is without a window."""
+    share = fields["hidden_size"] // fields["num_attention_heads"]
+    return {"query_pre_attn_scalar": share if fields["num_hidden_layers"] == _LAYERS_OF_27B else fields["head_dim"]}
+
+
 @dataclass(frozen=True, slots=True)
 class Gemma2:
     """The attention of each layer, and what logits are capped at (None: they are not)."""
 
     model_type: ClassVar[str] = "gemma2"
-    gguf: ClassVar[GGUFNames | None] = None  # such a file does not say what scores are multiplied by
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "gemma2",
+        {**GGUF_SANDWICH_NORMS, **GGUF_ATTENTION, **GGUF_GATED_MLP},
+        one_plus=True,
+        settings={
+            "sliding_window": ".attention.sliding_window",
+            "attn_logit_softcapping": ".attn_logit_softcapping",
+            "final_logit_softcapping": ".final_logit_softcapping",
+        },
+        derived=_unsaid,
+    )
 
     attention: tuple[AttentionParams, ...]
     attention_bias: bool

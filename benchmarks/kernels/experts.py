@@ -27,7 +27,7 @@ from thothy_ai.kernels.triton.experts.matmul import down, gate_up
 from thothy_ai.kernels.triton.experts.operands import Operand
 from thothy_ai.kernels.triton.experts.router import route
 from thothy_ai.kernels.triton.experts.sort import sort_by_expert
-from thothy_ai.kernels.triton.experts.tiles import ExpertTile
+from thothy_ai.kernels.triton.experts.tiles import ExpertTile, suited
 from thothy_ai.kernels.triton.quantize import quantize_fp8
 
 EXPERTS, TOP_K, HIDDEN, INNER = 128, 8, 2048, 768
@@ -140,7 +140,9 @@ def layer_rows(kind: str) -> Iterator[Row]:
     layer, dense = Layer(kind, TOKENS[0]), dense_rates(kind)
     for tokens in TOKENS:
         layer.set_tokens(tokens)
-        for name, tile in zip(("gate_up", "down"), layer.made.tiles(layer.ids, layer.x.dtype), strict=True):
+        for name, tile in zip(
+            ("gate_up", "down"), suited(layer.ids.numel() / EXPERTS, layer.x.dtype, layer.first), strict=True
+        ):
             yield figures(layer, name, tile, timed(layer.calls(tile)[name]), dense)
         whole = timed(partial(layer.made, layer.x, layer.ids, layer.shares))
         yield from (("whole layer", kind, str(tokens), "-", f"{whole * 1e3:.1f}", "-", "-", "-"),)

@@ -56,6 +56,10 @@ class ModelBuilder:
         """A tensor to make another one of: its bytes are not counted."""
         return self._source.tensor(name, *shape)
 
+    def holds(self, name: str) -> bool:
+        """Whether there is a tensor of this name: checkpoints of a family may differ."""
+        return self._source.holds(name)
+
     def linear(self, outputs: Mapping[str, int], inputs: int, *, bias: bool = False) -> Linear:
         """One layer of the projections in `outputs` (name: rows), in that order."""
         parts = [self._source.weight(f"{name}.weight", rows, inputs) for name, rows in outputs.items()]
@@ -115,7 +119,7 @@ class ModelBuilder:
             self.vector(f"{name}.weight", experts, self.config.hidden_size),
             routing,
             self.vector(f"{name}.bias", experts) if bias else None,
-            None if correction is None else self.held(self._source.exact(correction, experts)),
+            None if correction is None else self.held(self._source.stored(correction, experts).float()),
         )
 
     def plain_norm(self, name: str) -> FinalNorm:

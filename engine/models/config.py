@@ -14,7 +14,8 @@ import torch
 
 from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError, one_line
 from thothy_ai.engine.models import FAMILIES
-from thothy_ai.engine.models.family import Family
+from thothy_ai.engine.models.experts import ExpertSizes
+from thothy_ai.engine.models.family import Family, SparseFamily
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -52,6 +53,8 @@ class ModelConfig:
     tied_embeddings: bool
     max_context: int
     eos_token_ids: tuple[int, ...]
+    experts: ExpertSizes | None = None
+    num_unused_layers: int = 0  # after the last one: they predict further tokens
 
     @classmethod
     def from_folder(cls, folder: Path, named: Path | None = None) -> ModelConfig:
@@ -71,6 +74,26 @@ class ModelConfig:
             raise
         except Exception as error:  # transformers computes with whatever values the file has
             raise ModelLoadError(f"{where}: config.json can't be used: {one_line(error)}") from error
+
+    @property
+    def active_inner(self) -> int:
+        """The inner sizes of the MLPs that a token goes through, added up over all layers."""
+        if self.experts is None:
+            return self.num_layers * self.intermediate_size
+        dense = (self.num_layers - self.experts.layers) * self.intermediate_size
+        return dense + self.experts.layers * self.experts.active_inner
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """What the names of tensors begin with that checkpoints have and that nothing here reads."""
+        return tuple(f"model.layers.{self.num_layers + index}." for index in range(self.num_unused_layers))
+
+    @property
+    def widest_inner(self) -> int:
+        """The inner size of the layer in which it is largest, for all experts that a token goes to."""
+        active = 0 if self.experts is None else self.experts.active_inner
+        dense = self.experts is None or self.experts.layers < self.num_layers
+        return max(active, self.intermediate_size * dense)
 
     def within(self, context: int | None) -> ModelConfig:
         """The same with a context of at most so many tokens."""
@@ -115,6 +138,8 @@ class ModelConfig:
             tied_embeddings=config.tie_word_embeddings,
             max_context=min(config.max_position_embeddings, architecture.max_context or config.max_position_embeddings),
             eos_token_ids=eos_token_ids,
+            experts=architecture.experts if isinstance(architecture, SparseFamily) else None,
+            num_unused_layers=getattr(config, "num_mtp_layers", 0),
         )
 
 

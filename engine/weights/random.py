@@ -41,17 +41,17 @@ class RandomWeights:
         self._drawn += fresh.nbytes
         return fresh.fill_(1.0) if "norm" in name else fresh.normal_(0.0, 0.02, generator=self._generator)
 
-    def has(self, _name: str, /) -> bool:
-        """It has them all."""
-        return True
-
-    def exact(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`, in float32."""
-        return self.tensor(name, *shape).float()
-
     def weight(self, name: str, *shape: int) -> Tensor:
         """As `tensor`: random weights are never packed."""
         return self.tensor(name, *shape)
+
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """As `tensor`, in `dtype` or in float32."""
+        return self.tensor(name, *shape).to(dtype or torch.float32)
+
+    def holds(self, _name: str, /) -> bool:
+        """Nothing that may be absent."""
+        return False
 
 
 def wants_random_weights(folder: Path) -> bool:

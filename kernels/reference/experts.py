@@ -53,6 +53,7 @@ class Experts:
 
 def gated(gate_up: Tensor, activation: GatedActivation) -> Tensor:
     """[T, 2N], gate in the first half -> [T, N]."""
+    gate: Tensor
     gate, up = gate_up.chunk(2, dim=-1)
     if activation.limit is not None:
         gate, up = gate.clamp(max=activation.limit), up.clamp(-activation.limit, activation.limit)

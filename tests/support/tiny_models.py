@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "qwen3_moe")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "qwen3_moe", "mixtral", "glm4_moe")
 
 _SHAPE: dict[str, Any] = {
     "vocab_size": 131,
@@ -39,6 +39,20 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
         "norm_topk_prob": True,
         "mlp_only_layers": [1],
     },
+    "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": None},
+    "glm4_moe": {  # the first layer has no experts; groups and a shared expert
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 3,
+        "n_shared_experts": 2,
+        "moe_intermediate_size": 16,
+        "n_group": 4,
+        "topk_group": 2,
+        "first_k_dense_replace": 1,
+        "routed_scaling_factor": 1.5,
+        "use_qk_norm": True,
+        "partial_rotary_factor": 1.0,
+        "tie_word_embeddings": False,
+    },
 }
 
 
@@ -57,6 +71,9 @@ def tiny_model(family: str, tmp_path: Path, **overrides: Any) -> Path:
             if "norm" in name or name.endswith("bias"):
                 mean = float("norm" in name and family != "gemma2")  # whose norms multiply by 1 + w
                 torch.nn.init.normal_(parameter, mean=mean, std=0.3)
+        for name, buffer in model.named_buffers():
+            if name.endswith("correction_bias"):
+                torch.nn.init.normal_(buffer, std=0.3)
     folder = tmp_path / family
     model.eval().save_pretrained(folder, max_shard_size=shard_size)
     return folder

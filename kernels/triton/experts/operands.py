@@ -34,9 +34,11 @@ class Operand(NamedTuple):
     def of(cls, matrix: ExpertMatrix) -> Operand:
         """The same numbers."""
         if isinstance(matrix, Tensor):
-            return cls(matrix.flatten(0, 1), None, *matrix.shape[1:], mxfp4=False)
+            _, outputs, inputs = matrix.shape
+            return cls(matrix.flatten(0, 1), None, outputs, inputs, mxfp4=False)
         if isinstance(matrix, Quantized):
-            return cls(matrix.values.flatten(0, 1), matrix.scales.flatten(), *matrix.values.shape[1:], mxfp4=False)
+            _, outputs, inputs = matrix.values.shape
+            return cls(matrix.values.flatten(0, 1), matrix.scales.flatten(), outputs, inputs, mxfp4=False)
         _, outputs, half = matrix.blocks.shape
         return cls(matrix.blocks.flatten(0, 1), matrix.scales.flatten(0, 1), outputs, 2 * half, mxfp4=True)
 

@@ -19,9 +19,9 @@ _BLOCK = tl.constexpr(MXFP4_BLOCK)
 
 
 class Operand(NamedTuple):
-    """A matrix [E, N, K] as one of E * N rows.
+    """Matrices [M, N, K]: of each expert one, or its gate and its up.
 
-    `values` [E * N, K], or [E * N, K / 2] of MXFP4; `scales` [E * N] float32 of fp8, [E * N, K / 32] uint8 of MXFP4.
+    `values` are [M, N, K], or [M, N, K / 2] of MXFP4; `scales` [M * N] float32 of fp8, [M * N, K / 32] uint8 of MXFP4.
     """
 
     values: Tensor
@@ -31,67 +31,78 @@ class Operand(NamedTuple):
     mxfp4: bool
 
     @classmethod
-    def of(cls, matrix: ExpertMatrix) -> Operand:
-        """The same numbers."""
+    def of(cls, matrix: ExpertMatrix, parts: int) -> Operand:
+        """Of a matrix [E, parts * N, K]."""
         if isinstance(matrix, Tensor):
-            _, outputs, inputs = matrix.shape
-            return cls(matrix.flatten(0, 1), None, outputs, inputs, mxfp4=False)
-        if isinstance(matrix, Quantized):
-            _, outputs, inputs = matrix.values.shape
-            return cls(matrix.values.flatten(0, 1), matrix.scales.flatten(), outputs, inputs, mxfp4=False)
-        _, outputs, half = matrix.blocks.shape
-        return cls(matrix.blocks.flatten(0, 1), matrix.scales.flatten(0, 1), outputs, 2 * half, mxfp4=True)
+            values, scales, mxfp4 = matrix, None, False
+        elif isinstance(matrix, Quantized):
+            values, scales, mxfp4 = matrix.values, matrix.scales.flatten(), False
+        else:
+            values, scales, mxfp4 = matrix.blocks, matrix.scales.flatten(0, 1), True
+        experts, rows, width = values.shape
+        outputs = rows // parts
+        return cls(values.view(experts * parts, outputs, width), scales, outputs, width * (1 + mxfp4), mxfp4)
 
     @property
     def quantizes(self) -> bool:
         """Whether activations are quantized too."""
         return self.scales is not None and not self.mxfp4
 
-    def tiles(self, tile: ExpertTile) -> TensorDescriptor:
-        """The values, read in blocks of this tile by the tensor memory accelerator."""
-        return TensorDescriptor.from_tensor(self.values, [tile.outputs, tile.step // (2 if self.mxfp4 else 1)])
+    def tiles(self, tile: ExpertTile, parts: int) -> TensorDescriptor:
+        """The values of so many matrices at a time in blocks of this tile, read by the tensor memory accelerator."""
+        return TensorDescriptor.from_tensor(self.values, [parts, tile.outputs, tile.step // (1 + self.mxfp4)])
 
 
 @triton.jit
-def no_sums(TOKENS: tl.constexpr, OUTPUTS: tl.constexpr, WEIGHTS_FIRST: tl.constexpr):
-    """Zeros [T, N], or [N, T] where weights come first."""
-    rows: tl.constexpr = OUTPUTS if WEIGHTS_FIRST else TOKENS
-    columns: tl.constexpr = TOKENS if WEIGHTS_FIRST else OUTPUTS
-    return tl.zeros([rows, columns], tl.float32)
-
-
-@triton.jit
-def multiply_add(weights, tokens, sums, WEIGHTS_FIRST: tl.constexpr):
-    """Add the products of weights [N, K] and tokens [T, K] to sums [T, N], or [N, T] where weights come first."""
+def multiply_add(left, right, sums):
+    """Add the products of left [M, K] and right [K, N] to sums [M, N]."""
     if _INTERPRETED:
-        weights, tokens = weights.to(tl.float32), tokens.to(tl.float32)
-    if WEIGHTS_FIRST:
-        sums = tl.dot(weights, tl.trans(tokens), sums, input_precision="ieee")
-    else:
-        sums = tl.dot(tokens, tl.trans(weights), sums, input_precision="ieee")
-    return sums
+        left, right = left.to(tl.float32), right.to(tl.float32)
+    return tl.dot(left, right, sums, input_precision="ieee")
 
 
 @triton.jit
-def load_weights(values, scales, row, rows, place, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, STEP: tl.constexpr,
-                 MXFP4: tl.constexpr, dtype: tl.constexpr):  # fmt: skip
-    """[OUTPUTS, STEP] from row `row` and column `place` on: as they are stored, or what MXFP4 stands for.
+def load_rows(source, column, present, place, INPUTS: tl.constexpr, WHOLE: tl.constexpr):
+    """Tokens [T, STEP] from column `place` on; zeros where none is present, and past the last column."""
+    inside = present[:, None] if WHOLE else present[:, None] & (column < INPUTS - place)[None, :]
+    return tl.load(source + place, mask=inside, other=0.0)
 
-    Of the rows only the first `rows` count.
+
+@triton.jit
+def load_weights(
+    values,
+    scales,
+    matrix,
+    row,
+    rows,
+    place,
+    INPUTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    PARTS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    STEP: tl.constexpr,
+    MXFP4: tl.constexpr,
+    dtype: tl.constexpr,
+):
+    """[PARTS * OUTPUTS, STEP] of matrices [ROWS, INPUTS], `matrix` and the next ones, from `row` and column `place` on.
+
+    As they are stored, or what MXFP4 stands for. Of each matrix's rows only the first `rows` count.
     """
     if MXFP4:
-        packed = values.load([row, place // 2])
-        numbers = tl.reshape(tl.join(_e2m1(packed & 15), _e2m1(packed >> 4)), [OUTPUTS, STEP // _BLOCK, _BLOCK])
-        each = tl.arange(0, OUTPUTS)
+        packed = values.load([matrix, row, place // 2])
+        numbers = tl.join(_e2m1(packed & 15), _e2m1(packed >> 4))
+        numbers = tl.reshape(numbers, [PARTS * OUTPUTS, STEP // _BLOCK, _BLOCK])
+        each = tl.arange(0, PARTS * OUTPUTS)
+        at = (matrix + each // OUTPUTS) * ROWS + row + each % OUTPUTS
         block = place // _BLOCK + tl.arange(0, STEP // _BLOCK)
         factors = tl.load(
-            scales + (row + each).to(tl.int64)[:, None] * (INPUTS // _BLOCK) + block[None, :],
-            mask=(each < rows)[:, None] & (block < INPUTS // _BLOCK)[None, :],
+            scales + at.to(tl.int64)[:, None] * (INPUTS // _BLOCK) + block[None, :],
+            mask=(each % OUTPUTS < rows)[:, None] & (block < INPUTS // _BLOCK)[None, :],
             other=0,
         )
-        loaded = tl.reshape(numbers * _e8m0(factors)[:, :, None], [OUTPUTS, STEP]).to(dtype)
+        loaded = tl.reshape(numbers * _e8m0(factors)[:, :, None], [PARTS * OUTPUTS, STEP]).to(dtype)
     else:
-        loaded = values.load([row, place])
+        loaded = tl.reshape(values.load([matrix, row, place]), [PARTS * OUTPUTS, STEP])
     return loaded
 
 

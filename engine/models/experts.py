@@ -96,8 +96,9 @@ def _stack(matrices: Iterable[Tensor | Quantized], count: int, quantize: Quantiz
     if isinstance(matrices, Tensor) and quantize is None:
         return matrices
     rooms: list[Tensor] = []
-    matrix: Tensor | Quantized | None = None
     for expert, matrix in enumerate(matrices):
+        if rooms and rooms[0].is_meta:
+            continue  # all are alike, and there is nothing to copy
         part = quantize(matrix) if quantize is not None and isinstance(matrix, Tensor) else matrix
         parts = [part] if isinstance(part, Tensor) else list(part)
         rooms = rooms or [each.new_empty(count, *each.shape) for each in parts]

@@ -13,6 +13,7 @@ from thothy_ai.engine.models.tensors import TensorSource
 from thothy_ai.kernels.experts import ExpertMatrix, ExpertWeights
 from thothy_ai.kernels.fp8 import Quantized
 
+_MULTIPLE = 8  # rows of 16 bytes, of 16-bit numbers
 Quantize = Callable[[Tensor], Quantized]
 
 
@@ -21,6 +22,7 @@ class ExpertSizes:
     """Of a model's experts: how many a layer has and uses per token, and their inner size.
 
     `shared` is the inner size of those that every token uses, `layers` the number of layers that have experts at all.
+    UnsupportedModelError for sizes that kernels can't compute with.
     """
 
     count: int
@@ -28,6 +30,12 @@ class ExpertSizes:
     inner: int
     layers: int
     shared: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.top_k <= self.count:
+            raise UnsupportedModelError(f"tokens that go to {self.top_k} of {self.count} experts are not implemented")
+        if self.inner % _MULTIPLE:
+            raise UnsupportedModelError(f"experts of an inner size of {self.inner}: only multiples of {_MULTIPLE} are")
 
     @property
     def active_inner(self) -> int:

@@ -96,7 +96,8 @@ class Glm4Moe:
 
 def _routing(config: PreTrainedConfig) -> Routing:
     experts, groups, kept = config.n_routed_experts, config.n_group, config.topk_group
-    if experts % groups or kept > groups or config.num_experts_per_tok > experts // groups * kept:
+    size = experts // groups  # of which a group's score takes two
+    if experts % groups or kept > groups or config.num_experts_per_tok > size * kept or (groups > 1 and size < 2):
         raise UnsupportedModelError(f"{experts} experts in {groups} groups, of which {kept} are kept, do not divide")
     return Routing(
         config.num_experts_per_tok,

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "qwen3_moe", "mixtral", "glm4_moe")
+SPARSE = ("qwen3_moe", "mixtral", "glm4_moe")  # mixtures of experts
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", *SPARSE)
 
 _SHAPE: dict[str, Any] = {
     "vocab_size": 131,

@@ -26,14 +26,14 @@ def gate_up(
 ) -> Tensor:  # fmt: skip
     """Fill out [T * k, N], in sorted order, for tokens x [T, K] and a weight of [2N, K] for each expert."""
     values, scales = _parts(x)
-    inner = weight.outputs
+    inner, parts = weight.outputs, 1 if tile.weights_first else 2
     most = by_expert.tiles.shape[1]
     _gate_up_kernel[(most * triton.cdiv(inner, tile.outputs),)](
         out,
         values,
         scales,
-        weight.tiles(tile, 1 if tile.weights_first else 2),
-        weight.scales,
+        weight.tiles(tile, parts),
+        weight.scale_tiles(tile, parts),
         bias,
         by_expert.order,
         by_expert.tiles,
@@ -61,7 +61,7 @@ def down(
         values,
         scales,
         weight.tiles(tile, 1),
-        weight.scales,
+        weight.scale_tiles(tile, 1),
         bias,
         expert_weights,
         by_expert.order,
@@ -172,7 +172,6 @@ def _gate_up_tile(
     column = tl.arange(0, STEP)
     source = x + token.to(tl.int64)[:, None] * HIDDEN + column[None, :]
     dtype: tl.constexpr = x.dtype.element_ty
-    left = INNER - output
     if WEIGHTS_FIRST:
         gate = tl.zeros([OUTPUTS, TOKENS], tl.float32)
         up = tl.zeros([OUTPUTS, TOKENS], tl.float32)
@@ -181,30 +180,12 @@ def _gate_up_tile(
     for place in tl.range(0, HIDDEN, STEP, num_stages=STAGES):
         tokens = load_rows(source, column, present, place, HIDDEN, WHOLE)
         if WEIGHTS_FIRST:
-            part = load_weights(
-                weights, weight_scales, 2 * expert, output, left, place, HIDDEN, INNER, 1, OUTPUTS, STEP, MXFP4, dtype
-            )
+            part = load_weights(weights, weight_scales, 2 * expert, output, place, 1, OUTPUTS, STEP, MXFP4, dtype)
             gate = multiply_add(part, tl.trans(tokens), gate)
-            part = load_weights(
-                weights,
-                weight_scales,
-                2 * expert + 1,
-                output,
-                left,
-                place,
-                HIDDEN,
-                INNER,
-                1,
-                OUTPUTS,
-                STEP,
-                MXFP4,
-                dtype,
-            )
+            part = load_weights(weights, weight_scales, 2 * expert + 1, output, place, 1, OUTPUTS, STEP, MXFP4, dtype)
             up = multiply_add(part, tl.trans(tokens), up)
         else:
-            part = load_weights(
-                weights, weight_scales, 2 * expert, output, left, place, HIDDEN, INNER, 2, OUTPUTS, STEP, MXFP4, dtype
-            )
+            part = load_weights(weights, weight_scales, 2 * expert, output, place, 2, OUTPUTS, STEP, MXFP4, dtype)
             both = multiply_add(tokens, tl.trans(part), both)
     if WEIGHTS_FIRST:
         gate, up = tl.trans(gate), tl.trans(up)
@@ -289,15 +270,12 @@ def _down_tile(
     column = tl.arange(0, STEP)
     source = x + row.to(tl.int64)[:, None] * INNER + column[None, :]
     dtype: tl.constexpr = x.dtype.element_ty
-    left = HIDDEN - output
     rows: tl.constexpr = OUTPUTS if WEIGHTS_FIRST else TOKENS
     columns: tl.constexpr = TOKENS if WEIGHTS_FIRST else OUTPUTS
     sums = tl.zeros([rows, columns], tl.float32)
     for place in tl.range(0, INNER, STEP, num_stages=STAGES):
         tokens = load_rows(source, column, present, place, INNER, WHOLE)
-        part = load_weights(
-            weights, weight_scales, expert, output, left, place, INNER, HIDDEN, 1, OUTPUTS, STEP, MXFP4, dtype
-        )
+        part = load_weights(weights, weight_scales, expert, output, place, 1, OUTPUTS, STEP, MXFP4, dtype)
         if WEIGHTS_FIRST:
             sums = multiply_add(part, tl.trans(tokens), sums)
         else:

@@ -9,9 +9,9 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from thothy_ai.kernels.experts import MXFP4_BLOCK, ExpertMatrix
-from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.experts import MXFP4_BLOCK, ExpertMatrix, Mxfp4
 from thothy_ai.kernels.triton.experts.tiles import ExpertTile
+from thothy_ai.kernels.triton.experts.unpack_mxfp4 import arranged, unpack_mxfp4
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
@@ -21,7 +21,7 @@ _BLOCK = tl.constexpr(MXFP4_BLOCK)
 class Operand(NamedTuple):
     """Matrices [M, N, K]: of each expert one, or its gate and its up.
 
-    `values` are [M, N, K], or [M, N, K / 2] of MXFP4; `scales` [M * N] float32 of fp8, [M * N, K / 32] uint8 of MXFP4.
+    `values` are [M, N, K], or [M, N, K / 2] of MXFP4; `scales` [M * N] float32 of fp8, [M, K / 32, N] uint8 of MXFP4.
     """
 
     values: Tensor
@@ -33,15 +33,19 @@ class Operand(NamedTuple):
     @classmethod
     def of(cls, matrix: ExpertMatrix, parts: int) -> Operand:
         """Of a matrix [E, parts * N, K]."""
-        if isinstance(matrix, Tensor):
-            values, scales, mxfp4 = matrix, None, False
-        elif isinstance(matrix, Quantized):
-            values, scales, mxfp4 = matrix.values, matrix.scales.flatten(), False
-        else:
-            values, scales, mxfp4 = matrix.blocks, matrix.scales.flatten(0, 1), True
-        experts, rows, width = values.shape
-        outputs = rows // parts
-        return cls(values.view(experts * parts, outputs, width), scales, outputs, width * (1 + mxfp4), mxfp4)
+        if isinstance(matrix, Mxfp4):
+            return cls._of_mxfp4(matrix, parts)
+        values = matrix if isinstance(matrix, Tensor) else matrix.values
+        scales = None if isinstance(matrix, Tensor) else matrix.scales.flatten()
+        experts, rows, inputs = values.shape
+        return cls(values.view(experts * parts, rows // parts, inputs), scales, rows // parts, inputs, mxfp4=False)
+
+    @classmethod
+    def _of_mxfp4(cls, matrix: Mxfp4, parts: int) -> Operand:
+        experts, rows, half = matrix.blocks.shape
+        shape = (experts * parts, rows // parts)
+        blocks, scales = arranged(Mxfp4(matrix.blocks.view(*shape, half), matrix.scales.view(*shape, -1)))
+        return cls(blocks, scales, rows // parts, 2 * half, mxfp4=True)
 
     @property
     def quantizes(self) -> bool:
@@ -51,6 +55,12 @@ class Operand(NamedTuple):
     def tiles(self, tile: ExpertTile, parts: int) -> TensorDescriptor:
         """The values of so many matrices at a time in blocks of this tile, read by the tensor memory accelerator."""
         return TensorDescriptor.from_tensor(self.values, [parts, tile.outputs, tile.step // (1 + self.mxfp4)])
+
+    def scale_tiles(self, tile: ExpertTile, parts: int) -> TensorDescriptor | Tensor | None:
+        """The scales of such a block of MXFP4; all scales of fp8."""
+        if self.scales is None or not self.mxfp4:
+            return self.scales
+        return TensorDescriptor.from_tensor(self.scales, [parts, tile.step // MXFP4_BLOCK, tile.outputs])
 
 
 @triton.jit
@@ -74,48 +84,21 @@ def load_weights(
     scales,
     matrix,
     row,
-    rows,
     place,
-    INPUTS: tl.constexpr,
-    ROWS: tl.constexpr,
     PARTS: tl.constexpr,
     OUTPUTS: tl.constexpr,
     STEP: tl.constexpr,
     MXFP4: tl.constexpr,
     dtype: tl.constexpr,
 ):
-    """[PARTS * OUTPUTS, STEP] of matrices [ROWS, INPUTS], `matrix` and the next ones, from `row` and column `place` on.
+    """[PARTS * OUTPUTS, STEP] of matrices [N, K], `matrix` and the next ones, from `row` and column `place` on.
 
-    As they are stored, or what MXFP4 stands for. Of each matrix's rows only the first `rows` count.
+    As they are stored, or what MXFP4 stands for.
     """
     if MXFP4:
-        packed = values.load([matrix, row, place // 2])
-        numbers = tl.join(_e2m1(packed & 15), _e2m1(packed >> 4))
-        numbers = tl.reshape(numbers, [PARTS * OUTPUTS, STEP // _BLOCK, _BLOCK])
-        each = tl.arange(0, PARTS * OUTPUTS)
-        at = (matrix + each // OUTPUTS) * ROWS + row + each % OUTPUTS
-        block = place // _BLOCK + tl.arange(0, STEP // _BLOCK)
-        factors = tl.load(
-            scales + at.to(tl.int64)[:, None] * (INPUTS // _BLOCK) + block[None, :],
-            mask=(each % OUTPUTS < rows)[:, None] & (block < INPUTS // _BLOCK)[None, :],
-            other=0,
-        )
-        loaded = tl.reshape(numbers * _e8m0(factors)[:, :, None], [PARTS * OUTPUTS, STEP]).to(dtype)
+        packed = tl.reshape(values.load([matrix, row, place // 2]), [PARTS * OUTPUTS, STEP // 2])
+        exponents = tl.permute(scales.load([matrix, place // _BLOCK, row]), [0, 2, 1])
+        loaded = unpack_mxfp4(packed, tl.reshape(exponents, [PARTS * OUTPUTS, STEP // _BLOCK])).to(dtype)
     else:
         loaded = tl.reshape(values.load([matrix, row, place]), [PARTS * OUTPUTS, STEP])
     return loaded
-
-
-@triton.jit
-def _e2m1(number):
-    """float32 of the low four bits: a sign, two bits of exponent and one of mantissa."""
-    bits = number.to(tl.uint32)
-    tiny = (((bits & 8) << 28) | ((bits & 7) << 22)).to(tl.float32, bitcast=True)  # the same, with float32's bias
-    return tiny * 8.507059173023462e37  # 2^126
-
-
-@triton.jit
-def _e8m0(exponent):
-    """float32 of an exponent alone; 0 stands for 2^-127."""
-    bits = exponent.to(tl.uint32) << 23
-    return tl.where(exponent == 0, 5.877471754111438e-39, bits.to(tl.float32, bitcast=True))

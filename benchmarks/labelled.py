@@ -11,8 +11,8 @@ from typing import Any, Literal
 from thothy_ai.jobs.verdict import RejectionReason
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "labelled"
-KINDS = ("trend_summary", "hook", "translation", "report")
-SPLITS = ("tuned", "held_out")
+KINDS = ("trend_summary", "hook", "translation", "report_section", "report")
+SPLITS = ("tuned", "held_out", "fresh")
 FIELDS = {"id", "kind", "language", "request", "artifact", "label", "reasons", "split", "note"}
 
 
@@ -31,13 +31,16 @@ class LabelledText:
     artifact: Mapping[str, Any]
     accepted: bool
     reasons: frozenset[RejectionReason]
-    split: Literal["tuned", "held_out"]
+    split: Literal["tuned", "held_out", "fresh"]
     note: str
 
 
 def load(folder: Path = FOLDER) -> list[LabelledText]:
-    """Return all texts of a folder. Raises `ValueError`, with file and line, for a line that breaks the format."""
-    return [text for kind in KINDS for text in _texts(folder / f"{kind}.jsonl")]
+    """Return all texts of a folder and of those in it, by kind.
+
+    Raises `ValueError`, with file and line, for a line that breaks the format.
+    """
+    return [text for kind in KINDS for path in sorted(folder.rglob(f"{kind}.jsonl")) for text in _texts(path)]
 
 
 def _texts(path: Path) -> list[LabelledText]:

@@ -2,9 +2,9 @@
 
     python -m benchmarks.validators [FOLDER] [--wrong] [--write]
 
-Prints a table per kind and one per language group, by half of the texts: `tuned`, which the validators may be tuned
-on, and `held_out`, which only measures. `--wrong` lists the tuned texts that are judged wrongly, with what was found,
-and the ids of the others. `--write` puts the tables into docs/validators.md. Bad texts that are labelled
+Prints a table per kind and one per language group, by split of the texts: `tuned`, which the validators may be tuned
+on, and `held_out` and `fresh`, which only measure. `--wrong` lists the tuned texts that are judged wrongly, with what
+was found, and the ids of the others. `--write` puts the tables into docs/validators.md. Bad texts that are labelled
 `unsupported`, too, whose defect is one of meaning, are counted apart: the review by a model may find them as well.
 """
 
@@ -86,7 +86,7 @@ def group_of(language: str) -> str:
 
 
 def tables(judged: Sequence[Judged]) -> str:
-    """The figures as two Markdown tables: per kind and per language group, by half."""
+    """The figures as two Markdown tables: per kind and per language group, by split."""
     kinds = list(dict.fromkeys(each.text.kind for each in judged))
     groups = sorted({group_of(each.text.language) for each in judged})
     per_kind = [(kind, [each for each in judged if each.text.kind == kind]) for kind in kinds]
@@ -121,23 +121,25 @@ def _rate(count: int, total: int) -> str:
 def notes(judged: Sequence[Judged]) -> str:
     """What the tables leave out, in sentences."""
     other = sum(each.other_reason for each in judged)
-    halves = [[each for each in judged if each.needs_meaning and each.text.split == split] for split in SPLITS]
-    tuned, held_out = (f"{sum(each.found is not None for each in half)} of {len(half)}" for half in halves)
+    parts = {split: [each for each in judged if each.needs_meaning and each.text.split == split] for split in SPLITS}
+    found = ", ".join(
+        f"{sum(each.found is not None for each in part)} of {len(part)} in `{split}`" for split, part in parts.items()
+    )
     return (
         f"{len(judged)} texts. Those that are labelled `unsupported`, too, are in no column: their defect is one of"
-        f" meaning, which the review is for. The validators find {tuned} of these in the tuned half, {held_out} in the"
-        f" other. Of all bad texts that they reject, {other} are rejected for a reason that is not among their labels."
+        f" meaning, which the review is for. The validators find {found}."
+        f" Of all bad texts that they reject, {other} are rejected for a reason that is not among their labels."
     )
 
 
 def wrong(judged: Iterable[Judged]) -> Iterator[str]:
-    """One line per text that is judged wrongly; of the held-out half, its id only."""
+    """One line per text that is judged wrongly; of texts that only measure, its id only."""
     for each in judged:
         if not (each.false_accept or each.false_reject):
             continue
         kind = "false accept" if each.false_accept else "false reject"
-        if each.text.split == "held_out":
-            yield f"{each.text.id}: {kind}, held out"
+        if each.text.split != "tuned":
+            yield f"{each.text.id}: {kind}, {each.text.split.replace('_', ' ')}"
         elif each.found:
             yield f"{each.text.id}: {kind}: {each.found.reason}: {each.found.detail}"
         else:

@@ -11,7 +11,7 @@ from thothy_ai.kernels.experts import Experts, ExpertWeights, GatedActivation, R
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.paged import Attention, AttentionShape, LayerCache
 from thothy_ai.kernels.rotary import QKNorm, Rotary
-from thothy_ai.kernels.sampling import TokenChooser
+from thothy_ai.kernels.sampling import Biases, SamplingBatch, TokenChooser, TokenLogprobs
 from thothy_ai.kernels.step import StepColumns, StepTokens
 
 
@@ -36,6 +36,22 @@ class Operations(Protocol):
 
     def add_rms_norm_fp8(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, /) -> Quantized:
         """As `add_rms_norm`, quantized by token."""
+        ...
+
+    def layer_norm(self, x: Tensor, weight: Tensor, eps: float, /) -> Tensor:
+        """x [T, N] less its mean, over its standard deviation, times weight [N], in the type of x."""
+        ...
+
+    def add_layer_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, /) -> Tensor:
+        """The layer norm [T, N] of the sum of x and residual, which is overwritten with the sum."""
+        ...
+
+    def layer_norm_heads(self, x: Tensor, weight: Tensor, eps: float, /) -> None:
+        """Overwrite each head of x [T, heads, N] with its layer norm, times that head's weight of [heads, N]."""
+        ...
+
+    def rms_norm_heads(self, x: Tensor, weight: Tensor, eps: float, /) -> None:
+        """Overwrite x [T, heads, N] with its RMS norm over all heads of a token, times weight [heads * N]."""
         ...
 
     def silu_mul(self, gate_up: Tensor, /) -> Tensor:
@@ -63,14 +79,17 @@ class Operations(Protocol):
         qkv: Tensor,
         norms: QKNorm | None,
         eps: float,
-        rotary: Rotary,
+        rotary: Rotary | None,
         positions: Tensor,
         slots: Tensor,
         cache: LayerCache,
         num_heads: int,
         /,
     ) -> Tensor:
-        """Queries [T, heads, head_dim] of the merged projection, normed and rotated; keys and values are cached."""
+        """Queries [T, heads, head_dim] of the merged projection, normed and rotated; keys and values are cached.
+
+        A table narrower than head_dim / 2 turns the first dimensions of each head; None turns none.
+        """
         ...
 
     def attention(self, shape: AttentionShape, /) -> Attention:
@@ -99,6 +118,14 @@ class Operations(Protocol):
 
     def token_chooser(self, max_rows: int, device: torch.device, /) -> TokenChooser:
         """What chooses tokens for steps of at most `max_rows` members, whose logits are on `device`."""
+        ...
+
+    def changed_scores(self, step: SamplingBatch, members: Tensor, biases: Biases, /) -> Tensor:
+        """Scores [A, V] float32 of these members [A] after biases and penalties; the mask is not applied."""
+        ...
+
+    def token_logprobs(self, logits: Tensor, members: Tensor, tokens: Tensor, top: int, /) -> TokenLogprobs:
+        """Log-probabilities of tokens [A] chosen for these members [A], and of the `top` likeliest."""
         ...
 
     def scatter(self, target: Tensor, index: Tensor, values: Tensor, /) -> None:

@@ -7,7 +7,7 @@ that no sequence owns: padded rows write there.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import torch
@@ -49,6 +49,10 @@ class AttentionParams:
     window: int | None = None
     soft_cap: float | None = None
 
+    def within(self, context: int) -> AttentionParams:
+        """The same for contexts of at most so many tokens: a window that none of them outgrows is none."""
+        return self if self.window is None or self.window < context else replace(self, window=None)
+
     def scale_of(self, head_dim: int) -> float:
         """The scale for heads of this size."""
         return 1 / math.sqrt(head_dim) if self.scale is None else self.scale
@@ -72,8 +76,9 @@ class LayerCache(NamedTuple):
 class AttentionBatch:
     """The S sequences of one step, those with exactly one query token first. Compared by identity.
 
-    `block_tables` [rows, B] int32 are those of all rows, stale past a sequence's end; `rows` [S] int32 are those of
-    the step's sequences. `context_lens` [S] int32: the tokens that a sequence's last query of this step sees.
+    `block_tables` [rows, B] int32 are those of all rows, stale past a sequence's end, and before its longest window
+    where every layer has one: others may write to those blocks. `rows` [S] int32: the rows of the step's sequences.
+    `context_lens` [S] int32: the tokens that a sequence's last query of this step sees, or would without a window.
     `query_starts` [S + 1] int32 into the step's T tokens.
 
     A group is a run of decode sequences whose first `shared_lens` [S] int32 tokens lie in the same physical blocks
@@ -104,9 +109,17 @@ class Attention(Protocol):
         """Prepare for the layers of a step; once per step, before the first layer."""
 
     def __call__(
-        self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN, out: Tensor | None = None
+        self,
+        q: Tensor,
+        cache: LayerCache,
+        params: AttentionParams = PLAIN,
+        out: Tensor | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """q [T, H, D] -> [T, H, D] over one layer's cache, which has this step's keys and values already; `out` if it
         is given, and otherwise a new tensor.
+
+        `sinks` [H] float32: each head's score of a key that every query sees beside the others and whose value is
+        zeros (Xiao et al., "Efficient streaming language models with attention sinks", 2023; GPT-OSS learns them).
         """
         ...

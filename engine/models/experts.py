@@ -64,7 +64,7 @@ def read_experts(
     """A layer's experts. `quantize` turns what is not packed into fp8, one expert at a time."""
     stacks = _stacked if source.holds(f"{names.stacked}gate_up_proj") else _one_by_one
     gate_up, down = stacks(source, names, sizes, hidden)
-    return ExpertWeights(_stack(gate_up, sizes.count, quantize), _stack(down, sizes.count, quantize))
+    return ExpertWeights(stack_experts(gate_up, sizes.count, quantize), stack_experts(down, sizes.count, quantize))
 
 
 def _stacked(
@@ -99,8 +99,8 @@ def _one_by_one(
     return map(gate_up, range(sizes.count)), map(down, range(sizes.count))
 
 
-def _stack(matrices: Iterable[Tensor | Quantized], count: int, quantize: Quantize | None) -> ExpertMatrix:
-    """Filled as the experts come, so that no more than one is held twice."""
+def stack_experts(matrices: Iterable[Tensor | Quantized], count: int, quantize: Quantize | None) -> ExpertMatrix:
+    """[count, ...] of experts' matrices, filled as they come, so that no more than one is held twice."""
     if isinstance(matrices, Tensor) and quantize is None:
         return matrices
     rooms: list[Tensor] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
-from thothy_ai.engine.models.family import GGUFNames, require_activation
+from thothy_ai.engine.models.family import NO_WINDOW, GGUFNames, Windows, require_activation
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer, dense_block
@@ -38,7 +38,7 @@ class Glm4Moe:
     routing: Routing
     attention_bias: bool
     qk_norm: bool
-    max_context: None = None
+    windows: Windows = NO_WINDOW
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

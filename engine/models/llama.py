@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from torch import Tensor
 
 from thothy_ai.engine.models.decoder import Decoder
-from thothy_ai.engine.models.family import GGUF_ATTENTION, GGUF_GATED_MLP, GGUFNames, require_activation
+from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_GATED_MLP,
+    NO_WINDOW,
+    GGUFNames,
+    Windows,
+    require_activation,
+    require_full_rotary,
+)
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
@@ -35,12 +43,13 @@ class Llama:
 
     attention_bias: bool
     mlp_bias: bool
-    max_context: None = None
+    windows: Windows = NO_WINDOW
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:
         """From transformers' configuration."""
         require_activation(config.hidden_act, "silu")
+        require_full_rotary(config)
         return cls(attention_bias=config.attention_bias, mlp_bias=config.mlp_bias)
 
     def build(self, build: ModelBuilder) -> Decoder:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
-from thothy_ai.engine.models.family import GGUFNames, require_activation
+from thothy_ai.engine.models.family import GGUFNames, Windows, require_activation, require_full_rotary
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
 from thothy_ai.kernels.experts import Routing
+from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -29,16 +30,17 @@ class Mixtral:
     gguf: ClassVar[GGUFNames | None] = None
 
     experts: ExpertSizes
-    max_context: int | None
+    windows: Windows
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:
         """From transformers' configuration."""
         require_activation(config.hidden_act, "silu")
+        require_full_rotary(config)
         sizes = ExpertSizes(
             config.num_local_experts, config.num_experts_per_tok, config.intermediate_size, config.num_hidden_layers
         )
-        return cls(experts=sizes, max_context=config.sliding_window)
+        return cls(experts=sizes, windows=(config.sliding_window,))
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
@@ -55,7 +57,15 @@ class Mixtral:
         output = build.attention_output(heads)
         return SparseLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
-            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps),
+            attention=Attention(
+                qkv,
+                output,
+                build.rotary,
+                config.num_heads,
+                config.head_dim,
+                config.norm_eps,
+                params=AttentionParams(window=self.windows[0]).within(config.max_context),
+            ),
             feed_forward=self._mixture(build, prefix),
         )
 

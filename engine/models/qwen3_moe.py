@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
-from thothy_ai.engine.models.family import GGUFNames, require_activation
+from thothy_ai.engine.models.family import GGUFNames, Windows, require_activation, require_full_rotary
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer, dense_block
 from thothy_ai.kernels.experts import Routing
+from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -30,12 +31,13 @@ class Qwen3Moe:
     experts: ExpertSizes
     routing: Routing
     attention_bias: bool
-    max_context: int | None
+    windows: Windows
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:
         """From transformers' configuration."""
         require_activation(config.hidden_act, "silu")
+        require_full_rotary(config)
         count, step, dense = config.num_experts, config.decoder_sparse_step, set(config.mlp_only_layers)
         sparse = tuple(
             count > 0 and index not in dense and (index + 1) % step == 0 for index in range(config.num_hidden_layers)
@@ -45,7 +47,7 @@ class Qwen3Moe:
             experts=ExpertSizes(count, config.num_experts_per_tok, config.moe_intermediate_size, sum(sparse)),
             routing=Routing(config.num_experts_per_tok, renormalized=config.norm_topk_prob),
             attention_bias=config.attention_bias,
-            max_context=config.sliding_window,
+            windows=(config.sliding_window,),
         )
 
     def build(self, build: ModelBuilder) -> Decoder:
@@ -66,7 +68,14 @@ class Qwen3Moe:
         return SparseLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
             attention=Attention(
-                qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps, build.qk_norm(heads)
+                qkv,
+                output,
+                build.rotary,
+                config.num_heads,
+                config.head_dim,
+                config.norm_eps,
+                build.qk_norm(heads),
+                params=AttentionParams(window=self.windows[0]).within(config.max_context),
             ),
             feed_forward=(self._mixture if sparse else dense_block)(build, prefix),
         )

@@ -48,33 +48,39 @@ class SafetensorsFolder:
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A copy of tensor `name`, which must have `shape`."""
-        return self._copy(name, shape, self._dtype)
+        return self._read(name, shape, self._dtype)
+
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A copy of tensor `name` in its own type."""
+        copy = self._copy(name, shape)
+        if not (copy.is_floating_point() if dtype is None else copy.dtype == dtype):
+            raise ModelLoadError(f"{self._folder}: tensor {name!r} is {copy.dtype}, its format wants {dtype}")
+        return copy
 
     def weight(self, name: str, *shape: int) -> Weight:
         """As `tensor`: nothing packed is read from safetensors yet."""
         return self.tensor(name, *shape)
 
-    def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """A copy of tensor `name` in its own type."""
-        copy = self._copy(name, shape, None)
-        if dtype is not None and copy.dtype != dtype:
-            raise ModelLoadError(f"{self._folder}: tensor {name!r} is {copy.dtype}, its format wants {dtype}")
-        return copy
-
     def holds(self, name: str, /) -> bool:
         """Whether there is such a tensor."""
         return name in self._files
 
-    def _copy(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None) -> Tensor:
+    def _read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        copy = self._copy(name, shape, dtype)
+        if not copy.is_floating_point():
+            raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {copy.dtype}: quantized weights")
+        return copy
+
+    def _copy(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
+        """In `dtype` if it is of a floating-point type and that is given."""
         handle = self._handle(name)
         found = tuple(handle.get_slice(name).get_shape())
         if found != shape:
             raise ModelLoadError(f"{self._folder}: tensor {name!r} has shape {found}, the configuration wants {shape}")
         try:
             stored: Tensor = handle.get_tensor(name)
-            if not stored.is_floating_point():
-                raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {stored.dtype}: quantized weights")
-            return stored.to(dtype or stored.dtype, copy=True)  # the file's pages may not outlive the file
+            wanted = dtype if stored.is_floating_point() and dtype else stored.dtype
+            return stored.to(wanted, copy=True)  # the file's pages may not outlive the file
         except torch.OutOfMemoryError as error:
             raise OutOfMemoryError(f"{self._folder}: the weights do not fit {self.device}") from error
 

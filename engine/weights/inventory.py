@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -41,8 +42,9 @@ class WithoutStorage:
         return self.tensor(name, *shape)
 
     def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """A tensor of this shape."""
-        return self.tensor(name, *shape).to(dtype or torch.float32)
+        """A tensor of this shape and type."""
+        self.shapes[name] = shape
+        return torch.empty(shape, dtype=dtype or torch.float32, device=self.device)
 
     def holds(self, name: str, /) -> bool:
         """Whether the folder has such a tensor."""
@@ -64,7 +66,7 @@ def expected_tensors(where: Path, config: ModelConfig, names: Collection[str] = 
 
 def num_parameters(config: ModelConfig) -> int:
     """How many numbers a model of this configuration consists of, whatever their format; shared ones count once."""
-    return sum(map(math.prod, expected_tensors(Path(), config).values()))
+    return sum(map(math.prod, expected_tensors(Path(), replace(config, quantization=None)).values()))
 
 
 def require_tensors(where: Path, names: Collection[str], expected: Collection[str], *, tied: bool) -> None:

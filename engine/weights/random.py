@@ -46,8 +46,10 @@ class RandomWeights:
         return self.tensor(name, *shape)
 
     def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """As `tensor`, in `dtype` or in float32."""
-        return self.tensor(name, *shape).to(dtype or torch.float32)
+        """As `tensor`, in float32; of integers, bytes near 127: numbers and scales of a usual size in MXFP4."""
+        if dtype is None or dtype.is_floating_point:
+            return self.tensor(name, *shape).to(dtype or torch.float32)
+        return torch.randint(120, 128, shape, dtype=dtype, device=self.device, generator=self._generator)
 
     def holds(self, _name: str, /) -> bool:
         """Nothing that may be absent."""

@@ -15,11 +15,13 @@ from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.layers.linear import DenseLinear, Fp8Linear, PackedLinear
 from thothy_ai.engine.models.layers.norm import AddRMSNorm
 from thothy_ai.engine.weights.loader import load_model
+from thothy_ai.kernels.experts import ExpertMatrix, ExpertWeights
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.reference.experts import Experts
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 from thothy_ai.kernels.reference.quantize import dequantize
 from thothy_ai.kernels.triton.experts import Experts as TritonExperts
+from thothy_ai.kernels.triton.experts.operands import Operand
 
 TOKENS = torch.randint(3, 131, (80,), generator=torch.Generator().manual_seed(1)).tolist()
 # Of log-probabilities, as a share of their deviation; on a CPU quantized activations make 0.03 to 0.07 of it.
@@ -60,9 +62,22 @@ def _wide(part: Any) -> Any:
             return dequantize(part).cpu()
         case Fp8Linear() | DenseLinear() | PackedLinear():
             return DenseLinear(_wide(part._weight), _wide(part._bias), shared=False)
-        case Experts() | TritonExperts():
+        case Experts():
             return Experts(_wide(part._weights), part._activation)
+        case TritonExperts():
+            return Experts(_wide(_weights_of(part)), part._activation)
     return _wide_whole(part)
+
+
+def _weights_of(experts: TritonExperts) -> ExpertWeights:
+    """What it was made of, unless that was MXFP4."""
+    made = (_matrix_of(operand, experts._experts) for operand in (experts._gate_up, experts._down))
+    return ExpertWeights(*made, experts._gate_up_bias, experts._down_bias)
+
+
+def _matrix_of(operand: Operand, experts: int) -> ExpertMatrix:
+    values = operand.values.view(experts, -1, operand.inputs)
+    return values if operand.scales is None else Quantized(values, operand.scales.view(experts, -1, 1))
 
 
 def _wide_whole(part: Any) -> Any:

@@ -8,8 +8,12 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-SPARSE = ("qwen3_moe", "mixtral", "glm4_moe")  # mixtures of experts
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", *SPARSE)
+SPARSE = ("qwen3_moe", "mixtral", "glm4_moe", "gpt_oss")  # mixtures of experts
+FAMILIES = (
+    "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
+    "cohere", "cohere2", "seed_oss", *SPARSE,
+)  # fmt: skip
+_ONE_PLUS = ("gemma2", "gemma3_text")  # whose norms multiply by 1 + w
 
 _SHAPE: dict[str, Any] = {
     "vocab_size": 131,
@@ -33,6 +37,36 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
         "attn_logit_softcapping": 2.0,
         "final_logit_softcapping": 5.0,
     },
+    "gemma3_text": {  # a window that is felt, and rotary frequencies that differ
+        "tie_word_embeddings": False,
+        "sliding_window": 12,
+        "query_pre_attn_scalar": 8,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 3.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        },
+    },
+    "phi3": {"sliding_window": 30, "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.75}},
+    "granite": {
+        "embedding_multiplier": 6.0,
+        "residual_multiplier": 0.4,
+        "attention_multiplier": 0.2,
+        "logits_scaling": 3.0,
+    },
+    "smollm3": {
+        "tie_word_embeddings": False,
+        "no_rope_layers": [1, 0, 1],
+        "use_sliding_window": True,
+        "sliding_window": 12,
+    },
+    "cohere": {"tie_word_embeddings": False, "logit_scale": 0.7, "use_qk_norm": True},
+    "cohere2": {
+        "tie_word_embeddings": False,
+        "logit_scale": 0.7,
+        "sliding_window": 12,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
     "qwen3_moe": {  # one layer without experts
         "num_experts": 6,
         "num_experts_per_tok": 2,
@@ -51,8 +85,24 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
         "first_k_dense_replace": 1,
         "routed_scaling_factor": 1.5,
         "use_qk_norm": True,
-        "partial_rotary_factor": 1.0,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
         "tie_word_embeddings": False,
+    },
+    "gpt_oss": {  # a window that is felt; yarn whose range of corrections is not rounded
+        "tie_word_embeddings": False,
+        "num_local_experts": 6,
+        "num_experts_per_tok": 2,
+        "intermediate_size": 32,
+        "sliding_window": 12,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "beta_fast": 8.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+            "original_max_position_embeddings": 64,
+        },
     },
 }
 
@@ -70,8 +120,10 @@ def tiny_model(family: str, tmp_path: Path, **overrides: Any) -> Path:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         for name, parameter in model.named_parameters():  # transformers starts these at constants, which hides mistakes
             if "norm" in name or name.endswith("bias"):
-                mean = float("norm" in name and family != "gemma2")  # whose norms multiply by 1 + w
+                mean = float("norm" in name and family not in _ONE_PLUS)
                 torch.nn.init.normal_(parameter, mean=mean, std=0.3)
+            if name.endswith("sinks"):
+                torch.nn.init.normal_(parameter, std=2.0)
         for name, buffer in model.named_buffers():
             if name.endswith("correction_bias"):
                 torch.nn.init.normal_(buffer, std=0.3)

@@ -22,7 +22,8 @@ class Experts:
     """
 
     def __init__(self, weights: ExpertWeights, activation: GatedActivation, tiles: ExpertTiles | None = None) -> None:
-        self._weights, self._activation, self._tiles = weights, activation, tiles
+        self._activation, self._tiles = activation, tiles
+        self._gate_up_bias, self._down_bias = weights.gate_up_bias, weights.down_bias
         self._gate_up, self._down = Operand.of(weights.gate_up, 2), Operand.of(weights.down, 1)
         self._experts = len(self._down.values)
         self._shared = shared_memory(self._down.values.device)
@@ -35,10 +36,10 @@ class Experts:
         tiles = self._tiles or self._suited(assignments / self._experts, rows)
         by_expert = sort_by_expert(expert_ids, self._experts, tiles.gate_up.tokens)
         inner = x.new_empty(assignments, self._down.inputs)
-        gate_up(rows, self._gate_up, self._weights.gate_up_bias, self._activation, by_expert, tiles.gate_up, inner)
+        gate_up(rows, self._gate_up, self._gate_up_bias, self._activation, by_expert, tiles.gate_up, inner)
         made = x.new_empty(assignments, self._down.outputs)
         between = self._rows(inner)
-        down(between, self._down, self._weights.down_bias, expert_weights, by_expert, tiles.down, made)
+        down(between, self._down, self._down_bias, expert_weights, by_expert, tiles.down, made)
         return add_up(made, expert_ids.shape[1])
 
     def _rows(self, x: Tensor) -> Rows:

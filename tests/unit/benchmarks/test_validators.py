@@ -57,6 +57,16 @@ def test_what_counts_as_wrong() -> None:
     ]
 
 
+def test_of_a_text_that_only_measures_nothing_but_its_id_is_listed() -> None:
+    assert list(wrong([Judged(labelled(True, split="fresh"), EMPTY)])) == ["x1: false reject, fresh"]
+
+
+def test_what_is_left_to_the_review_is_counted_by_split() -> None:
+    unsupported = frozenset({RejectionReason.UNSUPPORTED})
+    found, missed = (Judged(labelled(False, "fresh", reasons=unsupported), each) for each in (EMPTY, None))
+    assert "find 0 of 0 in `tuned`, 0 of 0 in `held_out`, 1 of 2 in `fresh`" in notes([found, missed])
+
+
 def test_an_artifact_that_does_not_fit_the_schema_is_rejected() -> None:
     text = labelled(False, request={"source": "A source."}, artifact={"variants": []})
     assert judge(text).found is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,15 +20,22 @@ from thothy_ai.kernels.triton.operations import TritonOperations
 SOME = slice(3, 7)  # prompts of 5 tokens, and of 21, 24 and 30 that begin alike
 
 
-@pytest.mark.parametrize("family", ["qwen3", "gemma2", "qwen3_moe"])
+FAMILIES = [
+    "qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "glm4", "cohere", "qwen3_moe", "gpt_oss",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides"), [*((family, {}) for family in FAMILIES), ("mistral", {"sliding_window": 9})], ids=str
+)
 @pytest.mark.usefixtures("quick_interpreter")
 @pytest.mark.parametrize("chunked", [False, True])
 def test_greedy_tokens_equal_transformers(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool
+    family: str, overrides: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool
 ) -> None:
     for module in (sampler, assemble):
         monkeypatch.setattr(module, "operations_for", lambda _: TritonOperations())
-    oracle = tiny_oracle(family, tmp_path, torch.device("cpu"), new_tokens=4)
+    oracle = tiny_oracle(family, tmp_path, torch.device("cpu"), new_tokens=4, **overrides)
     oracle = replace(oracle, prompts=oracle.prompts[SOME], expected=oracle.expected[SOME])
     stats = oracle.check(options(preempted=False, chunked=chunked, overlap=True, prefix_cache=True))
     assert stats.core.cached_tokens

@@ -17,10 +17,12 @@ from thothy_ai.kernels.triton.operations import TritonOperations
 NAMES = (
     "activation",
     "norm",
+    "layernorm",
     "matmul",
     "quantize",
     "rope",
     "rows",
+    "scores",
     "attention",
     "sampling",
     "philox",

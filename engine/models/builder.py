@@ -65,6 +65,10 @@ class ModelBuilder:
         """A tensor to make another one of: its bytes are not counted."""
         return self._source.tensor(name, *shape)
 
+    def holds(self, name: str) -> bool:
+        """Whether there is a tensor of this name: checkpoints of a family may differ."""
+        return self._source.holds(name)
+
     def stored(self, name: str, *shape: int, dtype: torch.dtype) -> Tensor:
         """A tensor of a packed weight, in the type that it is stored in: its bytes are not counted."""
         return self._source.stored(name, *shape, dtype=dtype)
@@ -167,7 +171,7 @@ class ModelBuilder:
             self.vector(f"{name}.weight", experts, self.config.hidden_size),
             routing,
             self.vector(f"{name}.bias", experts) if bias else None,
-            None if correction is None else self.held(self._source.exact(correction, experts)),
+            None if correction is None else self.held(self._source.stored(correction, experts).float()),
         )
 
     def plain_norm(self, name: str) -> FinalNorm:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError, one_line
 from thothy_ai.engine.models import FAMILIES
-from thothy_ai.engine.models.family import Family
+from thothy_ai.engine.models.experts import ExpertSizes
+from thothy_ai.engine.models.family import Family, SparseFamily
 from thothy_ai.engine.models.rope import Rope, extended_context, read_ropes
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...]
     local_rope: Rope | None = None
     quantization: str | None = None  # the method, if experts come packed
+    experts: ExpertSizes | None = None
+    num_unused_layers: int = 0  # after the last one: they predict further tokens
 
     @classmethod
     def from_folder(cls, folder: Path, named: Path | None = None) -> ModelConfig:
@@ -67,6 +70,26 @@ class ModelConfig:
             raise
         except Exception as error:  # transformers computes with whatever values the file has
             raise ModelLoadError(f"{where}: config.json can't be used: {one_line(error)}") from error
+
+    @property
+    def active_inner(self) -> int:
+        """The inner sizes of the MLPs that a token goes through, added up over all layers."""
+        if self.experts is None:
+            return self.num_layers * self.intermediate_size
+        dense = (self.num_layers - self.experts.layers) * self.intermediate_size
+        return dense + self.experts.layers * self.experts.active_inner
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """What the names of tensors begin with that checkpoints have and that nothing here reads."""
+        return tuple(f"model.layers.{self.num_layers + index}." for index in range(self.num_unused_layers))
+
+    @property
+    def widest_inner(self) -> int:
+        """The inner size of the layer in which it is largest, for all experts that a token goes to."""
+        active = 0 if self.experts is None else self.experts.active_inner
+        dense = self.experts is None or self.experts.layers < self.num_layers
+        return max(active, self.intermediate_size * dense)
 
     def within(self, context: int | None) -> ModelConfig:
         """The same with a context of at most so many tokens, and the rotary frequencies for that."""
@@ -122,6 +145,8 @@ class ModelConfig:
             eos_token_ids=eos_token_ids,
             local_rope=local_rope,
             quantization=_quantization(folder, config),
+            experts=architecture.experts if isinstance(architecture, SparseFamily) else None,
+            num_unused_layers=getattr(config, "num_mtp_layers", 0),
         ).within(None)
 
 

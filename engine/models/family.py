@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from thothy_ai.engine.errors import UnsupportedModelError
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.decoder import Decoder
+    from thothy_ai.engine.models.experts import ExpertSizes
 
 
 Windows = tuple[int | None, ...]  # how many tokens a query sees, itself included; None: all before it
@@ -79,6 +80,16 @@ class Family(Protocol):
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder, its weights read in the order of the layers."""
+        ...
+
+
+@runtime_checkable
+class SparseFamily(Family, Protocol):
+    """A family whose layers, or some of them, are mixtures of experts."""
+
+    @property
+    def experts(self) -> ExpertSizes:
+        """Their sizes."""
         ...
 
 

@@ -21,24 +21,20 @@ class TensorSource(Protocol):
         """Where they are."""
         ...
 
-    def has(self, name: str, /) -> bool:
-        """Whether there is a tensor of this name."""
-        ...
-
     def tensor(self, name: str, *shape: int) -> Tensor:
         """The tensor, which must have `shape`; ModelLoadError otherwise."""
         ...
 
-    def exact(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`, in float32 whatever the model's type."""
-        ...
-
-    def stored(self, name: str, /, *shape: int, dtype: torch.dtype) -> Tensor:
-        """A tensor of a packed weight, in the type that it is stored in, which must be `dtype`."""
-        ...
-
     def weight(self, name: str, *shape: int) -> Weight:
         """The weight [out, in] of a linear layer, as it is stored."""
+        ...
+
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A tensor in the type it is stored in, which must be `dtype`, or any floating-point type if that is None."""
+        ...
+
+    def holds(self, name: str, /) -> bool:
+        """Whether a tensor of this name is stored: some may be absent."""
         ...
 
 

@@ -124,14 +124,16 @@ def _gpu_budget(model: ModelConfig, rows: int) -> int:
     """Tokens per step: as few as keep the device busy while the host launches a step, so that prefill is spread over
     the steps that decode. Prefill that is over early leaves steps that read all weights for few tokens.
     """
-    projections = (2 * model.num_heads + 2 * model.num_kv_heads) * model.head_dim + 3 * model.intermediate_size
-    parameters = model.num_layers * model.hidden_size * projections
+    attention = model.num_layers * (2 * model.num_heads + 2 * model.num_kv_heads) * model.head_dim
+    parameters = model.hidden_size * (attention + 3 * model.active_inner)
     return min(_LARGEST_BUDGET, max(int(_STEP_WORK / parameters), rows) // 256 * 256 + 256)
 
 
 def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:
     """Bytes for the largest step's activations, logits and rows; generous, since memory fragments."""
-    activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.intermediate_size) * dtype.itemsize
+    activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.widest_inner) * dtype.itemsize
+    if model.experts is not None:  # what each of a token's experts makes, before it is added up
+        activations += sizes.token_budget * model.experts.top_k * model.hidden_size * dtype.itemsize
     logits = 2 * sizes.max_rows * model.vocab_size * dtype.itemsize  # of this step and of the previous one
     drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
     rows = sizes.max_rows * sizes.max_context * 4

@@ -46,28 +46,24 @@ class SafetensorsFolder:
         """Names of all tensors."""
         return self._files.keys()
 
-    def has(self, name: str) -> bool:
-        """Whether there is a tensor of this name."""
-        return name in self._files
-
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A copy of tensor `name`, which must have `shape`."""
         return self._read(name, shape, self._dtype)
 
-    def exact(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`, in float32."""
-        return self._read(name, shape, torch.float32)
-
-    def stored(self, name: str, /, *shape: int, dtype: torch.dtype) -> Tensor:
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """A copy of tensor `name` in its own type."""
         copy = self._copy(name, shape)
-        if copy.dtype != dtype:
+        if not (copy.is_floating_point() if dtype is None else copy.dtype == dtype):
             raise ModelLoadError(f"{self._folder}: tensor {name!r} is {copy.dtype}, its format wants {dtype}")
         return copy
 
     def weight(self, name: str, *shape: int) -> Weight:
         """As `tensor`: nothing packed is read from safetensors yet."""
         return self.tensor(name, *shape)
+
+    def holds(self, name: str, /) -> bool:
+        """Whether there is such a tensor."""
+        return name in self._files
 
     def _read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         copy = self._copy(name, shape, dtype)

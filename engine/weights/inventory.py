@@ -23,12 +23,12 @@ _HEAD = "lm_head.weight"
 class WithoutStorage:
     """A tensor source whose tensors have shapes only. `shapes` are those that were asked for, by name.
 
-    `names` are those that a folder has; None: any.
+    `names`: what a folder holds, where that is known; some tensors may be absent in some folders.
     """
 
     device = torch.device("meta")
 
-    def __init__(self, dtype: torch.dtype, names: Collection[str] | None = None) -> None:
+    def __init__(self, dtype: torch.dtype, names: Collection[str] = ()) -> None:
         self._dtype, self._names = dtype, names
         self.shapes: dict[str, Shape] = {}
 
@@ -37,28 +37,24 @@ class WithoutStorage:
         self.shapes[name] = shape
         return torch.empty(shape, dtype=self._dtype, device=self.device)
 
-    def has(self, name: str) -> bool:
-        """Whether there is a tensor of this name."""
-        return self._names is None or name in self._names
-
-    def exact(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`, in float32."""
-        return self.tensor(name, *shape).float()
-
-    def stored(self, name: str, /, *shape: int, dtype: torch.dtype) -> Tensor:
-        """A tensor of this shape and type."""
-        self.shapes[name] = shape
-        return torch.empty(shape, dtype=dtype, device=self.device)
-
     def weight(self, name: str, *shape: int) -> Tensor:
         """As `tensor`."""
         return self.tensor(name, *shape)
 
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A tensor of this shape and type."""
+        self.shapes[name] = shape
+        return torch.empty(shape, dtype=dtype or torch.float32, device=self.device)
 
-def expected_tensors(where: Path, config: ModelConfig, names: Collection[str] | None = None) -> dict[str, Shape]:
+    def holds(self, name: str, /) -> bool:
+        """Whether the folder has such a tensor."""
+        return name in self._names
+
+
+def expected_tensors(where: Path, config: ModelConfig, names: Collection[str] = ()) -> dict[str, Shape]:
     """Names and shapes of the tensors of a model of this configuration; ModelLoadError if it can't be built.
 
-    Some tensors can be kept under one name or under several: as in `names`, those that there are.
+    `names` are those of the folder's tensors, where that is known.
     """
     source = WithoutStorage(torch.float32, names)
     try:

@@ -84,7 +84,8 @@ def _source(
     if wants_random_weights(folder):
         return RandomWeights(device, dtype)
     source = SafetensorsFolder(folder, device, dtype)
-    require_tensors(path, source.names, expected_tensors(path, config, source.names), tied=config.tied_embeddings)
+    names = [name for name in source.names if not name.startswith(config.unused)]
+    require_tensors(path, names, expected_tensors(path, config, source.names), tied=config.tied_embeddings)
     return source
 
 

@@ -41,22 +41,19 @@ class RandomWeights:
         self._drawn += fresh.nbytes
         return fresh.fill_(1.0) if "norm" in name else fresh.normal_(0.0, 0.02, generator=self._generator)
 
-    def has(self, _name: str, /) -> bool:
-        """It has them all."""
-        return True
-
-    def exact(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`, in float32."""
-        return self.tensor(name, *shape).float()
-
-    def stored(self, name: str, /, *shape: int, dtype: torch.dtype) -> Tensor:
-        """A new tensor of this shape: bytes near 127, which are numbers and scales of a usual size in MXFP4."""
-        del name
-        return torch.randint(120, 128, shape, dtype=dtype, device=self.device, generator=self._generator)
-
     def weight(self, name: str, *shape: int) -> Tensor:
         """As `tensor`: random weights are never packed."""
         return self.tensor(name, *shape)
+
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """As `tensor`, in float32; of integers, bytes near 127: numbers and scales of a usual size in MXFP4."""
+        if dtype is None or dtype.is_floating_point:
+            return self.tensor(name, *shape).to(dtype or torch.float32)
+        return torch.randint(120, 128, shape, dtype=dtype, device=self.device, generator=self._generator)
+
+    def holds(self, _name: str, /) -> bool:
+        """Nothing that may be absent."""
+        return False
 
 
 def wants_random_weights(folder: Path) -> bool:

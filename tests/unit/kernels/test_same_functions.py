@@ -26,6 +26,7 @@ NAMES = (
     "attention",
     "sampling",
     "philox",
+    "experts",
     "operations",
 )
 ONLY_IN_REFERENCE = {
@@ -36,6 +37,7 @@ ONLY_IN_REFERENCE = {
         "choose", "penalize_repetition", "apply_bitmask", "gumbel", "sample_unfiltered", "sample_filtered", "survivors",
     },
     "philox": {"philox", "token_words"},  # Triton has them as device functions
+    "experts": {"gated"},  # the kernel of gate and up ends with it
     "operations": {"ReferenceOperations"},
 }  # fmt: skip
 ONLY_IN_TRITON = {

@@ -38,6 +38,12 @@ class Packed:
         plain = self.source.tensor(name, *shape)
         return quantize_fp8(plain) if name.endswith(self.packed) else plain
 
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        return self.source.stored(name, *shape, dtype=dtype)
+
+    def holds(self, name: str, /) -> bool:
+        return self.source.holds(name)
+
 
 def packed_model(folder: Path, *packed: str) -> Model:
     with SafetensorsFolder(folder, CPU, torch.float32) as source:

@@ -15,6 +15,8 @@ import torch
 from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError, one_line
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.family import Family
+from thothy_ai.engine.models.quantized.config import quantization_of
+from thothy_ai.engine.models.quantized.layout import Quantization
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -52,6 +54,7 @@ class ModelConfig:
     tied_embeddings: bool
     max_context: int
     eos_token_ids: tuple[int, ...]
+    quantization: Quantization | None = None
 
     @classmethod
     def from_folder(cls, folder: Path, named: Path | None = None) -> ModelConfig:
@@ -89,11 +92,11 @@ class ModelConfig:
 
     @classmethod
     def _from_config(cls, folder: Path, config: PreTrainedConfig, eos_token_ids: tuple[int, ...]) -> ModelConfig:
-        _refuse_quantized(folder, config)
         try:
+            quantization = quantization_of(config)
             architecture = FAMILIES[config.model_type].read(config)
-        except UnsupportedModelError as error:
-            raise UnsupportedModelError(f"{folder}: {error}") from None
+        except (UnsupportedModelError, ModelLoadError) as error:
+            raise type(error)(f"{folder}: {error}") from None
         _require_positive(folder, config)
         heads = config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -115,6 +118,7 @@ class ModelConfig:
             tied_embeddings=config.tie_word_embeddings,
             max_context=min(config.max_position_embeddings, architecture.max_context or config.max_position_embeddings),
             eos_token_ids=eos_token_ids,
+            quantization=quantization,
         )
 
 
@@ -154,12 +158,6 @@ def _read(folder: Path) -> tuple[PreTrainedConfig, tuple[int, ...]]:
     if (folder / "generation_config.json").is_file():
         ends += _token_ids(GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id)
     return config, tuple(dict.fromkeys(ends))
-
-
-def _refuse_quantized(folder: Path, config: PreTrainedConfig) -> None:
-    quantization = getattr(config, "quantization_config", None)
-    if quantization is not None:
-        raise UnsupportedModelError(f"{folder}: quantized safetensors are not implemented ({quantization})")
 
 
 def _rope(folder: Path, config: PreTrainedConfig, head_dim: int) -> Rope:

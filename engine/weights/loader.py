@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.phases import Phases
@@ -66,6 +67,8 @@ def load_model(
         pool.submit(read_ahead, folder)
         with phases.timed("configuration"):
             config = ModelConfig.from_folder(folder, named=path).within(max_context)
+            if config.quantization is not None and config.quantization.needs_fp8:
+                refuse_fp8_without_hardware(device)
             source = _source(path, folder, config, device, dtype)
             check(config)
         tokenizer = pool.submit(_timed_tokenizer, folder, phases)  # on another thread: copies of weights need no GIL
@@ -84,7 +87,9 @@ def _source(
     if wants_random_weights(folder):
         return RandomWeights(device, dtype)
     source = SafetensorsFolder(folder, device, dtype)
-    require_tensors(path, source.names, expected_tensors(path, config), tied=config.tied_embeddings)
+    needless = () if config.quantization is None else config.quantization.needless
+    expected = expected_tensors(path, config, source.names)
+    require_tensors(path, source.names, expected, tied=config.tied_embeddings, needless=needless)
     return source
 
 

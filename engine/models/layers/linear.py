@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -104,9 +105,27 @@ class Fp8Format:
 
     def __call__(self, weight: Tensor, bias: Tensor | None = None, /) -> Linear:
         """Make the layer; beside the weight only its fp8 copy is needed."""
-        if any(size % _FP8_MULTIPLE for size in weight.shape):
+        if not fits_fp8(weight):
             return linear(weight, bias)
         return Fp8Linear(self.operations.quantize_fp8(weight), bias, weight.dtype, self.operations)
+
+
+class SeparateLinears:
+    """Layers of the same inputs whose weights can't be one: their results [T, out] stand beside each other."""
+
+    def __init__(self, layers: Sequence[Linear]) -> None:
+        self._layers = tuple(layers)
+        self.takes_fp8 = all(layer.takes_fp8 for layer in layers)
+        self.num_bytes = sum(layer.num_bytes for layer in layers)
+
+    def __call__(self, x: Activations) -> Tensor:
+        """Multiply."""
+        return torch.cat([layer(x) for layer in self._layers], dim=-1)
+
+
+def fits_fp8(weight: Tensor) -> bool:
+    """Whether the device multiplies an fp8 weight of this shape."""
+    return not any(size % _FP8_MULTIPLE for size in weight.shape)
 
 
 def prepared(x: Tensor, layer: Linear, operations: Operations) -> Activations:

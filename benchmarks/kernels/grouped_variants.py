@@ -12,8 +12,8 @@ import torch
 
 from benchmarks.kernels.layers import LLAMA, copies, timed
 from thothy_ai.kernels.reference import grouped as reference
-from thothy_ai.kernels.triton.grouped.dequantize import dequantize
-from thothy_ai.kernels.triton.grouped.skinny import multiply
+from benchmarks.kernels.grouped_dequantize_variants import dequantize
+from benchmarks.kernels.grouped_skinny_variants import multiply
 
 SHAPES = dict(LLAMA.matmuls)
 SMS = 132

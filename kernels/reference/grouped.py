@@ -19,10 +19,10 @@ def packed(numbers: Tensor, scales: Tensor, zeros: Tensor | None, bits: int, gro
     spans = -(-inputs // span)
     group = spans * span if group >= inputs else group
     filled = functional.pad(numbers.to(torch.uint8), (0, spans * span - inputs))
-    fields = filled.view(outputs, spans, 32 // bits, LANES).to(torch.int32)
+    fields = filled.view(outputs, spans, 32 // bits, LANES)
     words = torch.zeros(outputs, spans, LANES, dtype=torch.int32, device=numbers.device)
     for place in range(32 // bits):
-        words |= fields[:, :, place] << (place * bits)
+        words |= fields[:, :, place].to(torch.int32) << (place * bits)
     missing = spans * span // group - len(scales)
     return GroupedInts(
         words=words.view(outputs, spans * LANES),
@@ -38,8 +38,8 @@ def unpacked(weight: GroupedInts) -> Tensor:
     """The numbers [N, K] uint8."""
     words = weight.words.view(weight.outputs, -1, LANES)
     mask = (1 << weight.bits) - 1
-    fields = [(words >> (place * weight.bits)) & mask for place in range(weight.numbers_per_word)]
-    return torch.stack(fields, dim=2).flatten(1)[:, : weight.inputs].to(torch.uint8)
+    fields = [((words >> (place * weight.bits)) & mask).to(torch.uint8) for place in range(weight.numbers_per_word)]
+    return torch.stack(fields, dim=2).flatten(1)[:, : weight.inputs]
 
 
 def dequantized(weight: GroupedInts) -> Tensor:

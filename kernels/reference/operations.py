@@ -5,7 +5,8 @@ from __future__ import annotations
 from thothy_ai.kernels.paged import Attention, AttentionShape
 from thothy_ai.kernels.reference import activation, norm, quantize, rope, rows
 from thothy_ai.kernels.reference.attention import PagedAttention
-from thothy_ai.kernels.reference.matmul import Fp8Matmul
+from thothy_ai.kernels.reference.grouped import GroupedMatmul
+from thothy_ai.kernels.reference.matmul import Fp8Matmul, Int8Matmul
 from thothy_ai.kernels.reference.sampling import TokenChooser
 
 
@@ -24,6 +25,9 @@ class ReferenceOperations:
     step_tokens = staticmethod(rows.step_tokens)
     scatter = staticmethod(rows.scatter)
     fp8_matmul = Fp8Matmul
+    quantize_int8 = staticmethod(quantize.quantize_int8)
+    int8_matmul = Int8Matmul
+    grouped_matmul = GroupedMatmul
     token_chooser = TokenChooser
 
     def attention(self, shape: AttentionShape) -> Attention:

@@ -1,4 +1,4 @@
-"""The matmul of a few fp8 rows and an fp8 weight in Triton: bound by how fast the weight is read.
+"""The matmul of a few rows and a weight, both fp8 or int8, in Triton: bound by how fast the weight is read.
 
 cuBLAS cuts such a matmul into too few tiles for all SMs to load at once. Here the weight's rows are the long
 side of the tensor cores' tiles, so that few tokens cost little, and the inner dimension is split over programs until
@@ -115,25 +115,26 @@ def _matmul_kernel(
     weights = weight + tl.minimum(output, outputs - 1).to(tl.int64)[:, None] * inner + column[None, :]
     tokens = x + row.to(tl.int64)[:, None] * inner + column[None, :]
     present = (row < rows)[:, None]
-    sums = tl.zeros([OUTPUTS, TOKENS], tl.float32)
+    INTEGERS: tl.constexpr = weight.dtype.element_ty == tl.int8
+    sums = tl.zeros([OUTPUTS, TOKENS], tl.int32 if INTEGERS else tl.float32)
 
     begin = part * share * STEP
     for place in tl.range(begin, tl.minimum(begin + share * STEP, inner), STEP, num_stages=STAGES):
         if WHOLE:
             a = tl.load(weights + place)
-            b = tl.load(tokens + place, mask=present, other=0.0)
+            b = tl.load(tokens + place, mask=present, other=0)
         else:
             inside = (column < inner - place)[None, :]
-            a = tl.load(weights + place, mask=inside, other=0.0)
-            b = tl.load(tokens + place, mask=present & inside, other=0.0)
-        if _INTERPRETED:
+            a = tl.load(weights + place, mask=inside, other=0)
+            b = tl.load(tokens + place, mask=present & inside, other=0)
+        if _INTERPRETED and not INTEGERS:
             a, b = a.to(tl.float32), b.to(tl.float32)
         sums = tl.dot(a, tl.trans(b), sums)
 
     if PARTS == 1:
         _store(out, tl.trans(sums), row, output, x_scales, weight_scales, bias, rows, outputs)
     else:
-        _store_partial(partials, tl.trans(sums), part, row, output, rows, outputs)
+        _store_partial(partials, tl.trans(sums).to(tl.float32), part, row, output, rows, outputs)
         if last_to_arrive(done + tile, PARTS):
             for first in range(0, rows, CHUNK):
                 merged_row = first + tl.arange(0, CHUNK)

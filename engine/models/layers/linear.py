@@ -57,7 +57,7 @@ class DenseLinear:
 
     def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
-        return functional.linear(_plain(x, self._weight.dtype), self._weight, self._bias)
+        return functional.linear(plain(x, self._weight.dtype), self._weight, self._bias)
 
 
 class PackedLinear:
@@ -72,7 +72,7 @@ class PackedLinear:
 
     def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
-        x = _plain(x, torch.float32)
+        x = plain(x, torch.float32)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
         return out
 
@@ -148,7 +148,8 @@ def packs(device: torch.device, dtype: torch.dtype) -> bool:
     return device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
-def _plain(x: Activations, dtype: torch.dtype) -> Tensor:
+def plain(x: Activations, dtype: torch.dtype) -> Tensor:
+    """x [T, in] as it is, or dequantized to `dtype`."""
     return x if isinstance(x, Tensor) else dequantize(x).to(dtype)
 
 

@@ -8,7 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.models.quantized.awq import awq
+from thothy_ai.engine.models.quantized.compressed_tensors import compressed_tensors
 from thothy_ai.engine.models.quantized.fp8 import fbgemm_fp8, fp8
+from thothy_ai.engine.models.quantized.gptq import gptq
 from thothy_ai.engine.models.quantized.layout import Quantization
 from thothy_ai.engine.models.quantized.settings import Settings
 
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 _METHODS: dict[str, Callable[[Settings], Quantization]] = {
     "fp8": fp8,
     "fbgemm_fp8": fbgemm_fp8,
+    "compressed-tensors": compressed_tensors,
+    "awq": awq,
+    "gptq": gptq,
 }
 _CACHE_SCALES = (
     "k_scale",

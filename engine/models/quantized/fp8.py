@@ -69,7 +69,7 @@ class Fp8Blocks:
 def fp8(settings: Settings) -> Quantization:
     """`quant_method` "fp8" of transformers, DeepSeek, Qwen and AutoFP8."""
     block = settings.get("weight_block_size")
-    layout = Fp8Whole() if block is None else Fp8Blocks(*settings.sizes("weight_block_size", 2))
+    layout = Fp8Whole() if block is None else Fp8Blocks(*settings.pair("weight_block_size"))
     settings.require("fmt", "e4m3", "float8_e4m3fn", None)
     settings.require("activation_scheme", "dynamic", "static", None)
     return _converted(settings, layout)

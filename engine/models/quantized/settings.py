@@ -34,13 +34,12 @@ class Settings:
             raise ModelLoadError(f"{self.method}: {name} is {value!r}, neither true nor false")
         return default if value is None else value
 
-    def sizes(self, name: str, count: int) -> tuple[int, ...]:
-        """So many positive whole numbers; ModelLoadError for anything else."""
-        value = self.values.get(name)
-        good = isinstance(value, list | tuple) and len(value) == count
-        if not good or not all(isinstance(each, int) and each > 0 for each in value):  # type: ignore[union-attr]
-            raise ModelLoadError(f"{self.method}: {name} is {value!r}, not {count} positive whole numbers")
-        return tuple(value)  # type: ignore[arg-type]
+    def pair(self, name: str) -> tuple[int, int]:
+        """Two positive whole numbers; ModelLoadError for anything else."""
+        match self.values.get(name):
+            case [int(first), int(second)] if first > 0 and second > 0:
+                return first, second
+        raise ModelLoadError(f"{self.method}: {name} is {self.values.get(name)!r}, not two positive whole numbers")
 
     def require(self, name: str, *implemented: object) -> None:
         """UnsupportedModelError unless the value is one of these; None is absent."""

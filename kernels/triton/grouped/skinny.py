@@ -1,4 +1,10 @@
-"""Variants of the matmul of few rows and an integer weight with groups."""
+"""The matmul of a few rows and an integer weight with groups in Triton: bound by how fast the weight is read.
+
+As in the matmul of a few fp8 rows, the weight's rows are the long side of the tensor cores' tiles, and the inner
+dimension is split over programs; the parts of a tile add up in a fixed order. Numbers become floating-point numbers in
+registers: put into the mantissa of 128 (bf16) or 1024 (fp16) they need no conversion. Sums of a group are multiplied by
+its scale, which leaves no rounding but that of the activations.
+"""
 
 from __future__ import annotations
 
@@ -9,67 +15,103 @@ from torch import Tensor
 
 from thothy_ai.kernels.grouped import LANES, GroupedInts
 from thothy_ai.kernels.triton.arrival import last_to_arrive
+from thothy_ai.kernels.triton.grouped.tiles import OUTPUTS, GroupedTile, suited
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
+from thothy_ai.kernels.triton.sms import SMs
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
 _LANES = tl.constexpr(LANES)
+_MERGED_BY_A_WARP = 1024  # numbers at a time, of each part: few enough for its registers
 
 
-def multiply(x, weight: GroupedInts, bias, out, *, outputs_tile, tokens, split, stages, warps, done, unpack, scaling):
-    rows, inputs = x.shape
-    n = weight.outputs
-    spans = weight.words.shape[1] // LANES
-    share = triton.cdiv(spans, split)
+class SkinnyMatmul:
+    """The matmul with one weight: x [T, K] of 16 bits -> [T, N]. Its calls follow each other on a stream."""
+
+    def __init__(self, weight: GroupedInts, bias: Tensor | None) -> None:
+        self._weight, self._bias = weight, bias
+        self._sms = SMs.of(weight.words.device)
+        self._done = counters(weight)
+
+    def tile(self, rows: int, dtype: torch.dtype) -> GroupedTile | None:
+        """The tile for this number of rows; None where it is faster to dequantize the weight, or in 32 bits."""
+        return None if dtype == torch.float32 else suited(rows, self._weight, self._sms)
+
+    def __call__(self, x: Tensor, tile: GroupedTile) -> Tensor:
+        """Multiply rows with their tile."""
+        out = x.new_empty(len(x), self._weight.outputs)
+        return multiply(x, self._weight, self._bias, out, tile, self._done)
+
+
+def counters(weight: GroupedInts) -> Tensor:
+    """For each tile of outputs, how many of its parts are done: enough for any tile."""
+    return torch.zeros(triton.cdiv(weight.outputs, OUTPUTS), dtype=torch.int32, device=weight.words.device)
+
+
+def multiply(
+    x: Tensor, weight: GroupedInts, bias: Tensor | None, out: Tensor, tile: GroupedTile, done: Tensor
+) -> Tensor:
+    """Fill out [T, N] for x [T, K], 0 < T <= tile.tokens. `done` are counters that are zero, and are so again."""
+    rows, outputs = len(x), weight.outputs
+    spans, per = weight.words.shape[1] // LANES, weight.numbers_per_word
+    share = triton.cdiv(spans, tile.split)
     parts = triton.cdiv(spans, share)
-    partials = out.new_empty(parts, rows, n, dtype=torch.float32) if parts > 1 else None
-    per = weight.numbers_per_word
-    slices = min(per, weight.group // LANES)
-    kernel = _kernel[(triton.cdiv(n, outputs_tile), parts)](
-        out, partials, done, x, weight.words, weight.scales, weight.zeros, bias,
-        rows, n, inputs, spans, x.stride(0), share, weight.group,
-        OUTPUTS=outputs_tile, TOKENS=tokens, BITS=weight.bits, SLICES=slices, PARTS=parts,
-        WHOLE=inputs == spans * LANES * per, STAGES=stages, CHUNK=min(tokens, 1024 * warps // outputs_tile),
-        UNPACK=unpack, SCALING=scaling, num_warps=warps,
+    partials = out.new_empty(parts, rows, outputs, dtype=torch.float32) if parts > 1 else None
+    _matmul_kernel[(triton.cdiv(outputs, tile.outputs), parts)](
+        out,
+        partials,
+        done,
+        x,
+        weight.words,
+        weight.scales,
+        weight.zeros,
+        bias,
+        rows,
+        outputs,
+        weight.inputs,
+        spans,
+        x.stride(0),
+        share,
+        weight.group,
+        OUTPUTS=tile.outputs,
+        TOKENS=tile.tokens,
+        BITS=weight.bits,
+        SLICES=min(per, weight.group // LANES),
+        PARTS=parts,
+        WHOLE=weight.inputs == spans * LANES * per,
+        STAGES=tile.stages,
+        CHUNK=min(tile.tokens, _MERGED_BY_A_WARP * tile.warps // tile.outputs),
+        num_warps=tile.warps,
     )
-    return kernel
-
-
-@triton.jit
-def _unpack(packed, place: tl.constexpr, BITS: tl.constexpr, UNPACK: tl.constexpr, dtype: tl.constexpr):
-    number = (packed >> (place * BITS)) & ((1 << BITS) - 1)
-    if _INTERPRETED:
-        return number.to(tl.float32)
-    if UNPACK == 0 or BITS == 8:
-        return number.to(tl.float32).to(dtype)
-    if UNPACK == 3:
-        return number.to(tl.int8).to(dtype)
-    if dtype == tl.bfloat16:
-        return (number | 0x4300).to(tl.int16).to(tl.bfloat16, bitcast=True) - 128.0
-    else:
-        return (number | 0x6400).to(tl.int16).to(tl.float16, bitcast=True) - 1024.0
-
-
-@triton.jit
-def _magic(packed, place: tl.constexpr, BITS: tl.constexpr, dtype: tl.constexpr):
-    """128 + number as bf16, 1024 + number as fp16."""
-    number = (packed >> (place * BITS)) & ((1 << BITS) - 1)
-    if dtype == tl.bfloat16:
-        return (number | 0x4300).to(tl.int16).to(tl.bfloat16, bitcast=True)
-    else:
-        return (number | 0x6400).to(tl.int16).to(tl.float16, bitcast=True)
+    return out
 
 
 @triton.jit(do_not_specialize=["rows", "share"])
-def _kernel(
-    out, partials, done, x, words, scales, zeros, bias,
-    rows, outputs, inputs, spans, x_row, share, group,
-    OUTPUTS: tl.constexpr, TOKENS: tl.constexpr, BITS: tl.constexpr, SLICES: tl.constexpr, PARTS: tl.constexpr,
-    WHOLE: tl.constexpr, STAGES: tl.constexpr, CHUNK: tl.constexpr, UNPACK: tl.constexpr, SCALING: tl.constexpr,
+def _matmul_kernel(
+    out,
+    partials,
+    done,
+    x,
+    words,
+    scales,
+    zeros,
+    bias,
+    rows,
+    outputs,
+    inputs,
+    spans,
+    x_row,
+    share,  # spans of a part
+    group,
+    OUTPUTS: tl.constexpr,
+    TOKENS: tl.constexpr,
+    BITS: tl.constexpr,
+    SLICES: tl.constexpr,  # of 32 inputs, that share a scale within a span
+    PARTS: tl.constexpr,
+    WHOLE: tl.constexpr,
+    STAGES: tl.constexpr,
+    CHUNK: tl.constexpr,  # rows that are merged at a time
 ):
     PER: tl.constexpr = 32 // BITS
-    SPAN: tl.constexpr = _LANES * PER
-    dtype: tl.constexpr = x.dtype.element_ty
-    SHIFT: tl.constexpr = 128.0 if dtype == tl.bfloat16 else 1024.0
     tile = tl.program_id(0)
     part = tl.program_id(1)
     row = tl.arange(0, TOKENS)
@@ -85,37 +127,22 @@ def _kernel(
     for span in tl.range(begin, tl.minimum(begin + share, spans), num_stages=STAGES):
         packed = tl.load(weights + span * _LANES)
         for first in tl.static_range(0, PER, SLICES):
-            g = (span * SPAN + first * _LANES) // group
-            scale = tl.load(scales + g * outputs + inside)
-            if zeros is not None:
-                zero = tl.load(zeros + g * outputs + inside).to(tl.float32)
-            else:
+            place_of_group = ((span * PER + first) * _LANES // group) * outputs + inside
+            scale = tl.load(scales + place_of_group).to(tl.float32)
+            if zeros is None:
                 zero = tl.full([OUTPUTS], 1 << (BITS - 1), tl.float32)
-            if SCALING == 0:
-                partial = tl.zeros([OUTPUTS, TOKENS], tl.float32)
             else:
-                partial = sums
+                zero = tl.load(zeros + place_of_group).to(tl.float32)
+            sums_of_group = tl.zeros([OUTPUTS, TOKENS], tl.float32)
             for place in tl.static_range(SLICES):
-                column = span * SPAN + (first + place) * _LANES
-                if WHOLE:
-                    b = tl.load(tokens + column, mask=present, other=0.0)
-                else:
-                    b = tl.load(tokens + column, mask=present & (lane < inputs - column)[None, :], other=0.0)
-                if UNPACK == 2:
-                    a = _magic(packed, first + place, BITS, dtype)
-                    a = a - (zero + SHIFT).to(dtype)[:, None]
-                else:
-                    a = _unpack(packed, first + place, BITS, UNPACK, dtype)
-                    a = a - zero.to(a.dtype)[:, None]
-                if SCALING == 1:
-                    a = a * scale.to(a.dtype)[:, None]
+                column = (span * PER + first + place) * _LANES
+                mask = present if WHOLE else present & (lane < inputs - column)[None, :]
+                a = _difference(packed, zero, first + place, BITS, x.dtype.element_ty)
+                b = tl.load(tokens + column, mask=mask, other=0.0)
                 if _INTERPRETED:
                     b = b.to(tl.float32)
-                partial = tl.dot(a, tl.trans(b), partial)
-            if SCALING == 0:
-                sums += partial * scale.to(tl.float32)[:, None]
-            else:
-                sums = partial
+                sums_of_group = tl.dot(a, tl.trans(b), sums_of_group)
+            sums += sums_of_group * scale[:, None]
 
     if PARTS == 1:
         _store(out, tl.trans(sums), row, output, bias, rows, outputs)
@@ -130,7 +157,21 @@ def _kernel(
 
 
 @triton.jit
+def _difference(packed, zero, place: tl.constexpr, BITS: tl.constexpr, dtype: tl.constexpr):
+    """Number `place` of each word [N, 32] less its zero [N], exact in `dtype`."""
+    number = (packed >> (place * BITS)) & ((1 << BITS) - 1)
+    if _INTERPRETED:
+        return number.to(tl.float32) - zero[:, None]
+    if BITS == 8:
+        return (number.to(tl.float32) - zero[:, None]).to(dtype)
+    if dtype == tl.bfloat16:
+        return (number | 0x4300).to(tl.int16).to(dtype, bitcast=True) - (zero + 128.0).to(dtype)[:, None]
+    return (number | 0x6400).to(tl.int16).to(dtype, bitcast=True) - (zero + 1024.0).to(dtype)[:, None]
+
+
+@triton.jit
 def _merged(partials, row, output, rows, outputs, PARTS: tl.constexpr):
+    """The sums of all parts [T, N], in their order."""
     source = partials + (row.to(tl.int64) * outputs)[:, None] + output[None, :]
     inside = (row < rows)[:, None] & (output < outputs)[None, :]
     sums = tl.load(source, mask=inside, other=0.0, cache_modifier=".cg")
@@ -142,6 +183,7 @@ def _merged(partials, row, output, rows, outputs, PARTS: tl.constexpr):
 
 @triton.jit
 def _store(out, sums, row, output, bias, rows, outputs):
+    """sums [T, N] and the bias."""
     if bias is not None:
         sums += tl.load(bias + output, mask=output < outputs, other=0.0).to(tl.float32)[None, :]
     target = out + (row.to(tl.int64) * outputs)[:, None] + output[None, :]

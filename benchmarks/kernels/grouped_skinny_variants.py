@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from thothy_ai.kernels.grouped import LANES, GroupedInts
 from thothy_ai.kernels.triton.arrival import last_to_arrive
@@ -25,11 +24,32 @@ def multiply(x, weight: GroupedInts, bias, out, *, outputs_tile, tokens, split, 
     per = weight.numbers_per_word
     slices = min(per, weight.group // LANES)
     kernel = _kernel[(triton.cdiv(n, outputs_tile), parts)](
-        out, partials, done, x, weight.words, weight.scales, weight.zeros, bias,
-        rows, n, inputs, spans, x.stride(0), share, weight.group,
-        OUTPUTS=outputs_tile, TOKENS=tokens, BITS=weight.bits, SLICES=slices, PARTS=parts,
-        WHOLE=inputs == spans * LANES * per, STAGES=stages, CHUNK=min(tokens, 1024 * warps // outputs_tile),
-        UNPACK=unpack, SCALING=scaling, num_warps=warps,
+        out,
+        partials,
+        done,
+        x,
+        weight.words,
+        weight.scales,
+        weight.zeros,
+        bias,
+        rows,
+        n,
+        inputs,
+        spans,
+        x.stride(0),
+        share,
+        weight.group,
+        OUTPUTS=outputs_tile,
+        TOKENS=tokens,
+        BITS=weight.bits,
+        SLICES=slices,
+        PARTS=parts,
+        WHOLE=inputs == spans * LANES * per,
+        STAGES=stages,
+        CHUNK=min(tokens, 1024 * warps // outputs_tile),
+        UNPACK=unpack,
+        SCALING=scaling,
+        num_warps=warps,
     )
     return kernel
 
@@ -45,8 +65,7 @@ def _unpack(packed, place: tl.constexpr, BITS: tl.constexpr, UNPACK: tl.constexp
         return number.to(tl.int8).to(dtype)
     if dtype == tl.bfloat16:
         return (number | 0x4300).to(tl.int16).to(tl.bfloat16, bitcast=True) - 128.0
-    else:
-        return (number | 0x6400).to(tl.int16).to(tl.float16, bitcast=True) - 1024.0
+    return (number | 0x6400).to(tl.int16).to(tl.float16, bitcast=True) - 1024.0
 
 
 @triton.jit
@@ -55,16 +74,36 @@ def _magic(packed, place: tl.constexpr, BITS: tl.constexpr, dtype: tl.constexpr)
     number = (packed >> (place * BITS)) & ((1 << BITS) - 1)
     if dtype == tl.bfloat16:
         return (number | 0x4300).to(tl.int16).to(tl.bfloat16, bitcast=True)
-    else:
-        return (number | 0x6400).to(tl.int16).to(tl.float16, bitcast=True)
+    return (number | 0x6400).to(tl.int16).to(tl.float16, bitcast=True)
 
 
 @triton.jit(do_not_specialize=["rows", "share"])
 def _kernel(
-    out, partials, done, x, words, scales, zeros, bias,
-    rows, outputs, inputs, spans, x_row, share, group,
-    OUTPUTS: tl.constexpr, TOKENS: tl.constexpr, BITS: tl.constexpr, SLICES: tl.constexpr, PARTS: tl.constexpr,
-    WHOLE: tl.constexpr, STAGES: tl.constexpr, CHUNK: tl.constexpr, UNPACK: tl.constexpr, SCALING: tl.constexpr,
+    out,
+    partials,
+    done,
+    x,
+    words,
+    scales,
+    zeros,
+    bias,
+    rows,
+    outputs,
+    inputs,
+    spans,
+    x_row,
+    share,
+    group,
+    OUTPUTS: tl.constexpr,
+    TOKENS: tl.constexpr,
+    BITS: tl.constexpr,
+    SLICES: tl.constexpr,
+    PARTS: tl.constexpr,
+    WHOLE: tl.constexpr,
+    STAGES: tl.constexpr,
+    CHUNK: tl.constexpr,
+    UNPACK: tl.constexpr,
+    SCALING: tl.constexpr,
 ):
     PER: tl.constexpr = 32 // BITS
     SPAN: tl.constexpr = _LANES * PER

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
-import sys
 import time
 from functools import partial
 
 import torch
 
-from benchmarks.kernels.layers import LLAMA, copies, timed
-from thothy_ai.kernels.reference import grouped as reference
 from benchmarks.kernels.grouped_dequantize_variants import dequantize
 from benchmarks.kernels.grouped_skinny_variants import multiply
+from benchmarks.kernels.layers import LLAMA, copies, timed
+from thothy_ai.kernels.reference import grouped as reference
 
 SHAPES = dict(LLAMA.matmuls)
 SMS = 132
@@ -34,10 +32,23 @@ def fill(n, out_tile, per_sm):
 def configs(n):
     found = []
     for out_tile, warps, stages, per_sm in (
-        (64, 4, 4, 1), (64, 4, 8, 1), (64, 4, 4, 2), (64, 4, 6, 2), (64, 4, 3, 4), (64, 4, 4, 3),
-        (128, 8, 4, 1), (128, 4, 4, 1), (128, 4, 4, 2), (64, 2, 4, 4), (32, 2, 4, 4),
+        (64, 4, 4, 1),
+        (64, 4, 8, 1),
+        (64, 4, 4, 2),
+        (64, 4, 6, 2),
+        (64, 4, 3, 4),
+        (64, 4, 4, 3),
+        (128, 8, 4, 1),
+        (128, 4, 4, 1),
+        (128, 4, 4, 2),
+        (64, 2, 4, 4),
+        (32, 2, 4, 4),
     ):
-        found.append(dict(outputs_tile=out_tile, warps=warps, stages=stages, split=fill(n, out_tile, per_sm), unpack=2, scaling=0))
+        found.append(
+            dict(
+                outputs_tile=out_tile, warps=warps, stages=stages, split=fill(n, out_tile, per_sm), unpack=2, scaling=0
+            )
+        )
     base = found[2]
     found += [base | dict(unpack=3), base | dict(unpack=0), base | dict(scaling=1)]
     return found
@@ -48,9 +59,15 @@ def run(weight, x, out, done, tokens, config):
 
 
 JOBS = [(name, index, 16, 128, False) for name in SHAPES for index in range(14)]
-JOBS += [(name, index, tokens, group, zeros) for name in ("qkv", "gate_up") for index in (2, 5)
-         for tokens, group, zeros in ((16, 128, True), (16, 32, False), (16, 32, True), (64, 128, False), (128, 128, False))]
-JOBS += [("qkv", 6, tokens, 128, False) for tokens in (64, 128)] + [("gate_up", 6, tokens, 128, False) for tokens in (64, 128)]
+JOBS += [
+    (name, index, tokens, group, zeros)
+    for name in ("qkv", "gate_up")
+    for index in (2, 5)
+    for tokens, group, zeros in ((16, 128, True), (16, 32, False), (16, 32, True), (64, 128, False), (128, 128, False))
+]
+JOBS += [("qkv", 6, tokens, 128, False) for tokens in (64, 128)] + [
+    ("gate_up", 6, tokens, 128, False) for tokens in (64, 128)
+]
 
 
 def compile_some(jobs):
@@ -59,7 +76,14 @@ def compile_some(jobs):
         weight = weight_of(n, k, group, zeros)
         x = torch.randn(tokens, k, device="cuda", dtype=torch.bfloat16)
         try:
-            run(weight, x, x.new_empty(tokens, n), torch.zeros(n, dtype=torch.int32, device="cuda"), tokens, configs(n)[index])
+            run(
+                weight,
+                x,
+                x.new_empty(tokens, n),
+                torch.zeros(n, dtype=torch.int32, device="cuda"),
+                tokens,
+                configs(n)[index],
+            )
             torch.cuda.synchronize()
         except Exception as error:
             print("failed", name, index, str(error)[:200], flush=True)
@@ -98,7 +122,10 @@ def main():
             print("failed", name, config, str(failure)[:100])
             continue
         bits = " ".join(f"{a}={b}" for a, b in config.items())
-        print(f"{name:8} T={tokens:3} g={group:3} z={zeros:d} {bits}: {took * 1e3:6.1f} us  x{plains[name, tokens] / took:.2f} err {error:.1e}", flush=True)
+        print(
+            f"{name:8} T={tokens:3} g={group:3} z={zeros:d} {bits}: {took * 1e3:6.1f} us  x{plains[name, tokens] / took:.2f} err {error:.1e}",
+            flush=True,
+        )
     print(f"skinny done at {time.time() - began:.0f} s", flush=True)
     many(weights)
     print(f"many done at {time.time() - began:.0f} s", flush=True)
@@ -113,14 +140,20 @@ def many(weights):
         for rows_tile, warps in ((16, 4), (32, 4), (64, 4), (32, 8)):
             outs = [torch.empty(n, k, dtype=torch.bfloat16, device="cuda") for _ in range(copies(2 * n * k))]
             took = timed([partial(dequantize, w, o, 0, rows_tile, warps) for w, o in zip(some, outs)])
-            print(f"dequantize {name} rows {rows_tile} warps {warps}: {took * 1e3:.1f} us {2.5 * n * k / took / 1e6:.0f} GB/s", flush=True)
+            print(
+                f"dequantize {name} rows {rows_tile} warps {warps}: {took * 1e3:.1f} us {2.5 * n * k / took / 1e6:.0f} GB/s",
+                flush=True,
+            )
         dense = outs
         for tokens in (128, 256, 512, 1024, 2048, 4096):
             x = torch.randn(tokens, k, device="cuda", dtype=torch.bfloat16)
             plain = timed([partial(torch.nn.functional.linear, x, w) for w in dense])
             for chunk in (32, 64, 1024):
                 took = timed([partial(chunked, w, x, chunk << 20) for w in some])
-                print(f"many {name} T={tokens} chunk {chunk} MiB: {took * 1e3:.0f} us, bf16 {plain * 1e3:.0f}, x{plain / took:.2f}", flush=True)
+                print(
+                    f"many {name} T={tokens} chunk {chunk} MiB: {took * 1e3:.0f} us, bf16 {plain * 1e3:.0f}, x{plain / took:.2f}",
+                    flush=True,
+                )
 
 
 def chunked(weight, x, most):
@@ -154,10 +187,17 @@ def eights():
             except Exception as error:
                 figures.append(f"int_mm {str(error)[:80]}")
             token = torch.ones(tokens, 1, device="cuda")
-            figures.append(f"fp8 rows {timed([partial(torch._scaled_mm, xf, w.t(), scale_a=token, scale_b=row, out_dtype=torch.bfloat16, use_fast_accum=True) for w in f8]) * 1e3:.0f}")
-            for label, sa in (("col-major", torch.ones(k // 128, tokens, device="cuda").t()), ("row-major", torch.ones(tokens, k // 128, device="cuda"))):
+            figures.append(
+                f"fp8 rows {timed([partial(torch._scaled_mm, xf, w.t(), scale_a=token, scale_b=row, out_dtype=torch.bfloat16, use_fast_accum=True) for w in f8]) * 1e3:.0f}"
+            )
+            for label, sa in (
+                ("col-major", torch.ones(k // 128, tokens, device="cuda").t()),
+                ("row-major", torch.ones(tokens, k // 128, device="cuda")),
+            ):
                 try:
-                    figures.append(f"fp8 blocks {label} {timed([partial(torch._scaled_mm, xf, w.t(), scale_a=sa, scale_b=block.t(), out_dtype=torch.bfloat16) for w in f8]) * 1e3:.0f}")
+                    figures.append(
+                        f"fp8 blocks {label} {timed([partial(torch._scaled_mm, xf, w.t(), scale_a=sa, scale_b=block.t(), out_dtype=torch.bfloat16) for w in f8]) * 1e3:.0f}"
+                    )
                 except Exception as error:
                     figures.append(f"fp8 blocks {label} {str(error)[:160]}")
             print(name, tokens, "; ".join(figures), flush=True)

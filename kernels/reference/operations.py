@@ -6,7 +6,8 @@ from thothy_ai.kernels.paged import Attention, AttentionShape
 from thothy_ai.kernels.reference import activation, norm, quantize, rope, rows
 from thothy_ai.kernels.reference.attention import PagedAttention
 from thothy_ai.kernels.reference.grouped import GroupedMatmul
-from thothy_ai.kernels.reference.matmul import Fp8Matmul, Int8Matmul
+from thothy_ai.kernels.reference.int8_matmul import Int8Matmul
+from thothy_ai.kernels.reference.matmul import Fp8Matmul
 from thothy_ai.kernels.reference.sampling import TokenChooser
 
 

@@ -32,8 +32,8 @@ class Int8Matmul:
             return self._few(x, tile)
         out = x.scales.new_empty(rows, outputs, dtype=self._dtype)
         step = max(_CUBLAS_ROWS, _SUMS // outputs)
-        for begin in range(0, rows, step):
-            begin = max(0, min(begin, rows - _CUBLAS_ROWS))
+        for start in range(0, rows, step):
+            begin = min(start, rows - _CUBLAS_ROWS)  # so that the last rows are enough
             self._multiply(Quantized(*(part[begin : begin + step] for part in x)), out[begin : begin + step])
         return out
 

@@ -1,4 +1,4 @@
-"""Quantization to fp8 and int8 in Triton, for fp8 as a kernel and as the parts that other kernels quantize their results with."""
+"""Quantization to fp8 and int8 in Triton: kernels, and for fp8 the parts that others quantize their results with."""
 
 from __future__ import annotations
 

@@ -116,20 +116,21 @@ def _matmul_kernel(
     tokens = x + row.to(tl.int64)[:, None] * inner + column[None, :]
     present = (row < rows)[:, None]
     INTEGERS: tl.constexpr = weight.dtype.element_ty == tl.int8
-    sums = tl.zeros([OUTPUTS, TOKENS], tl.int32 if INTEGERS else tl.float32)
+    SUM: tl.constexpr = tl.int32 if INTEGERS else tl.float32
+    sums = tl.zeros([OUTPUTS, TOKENS], SUM)
 
     begin = part * share * STEP
     for place in tl.range(begin, tl.minimum(begin + share * STEP, inner), STEP, num_stages=STAGES):
         if WHOLE:
             a = tl.load(weights + place)
-            b = tl.load(tokens + place, mask=present, other=0)
+            b = tl.load(tokens + place, mask=present, other=0.0)
         else:
             inside = (column < inner - place)[None, :]
-            a = tl.load(weights + place, mask=inside, other=0)
-            b = tl.load(tokens + place, mask=present & inside, other=0)
+            a = tl.load(weights + place, mask=inside, other=0.0)
+            b = tl.load(tokens + place, mask=present & inside, other=0.0)
         if _INTERPRETED and not INTEGERS:
             a, b = a.to(tl.float32), b.to(tl.float32)
-        sums = tl.dot(a, tl.trans(b), sums)
+        sums = tl.dot(a, tl.trans(b), sums, out_dtype=SUM)
 
     if PARTS == 1:
         _store(out, tl.trans(sums), row, output, x_scales, weight_scales, bias, rows, outputs)

@@ -14,9 +14,13 @@ from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 from thothy_ai.kernels.triton.operations import TritonOperations
 
-NAMES = ("activation", "norm", "matmul", "quantize", "rope", "rows", "attention", "sampling", "philox", "operations")
+NAMES = (
+    "activation", "norm", "matmul", "int8_matmul", "grouped", "quantize", "rope", "rows", "attention", "sampling",
+    "philox", "operations",
+)  # fmt: skip
 ONLY_IN_REFERENCE = {
     "quantize": {"dequantize"},  # for tests, and for matmuls that have no fp8
+    "grouped": {"packed", "unpacked", "dequantized"},  # once at load, and for tests
     "rope": {"apply_rope", "write_kv"},  # the steps of `rotate_and_cache`, which is one kernel in Triton
     "attention": {"paged_attention", "gather_blocks"},  # the steps of `PagedAttention`
     "sampling": {  # the steps of `TokenChooser`
@@ -27,6 +31,7 @@ ONLY_IN_REFERENCE = {
 }  # fmt: skip
 ONLY_IN_TRITON = {
     "matmul": {"cublas_matmul"},  # for many rows; benchmarks hold our own kernel against it
+    "int8_matmul": {"scale_sums"},  # what follows cuBLAS
     "quantize": {"empty_quantized"},  # room for what kernels write
     "operations": {"TritonOperations"},
 }

@@ -6,25 +6,28 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-LANES = 32  # words of a span: the fewest inputs that share a scale, and what a warp loads at once
+LANES = (64, 32, 16)  # words of a span that kernels take
+SMALLEST_GROUP = 2 * min(LANES)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedInts:
     """A weight [N, K]: (number - zero) * scale.
 
-    `words` [N, S * 32] int32 hold S spans of 32 * (32 / bits) inputs; inputs past K are there but count for nothing.
-    Number j of a word, counted from its lowest bits, is that of input j * 32 of the word's span plus the word's place
-    in the span: 32 neighbouring words give 32 neighbouring inputs with one shift.
+    `words` [N, S * lanes] int32 hold S spans of 32 / bits * lanes inputs; inputs past K are there but count for
+    nothing. Of each word of a span, numbers j (from the lowest bits on) and j + 16 / bits are neighbours: those of
+    inputs j * 2 * lanes + 2 * w and the next one, where w is the word's place in the span. So one shift and one mask
+    leave two numbers in the halves of a word, as tensor cores take them.
 
     `scales` [G, N] floating-point and `zeros` [G, N] uint8, none where all are 2 ** (bits - 1). A `group` is a
-    power-of-two multiple of 32 inputs, or a whole row; G counts those of all spans.
+    power-of-two multiple of 2 * lanes inputs, or a whole row; G counts those of all spans.
     """
 
     words: Tensor
     scales: Tensor
     zeros: Tensor | None
     bits: int
+    lanes: int
     group: int
     inputs: int
 
@@ -34,9 +37,14 @@ class GroupedInts:
         return len(self.words)
 
     @property
-    def numbers_per_word(self) -> int:
-        """32 / bits."""
-        return 32 // self.bits
+    def span(self) -> int:
+        """Inputs of a span."""
+        return 32 // self.bits * self.lanes
+
+    @property
+    def spans(self) -> int:
+        """S."""
+        return self.words.shape[1] // self.lanes
 
     @property
     def num_bytes(self) -> int:
@@ -45,6 +53,8 @@ class GroupedInts:
         return self.words.nbytes + self.scales.nbytes + zeros
 
 
-def span_of(bits: int) -> int:
-    """Inputs of a span."""
-    return LANES * (32 // bits)
+def suited_lanes(inputs: int, bits: int, group: int) -> int:
+    """The most words that let groups begin with a slice, among those whose spans are filled best."""
+    span = 32 // bits
+    fitting = [lanes for lanes in LANES if 2 * lanes <= group]
+    return min(fitting, key=lambda lanes: (-inputs % (span * lanes), -lanes))

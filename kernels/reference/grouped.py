@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.grouped import LANES, GroupedInts, span_of
+from thothy_ai.kernels.grouped import SMALLEST_GROUP, GroupedInts, suited_lanes
 
 
 def packed(numbers: Tensor, scales: Tensor, zeros: Tensor | None, bits: int, group: int) -> GroupedInts:
@@ -15,20 +15,24 @@ def packed(numbers: Tensor, scales: Tensor, zeros: Tensor | None, bits: int, gro
     A `group` of K or more is a whole row.
     """
     outputs, inputs = numbers.shape
-    span = span_of(bits)
+    whole = group >= inputs
+    lanes = suited_lanes(inputs, bits, max(inputs, SMALLEST_GROUP) if whole else group)
+    span, places = 32 // bits * lanes, 16 // bits
     spans = -(-inputs // span)
-    group = spans * span if group >= inputs else group
     filled = functional.pad(numbers.to(torch.uint8), (0, spans * span - inputs))
-    fields = filled.view(outputs, spans, 32 // bits, LANES)
-    words = torch.zeros(outputs, spans, LANES, dtype=torch.int32, device=numbers.device)
-    for place in range(32 // bits):
-        words |= fields[:, :, place].to(torch.int32) << (place * bits)
-    missing = spans * span // group - len(scales)
+    fields = filled.view(outputs, spans, places, lanes, 2)
+    words = torch.zeros(outputs, spans, lanes, dtype=torch.int32, device=numbers.device)
+    for place in range(places):
+        for half in range(2):
+            words |= fields[:, :, place, :, half].to(torch.int32) << (place * bits + 16 * half)
+    group = spans * span if whole else group
+    missing = -(-spans * span // group) - len(scales)
     return GroupedInts(
-        words=words.view(outputs, spans * LANES),
+        words=words.view(outputs, spans * lanes),
         scales=functional.pad(scales, (0, 0, 0, missing)).contiguous(),
         zeros=None if zeros is None else functional.pad(zeros.to(torch.uint8), (0, 0, 0, missing)).contiguous(),
         bits=bits,
+        lanes=lanes,
         group=group,
         inputs=inputs,
     )
@@ -36,10 +40,12 @@ def packed(numbers: Tensor, scales: Tensor, zeros: Tensor | None, bits: int, gro
 
 def unpacked(weight: GroupedInts) -> Tensor:
     """The numbers [N, K] uint8."""
-    words = weight.words.view(weight.outputs, -1, LANES)
-    mask = (1 << weight.bits) - 1
-    fields = [((words >> (place * weight.bits)) & mask).to(torch.uint8) for place in range(weight.numbers_per_word)]
-    return torch.stack(fields, dim=2).flatten(1)[:, : weight.inputs]
+    words = weight.words.view(weight.outputs, -1, 1, weight.lanes, 1)
+    device = weight.words.device
+    places = torch.arange(16 // weight.bits, dtype=torch.int32, device=device).view(1, 1, -1, 1, 1) * weight.bits
+    halves = torch.arange(2, dtype=torch.int32, device=device) * 16
+    numbers = (words >> (places + halves)) & ((1 << weight.bits) - 1)
+    return numbers.flatten(1)[:, : weight.inputs].to(torch.uint8)
 
 
 def dequantized(weight: GroupedInts) -> Tensor:

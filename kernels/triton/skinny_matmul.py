@@ -53,7 +53,8 @@ def counters(weight: Quantized) -> Tensor:
 def multiply(
     x: Quantized, weight: Quantized, bias: Tensor | None, out: Tensor, tile: MatmulTile, done: Tensor
 ) -> Tensor:
-    """Fill out [T, N] for x [T, in], 0 < T <= tile.tokens, and weight [N, in], in and N multiples of 16.
+    """Fill out [T, N] for x [T, in], 0 < T, and weight [N, in], in and N multiples of 16. T <= tile.tokens if the tile is
+    split.
 
     `done` are counters that are zero, and are so again.
     """
@@ -62,7 +63,7 @@ def multiply(
     share = triton.cdiv(steps, tile.split)
     parts = triton.cdiv(steps, share)
     partials = out.new_empty(parts, rows, outputs, dtype=torch.float32) if parts > 1 else None
-    _matmul_kernel[(triton.cdiv(outputs, tile.outputs), parts)](
+    _matmul_kernel[(triton.cdiv(outputs, tile.outputs), parts, triton.cdiv(rows, tile.tokens))](
         out,
         partials,
         done,
@@ -109,7 +110,7 @@ def _matmul_kernel(
 ):
     tile = tl.program_id(0)
     part = tl.program_id(1)
-    row = tl.arange(0, TOKENS)
+    row = tl.program_id(2) * TOKENS + tl.arange(0, TOKENS)
     output = tile * OUTPUTS + tl.arange(0, OUTPUTS)
     column = tl.arange(0, STEP)
     weights = weight + tl.minimum(output, outputs - 1).to(tl.int64)[:, None] * inner + column[None, :]

@@ -12,7 +12,7 @@ from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.layers.integer_linear import GroupedLinear
 from thothy_ai.engine.models.quantized.settings import Settings
 from thothy_ai.engine.models.tensors import PackedWeight
-from thothy_ai.kernels.grouped import LANES, GroupedInts
+from thothy_ai.kernels.grouped import SMALLEST_GROUP, GroupedInts
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.reference.grouped import packed
 
@@ -89,7 +89,7 @@ def group_size(settings: Settings, value: object) -> int:
     """A group size that the kernels have; ModelLoadError and UnsupportedModelError name others."""
     if not isinstance(value, int) or isinstance(value, bool) or (value < 1 and value != WHOLE_ROW):
         raise ModelLoadError(f"{settings.method}: group_size is {value!r}")
-    if value != WHOLE_ROW and (value < LANES or value & (value - 1)):
+    if value != WHOLE_ROW and (value < SMALLEST_GROUP or value & (value - 1)):
         raise UnsupportedModelError(
             f"{settings.method}: group_size {value} is not implemented (32, 64, 128, ... or -1)"
         )

@@ -2,8 +2,8 @@
 
 As in the matmul of a few fp8 rows, the weight's rows are the long side of the tensor cores' tiles, and the inner
 dimension is split over programs; the parts of a tile add up in a fixed order. Numbers become floating-point numbers in
-registers: put into the mantissa of 128 (bf16) or 1024 (fp16) they need no conversion. Sums of a group are multiplied by
-its scale, which leaves no rounding but that of the activations.
+registers, where tensor cores take them from. Sums of a group are multiplied by its scale, so that nothing is rounded
+but the activations. Scales are loaded a span ahead: words and activations wait in shared memory, they would not.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.grouped import LANES, GroupedInts
+from thothy_ai.kernels.grouped import GroupedInts
 from thothy_ai.kernels.triton.arrival import last_to_arrive
+from thothy_ai.kernels.triton.grouped.numbers import slice_of
 from thothy_ai.kernels.triton.grouped.tiles import OUTPUTS, GroupedTile, suited
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 from thothy_ai.kernels.triton.sms import SMs
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
-_LANES = tl.constexpr(LANES)
 _MERGED_BY_A_WARP = 1024  # numbers at a time, of each part: few enough for its registers
 
 
@@ -43,20 +43,22 @@ class SkinnyMatmul:
 
 
 def counters(weight: GroupedInts) -> Tensor:
-    """For each tile of outputs, how many of its parts are done: enough for any tile."""
+    """For each tile of outputs, how many of its parts are done: enough for any tile that is split."""
     return torch.zeros(triton.cdiv(weight.outputs, OUTPUTS), dtype=torch.int32, device=weight.words.device)
 
 
 def multiply(
     x: Tensor, weight: GroupedInts, bias: Tensor | None, out: Tensor, tile: GroupedTile, done: Tensor
 ) -> Tensor:
-    """Fill out [T, N] for x [T, K], 0 < T <= tile.tokens. `done` are counters that are zero, and are so again."""
+    """Fill out [T, N] for x [T, K], 0 < T, and T <= tile.tokens if the tile is split.
+
+    `done` are counters that are zero, and are so again.
+    """
     rows, outputs = len(x), weight.outputs
-    spans, per = weight.words.shape[1] // LANES, weight.numbers_per_word
-    share = triton.cdiv(spans, tile.split)
-    parts = triton.cdiv(spans, share)
+    share = triton.cdiv(weight.spans, tile.split)
+    parts = triton.cdiv(weight.spans, share)
     partials = out.new_empty(parts, rows, outputs, dtype=torch.float32) if parts > 1 else None
-    _matmul_kernel[(triton.cdiv(outputs, tile.outputs), parts)](
+    _matmul_kernel[(triton.cdiv(outputs, tile.outputs), parts, triton.cdiv(rows, tile.tokens))](
         out,
         partials,
         done,
@@ -68,16 +70,17 @@ def multiply(
         rows,
         outputs,
         weight.inputs,
-        spans,
+        weight.spans,
         x.stride(0),
         share,
         weight.group,
         OUTPUTS=tile.outputs,
         TOKENS=tile.tokens,
         BITS=weight.bits,
-        SLICES=min(per, weight.group // LANES),
+        LANES=weight.lanes,
+        SLICES=min(16 // weight.bits, weight.group // (2 * weight.lanes)),
         PARTS=parts,
-        WHOLE=weight.inputs == spans * LANES * per,
+        WHOLE=weight.inputs == weight.spans * weight.span,
         STAGES=tile.stages,
         CHUNK=min(tile.tokens, _MERGED_BY_A_WARP * tile.warps // tile.outputs),
         num_warps=tile.warps,
@@ -105,44 +108,48 @@ def _matmul_kernel(
     OUTPUTS: tl.constexpr,
     TOKENS: tl.constexpr,
     BITS: tl.constexpr,
-    SLICES: tl.constexpr,  # of 32 inputs, that share a scale within a span
+    LANES: tl.constexpr,
+    SLICES: tl.constexpr,  # that share a scale within a span
     PARTS: tl.constexpr,
     WHOLE: tl.constexpr,
     STAGES: tl.constexpr,
     CHUNK: tl.constexpr,  # rows that are merged at a time
 ):
-    PER: tl.constexpr = 32 // BITS
+    PLACES: tl.constexpr = 16 // BITS
+    SIZE: tl.constexpr = 2 * LANES  # inputs of a slice
     tile = tl.program_id(0)
     part = tl.program_id(1)
-    row = tl.arange(0, TOKENS)
-    lane = tl.arange(0, _LANES)
+    row = tl.program_id(2) * TOKENS + tl.arange(0, TOKENS)
+    lane = tl.arange(0, LANES)
+    column = tl.arange(0, SIZE)
     output = tile * OUTPUTS + tl.arange(0, OUTPUTS)
     inside = tl.minimum(output, outputs - 1)
-    weights = words + inside.to(tl.int64)[:, None] * (spans * _LANES) + lane[None, :]
-    tokens = x + row.to(tl.int64)[:, None] * x_row + lane[None, :]
+    weights = words + inside.to(tl.int64)[:, None] * (spans * LANES) + lane[None, :]
+    tokens = x + row.to(tl.int64)[:, None] * x_row + column[None, :]
     present = (row < rows)[:, None]
     sums = tl.zeros([OUTPUTS, TOKENS], tl.float32)
 
     begin = part * share
-    for span in tl.range(begin, tl.minimum(begin + share, spans), num_stages=STAGES):
-        packed = tl.load(weights + span * _LANES)
-        for first in tl.static_range(0, PER, SLICES):
-            place_of_group = ((span * PER + first) * _LANES // group) * outputs + inside
-            scale = tl.load(scales + place_of_group).to(tl.float32)
-            if zeros is None:
-                zero = tl.full([OUTPUTS], 1 << (BITS - 1), tl.float32)
-            else:
-                zero = tl.load(zeros + place_of_group).to(tl.float32)
+    end = tl.minimum(begin + share, spans)
+    next_scales, next_zeros = _groups(scales, zeros, begin, outputs, inside, group, BITS, SIZE, SLICES)
+    for span in tl.range(begin, end, num_stages=STAGES):
+        packed = tl.load(weights + span * LANES)
+        span_scales, span_zeros = next_scales, next_zeros
+        following = tl.minimum(span + 1, end - 1)
+        next_scales, next_zeros = _groups(scales, zeros, following, outputs, inside, group, BITS, SIZE, SLICES)
+        for first in tl.static_range(0, PLACES, SLICES):
+            scale = span_scales[first // SLICES].to(tl.float32)[:, None]
+            zero = span_zeros[first // SLICES].to(tl.int32)[:, None]
             sums_of_group = tl.zeros([OUTPUTS, TOKENS], tl.float32)
             for place in tl.static_range(SLICES):
-                column = (span * PER + first + place) * _LANES
-                mask = present if WHOLE else present & (lane < inputs - column)[None, :]
-                a = _difference(packed, zero, first + place, BITS, x.dtype.element_ty)
-                b = tl.load(tokens + column, mask=mask, other=0.0)
+                start = (span * PLACES + first + place) * SIZE
+                mask = present if WHOLE else present & (column < inputs - start)[None, :]
+                a = slice_of(packed, zero, first + place, BITS, x.dtype.element_ty)
+                b = tl.load(tokens + start, mask=mask, other=0.0)
                 if _INTERPRETED:
                     b = b.to(tl.float32)
                 sums_of_group = tl.dot(a, tl.trans(b), sums_of_group)
-            sums += sums_of_group * scale[:, None]
+            sums += sums_of_group * scale
 
     if PARTS == 1:
         _store(out, tl.trans(sums), row, output, bias, rows, outputs)
@@ -157,16 +164,19 @@ def _matmul_kernel(
 
 
 @triton.jit
-def _difference(packed, zero, place: tl.constexpr, BITS: tl.constexpr, dtype: tl.constexpr):
-    """Number `place` of each word [N, 32] less its zero [N], exact in `dtype`."""
-    number = (packed >> (place * BITS)) & ((1 << BITS) - 1)
-    if _INTERPRETED:
-        return number.to(tl.float32) - zero[:, None]
-    if BITS == 8:
-        return (number.to(tl.float32) - zero[:, None]).to(dtype)
-    if dtype == tl.bfloat16:
-        return (number | 0x4300).to(tl.int16).to(dtype, bitcast=True) - (zero + 128.0).to(dtype)[:, None]
-    return (number | 0x6400).to(tl.int16).to(dtype, bitcast=True) - (zero + 1024.0).to(dtype)[:, None]
+def _groups(scales, zeros, span, outputs, inside, group, BITS: tl.constexpr, SIZE: tl.constexpr, SLICES: tl.constexpr):
+    """Scales and zeros [N] of each group of a span."""
+    PLACES: tl.constexpr = 16 // BITS
+    found_scales = ()
+    found_zeros = ()
+    for first in tl.static_range(0, PLACES, SLICES):
+        place = ((span * PLACES + first) * SIZE // group) * outputs + inside
+        found_scales += (tl.load(scales + place),)
+        if zeros is None:
+            found_zeros += (tl.full(inside.shape, 1 << (BITS - 1), tl.uint8),)
+        else:
+            found_zeros += (tl.load(zeros + place),)
+    return found_scales, found_zeros
 
 
 @triton.jit

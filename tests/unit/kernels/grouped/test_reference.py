@@ -7,7 +7,7 @@ import torch
 
 from tests.support.integer_weights import FORMS, random_weight
 from tests.support.layer_checks import TOLERANCES, TYPES, normal
-from thothy_ai.kernels.grouped import GroupedInts
+from thothy_ai.kernels.grouped import GroupedInts, suited_lanes
 from thothy_ai.kernels.reference.grouped import GroupedMatmul, dequantized, packed, unpacked
 
 CPU = torch.device("cpu")
@@ -20,12 +20,28 @@ def test_a_packed_weight_stands_for_what_was_packed(name: str) -> None:
     assert int(unpacked(weight).max()) == (1 << FORMS[name].bits) - 1
 
 
-def test_32_neighbouring_words_hold_32_neighbouring_inputs_in_one_place() -> None:
-    numbers = torch.zeros(1, 512, dtype=torch.uint8)
-    numbers[0, 256 + 3 * 32 : 256 + 4 * 32] = 15
-    words = packed(numbers, torch.ones(4, 1), None, 4, 128).words
-    assert words[0, :32].tolist() == [0] * 32
-    assert words[0, 32:].tolist() == [15 << 12] * 32
+def test_neighbouring_inputs_are_in_the_halves_of_neighbouring_words() -> None:
+    numbers = torch.zeros(1, 1024, dtype=torch.uint8)
+    numbers[0, 512 + 3 * 128 : 512 + 4 * 128 : 2] = 9
+    weight = packed(numbers, torch.ones(8, 1), None, 4, 128)
+    assert weight.lanes == 64
+    assert weight.words[0, :64].tolist() == [0] * 64
+    assert weight.words[0, 64:].tolist() == [9 << 12] * 64
+
+
+@pytest.mark.parametrize(
+    ("inputs", "bits", "group", "lanes"),
+    [
+        (4096, 4, 128, 64),
+        (4096, 4, 32, 16),
+        (4096, 4, 64, 32),
+        (4096, 8, 128, 64),
+        (576, 4, 128, 16),
+        (768, 4, 128, 32),
+    ],
+)
+def test_spans_fit_groups_and_waste_little(inputs: int, bits: int, group: int, lanes: int) -> None:
+    assert suited_lanes(inputs, bits, group) == lanes
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -41,8 +41,11 @@ class Rounded:
     groups: Tensor
 
 
-def write_quantized(source: Path, target: Path, scheme: Scheme) -> Path:
-    """The folder `source` as a new folder `target` in which all projections of the layers are quantized."""
+def write_quantized(source: Path, target: Path, scheme: Scheme, only: str = "") -> Path:
+    """The folder `source` as a new folder `target` in which the layers' projections are quantized.
+
+    Those whose names do not contain `only` stay plain; that the configuration says so is left to the scheme.
+    """
     target.mkdir(parents=True)
     for path in source.iterdir():
         if path.is_file() and path.suffix != ".safetensors" and not path.name.endswith("index.json"):
@@ -50,14 +53,25 @@ def write_quantized(source: Path, target: Path, scheme: Scheme) -> Path:
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     content = json.dumps(config | {"quantization_config": dict(scheme.config)})
     (target / "config.json").write_text(content, encoding="utf-8")
-    save_file(dict(_tensors(source, scheme)), target / "model.safetensors", metadata={"format": "pt"})
+    save_file(dict(_tensors(source, scheme, only)), target / "model.safetensors", metadata={"format": "pt"})
     return target
 
 
-def _tensors(source: Path, scheme: Scheme) -> Iterator[tuple[str, Tensor]]:
+def bits_of_a_weight(folder: Path, plain: Path) -> float:
+    """What a number of the quantized projections takes on average in the file, with scales and all."""
+    stored = sum(tensor.nbytes for _, tensor in _projections(folder))
+    return 8 * stored / sum(tensor.numel() for _, tensor in _projections(plain))
+
+
+def _projections(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    for path in folder.glob("*.safetensors"):
+        yield from ((name, tensor) for name, tensor in load_file(path).items() if "_proj." in name)
+
+
+def _tensors(source: Path, scheme: Scheme, only: str) -> Iterator[tuple[str, Tensor]]:
     for path in sorted(source.glob("*.safetensors")):
         for name, tensor in load_file(path).items():
-            if not name.endswith("_proj.weight"):
+            if not name.endswith("_proj.weight") or only not in name:
                 yield name, tensor
                 continue
             for ending, stored in scheme.store(tensor.float()).items():

@@ -53,8 +53,9 @@ def counters(weight: Quantized) -> Tensor:
 def multiply(
     x: Quantized, weight: Quantized, bias: Tensor | None, out: Tensor, tile: MatmulTile, done: Tensor
 ) -> Tensor:
-    """Fill out [T, N] for x [T, in], 0 < T, and weight [N, in], in and N multiples of 16. T <= tile.tokens if the tile is
-    split.
+    """Fill out [T, N] for x [T, in], 0 < T, and weight [N, in], in and N multiples of 16.
+
+    If the tile is split, T <= tile.tokens.
 
     `done` are counters that are zero, and are so again.
     """

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.models.quantized.grouped import GroupedWeight, group_size, grouped_weight
 from thothy_ai.engine.models.quantized.layout import Quantization, Rule, groups_of, plain_layers, strings
 from thothy_ai.engine.models.quantized.settings import Settings
@@ -28,7 +27,7 @@ class Awq:
         """The weight."""
         groups = groups_of(inputs, self.size)
         if rows % _PER:
-            raise ModelLoadError(f"{name}: {rows} outputs do not fill words of {_PER}")
+            raise ValueError(f"{name}: {rows} outputs do not fill words of {_PER}")
         words = source.stored(f"{name}.qweight", inputs, rows // _PER, dtype=torch.int32)
         zeros = source.stored(f"{name}.qzeros", groups, rows // _PER, dtype=torch.int32)
         scales = source.stored(f"{name}.scales", groups, rows)

@@ -51,8 +51,8 @@ class PackedGroups:
         index = source.stored(f"{name}.weight_g_idx", inputs, dtype=torch.int32) if self.reordered else None
         try:
             return grouped_weight(numbers, scales, zeros, self.bits, self.size, index)
-        except ModelLoadError as error:
-            raise ModelLoadError(f"{name}: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
 
     def _zeros(self, source: TensorSource, name: str, rows: int, groups: int) -> Tensor:
         """[G, N] uint8."""

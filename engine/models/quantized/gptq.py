@@ -35,7 +35,7 @@ class Gptq:
         """The weight, its inputs in the order of their groups."""
         per, groups = 32 // self.bits, groups_of(inputs, self.size)
         if rows % per or inputs % per:
-            raise ModelLoadError(f"{name}: {rows} by {inputs} numbers do not fill words of {per}")
+            raise ValueError(f"{name}: {rows} by {inputs} numbers do not fill words of {per}")
         words = source.stored(f"{name}.qweight", inputs // per, rows, dtype=torch.int32)
         zeros = unpacked(source.stored(f"{name}.qzeros", groups, rows // per, dtype=torch.int32), self.bits)
         scales = source.stored(f"{name}.scales", groups, rows)
@@ -45,8 +45,8 @@ class Gptq:
         try:
             known = None if self.symmetric and zeros.is_meta else zeros
             return grouped_weight(numbers, scales, known, self.bits, self.size, index)
-        except ModelLoadError as error:
-            raise ModelLoadError(f"{name}: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
 
     def _index(self, source: TensorSource, name: str, inputs: int) -> torch.Tensor | None:
         """The group of each input, if they may be out of order."""

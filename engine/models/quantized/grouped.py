@@ -75,7 +75,7 @@ def grouped_weight(
 ) -> GroupedWeight:
     """Of numbers [N, K] and of scales and zeros [G, N]; `groups` [K] int32 says each input's group, if not in order.
 
-    ModelLoadError unless each group but the last has `size` inputs.
+    ValueError unless each group but the last has `size` inputs.
     """
     inputs = numbers.shape[1]
     size = inputs if size == WHOLE_ROW else size
@@ -105,7 +105,7 @@ def _by_group(groups: Tensor, size: int) -> Tensor | None:
         return None
     order = groups.argsort(stable=True)
     if not torch.equal(groups[order], in_order):
-        raise ModelLoadError(f"the groups of inputs (g_idx) are not {size} inputs each")
+        raise ValueError(f"the groups of inputs (g_idx) are not {size} inputs each")
     return order.to(torch.int32)
 
 

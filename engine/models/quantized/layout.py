@@ -17,7 +17,10 @@ class Layout(Protocol):
     """How one format stores the weight of a linear layer, beside `name`.weight or in its place."""
 
     def read(self, source: TensorSource, name: str, rows: int, inputs: int, /) -> Weight:
-        """The weight [rows, inputs] of layer `name`; ModelLoadError if its tensors are not as the format says."""
+        """The weight [rows, inputs] of layer `name`.
+
+        ModelLoadError if its tensors are not as the format says; ValueError if they contradict each other.
+        """
         ...
 
 

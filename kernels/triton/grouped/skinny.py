@@ -171,11 +171,11 @@ def _groups(scales, zeros, span, outputs, inside, group, BITS: tl.constexpr, SIZ
     found_zeros = ()
     for first in tl.static_range(0, PLACES, SLICES):
         place = ((span * PLACES + first) * SIZE // group) * outputs + inside
-        found_scales += (tl.load(scales + place),)
+        found_scales += (tl.load(scales + place),)  # type: ignore[assignment]
         if zeros is None:
-            found_zeros += (tl.full(inside.shape, 1 << (BITS - 1), tl.uint8),)
+            found_zeros += (tl.full(inside.shape, 1 << (BITS - 1), tl.uint8),)  # type: ignore[assignment]
         else:
-            found_zeros += (tl.load(zeros + place),)
+            found_zeros += (tl.load(zeros + place),)  # type: ignore[assignment]
     return found_scales, found_zeros
 
 

@@ -49,7 +49,8 @@ def test_sums_are_scaled(biased: bool, dtype: torch.dtype, device: torch.device,
     sums = margins.around((x.values.int() @ weight.values.int().T) if not x.values.is_cuda else _sums(x, weight))
     out = margins.around(torch.full((3, 1100), float("nan"), dtype=dtype, device=device))
     int8_matmul.scale_sums(sums, x.scales, weight.scales, bias, out)
-    torch.testing.assert_close(out, reference.Int8Matmul(weight, bias, dtype)(x), atol=1e-5, rtol=1e-5)
+    one_step = 1e-5 if dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(out, reference.Int8Matmul(weight, bias, dtype)(x), atol=1e-5, rtol=one_step)
 
 
 def _sums(x: Quantized, weight: Quantized) -> Tensor:

@@ -14,6 +14,7 @@ from tests.support.integer_weights import FORMS, Form, random_weight
 from tests.support.layer_checks import TOLERANCES, normal
 from tests.support.margins import Margins
 from thothy_ai.kernels.grouped import GroupedInts
+from thothy_ai.kernels.triton.grouped import GroupedMatmul
 from thothy_ai.kernels.triton.grouped.skinny import SkinnyMatmul, counters, multiply
 from thothy_ai.kernels.triton.grouped.tiles import MAX_ROWS, GroupedTile
 
@@ -124,3 +125,22 @@ def test_suited_tiles_multiply_the_same_each_time(
     exact = x.double() @ wanted.T
     assert float((first.double() - exact).norm() / exact.norm()) < (3e-3 if dtype == torch.bfloat16 else 5e-4)
     assert all(torch.equal(few(x, tile), first) for _ in range(50))
+
+
+@needs_gpu
+@pytest.mark.parametrize("rows", [3, 24, 300])
+def test_graphs_replay_what_was_computed(rows: int, device: torch.device) -> None:
+    """Of few rows, and of many, for which the weight is dequantized."""
+    layers = [GroupedMatmul(random_weight(Form(n, 1024, 128, zeros=True), device)[0], None) for n in (512, 2048)]
+    x = normal(rows, 1024).to(device, torch.bfloat16)
+    wanted = [layer(x) for layer in layers]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outs = [layer(x) for layer in layers]
+    for seed in (0, 1, 0):
+        x.copy_(normal(rows, 1024, seed=seed))
+        graph.replay()
+        if not seed:
+            assert all(torch.equal(out, want) for out, want in zip(outs, wanted, strict=True))
+        else:
+            assert not any(torch.equal(out, want) for out, want in zip(outs, wanted, strict=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.checkpoints import SCHEMES, Scheme, write_quantized
+from benchmarks.checkpoints import SCHEMES, Scheme, awq, gptq, write_quantized
 from tests.support.dequantized import log_probabilities
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.published_formats import write_dequantized
@@ -62,3 +62,35 @@ def test_memory_is_planned_without_reading_a_weight(name: str, tmp_path: Path) -
     assert weight_bytes(config, "auto", CPU, torch.bfloat16) == model.num_bytes
     plain = ModelConfig.from_folder(tmp_path / "llama")
     assert num_parameters(config) == num_parameters(plain)
+
+
+MLP = [["mlp.gate_proj", "mlp.up_proj"], ["mlp.down_proj"]]
+MIXED: dict[str, tuple[Scheme, str]] = {
+    "q_proj alone, beside plain k_proj and v_proj": (
+        awq(32, modules_to_not_convert=["k_proj", "v_proj", "o_proj", "mlp"]), "q_proj",
+    ),
+    "the MLPs": (gptq(4, 32, modules_in_block_to_quantize=MLP), "mlp"),
+    "the first layer": (gptq(4, 32, reordered=True, dynamic={r"-:model\.layers\.[12]\.": {}}), "layers.0."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("quantized_part", MIXED)
+def test_some_layers_are_quantized_and_some_are_not(quantized_part: str, tmp_path: Path) -> None:
+    scheme, only = MIXED[quantized_part]
+    folder = write_quantized(tiny_model("qwen2", tmp_path, **SIZES), tmp_path / "quantized", scheme, only)
+    loaded = load_model(folder, device=CPU, dtype=torch.float32)
+    prompts = random_prompts(loaded.config.vocab_size)
+    expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, 24, CPU)
+    Oracle(loaded, prompts, expected).check(options(preempted=False, chunked=True, overlap=True, prefix_cache=True))
+    assert weight_bytes(ModelConfig.from_folder(folder), "auto", CPU, torch.float32) == loaded.model.num_bytes
+
+
+def test_what_is_not_quantized_can_be_turned_into_fp8(tmp_path: Path) -> None:
+    scheme, only = MIXED["the MLPs"]
+    folder = write_quantized(tiny_model("qwen2", tmp_path, **SIZES), tmp_path / "quantized", scheme, only)
+    plain, fp8_too = (
+        load_model(folder, device=CPU, dtype=torch.float32, weights=kind).model for kind in ("auto", "fp8")
+    )
+    takes = [(layer.attention.qkv.takes_fp8, layer.mlp.down.takes_fp8) for layer in fp8_too.decoder.layers]  # type: ignore[attr-defined]
+    assert takes == [(True, False)] * 3
+    assert fp8_too.num_bytes < plain.num_bytes

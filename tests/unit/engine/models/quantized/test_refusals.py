@@ -47,7 +47,6 @@ def with_group(**changes: Any) -> dict[str, Any]:
 CONFIGS: dict[str, tuple[Any, str]] = {
     "unknown method": ({"quant_method": "bitsnbytes"}, "'bitsnbytes' is not implemented"),
     "no method": ({"bits": 4}, "None is not implemented"),
-    "nothing": ("4 bits", "quantization_config is '4 bits'"),
     "gptq of three bits": (gptq(4, 32).config | {"bits": 3}, "gptq: bits 3 is not implemented"),
     "gptq with groups of 0": (gptq(4, 32).config | {"group_size": 0}, "gptq: group_size is 0"),
     "gptq with groups of 16": (gptq(4, 32).config | {"group_size": 16}, "group_size 16 is not implemented"),

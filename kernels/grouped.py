@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-LANES = (64, 32, 16)  # words of a span that kernels take
+LANES = (32, 16)  # words of a span that kernels take: the fewer for groups of 32
 SMALLEST_GROUP = 2 * min(LANES)
 
 
@@ -19,13 +20,14 @@ class GroupedInts:
     inputs j * 2 * lanes + 2 * w and the next one, where w is the word's place in the span. So one shift and one mask
     leave two numbers in the halves of a word, as tensor cores take them.
 
-    `scales` [G, N] floating-point and `zeros` [G, N] uint8, none where all are 2 ** (bits - 1). A `group` is a
-    power-of-two multiple of 2 * lanes inputs, or a whole row; G counts those of all spans.
+    `factors` [G, N] are scales, if all zeros are 2 ** (bits - 1); otherwise int32, whose lower halves are the bits of
+    scales of `scale_type` and whose upper halves are zeros. A `group` is a power-of-two multiple of 2 * lanes inputs,
+    or a whole row; G counts those of all spans.
     """
 
     words: Tensor
-    scales: Tensor
-    zeros: Tensor | None
+    factors: Tensor
+    scale_type: torch.dtype
     bits: int
     lanes: int
     group: int
@@ -49,8 +51,12 @@ class GroupedInts:
     @property
     def num_bytes(self) -> int:
         """What it holds."""
-        zeros = 0 if self.zeros is None else self.zeros.nbytes
-        return self.words.nbytes + self.scales.nbytes + zeros
+        return self.words.nbytes + self.factors.nbytes
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether all zeros are in the middle."""
+        return self.factors.is_floating_point()
 
 
 def suited_lanes(inputs: int, bits: int, group: int) -> int:

@@ -26,7 +26,7 @@ MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every r
 _LARGEST_BUDGET = 8192
 _STEP_WORK = 4e12  # tokens times parameters: takes an H200 12 ms, about as long as launching a step without a graph
 _GPU_BUFFERS = 1 << 29  # bytes for attention's partial results and for CUDA graphs
-_QUANTIZED_BUFFERS = 3 << 26  # bytes for pieces of dequantized weights and for sums in int32
+_QUANTIZED_BUFFERS = 1 << 26  # bytes for pieces of dequantized weights
 GB = 1e9
 
 

@@ -27,10 +27,11 @@ def packed(numbers: Tensor, scales: Tensor, zeros: Tensor | None, bits: int, gro
             words |= fields[:, :, place, :, half].to(torch.int32) << (place * bits + 16 * half)
     group = spans * span if whole else group
     missing = -(-spans * span // group) - len(scales)
+    factors = scales if zeros is None else _factors(scales, zeros)
     return GroupedInts(
         words=words.view(outputs, spans * lanes),
-        scales=functional.pad(scales, (0, 0, 0, missing)).contiguous(),
-        zeros=None if zeros is None else functional.pad(zeros.to(torch.uint8), (0, 0, 0, missing)).contiguous(),
+        factors=functional.pad(factors, (0, 0, 0, missing)).contiguous(),
+        scale_type=scales.dtype if zeros is None else _half(scales),
         bits=bits,
         lanes=lanes,
         group=group,
@@ -50,10 +51,16 @@ def unpacked(weight: GroupedInts) -> Tensor:
 
 def dequantized(weight: GroupedInts) -> Tensor:
     """[N, K] float32."""
-    numbers = unpacked(weight).float()
-    scales = _by_input(weight.scales, weight)
-    zeros = 1 << (weight.bits - 1) if weight.zeros is None else _by_input(weight.zeros, weight)
-    return (numbers - zeros) * scales
+    scales, zeros = scales_and_zeros(weight)
+    return (unpacked(weight).float() - _by_input(zeros, weight)) * _by_input(scales, weight)
+
+
+def scales_and_zeros(weight: GroupedInts) -> tuple[Tensor, Tensor]:
+    """Of groups, [G, N] float32 each."""
+    if weight.symmetric:
+        return weight.factors.float(), torch.full_like(weight.factors, 1 << (weight.bits - 1), dtype=torch.float32)
+    halves = weight.factors.view(torch.int16).unflatten(1, (-1, 2))
+    return halves[..., 0].contiguous().view(weight.scale_type).float(), halves[..., 1].float()
 
 
 class GroupedMatmul:
@@ -69,5 +76,16 @@ class GroupedMatmul:
 
 
 def _by_input(values: Tensor, weight: GroupedInts) -> Tensor:
-    """Of groups [G, N], for each input [N, K] float32."""
-    return values.float().t().repeat_interleave(weight.group, 1)[:, : weight.inputs]
+    """Of groups [G, N], for each input [N, K]."""
+    return values.t().repeat_interleave(weight.group, 1)[:, : weight.inputs]
+
+
+def _factors(scales: Tensor, zeros: Tensor) -> Tensor:
+    """[G, N] int32."""
+    halves = (scales.to(_half(scales)).contiguous().view(torch.int16), zeros.to(torch.int16))
+    return torch.stack(halves, -1).view(torch.int32).squeeze(-1)
+
+
+def _half(scales: Tensor) -> torch.dtype:
+    """The type of 16 bits that loses least of the scales."""
+    return torch.float16 if scales.dtype == torch.float32 else scales.dtype

@@ -64,7 +64,7 @@ def multiply(
     share = triton.cdiv(steps, tile.split)
     parts = triton.cdiv(steps, share)
     partials = out.new_empty(parts, rows, outputs, dtype=torch.float32) if parts > 1 else None
-    _matmul_kernel[(triton.cdiv(outputs, tile.outputs), parts, triton.cdiv(rows, tile.tokens))](
+    _matmul_kernel[(triton.cdiv(rows, tile.tokens), triton.cdiv(outputs, tile.outputs), parts)](
         out,
         partials,
         done,
@@ -109,9 +109,9 @@ def _matmul_kernel(
     STAGES: tl.constexpr,
     CHUNK: tl.constexpr,  # rows that are merged at a time
 ):
-    tile = tl.program_id(0)
-    part = tl.program_id(1)
-    row = tl.program_id(2) * TOKENS + tl.arange(0, TOKENS)
+    tile = tl.program_id(1)
+    part = tl.program_id(2)
+    row = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     output = tile * OUTPUTS + tl.arange(0, OUTPUTS)
     column = tl.arange(0, STEP)
     weights = weight + tl.minimum(output, outputs - 1).to(tl.int64)[:, None] * inner + column[None, :]

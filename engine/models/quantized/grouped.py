@@ -43,20 +43,17 @@ class GroupedWeight:
         if len(others) < len(below):
             return None
         parts = [self.ints, *(weight.ints for weight in others)]
-        zeros = [part.zeros for part in parts if part.zeros is not None]
         ints = replace(
             self.ints,
             words=torch.cat([part.words for part in parts]),
-            scales=torch.cat([part.scales for part in parts], 1),
-            zeros=torch.cat(zeros, 1) if zeros else None,
+            factors=torch.cat([part.factors for part in parts], 1),
         )
         return GroupedWeight(ints, self.order)
 
     def reordered(self, order: Tensor) -> GroupedWeight:
         """With other rows."""
         ints = self.ints
-        zeros = None if ints.zeros is None else ints.zeros[:, order]
-        return replace(self, ints=replace(ints, words=ints.words[order], scales=ints.scales[:, order], zeros=zeros))
+        return replace(self, ints=replace(ints, words=ints.words[order], factors=ints.factors[:, order].contiguous()))
 
     def linear(self, bias: Tensor | None, dtype: torch.dtype, operations: Operations) -> GroupedLinear:
         """The layer."""
@@ -64,8 +61,8 @@ class GroupedWeight:
 
     def _fits(self, other: GroupedWeight) -> bool:
         mine, its = self.ints, other.ints
-        alike = (mine.bits, mine.group, mine.inputs, mine.scales.dtype, mine.zeros is None) == (
-            its.bits, its.group, its.inputs, its.scales.dtype, its.zeros is None,
+        alike = (mine.bits, mine.group, mine.inputs, mine.scale_type, mine.symmetric) == (
+            its.bits, its.group, its.inputs, its.scale_type, its.symmetric,
         )  # fmt: skip
         return alike and _same_order(self.order, other.order)
 

@@ -7,19 +7,18 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.grouped import GroupedInts
-from thothy_ai.kernels.triton.grouped.numbers import slice_of
+from thothy_ai.kernels.triton.grouped.numbers import TYPES, scale_and_zero, slice_of
 
-_WORDS = 1024  # of a program
+_WORDS = 512  # of a program
 
 
-def dequantize(weight: GroupedInts, out: Tensor, begin: int, words: int = _WORDS, warps: int = 4) -> Tensor:
+def dequantize(weight: GroupedInts, out: Tensor, begin: int) -> Tensor:
     """Fill out [R, K] with rows `begin` to `begin` + R of the weight."""
-    rows_tile = words // weight.lanes
+    rows_tile = _WORDS // weight.lanes
     _dequantize_kernel[(triton.cdiv(len(out), rows_tile), weight.spans)](
         out,
         weight.words,
-        weight.scales,
-        weight.zeros,
+        weight.factors,
         begin,
         len(out),
         weight.outputs,
@@ -27,11 +26,11 @@ def dequantize(weight: GroupedInts, out: Tensor, begin: int, words: int = _WORDS
         weight.spans,
         weight.group,
         ROWS=rows_tile,
+        SCALES=TYPES[weight.scale_type],
         BITS=weight.bits,
         LANES=weight.lanes,
         SLICES=min(16 // weight.bits, weight.group // (2 * weight.lanes)),
         WHOLE=weight.inputs == weight.spans * weight.span,
-        num_warps=warps,
     )
     return out
 
@@ -40,8 +39,7 @@ def dequantize(weight: GroupedInts, out: Tensor, begin: int, words: int = _WORDS
 def _dequantize_kernel(
     out,
     words,
-    scales,
-    zeros,
+    factors,
     begin,
     rows,
     outputs,
@@ -49,6 +47,7 @@ def _dequantize_kernel(
     spans,
     group,
     ROWS: tl.constexpr,
+    SCALES: tl.constexpr,  # the type of scales within factors
     BITS: tl.constexpr,
     LANES: tl.constexpr,
     SLICES: tl.constexpr,
@@ -63,12 +62,8 @@ def _dequantize_kernel(
     output = begin + tl.minimum(row, rows - 1)
     packed = tl.load(words + output.to(tl.int64)[:, None] * (spans * LANES) + (span * LANES + lane)[None, :])
     for first in tl.static_range(0, PLACES, SLICES):
-        place_of_group = ((span * PLACES + first) * SIZE // group) * outputs + output
-        scale = tl.load(scales + place_of_group).to(tl.float32)[:, None]
-        if zeros is None:
-            zero = tl.full([ROWS, 1], 1 << (BITS - 1), tl.int32)
-        else:
-            zero = tl.load(zeros + place_of_group).to(tl.int32)[:, None]
+        factor = tl.load(factors + ((span * PLACES + first) * SIZE // group) * outputs + output)[:, None]
+        scale, zero = scale_and_zero(factor, SCALES, BITS)
         for place in tl.static_range(SLICES):
             numbers = slice_of(packed, zero, first + place, BITS, tl.float32)
             column = (span * PLACES + first + place) * SIZE + tl.arange(0, SIZE)

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
+TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
+
+
+@triton.jit
+def scale_and_zero(factor, SCALES: tl.constexpr, BITS: tl.constexpr):
+    """A factor's scale float32 and zero int32; those of scales alone are in the middle."""
+    if factor.dtype == tl.int32:
+        scale = factor.to(tl.int16).to(SCALES, bitcast=True).to(tl.float32)
+        zero = factor >> 16
+    else:
+        scale = factor.to(tl.float32)
+        zero = tl.full(factor.shape, 1 << (BITS - 1), tl.int32)
+    return scale, zero
 
 
 @triton.jit

@@ -3,7 +3,8 @@
 As in the matmul of a few fp8 rows, the weight's rows are the long side of the tensor cores' tiles, and the inner
 dimension is split over programs; the parts of a tile add up in a fixed order. Numbers become floating-point numbers in
 registers, where tensor cores take them from. Sums of a group are multiplied by its scale, so that nothing is rounded
-but the activations. Scales are loaded a span ahead: words and activations wait in shared memory, they would not.
+but the activations. What tensor cores need is loaded some spans ahead into shared memory, factors with zeros included;
+scales alone are loaded a span ahead into registers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from thothy_ai.kernels.grouped import GroupedInts
 from thothy_ai.kernels.triton.arrival import last_to_arrive
-from thothy_ai.kernels.triton.grouped.numbers import slice_of
+from thothy_ai.kernels.triton.grouped.numbers import TYPES, scale_and_zero, slice_of
 from thothy_ai.kernels.triton.grouped.tiles import OUTPUTS, GroupedTile, suited
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 from thothy_ai.kernels.triton.sms import SMs
@@ -58,14 +59,13 @@ def multiply(
     share = triton.cdiv(weight.spans, tile.split)
     parts = triton.cdiv(weight.spans, share)
     partials = out.new_empty(parts, rows, outputs, dtype=torch.float32) if parts > 1 else None
-    _matmul_kernel[(triton.cdiv(outputs, tile.outputs), parts, triton.cdiv(rows, tile.tokens))](
+    _matmul_kernel[(triton.cdiv(rows, tile.tokens), triton.cdiv(outputs, tile.outputs), parts)](
         out,
         partials,
         done,
         x,
         weight.words,
-        weight.scales,
-        weight.zeros,
+        weight.factors,
         bias,
         rows,
         outputs,
@@ -76,6 +76,7 @@ def multiply(
         weight.group,
         OUTPUTS=tile.outputs,
         TOKENS=tile.tokens,
+        SCALES=TYPES[weight.scale_type],
         BITS=weight.bits,
         LANES=weight.lanes,
         SLICES=min(16 // weight.bits, weight.group // (2 * weight.lanes)),
@@ -95,8 +96,7 @@ def _matmul_kernel(
     done,
     x,
     words,
-    scales,
-    zeros,
+    factors,
     bias,
     rows,
     outputs,
@@ -107,6 +107,7 @@ def _matmul_kernel(
     group,
     OUTPUTS: tl.constexpr,
     TOKENS: tl.constexpr,
+    SCALES: tl.constexpr,  # the type of scales within factors
     BITS: tl.constexpr,
     LANES: tl.constexpr,
     SLICES: tl.constexpr,  # that share a scale within a span
@@ -117,9 +118,9 @@ def _matmul_kernel(
 ):
     PLACES: tl.constexpr = 16 // BITS
     SIZE: tl.constexpr = 2 * LANES  # inputs of a slice
-    tile = tl.program_id(0)
-    part = tl.program_id(1)
-    row = tl.program_id(2) * TOKENS + tl.arange(0, TOKENS)
+    tile = tl.program_id(1)
+    part = tl.program_id(2)
+    row = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     lane = tl.arange(0, LANES)
     column = tl.arange(0, SIZE)
     output = tile * OUTPUTS + tl.arange(0, OUTPUTS)
@@ -131,15 +132,18 @@ def _matmul_kernel(
 
     begin = part * share
     end = tl.minimum(begin + share, spans)
-    next_scales, next_zeros = _groups(scales, zeros, begin, outputs, inside, group, BITS, SIZE, SLICES)
+    SYMMETRIC: tl.constexpr = factors.dtype.element_ty != tl.int32
+    following = _factors(factors, begin, outputs, inside, group, BITS, SIZE, SLICES)
     for span in tl.range(begin, end, num_stages=STAGES):
         packed = tl.load(weights + span * LANES)
-        span_scales, span_zeros = next_scales, next_zeros
-        following = tl.minimum(span + 1, end - 1)
-        next_scales, next_zeros = _groups(scales, zeros, following, outputs, inside, group, BITS, SIZE, SLICES)
+        present_factors = following
+        if SYMMETRIC:
+            following = _factors(factors, tl.minimum(span + 1, end - 1), outputs, inside, group, BITS, SIZE, SLICES)
+        else:
+            present_factors = _factors(factors, span, outputs, inside, group, BITS, SIZE, SLICES)
         for first in tl.static_range(0, PLACES, SLICES):
-            scale = span_scales[first // SLICES].to(tl.float32)[:, None]
-            zero = span_zeros[first // SLICES].to(tl.int32)[:, None]
+            factor = present_factors[first // SLICES][:, None]
+            scale, zero = scale_and_zero(factor, SCALES, BITS)
             sums_of_group = tl.zeros([OUTPUTS, TOKENS], tl.float32)
             for place in tl.static_range(SLICES):
                 start = (span * PLACES + first + place) * SIZE
@@ -164,19 +168,14 @@ def _matmul_kernel(
 
 
 @triton.jit
-def _groups(scales, zeros, span, outputs, inside, group, BITS: tl.constexpr, SIZE: tl.constexpr, SLICES: tl.constexpr):
-    """Scales and zeros [N] of each group of a span."""
+def _factors(factors, span, outputs, inside, group, BITS: tl.constexpr, SIZE: tl.constexpr, SLICES: tl.constexpr):
+    """Factors [N] of each group of a span."""
     PLACES: tl.constexpr = 16 // BITS
-    found_scales = ()
-    found_zeros = ()
+    found = ()
     for first in tl.static_range(0, PLACES, SLICES):
         place = ((span * PLACES + first) * SIZE // group) * outputs + inside
-        found_scales += (tl.load(scales + place),)  # type: ignore[assignment]
-        if zeros is None:
-            found_zeros += (tl.full(inside.shape, 1 << (BITS - 1), tl.uint8),)  # type: ignore[assignment]
-        else:
-            found_zeros += (tl.load(zeros + place),)  # type: ignore[assignment]
-    return found_scales, found_zeros
+        found += (tl.load(factors + place),)  # type: ignore[assignment]
+    return found
 
 
 @triton.jit

@@ -41,30 +41,17 @@ def test_few_rows(outputs: int, inner: int, tile: MatmulTile, device: torch.devi
     torch.testing.assert_close(out.double(), exact(x, weight, bias), atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("biased", [False, True])
-def test_sums_are_scaled(biased: bool, dtype: torch.dtype, device: torch.device, margins: Margins) -> None:
-    x, weight = factors(3, 1100, 64, device)
-    bias = normal(1100, seed=2).to(device, dtype) if biased else None
-    sums = margins.around((x.values.int() @ weight.values.int().T) if not x.values.is_cuda else _sums(x, weight))
-    out = margins.around(torch.full((3, 1100), float("nan"), dtype=dtype, device=device))
-    int8_matmul.scale_sums(sums, x.scales, weight.scales, bias, out)
-    one_step = 1e-5 if dtype == torch.float32 else 1e-2
-    torch.testing.assert_close(out, reference.Int8Matmul(weight, bias, dtype)(x), atol=1e-5, rtol=one_step)
-
-
-def _sums(x: Quantized, weight: Quantized) -> Tensor:
-    return (x.values.double() @ weight.values.double().T).int()
+def test_more_rows_than_a_tile_holds(device: torch.device, margins: Margins) -> None:
+    x, weight = (Quantized(*map(margins.around, part)) for part in factors(37, 80, 128, device))
+    out = margins.around(torch.full((37, 80), float("nan"), device=device))
+    multiply(x, weight, None, out, WHOLE, counters(weight))
+    torch.testing.assert_close(out.double(), exact(x, weight, None), atol=1e-6, rtol=1e-5)
 
 
 @needs_gpu
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("rows", [0, 1, 16, 17, 64, 129, 200, 1000])
-def test_any_number_of_rows(
-    rows: int, dtype: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of which cuBLAS gets some at a time."""
-    monkeypatch.setattr(int8_matmul, "_SUMS", 150 * 1024)
+def test_any_number_of_rows(rows: int, dtype: torch.dtype, device: torch.device) -> None:
     x, weight = factors(rows, 1024, 512, device)
     bias = normal(1024, seed=2).to(device, dtype)
     got, wanted = (kind(weight, bias, dtype)(x) for kind in (int8_matmul.Int8Matmul, reference.Int8Matmul))

@@ -31,7 +31,6 @@ ONLY_IN_REFERENCE = {
 }  # fmt: skip
 ONLY_IN_TRITON = {
     "matmul": {"cublas_matmul"},  # for many rows; benchmarks hold our own kernel against it
-    "int8_matmul": {"scale_sums"},  # what follows cuBLAS
     "quantize": {"empty_quantized"},  # room for what kernels write
     "operations": {"TritonOperations"},
 }

@@ -37,8 +37,7 @@ def poisoned(device: torch.device, margins: Margins) -> Poisoned:
 
 
 def guarded(weight: GroupedInts, margins: Margins) -> GroupedInts:
-    zeros = None if weight.zeros is None else margins.around(weight.zeros)
-    return replace(weight, words=margins.around(weight.words), scales=margins.around(weight.scales), zeros=zeros)
+    return replace(weight, words=margins.around(weight.words), factors=margins.around(weight.factors))
 
 
 def assert_matmul(got: Tensor, x: Tensor, wanted: Tensor, bias: Tensor | None = None) -> None:

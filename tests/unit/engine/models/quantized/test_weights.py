@@ -44,7 +44,7 @@ STACKS: dict[str, tuple[list[Weight], int]] = {
     "other groups": ([ordered(None), ordered(None, FORM._replace(group=64))], 2),
     "other bits": ([ordered(None), ordered(None, FORM._replace(bits=8))], 2),
     "one without zeros": ([ordered(None), ordered(None, FORM._replace(zeros=False))], 2),
-    "other types of scales": ([ordered(None), ordered(None, scale_type=torch.float32)], 2),
+    "other types of scales": ([ordered(None), ordered(None, scale_type=torch.bfloat16)], 2),
     "int8": ([Int8Weight(quantize_int8(normal(16, 96, seed=seed))) for seed in range(3)], 1),
     "int8 and int4": ([Int8Weight(quantize_int8(normal(16, 96))), ordered(None)], 2),
 }  # fmt: skip
@@ -87,7 +87,7 @@ def test_layers_count_all_that_they_hold(biased: bool) -> None:
     bias = normal(16) if biased else None
     layer = ONE.linear(bias, torch.float32, OPERATIONS)
     assert isinstance(layer, GroupedLinear)
-    assert layer.num_bytes == 16 * 128 // 2 + 4 * 16 * 3 + 96 * 4 + 64 * biased  # a span of 128 inputs
+    assert layer.num_bytes == 16 * 128 // 2 + 4 * 16 * 4 + 96 * 4 + 64 * biased  # a span of 128 inputs
     int8 = Int8Weight(quantize_int8(normal(16, 96))).linear(bias, torch.float32, OPERATIONS)
     assert isinstance(int8, Int8Linear)
     assert int8.num_bytes == 16 * 96 + 16 * 4 + 64 * biased
@@ -112,8 +112,8 @@ def test_int8_error_is_that_of_eight_bits() -> None:
 
 def test_zero_points_in_the_middle_are_none() -> None:
     numbers, scales = torch.randint(0, 16, (16, 96)), torch.ones(3, 16)
-    assert grouped_weight(numbers, scales, torch.full((3, 16), 8), 4, 32).ints.zeros is None
-    assert grouped_weight(numbers, scales, torch.full((3, 16), 7), 4, 32).ints.zeros is not None
+    assert grouped_weight(numbers, scales, torch.full((3, 16), 8), 4, 32).ints.symmetric
+    assert not grouped_weight(numbers, scales, torch.full((3, 16), 7), 4, 32).ints.symmetric
 
 
 @pytest.mark.parametrize("groups", [torch.zeros(96), torch.arange(96) // 16, torch.arange(96) // 32 + 1])

@@ -197,8 +197,6 @@ def _read(folder: Path) -> tuple[PreTrainedConfig, tuple[int, ...]]:
     return config, tuple(dict.fromkeys(ends))
 
 
-
-
 def _token_ids(value: object) -> tuple[int, ...]:
     """None, a number or a list of them, as a tuple; ValueError for anything else."""
     values = () if value is None else tuple(value) if isinstance(value, list | tuple) else (value,)

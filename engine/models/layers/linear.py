@@ -125,7 +125,7 @@ class SeparateLinears:
 
 def fits_fp8(weight: Tensor) -> bool:
     """Whether the device multiplies an fp8 weight of this shape."""
-    return not any(size % _FP8_MULTIPLE for size in weight.shape)
+    return not any(size % FP8_MULTIPLE for size in weight.shape)
 
 
 def prepared(x: Tensor, layer: Linear, operations: Operations) -> Activations:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,12 @@ import torch
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.multimodal import renaming
 from thothy_ai.engine.phases import Phases
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
-from thothy_ai.engine.weights.huggingface import SafetensorsFolder, read_ahead
-from thothy_ai.engine.weights.inventory import expected_tensors, require_tensors
+from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder, read_ahead
+from thothy_ai.engine.weights.inventory import HEAD, expected_tensors, require_tensors
 from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
 
@@ -48,15 +49,18 @@ def load_model(
     weights: str = "auto",
     cache_dir: Path | None = None,
     max_context: int | None = None,
+    finite: bool = False,
     check: Callable[[ModelConfig], None] = lambda _: None,
     on_folder: Callable[[Path], None] = lambda _: None,
+    on_read: OnRead = lambda _done, _of: None,
 ) -> LoadedModel:
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
     `weights`: "auto" (as `dtype`) or "fp8". `cache_dir` keeps converted GGUF files; None: the user's cache folder.
     `max_context`: of a longer context only so much will be used. `on_folder` is told where the model's configuration
-    and tokenizer are, as soon as that is known. `check` is called before any weight is read, and may raise. A model for
-    which neither its configurations nor its tokenizer name an end-of-text token is refused.
+    and tokenizer are, as soon as that is known. `check` is called before any weight is read, and may raise. `on_read`
+    is told the bytes of weights that were read so far, and how many there are. With `finite`, a weight that is NaN or
+    infinite is refused. So is a model for which neither its configurations nor its tokenizer name an end-of-text token.
     """
     form = weight_format(weights, device)
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir())
@@ -66,7 +70,11 @@ def load_model(
         pool.submit(read_ahead, folder)
         with phases.timed("configuration"):
             config = ModelConfig.from_folder(folder, named=path).within(max_context)
-            source = _source(path, folder, config, device, dtype)
+            source: SafetensorsFolder | RandomWeights = RandomWeights(device, dtype)
+            if not wants_random_weights(folder):
+                renamed = renaming(config.container)
+                source = SafetensorsFolder(folder, device, dtype, renamed=renamed, finite=finite, on_read=on_read)
+                config = _fitting(path, config, source)
             check(config)
         tokenizer = pool.submit(_timed_tokenizer, folder, phases)  # on another thread: copies of weights need no GIL
         with source, phases.timed("weights"):
@@ -77,15 +85,20 @@ def load_model(
     return LoadedModel(_ending(config, path, tokenizer.result()), model, tokenizer.result(), name, phases)
 
 
-def _source(
-    path: Path, folder: Path, config: ModelConfig, device: torch.device, dtype: torch.dtype
-) -> SafetensorsFolder | RandomWeights:
-    """Where the tensors come from; ModelLoadError if they are not those of the configuration."""
-    if wants_random_weights(folder):
-        return RandomWeights(device, dtype)
-    source = SafetensorsFolder(folder, device, dtype)
-    require_tensors(path, source.names, expected_tensors(path, config), tied=config.tied_embeddings)
-    return source
+def _fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:
+    """The configuration as the weights have it; ModelLoadError if they are not those of a model of it."""
+    config = as_stored(config, source.names)
+    expected = expected_tensors(path, config)
+    require_tensors(path, source.names, expected, tied=config.tied_embeddings)
+    source.expect(expected)
+    return config
+
+
+def as_stored(config: ModelConfig, names: Collection[str]) -> ModelConfig:
+    """The same for a model that has these tensors: a multimodal one's text part is tied if it has no head of its own."""
+    if config.container is None:
+        return config
+    return replace(config, tied_embeddings=config.tied_embeddings and HEAD not in names)
 
 
 def _timed_tokenizer(folder: Path, phases: Phases) -> PreTrainedTokenizerBase | None:

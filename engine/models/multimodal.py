@@ -59,7 +59,7 @@ CONTAINERS: Mapping[str, Container] = {
 def text_part(config: PreTrainedConfig) -> PreTrainedConfig:
     """The configuration of the text part, or `config` itself if it is of text alone.
 
-    What a container says about all of its weights counts for them too: how they are quantized, and that they may be tied.
+    What a container says of all its weights counts for these too: how they are quantized, and that they may be tied.
     """
     if config.model_type not in CONTAINERS:
         return config

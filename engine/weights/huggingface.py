@@ -79,7 +79,7 @@ class SafetensorsFolder:
         self._total = sum(self._stored[name].num_bytes for name in self._ahead)
 
     def tensor(self, name: str, *shape: int) -> Tensor:
-        """Tensor `name`, which must have `shape` and numbers of a floating-point type, in the type that was asked for."""
+        """Tensor `name`, which must have `shape`, in the folder's type; it must be stored in a floating-point type."""
         stored = self.as_stored(name, *shape)
         if not stored.is_floating_point():
             raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {stored.dtype}: quantized weights")

@@ -95,7 +95,7 @@ def _fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> Mode
 
 
 def as_stored(config: ModelConfig, names: Collection[str]) -> ModelConfig:
-    """The same for a model that has these tensors: a multimodal one's text part is tied if it has no head of its own."""
+    """The same for a model of these tensors: the text part of a multimodal one is tied if it has no head of its own."""
     if config.container is None:
         return config
     return replace(config, tied_embeddings=config.tied_embeddings and HEAD not in names)

@@ -1,8 +1,8 @@
-"""Reads tensors from files to a device: in large pieces, on several threads, without a copy of the whole in host memory.
+"""Reads tensors from files to a device, in large pieces on several threads, without a whole copy in host memory.
 
-    file ──preadv──▶ the tensor itself                              on a CPU
-    file ──preadv──▶ a pinned buffer ──▶ the tensor                 on a GPU: two buffers per thread, so that one is
-                                                                    filled while the other one is copied
+file ──preadv──▶ the tensor itself                              on a CPU
+file ──preadv──▶ a pinned buffer ──▶ the tensor                 on a GPU: two buffers per thread, so that one is
+                                                                filled while the other one is copied
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ PIECE_BYTES = 8 << 20  # of one read
 _MOST_THREADS = 16
 _THREADS_PER_CORE = 2  # they wait for the disk
 
+
+def num_threads() -> int:
+    """How many threads read."""
+    return min(_MOST_THREADS, _THREADS_PER_CORE * (os.cpu_count() or 1))
+
+
 Arrived = Callable[[], None]  # has the caller's stream wait until a piece is there
 
 
@@ -42,11 +48,11 @@ class Reading:
 
 
 class ParallelReader:
-    """Reads tensors to `device`. One thread starts readings and waits for them; `close` ends those that are not over."""
+    """Reads tensors to `device`. One thread starts readings and waits for them; `close` waits for those under way."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._threads = ThreadPoolExecutor(min(_MOST_THREADS, _THREADS_PER_CORE * (os.cpu_count() or 1)), "weights")
+        self._threads = ThreadPoolExecutor(num_threads(), "weights")
         self._files: dict[Path, int] = {}
         self._staging = threading.local()
 

@@ -6,10 +6,12 @@ Plain dataclasses of plain values, so that they travel as msgpack and import any
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.template_options import TemplateOption, check_template_options
 
 MAX_PRIORITY = 1000
 MAX_NAME = 1_000  # characters of an id, a profile or a salt, all of which an engine keeps
@@ -83,6 +85,8 @@ class GenerationRequest:
 
     With `report_after`, a request that does not stream sends one delta, once it has at least so many output tokens.
     `stop_repetition` ends an output that repeats itself, with REPETITION; None does so for requests with a schema.
+    `template_options` are variables of the model's chat template, such as `enable_thinking`; a template ignores those
+    that it does not have.
     """
 
     id: str
@@ -98,9 +102,11 @@ class GenerationRequest:
     deadline: float | None = None
     report_after: int = 0  # output tokens; 0: no early delta
     stop_repetition: bool | None = None
+    template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse an order that no queue could keep, and texts that are too long (`InvalidRequestError`)."""
+        check_template_options(self.template_options)
         if self.report_after < 0:
             raise InvalidRequestError(f"report_after={self.report_after} is out of range")
         if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:

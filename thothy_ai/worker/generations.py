@@ -43,6 +43,7 @@ class Asker:
             priority=self.priority,
             deadline=self.deadline.timestamp() if self.deadline is not None else None,
             report_after=EARLY_TOKENS if call.locale is not None and call.sampling.max_tokens > EARLY_TOKENS else 0,
+            template_options=call.template_options,
         )
 
 

@@ -133,9 +133,22 @@ def test_a_plain_prompt_is_answered_as_it_is(ask: Ask, backend: AnsweringBackend
     assert "stops at --max-tokens" in ask("--prompt", "long").stderr
 
 
+def test_template_options_reach_the_engine(ask: Ask, backend: AnsweringBackend) -> None:
+    ask("--prompt", "x", "--template-option", "enable_thinking=false", "--template-option", "effort=low")
+    ask("echo", "--text", "ok", "--template-option", "depth=3", "--template-option", 'style="bold"')
+    plain, job = (request.template_options for request in backend.requests)
+    assert plain == {"enable_thinking": False, "effort": "low"}
+    assert job == {"style": "bold", "depth": 3}
+    ask("echo", "--text", "ok")
+    assert backend.requests[-1].template_options == {"style": "plain"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--prompt", "x", "--template-option", "thinking"], "'thinking' is not NAME=VALUE"),
+        (["--prompt", "x", "--template-option", "messages=[]"], "not for requests to set"),
+        (["echo", "--text", "x", "--template-option", "depth=[1]"], "is wanted"),
         (["echo"], "text: is missing"),
         (["echo", "--text", " "], "text: is empty"),
         (["echo", "--text", "x", "--attempts", "0"], "--attempts"),

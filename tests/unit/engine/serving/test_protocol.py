@@ -75,6 +75,7 @@ REQUEST = GenerationRequest(
     deadline=1.8e9,
     report_after=40,
     stop_repetition=True,
+    template_options={"enable_thinking": False, "effort": "low", "depth": 3, "share": 0.5, "none": None},
 )
 INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
 

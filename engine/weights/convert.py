@@ -65,12 +65,22 @@ def _convert_into(folder: Path, path: Path, dtype: torch.dtype) -> None:
 def convert(path: Path, folder: Path, dtype: torch.dtype) -> None:
     """Write the model of GGUF file `path` into the empty `folder`."""
     file = GGUFFile(path)
-    describe(file, path, folder, dtype)
+    _describe(file, path, folder, dtype)
     _save_weights(((name, tensor.to(dtype)) for name, tensor in gguf_config.tensors(file)), folder)
 
 
-def describe(file: GGUFFile, path: Path, folder: Path, dtype: torch.dtype) -> None:
-    """Write the model's configuration and tokenizer into `folder`; ModelLoadError if its tensors are not those."""
+def described(path: Path, folder: Path) -> None:
+    """Write the configuration and the tokenizer of GGUF file `path` into `folder`; ModelLoadError as a conversion."""
+    try:
+        _describe(GGUFFile(path), path, folder, torch.float32)
+    except EngineError:
+        raise
+    except Exception as error:  # as above
+        raise ModelLoadError(f"{path}: can't be converted: {one_line(error)}") from error
+
+
+def _describe(file: GGUFFile, path: Path, folder: Path, dtype: torch.dtype) -> None:
+    """Write configuration and tokenizer; ModelLoadError if the file's tensors are not those of the configuration."""
     config = gguf_config.configuration(file)
     config.dtype = dtype
     config.save_pretrained(folder)

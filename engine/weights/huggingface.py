@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -73,9 +73,15 @@ class SafetensorsFolder:
         """Types, shapes and places of all tensors."""
         return self._stored
 
-    def expect(self, names: Iterable[str]) -> None:
-        """The order in which tensors will be asked for: some are read ahead. Others are read when they are."""
-        self._ahead = deque(name for name in names if name in self._stored)
+    def expect(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Tensors in the order in which they will be asked for: some are read ahead. ModelLoadError for another shape.
+
+        Tensors that nobody expects are read when they are asked for.
+        """
+        for name, shape in shapes.items():
+            if name in self._stored:
+                self._require_shape(name, shape)
+        self._ahead = deque(name for name in shapes if name in self._stored)
         self._total = sum(self._stored[name].num_bytes for name in self._ahead)
 
     def tensor(self, name: str, *shape: int) -> Tensor:
@@ -97,10 +103,7 @@ class SafetensorsFolder:
         stored = self._stored.get(name)
         if stored is None:
             raise ModelLoadError(f"{self._folder}: tensor {name!r} is missing")
-        if stored.shape != shape:
-            raise ModelLoadError(
-                f"{self._folder}: tensor {name!r} has shape {stored.shape}, the configuration wants {shape}"
-            )
+        self._require_shape(name, shape)
         try:
             tensor = self._take(name)
         except torch.OutOfMemoryError as error:
@@ -110,6 +113,11 @@ class SafetensorsFolder:
         if self._finite:
             require_finite(self._folder, name, tensor)
         return tensor
+
+    def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
+        found = self._stored[name].shape
+        if found != shape:
+            raise ModelLoadError(f"{self._folder}: tensor {name!r} has shape {found}, the configuration wants {shape}")
 
     def _take(self, name: str) -> Tensor:
         self._asked.add(name)

@@ -17,6 +17,7 @@ from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.multimodal import renaming
 from thothy_ai.engine.phases import Phases
 from thothy_ai.engine.weights.assemble import assemble
+from thothy_ai.engine.weights.end_of_turn import end_of_turn, names_ends
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder, read_ahead
 from thothy_ai.engine.weights.inventory import HEAD, expected_tensors, require_tensors
@@ -74,7 +75,7 @@ def load_model(
             if not wants_random_weights(folder):
                 renamed = renaming(config.container)
                 source = SafetensorsFolder(folder, device, dtype, renamed=renamed, finite=finite, on_read=on_read)
-                config = _fitting(path, config, source)
+                config = fitting(path, config, source)
             check(config)
         tokenizer = pool.submit(_timed_tokenizer, folder, phases)  # on another thread: copies of weights need no GIL
         with source, phases.timed("weights"):
@@ -82,10 +83,10 @@ def load_model(
     name = path.stem if path.is_file() else path.resolve().name
     if isinstance(source, RandomWeights):
         name = f"{name} (random weights)"
-    return LoadedModel(_ending(config, path, tokenizer.result()), model, tokenizer.result(), name, phases)
+    return LoadedModel(ending(config, path, folder, tokenizer.result()), model, tokenizer.result(), name, phases)
 
 
-def _fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:
+def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:
     """The configuration as the weights have it; ModelLoadError if they are not those of a model of it."""
     config = as_stored(config, source.names)
     expected = expected_tensors(path, config)
@@ -106,8 +107,15 @@ def _timed_tokenizer(folder: Path, phases: Phases) -> PreTrainedTokenizerBase | 
         return load_tokenizer(folder)
 
 
-def _ending(config: ModelConfig, path: Path, tokenizer: PreTrainedTokenizerBase | None) -> ModelConfig:
-    return config.ending_with(path, getattr(tokenizer, "eos_token_id", None))
+def ending(config: ModelConfig, path: Path, folder: Path, tokenizer: PreTrainedTokenizerBase | None) -> ModelConfig:
+    """The configuration with all tokens that end a generation: those it names, the tokenizer's end of text and, unless
+    generation_config.json names some, what the chat template writes after an answer. ModelLoadError if there are none.
+    """
+    if tokenizer is None:
+        return config.ending_with(path, None)
+    turn = None if names_ends(folder) else end_of_turn(tokenizer)
+    ends = config.eos_token_ids if turn is None else (*config.eos_token_ids, turn)
+    return replace(config, eos_token_ids=ends).ending_with(path, tokenizer.eos_token_id)
 
 
 def default_cache_dir() -> Path:

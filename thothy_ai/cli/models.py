@@ -35,9 +35,7 @@ def check(
     max_rows: Annotated[int | None, typer.Option(min=1, help="Maximum number of concurrent sequences.")] = None,
     max_context: Annotated[int | None, typer.Option(min=2, help="Maximum number of tokens per sequence.")] = None,
     memory_utilization: Annotated[float, typer.Option(min=0.05, max=1, help="Fraction of GPU memory to use.")] = 0.9,
-    nan: Annotated[
-        bool, typer.Option("--nan", help="Read all weights, and find those that are NaN or infinite.")
-    ] = False,
+    nan: Annotated[bool, typer.Option("--nan", help="Read all weights, and find NaN and infinite ones.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say whether a model will load, what it is, how much memory it takes, and how many tokens of KV are left.

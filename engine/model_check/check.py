@@ -10,7 +10,7 @@ from typing import Any
 
 from thothy_ai.engine.errors import EngineError, ModelLoadError
 from thothy_ai.engine.model_check.checkpoint import Checkpoint, FolderCheckpoint, GGUFCheckpoint
-from thothy_ai.engine.model_check.memory import memory_report
+from thothy_ai.engine.model_check.memory import Target, memory_report
 from thothy_ai.engine.model_check.report import ModelReport, Problem
 from thothy_ai.engine.model_check.text import text_report
 from thothy_ai.engine.models.config import ModelConfig
@@ -35,8 +35,8 @@ def check_model(
     """
     if not path.exists():
         raise ModelLoadError(f"{path}: no such file or folder")
-    check = _Check(path, options)
-    check.all_parts(memory)
+    check = _Check(path, options, Target.of(options, memory))
+    check.all_parts()
     if values:
         check.values(on_read)
     return check.report
@@ -45,12 +45,12 @@ def check_model(
 class _Check:
     """Collects in `report` what it finds."""
 
-    def __init__(self, path: Path, options: EngineOptions) -> None:
-        self._path, self._options = path, options
+    def __init__(self, path: Path, options: EngineOptions, target: Target) -> None:
+        self._path, self._options, self._target = path, options, target
         self._checkpoint: Checkpoint = FolderCheckpoint(path) if path.is_dir() else GGUFCheckpoint(path)
         self.report = ModelReport(str(path), self._checkpoint.form)
 
-    def all_parts(self, memory: int | None) -> None:
+    def all_parts(self) -> None:
         """Without values. What is wrong with one part hides nothing of the others, unless they need it."""
         with self._part("configuration"), self._checkpoint.folder() as folder:
             with self._part("weights"):
@@ -59,7 +59,7 @@ class _Check:
             with self._part("tokenizer"):
                 self._found(text=text_report(folder, self._path, config))
             if config is not None:
-                self._memory(config, memory)
+                self._memory(config)
 
     def _configuration(self, folder: Path) -> ModelConfig | None:
         """As the weights have it; None if it is refused."""
@@ -78,11 +78,11 @@ class _Check:
             )
         return config
 
-    def _memory(self, config: ModelConfig, memory: int | None) -> None:
-        found, problem = memory_report(config, self._options, memory, self._path.name)
-        self._found(memory=found)
-        if problem is not None:
-            self._problem("memory", problem)
+    def _memory(self, config: ModelConfig) -> None:
+        report, plan = memory_report(config, self._options, self._target)
+        self._found(memory=report)
+        with self._part("memory"):
+            plan.require(self._path.name)
 
     def values(self, on_read: OnRead) -> None:
         """Read all weights."""

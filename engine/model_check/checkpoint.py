@@ -75,7 +75,7 @@ class FolderCheckpoint:
         """From the files' headers."""
         if self._random:
             return {}
-        tensors = self._source().stored.values()
+        tensors = self._source().places.values()
         self.files = len({tensor.path for tensor in tensors})
         return _by_type((_name(tensor.dtype), tensor.num_bytes) for tensor in tensors)
 
@@ -95,9 +95,9 @@ class FolderCheckpoint:
         if self._random:
             return
         with self._source(on_read) as source:
-            source.expect({name: stored.shape for name, stored in source.stored.items()})
-            for name, stored in source.stored.items():
-                tensor = source.as_stored(name, *stored.shape)
+            source.expect({name: place.shape for name, place in source.places.items()})
+            for name, place in source.places.items():
+                tensor = source.stored(name, *place.shape, dtype=place.dtype)
                 if count := not_finite(tensor):
                     yield _problem(self._path, name, count, tensor.numel())
 

@@ -19,6 +19,7 @@ _LLAVA_TEXT = (
     ("language_model.lm_head.", "lm_head."),
 )
 _LLAVA_OTHERS = ("vision_tower.", "multi_modal_projector.", "image_newline")
+_PLAIN_LAYERS = ("ignore", "ignored_layers", "modules_to_not_convert")  # in configurations of quantized weights
 _IDEFICS_TEXT = (("model.text_model.", "model."),)
 _IDEFICS_OTHERS = ("vision_model.", "connector.")
 
@@ -61,14 +62,24 @@ def text_part(config: PreTrainedConfig) -> PreTrainedConfig:
 
     What a container says of all its weights counts for these too: how they are quantized, and that they may be tied.
     """
-    if config.model_type not in CONTAINERS:
+    container = CONTAINERS.get(config.model_type)
+    if container is None:
         return config
-    text = config.text_config
+    text: PreTrainedConfig = config.text_config
     text.tie_word_embeddings = bool(text.tie_word_embeddings or config.tie_word_embeddings)
     quantization = getattr(config, "quantization_config", None)
     if quantization is not None:
-        text.quantization_config = quantization
+        text.quantization_config = _of_text(quantization, container)
     return text
+
+
+def _of_text(quantization: object, container: Container) -> object:
+    """The same with the names of layers that stay plain as a model of text alone has them."""
+    if not isinstance(quantization, dict):
+        return quantization
+    lists = {key: value for key, value in quantization.items() if key in _PLAIN_LAYERS and isinstance(value, list)}
+    renamed = {key: [container.text_name(str(name)) for name in names] for key, names in lists.items()}
+    return quantization | {key: [name for name in names if name is not None] for key, names in renamed.items()}
 
 
 def renaming(container: str | None) -> Callable[[str], str | None]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,6 +22,7 @@ from thothy_ai.engine.weights.index import stored_by_name
 from thothy_ai.engine.weights.reading import ParallelReader, Reading
 from thothy_ai.engine.weights.shard import StoredTensor
 
+_PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 _AHEAD_BYTES = {"cuda": 512 << 20, "cpu": 128 << 20}  # of tensors that are read before they are asked for
 
 OnRead = Callable[[int, int], None]  # told the bytes that were taken so far, and those of all tensors
@@ -45,14 +47,14 @@ class SafetensorsFolder:
         on_read: OnRead = lambda _done, _of: None,
     ) -> None:
         self._folder, self.device, self._dtype = folder, device, dtype
-        self._stored = _renamed(folder, stored_by_name(folder), renamed)
+        self._places = _renamed(folder, stored_by_name(folder), renamed)
         self._finite, self._on_read = finite, on_read
         self._reader = ParallelReader(device)
         self._ahead: deque[str] = deque()  # names to read next
         self._readings: dict[str, Reading] = {}  # of tensors that nobody asked for yet
         self._asked: set[str] = set()
         self._taken = 0
-        self._total = sum(stored.num_bytes for stored in self._stored.values())
+        self._total = sum(place.num_bytes for place in self._places.values())
 
     def __enter__(self) -> Self:
         return self
@@ -66,12 +68,12 @@ class SafetensorsFolder:
     @property
     def names(self) -> Collection[str]:
         """Names of all tensors."""
-        return self._stored.keys()
+        return self._places.keys()
 
     @property
-    def stored(self) -> Mapping[str, StoredTensor]:
+    def places(self) -> Mapping[str, StoredTensor]:
         """Types, shapes and places of all tensors."""
-        return self._stored
+        return self._places
 
     def expect(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Tensors in the order in which they will be asked for: some are read ahead. ModelLoadError for another shape.
@@ -79,49 +81,65 @@ class SafetensorsFolder:
         Tensors that nobody expects are read when they are asked for.
         """
         for name, shape in shapes.items():
-            if name in self._stored:
+            if name in self._places:
                 self._require_shape(name, shape)
-        self._ahead = deque(name for name in shapes if name in self._stored)
-        self._total = sum(self._stored[name].num_bytes for name in self._ahead)
+        self._ahead = deque(name for name in shapes if name in self._places)
+        self._total = sum(self._places[name].num_bytes for name in self._ahead)
 
     def tensor(self, name: str, *shape: int) -> Tensor:
-        """Tensor `name`, which must have `shape`, in the folder's type; it must be stored in a floating-point type."""
-        stored = self.as_stored(name, *shape)
-        if not stored.is_floating_point():
-            raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {stored.dtype}: quantized weights")
-        try:
-            return stored.to(self._dtype)
-        except torch.OutOfMemoryError as error:
-            raise self._does_not_fit() from error
+        """Tensor `name`, which must have `shape`, in the folder's type; it must be stored in 16 bits or more."""
+        found = self._read(name, shape)
+        if found.dtype not in _PLAIN:
+            raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {found.dtype}: quantized weights")
+        with self._fitting():
+            return found.to(self._dtype)
 
     def weight(self, name: str, *shape: int) -> Weight:
-        """As `tensor`: nothing packed is read from safetensors yet."""
+        """As `tensor`: which weights are packed is for the configuration to say."""
         return self.tensor(name, *shape)
 
-    def as_stored(self, name: str, *shape: int) -> Tensor:
-        """Tensor `name`, which must have `shape`, in the type that it is stored in."""
-        stored = self._stored.get(name)
-        if stored is None:
+    def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Tensor `name` in the type that it is stored in; a single number may have any number of axes.
+
+        ModelLoadError unless that is `dtype`, or any floating-point type if it is None.
+        """
+        found = self._read(name, shape)
+        if not (found.is_floating_point() if dtype is None else found.dtype == dtype):
+            wanted = "a floating-point type" if dtype is None else dtype
+            raise ModelLoadError(f"{self._folder}: tensor {name!r} is {found.dtype}, its format wants {wanted}")
+        return found
+
+    def holds(self, name: str) -> bool:
+        """Whether there is such a tensor."""
+        return name in self._places
+
+    def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        if name not in self._places:
             raise ModelLoadError(f"{self._folder}: tensor {name!r} is missing")
         self._require_shape(name, shape)
-        try:
+        with self._fitting():
             tensor = self._take(name)
-        except torch.OutOfMemoryError as error:
-            raise self._does_not_fit() from error
-        self._taken += stored.num_bytes
-        self._on_read(self._taken, self._total)
-        if self._finite:
-            require_finite(self._folder, name, tensor)
-        return tensor
+            self._taken += tensor.nbytes
+            self._on_read(self._taken, self._total)
+            if self._finite:
+                require_finite(self._folder, name, tensor)
+        return tensor.view(shape)
 
     def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        found = self._stored[name].shape
-        if found != shape:
+        found = self._places[name].shape
+        if found != shape and not math.prod(found) == math.prod(shape) == 1:
             raise ModelLoadError(f"{self._folder}: tensor {name!r} has shape {found}, the configuration wants {shape}")
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            raise OutOfMemoryError(f"{self._folder}: the weights do not fit {self.device}") from error
 
     def _take(self, name: str) -> Tensor:
         self._asked.add(name)
-        reading = self._readings.pop(name, None) or self._reader.start(self._stored[name])
+        reading = self._readings.pop(name, None) or self._reader.start(self._places[name])
         self._read_ahead()
         return reading.result()
 
@@ -131,11 +149,8 @@ class SafetensorsFolder:
         while self._ahead and held < _AHEAD_BYTES[self.device.type]:
             name = self._ahead.popleft()
             if name not in self._asked:
-                self._readings[name] = self._reader.start(self._stored[name])
-                held += self._stored[name].num_bytes
-
-    def _does_not_fit(self) -> OutOfMemoryError:
-        return OutOfMemoryError(f"{self._folder}: the weights do not fit {self.device}")
+                self._readings[name] = self._reader.start(self._places[name])
+                held += self._places[name].num_bytes
 
 
 def read_ahead(folder: Path) -> None:

@@ -61,7 +61,7 @@ def _read_index(folder: Path) -> dict[str, str]:
 
 
 def _require_files(folder: Path, files: Iterable[str]) -> None:
-    elsewhere = sorted(file for file in files if Path(file).name != file)
+    elsewhere = sorted(file for file in files if not file or Path(file).name != file)
     if elsewhere:
         raise ModelLoadError(f"{folder / INDEX}: {elsewhere[0]!r} is not the name of a file in this folder")
     missing = sorted(file for file in files if not (folder / file).is_file())

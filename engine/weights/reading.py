@@ -144,7 +144,7 @@ def _at_once() -> None:
 
 def _fill(buffer: Tensor, file: int, stored: StoredTensor, begin: int) -> None:
     """Read as many bytes of a tensor as the buffer has, from `begin` on."""
-    left, offset = memoryview(buffer.numpy()), stored.offset + begin
+    left, offset = buffer.numpy().data, stored.offset + begin
     while left:
         try:
             count = os.preadv(file, [left], offset)

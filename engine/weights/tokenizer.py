@@ -66,7 +66,8 @@ def _read(folder: Path) -> PreTrainedTokenizerBase | None:
         slow: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, **options)
         return slow
     if not (folder / TEKKEN).is_file():
-        return PreTrainedTokenizerFast.from_pretrained(folder, **options)
+        fast: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(folder, **options)
+        return fast
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, fix_mistral_regex=False, **options)
     return cut_as_tekken(tokenizer, folder / TEKKEN)
 

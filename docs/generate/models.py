@@ -96,7 +96,7 @@ def _message(change: Mapping[str, Any]) -> str:
     """What the engine says about a small configuration with these values; nothing if it takes it."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        (folder / "config.json").write_text(json.dumps(TINY | change), encoding="utf-8")
+        (folder / "config.json").write_text(json.dumps({**TINY, **change}), encoding="utf-8")
         try:
             ModelConfig.from_folder(folder)
         except EngineError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.shell import FAILED, AsJson, usage
+from thothy_ai.cli.shell import FAILED, WRONG_INPUT, AsJson, fail, usage
 from thothy_ai.cli.tables import count, print_fields, print_json
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def check(
     try:
         report = check_model(model, options, memory=memory, values=nan, on_read=_progress())
     except (InvalidRequestError, ModelLoadError) as error:
-        usage(str(error))
+        fail(error, WRONG_INPUT)
     print_json(report.to_json()) if as_json else print_fields(list(_fields(report)))
     if not report.loads:
         raise typer.Exit(FAILED)

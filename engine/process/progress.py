@@ -39,9 +39,11 @@ class LoadingProgress:
             log.info("read %.2f GB of weights in %.1f s, %.2f GB/s", self._of / _GB, self._seconds(), self._rate())
 
     def __call__(self, done: int, of: int) -> None:
-        """So many bytes are there."""
+        """So many bytes are there; none, when reading begins."""
         self._done, self._of = done, of
         now = time.monotonic()
+        if not done:
+            self._began = self._shown = now
         if now - self._shown >= self._every:
             self._shown = now
             self._show()

@@ -85,6 +85,7 @@ class SafetensorsFolder:
                 self._require_shape(name, shape)
         self._ahead = deque(name for name in shapes if name in self._places)
         self._total = sum(self._places[name].num_bytes for name in self._ahead)
+        self._on_read(0, self._total)
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """Tensor `name`, which must have `shape`, in the folder's type; it must be stored in 16 bits or more."""

@@ -28,8 +28,11 @@ ROPES: dict[str, Change] = {
     "yarn": _rope("yarn", **_STRETCH),
     "dynamic": _rope("dynamic", factor=4.0),
     "longrope": _rope("longrope", **_STRETCH, **_LONG),
-    "partial_rotary_factor": _rope("default", partial_rotary_factor=0.5),
-}
+    "partial_rotary_factor": {
+        **_rope("default", partial_rotary_factor=0.5), "model_type": "phi3", "pad_token_id": 0, "bos_token_id": 1,
+        "eos_token_id": 2,
+    },
+}  # fmt: skip
 
 
 def _quantized(method: str, **values: object) -> Change:

@@ -44,7 +44,7 @@ def models_page() -> str:
         " with those of\n`transformers` for the whole checkpoint, given text.",
         table(("`model_type`", "Models"), ((code(name), each.about) for name, each in CONTAINERS.items())),
         "## Rotary embedding",
-        "By `rope_type`, in a Llama configuration.",
+        "By `rope_type`, in a Llama configuration; a partial one in Phi-3's.",
         table(("Variant", "Outcome"), ((code(name), _outcome(change)) for name, change in ROPES.items())),
         "## Weights as they are stored",
         "Plain weights in float64, float32, float16 or bfloat16 are converted to the engine's `--dtype`. `--weights`"

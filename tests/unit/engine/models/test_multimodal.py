@@ -79,6 +79,16 @@ def test_a_head_of_its_own_counts_whatever_the_container_says(tmp_path: Path) ->
     assert torch.equal(logits(folder), before)
 
 
+def test_a_head_that_only_the_container_ties(tmp_path: Path) -> None:
+    folder = tiny_container("mistral3", tmp_path, tied=True)
+    before = logits(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["tie_word_embeddings"] = False
+    config["tie_word_embeddings"] = True
+    (folder / "config.json").write_text(json.dumps(config))
+    assert torch.equal(logits(folder), before)
+
+
 def test_what_is_neither_text_nor_vision_is_refused(tmp_path: Path) -> None:
     folder = tiny_container("llava", tmp_path)
     rename(folder, "vision_tower.", "audio_tower.")

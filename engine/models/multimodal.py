@@ -78,8 +78,8 @@ def _of_text(quantization: object, container: Container) -> object:
     if not isinstance(quantization, dict):
         return quantization
     lists = {key: value for key, value in quantization.items() if key in _PLAIN_LAYERS and isinstance(value, list)}
-    renamed = {key: [container.text_name(str(name)) for name in names] for key, names in lists.items()}
-    return quantization | {key: [name for name in names if name is not None] for key, names in renamed.items()}
+    renamed = {key: [container.text_name(f"{name}.") for name in names] for key, names in lists.items()}  # of layers
+    return quantization | {key: [name[:-1] for name in names if name is not None] for key, names in renamed.items()}
 
 
 def renaming(container: str | None) -> Callable[[str], str | None]:

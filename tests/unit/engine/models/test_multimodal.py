@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import AutoConfig
 
 from tests.support import tiny_containers
 from tests.support.paged_run import PagedRun
@@ -16,7 +17,7 @@ from tests.support.tiny_containers import reference_container, tiny_container
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.models.multimodal import CONTAINERS
+from thothy_ai.engine.models.multimodal import CONTAINERS, text_part
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")
@@ -121,6 +122,20 @@ def test_quantization_of_the_container_is_that_of_its_text_part(tmp_path: Path) 
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UnsupportedModelError, match="hqq"):
         ModelConfig.from_folder(folder)
+
+
+def test_layers_that_stay_plain_are_named_as_in_the_text_part() -> None:
+    ignored = [
+        "language_model.lm_head",
+        "re:vision_tower.*",
+        "vision_tower",
+        "model.language_model.layers.1.mlp.up_proj",
+    ]
+    config = AutoConfig.for_model("mistral3", quantization_config={"quant_method": "x", "ignore": ignored, "bits": 4})
+    text = text_part(config).quantization_config
+    names = ["lm_head", "re:vision_tower.*", f"model.{layer}"]
+    assert text == {"quant_method": "x", "ignore": names, "bits": 4}
+    assert config.quantization_config["ignore"] == ignored
 
 
 def test_every_container_is_tried() -> None:

@@ -24,6 +24,7 @@ class Command(Enum):
 _ENGINE = frozenset({Command.ENGINE})
 _BOTH = frozenset(Command)
 _FP8 = ("auto", "fp8")
+_WEIGHTS = (*_FP8, "stored")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,12 @@ class EngineOptions:
         Option("Data type: auto (bfloat16 on a GPU, float32 on a CPU) or a torch type.", _BOTH, metavar="DTYPE"),
     ] = "auto"
     weights: Annotated[
-        str, Option("Format of the weights: auto (as --dtype), or fp8 (quantized at load).", _BOTH, choices=_FP8)
+        str,
+        Option(
+            "Format of the weights: auto (as --dtype), fp8 (quantized at load) or stored (GGUF stays quantized).",
+            _BOTH,
+            choices=_WEIGHTS,
+        ),
     ] = "auto"
     check_weights: Annotated[bool, Option("Refuse a model with weights that are NaN or infinite.", _BOTH)] = False
     kv_dtype: Annotated[str, Option("Data type of the KV cache: auto (as --dtype) or fp8.", _BOTH, choices=_FP8)] = (

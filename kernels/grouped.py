@@ -1,4 +1,5 @@
-"""Integer weights of 4 or 8 bits with a scale, and perhaps a zero point, for each group of inputs of each output."""
+"""Integer weights of 4 or 8 bits with a scale, and perhaps a zero point or an offset, for each group of inputs of each
+output."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-LANES = (32, 16)  # words of a span that kernels take: the fewer for groups of 32
-SMALLEST_GROUP = 2 * min(LANES)
+LANES = (32, 16)  # words of a span that kernels take: the fewer for groups of 32; groups of 16 have 8
+SMALLEST_GROUP = 2 * min(LANES)  # but for those
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedInts:
-    """A weight [N, K]: (number - zero) * scale.
+    """A weight [N, K]: (number - zero) * scale, or number * scale + offset.
 
     `words` [N, S * lanes] int32 hold S spans of 32 / bits * lanes inputs; inputs past K are there but count for
     nothing. Of each word of a span, numbers j (from the lowest bits on) and j + 16 / bits are neighbours: those of
@@ -21,8 +22,8 @@ class GroupedInts:
     leave two numbers in the halves of a word, as tensor cores take them.
 
     `factors` [G, N] are scales, if all zeros are 2 ** (bits - 1); otherwise int32, whose lower halves are the bits of
-    scales of `scale_type` and whose upper halves are zeros. A `group` is a power-of-two multiple of 2 * lanes inputs,
-    or a whole row; G counts those of all spans.
+    scales of `scale_type` and whose upper halves are zeros or, if `offsets`, the bits of offsets of that type. A `group`
+    is a power-of-two multiple of 2 * lanes inputs, or a whole row; G counts those of all spans.
     """
 
     words: Tensor
@@ -32,6 +33,7 @@ class GroupedInts:
     lanes: int
     group: int
     inputs: int
+    offsets: bool = False
 
     @property
     def outputs(self) -> int:
@@ -61,6 +63,8 @@ class GroupedInts:
 
 def suited_lanes(inputs: int, bits: int, group: int) -> int:
     """The most words that let groups begin with a slice, among those whose spans are filled best."""
+    if group < SMALLEST_GROUP:
+        return group // 2
     span = 32 // bits
     fitting = [lanes for lanes in LANES if 2 * lanes <= group]
     return min(fitting, key=lambda lanes: (-inputs % (span * lanes), -lanes))

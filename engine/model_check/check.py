@@ -15,6 +15,7 @@ from thothy_ai.engine.model_check.report import ModelReport, Problem
 from thothy_ai.engine.model_check.text import text_report
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.weights.formats import keeps_packed
 from thothy_ai.engine.weights.inventory import num_parameters
 
 OnRead = Callable[[int, int], None]
@@ -42,12 +43,17 @@ def check_model(
     return check.report
 
 
+def _checkpoint(path: Path, options: EngineOptions) -> Checkpoint:
+    packed = keeps_packed(options.weights)
+    return FolderCheckpoint(path) if path.is_dir() else GGUFCheckpoint(path, packed=packed)
+
+
 class _Check:
     """Collects in `report` what it finds."""
 
     def __init__(self, path: Path, options: EngineOptions, target: Target) -> None:
         self._path, self._options, self._target = path, options, target
-        self._checkpoint: Checkpoint = FolderCheckpoint(path) if path.is_dir() else GGUFCheckpoint(path)
+        self._checkpoint: Checkpoint = _checkpoint(path, options)
         self.report = ModelReport(str(path), self._checkpoint.form)
 
     def all_parts(self) -> None:

@@ -106,14 +106,15 @@ class FolderCheckpoint:
 
 
 class GGUFCheckpoint:
-    """A GGUF file."""
+    """A GGUF file, or any part of one. `packed`: what is quantized stays so."""
 
-    form, files = "GGUF file", 1
+    form = "GGUF file"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, packed: bool = False) -> None:
         if path.suffix.lower() != ".gguf":
             raise ModelLoadError(f"{path}: neither a Hugging Face folder nor a .gguf file")
-        self._path = path
+        self._path, self._packed = path, packed
+        self.files = 0
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
@@ -121,14 +122,16 @@ class GGUFCheckpoint:
         from thothy_ai.engine.weights.convert import described  # noqa: PLC0415  gguf is there where GGUF files are
 
         with tempfile.TemporaryDirectory() as made:
-            described(self._path, Path(made))
+            described(self._path, Path(made), packed=self._packed)
             yield Path(made)
 
     def stored(self) -> dict[str, int]:
-        """From the file's header."""
+        """From the headers."""
         from thothy_ai.engine.weights.gguf import GGUFFile  # noqa: PLC0415  as above
 
-        return _by_type(GGUFFile(self._path).stored)
+        file = GGUFFile(self._path)
+        self.files = file.parts
+        return _by_type(file.stored)
 
     def fitting(self, config: ModelConfig) -> ModelConfig:
         """Compared already, when it was described."""

@@ -39,7 +39,7 @@ class MemoryPlan:
     kv: int
     workspace: int
     available: int
-    weight_type: str  # as options name it
+    weight_type: str  # as options name it, or the method of a quantized checkpoint
     device: torch.device
 
     @property
@@ -81,9 +81,15 @@ def plan_memory(
         kv=KVCache.bytes_per_block(model, sizes.block_size, kv_dtype) * _min_blocks(sizes, options, device),
         workspace=workspace_bytes(model, sizes, dtype, device),
         available=_usable(options, device) if memory is None else int(memory * options.memory_utilization),
-        weight_type="fp8" if options.weights == "fp8" else str(dtype).removeprefix("torch."),
+        weight_type=_weight_type(model, options, dtype),
         device=device,
     )
+
+
+def _weight_type(model: ModelConfig, options: EngineOptions, dtype: torch.dtype) -> str:
+    if model.quantization is not None:
+        return f"{model.quantization.method} as stored"
+    return "fp8" if options.weights == "fp8" else str(dtype).removeprefix("torch.")
 
 
 def kv_tokens_left(

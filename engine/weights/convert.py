@@ -1,7 +1,7 @@
 """Turns a GGUF file into a Hugging Face folder, once: the folder is kept in a cache and found again.
 
-A folder's name holds a digest of the file's path, size and modification time, of the type its weights are kept in, and
-of the version of this conversion. Folders appear whole or not at all.
+A folder's name holds a digest of path, size and modification time of the file or of its parts, of the type its weights
+are kept in, of whether quantized ones stay so, and of the version of this conversion. Folders appear whole or not at all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -20,23 +21,28 @@ from torch import Tensor
 
 from thothy_ai.engine.errors import EngineError, ModelLoadError, one_line
 from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.quantized.gguf import METHOD
 from thothy_ai.engine.weights import gguf_config
 from thothy_ai.engine.weights.gguf import GGUFFile
 from thothy_ai.engine.weights.gguf_tokenizer import build_tokenizer
 from thothy_ai.engine.weights.index import INDEX, SINGLE
 from thothy_ai.engine.weights.inventory import expected_tensors
+from thothy_ai.engine.weights.split import model_name, parts_of
 
 _VERSION = 1
 _SHARD_BYTES = 2 << 30
 
 
-def converted_folder(path: Path, dtype: torch.dtype, cache_dir: Path) -> Path:
-    """The folder that GGUF file `path` was or is now converted to, its weights in `dtype`; ModelLoadError."""
+def converted_folder(path: Path, dtype: torch.dtype, cache_dir: Path, *, packed: bool = False) -> Path:
+    """The folder that GGUF file `path` was or is now converted to, its weights in `dtype`; ModelLoadError.
+
+    `packed`: those of linear layers stay in the file's blocks, if they are quantized.
+    """
     try:
-        folder = cache_dir / "gguf" / f"{path.stem}-{_digest(path, dtype)}"
+        folder = cache_dir / "gguf" / f"{model_name(path)}-{_digest(path, dtype, packed=packed)}"
         if not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
-            _convert_into(folder, path, dtype)
+            _convert_into(folder, path, dtype, packed=packed)
     except EngineError:
         raise
     except Exception as error:  # a file's metadata goes through libraries that may raise anything
@@ -44,17 +50,17 @@ def converted_folder(path: Path, dtype: torch.dtype, cache_dir: Path) -> Path:
     return folder
 
 
-def _digest(path: Path, dtype: torch.dtype) -> str:
-    status = path.stat()
-    identity = (str(path.resolve()), status.st_size, status.st_mtime_ns, str(dtype), _VERSION)
+def _digest(path: Path, dtype: torch.dtype, *, packed: bool) -> str:
+    files = [(str(part.resolve()), part.stat().st_size, part.stat().st_mtime_ns) for part in parts_of(path)]
+    identity = (files, str(dtype), packed, _VERSION)
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
 
-def _convert_into(folder: Path, path: Path, dtype: torch.dtype) -> None:
+def _convert_into(folder: Path, path: Path, dtype: torch.dtype, *, packed: bool) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-", ignore_cleanup_errors=True) as partial:
         built = Path(partial) / folder.name
         built.mkdir()
-        convert(path, built, dtype)
+        convert(path, built, dtype, packed=packed)
         try:
             os.replace(built, folder)  # noqa: PTH105  pathlib's replace is the same call; this names the intent
         except OSError:
@@ -62,30 +68,37 @@ def _convert_into(folder: Path, path: Path, dtype: torch.dtype) -> None:
                 raise  # else another process converted the same file meanwhile
 
 
-def convert(path: Path, folder: Path, dtype: torch.dtype) -> None:
+def convert(path: Path, folder: Path, dtype: torch.dtype, *, packed: bool = False) -> None:
     """Write the model of GGUF file `path` into the empty `folder`."""
     file = GGUFFile(path)
-    _describe(file, path, folder, dtype)
-    _save_weights(((name, tensor.to(dtype)) for name, tensor in gguf_config.tensors(file)), folder)
+    _describe(file, path, folder, dtype, packed=packed)
+    _save_weights(_typed(gguf_config.tensors(file, packed=packed), dtype), folder)
 
 
-def described(path: Path, folder: Path) -> None:
+def _typed(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    """Those that are numbers in `dtype`; blocks as they are."""
+    return ((name, tensor.to(dtype) if tensor.is_floating_point() else tensor) for name, tensor in tensors)
+
+
+def described(path: Path, folder: Path, *, packed: bool = False) -> None:
     """Write the configuration and the tokenizer of GGUF file `path` into `folder`; ModelLoadError as a conversion."""
     try:
-        _describe(GGUFFile(path), path, folder, torch.float32)
+        _describe(GGUFFile(path), path, folder, torch.float32, packed=packed)
     except EngineError:
         raise
     except Exception as error:  # as above
         raise ModelLoadError(f"{path}: can't be converted: {one_line(error)}") from error
 
 
-def _describe(file: GGUFFile, path: Path, folder: Path, dtype: torch.dtype) -> None:
+def _describe(file: GGUFFile, path: Path, folder: Path, dtype: torch.dtype, *, packed: bool) -> None:
     """Write configuration and tokenizer; ModelLoadError if the file's tensors are not those of the configuration."""
     config = gguf_config.configuration(file)
     config.dtype = dtype
+    if packed and (layers := gguf_config.packed_layers(file)):
+        config.quantization_config = {"quant_method": METHOD, "types": layers}
     config.save_pretrained(folder)
     model = ModelConfig.from_folder(folder, named=path)
-    gguf_config.require_tensors(file, expected_tensors(path, model))
+    gguf_config.require_tensors(file, expected_tensors(path, replace(model, quantization=None)))
     tokenizer = build_tokenizer(file)
     model.ending_with(path, None if tokenizer is None else tokenizer.eos_token_id)
     if tokenizer is not None:

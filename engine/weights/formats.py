@@ -12,6 +12,9 @@ from thothy_ai.engine.models.layers.linear import Fp8Format, LinearFormat, linea
 from thothy_ai.kernels.operations import Operations
 
 
+STORED = "stored"
+
+
 def plain(_operations: Operations) -> LinearFormat:
     """Weights in the model's type."""
     return linear
@@ -22,7 +25,17 @@ def fp8(operations: Operations) -> LinearFormat:
     return Fp8Format(operations)
 
 
-FORMATS: dict[str, Callable[[Operations], LinearFormat]] = {"auto": plain, "fp8": fp8}
+def stored(operations: Operations) -> LinearFormat:
+    """As `auto`, but the quantized blocks of a GGUF file stay so: less memory, slower on a CPU. The embedding is plain."""
+    return plain(operations)
+
+
+FORMATS: dict[str, Callable[[Operations], LinearFormat]] = {"auto": plain, "fp8": fp8, STORED: stored}
+
+
+def keeps_packed(name: str) -> bool:
+    """Whether a GGUF file's quantized weights stay so in the form of this name."""
+    return name == STORED
 
 
 def weight_format(name: str, device: torch.device) -> Callable[[Operations], LinearFormat]:

@@ -1,18 +1,18 @@
-"""A GGUF file as metadata and float32 tensors; the `gguf` package reads the container and dequantizes."""
+"""A GGUF file as metadata and tensors, dequantized or as stored; the `gguf` package reads the container."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import TypeVar, overload
 
 import gguf
 import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError, one_line
+from thothy_ai.engine.weights.gguf_parts import open_parts
 
 T = TypeVar("T")
 
@@ -22,45 +22,20 @@ QUANTIZATIONS = frozenset(
 )
 
 
-_MAX_ITEMS = 1 << 21  # of a metadata array: no vocabulary has as many
-_LEAST_BYTES: dict[int, int] = {gguf.GGUFValueType.STRING: 8, gguf.GGUFValueType.ARRAY: 12}  # of an item; 1 of others
-
-
-class _Reader(gguf.GGUFReader):
-    """Refuses lengths that the file is too short for, which its base takes at their word, without end."""
-
-    def _get(
-        self, offset: int, dtype: DTypeLike, count: int = 1, override_order: Literal["I", "S", "<"] | None = None
-    ) -> NDArray[Any]:
-        if int(offset) + int(count) * np.dtype(dtype).itemsize > len(self.data):
-            raise ValueError("a length lies beyond its end")
-        return super()._get(offset, dtype, count, override_order)
-
-    def _get_field_parts(
-        self, orig_offs: int, raw_type: int
-    ) -> tuple[int, list[NDArray[Any]], list[int], list[gguf.GGUFValueType]]:
-        if raw_type == gguf.GGUFValueType.ARRAY:
-            kind, length = int(self._get(orig_offs, np.uint32)[0]), int(self._get(orig_offs + 4, np.uint64)[0])
-            if length > _MAX_ITEMS or length * _LEAST_BYTES.get(kind, 1) > len(self.data) - orig_offs:
-                raise ValueError(f"an array of {length} items")
-        return super()._get_field_parts(orig_offs, raw_type)
-
-
 class GGUFFile:
-    """An opened file. A metadata key that starts with a dot is one of its architecture: ".block_count".
+    """An opened file, or all parts of one that is split, by the path of any.
 
-    ModelLoadError when it is truncated or no GGUF file, or when metadata is missing or of another type;
+    A metadata key that starts with a dot is one of its architecture: ".block_count". ModelLoadError when a part is
+    missing, truncated, of another model or no GGUF file, or when metadata is missing or of another type;
     UnsupportedModelError for a tensor type not in QUANTIZATIONS.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            reader = _Reader(path)
-        except Exception as error:  # it computes with whatever numbers the file has
-            raise ModelLoadError(f"{path}: truncated or not a GGUF file: {one_line(error)}") from error
-        self._fields = reader.fields
-        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
+        readers = open_parts(path)
+        self.parts = len(readers)
+        self._fields = readers[0].fields
+        self._tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
         self.architecture = self.required("general.architecture", str)
         self._refuse_unsupported()
 
@@ -132,9 +107,15 @@ class GGUFFile:
         values = gguf.quants.dequantize(stored.data, stored.tensor_type)
         return torch.from_numpy(np.array(values, dtype=np.float32)).view(shape)
 
+    def kind(self, name: str) -> str:
+        """The type that a tensor is stored in."""
+        return self._tensors[name].tensor_type.name
+
+    def blocks(self, name: str) -> Tensor:
+        """A quantized matrix as it is stored: [rows, bytes of a row] uint8."""
+        return torch.from_numpy(np.array(self._tensors[name].data)).view(self.shape(name)[0], -1)
+
     def _refuse_unsupported(self) -> None:
-        if self.get("split.count", int, 1) > 1:
-            raise UnsupportedModelError(f"{self.path}: a GGUF split over several files is not implemented")
         for name, tensor in self._tensors.items():
             if tensor.tensor_type not in QUANTIZATIONS:
                 kinds = ", ".join(sorted(kind.name for kind in QUANTIZATIONS))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
+from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS, ENDING
 from thothy_ai.engine.weights import inventory
 from thothy_ai.engine.weights.gguf import GGUFFile
 
@@ -114,16 +115,32 @@ def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> 
             raise ModelLoadError(f"{file.path}: tensor {names[name]!r} has shape {found}, the metadata wants {shape}")
 
 
-def tensors(file: GGUFFile) -> Iterator[tuple[str, Tensor]]:
-    """All tensors under transformers' names and in its layout, float32."""
+def packed_layers(file: GGUFFile) -> dict[str, list[str]]:
+    """The linear layers whose weights can be kept in the file's blocks, by type: transformers' names."""
+    layers: dict[str, list[str]] = {}
+    for name in file.names:
+        if _is_packable(file, name):
+            layers.setdefault(file.kind(name), []).append(_transformers_name(file, name).removesuffix(".weight"))
+    return layers
+
+
+def _is_packable(file: GGUFFile, name: str) -> bool:
+    """A matrix, but not the embedding, of which rows are looked up."""
+    matrix = len(file.shape(name)) == 2 and name != "token_embd.weight"
+    return matrix and name.endswith(".weight") and file.kind(name) in BLOCK_FORMATS
+
+
+def tensors(file: GGUFFile, *, packed: bool = False) -> Iterator[tuple[str, Tensor]]:
+    """All tensors under transformers' names and in its layout: float32 or, if they can be `packed`, blocks uint8."""
     heads = file.positive(".attention.head_count")
     rows = {"attn_q": heads, "attn_k": file.get(".attention.head_count_kv", int, heads)}
     for name in file.names:
         if name in _SETTINGS:
             continue
-        renamed = _transformers_name(file, name)
-        tensor = file.tensor(name)
-        part = name.split(".")[-2]
+        renamed, part = _transformers_name(file, name), name.split(".")[-2]
+        kept = packed and _is_packable(file, name)
+        renamed = renamed.removesuffix(".weight") + ENDING if kept else renamed
+        tensor = file.blocks(name) if kept else file.tensor(name)
         if _NAMES[file.architecture].interleaved and part in rows:
             tensor = _half_split(tensor, rows[part])
         if _NAMES[file.architecture].one_plus and part.endswith("norm"):

@@ -20,10 +20,11 @@ from thothy_ai.engine.models.multimodal import renaming
 from thothy_ai.engine.phases import Phases
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.end_of_turn import end_of_turn, names_ends
-from thothy_ai.engine.weights.formats import weight_format
+from thothy_ai.engine.weights.formats import keeps_packed, weight_format
 from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder, read_ahead
 from thothy_ai.engine.weights.inventory import HEAD, expected_tensors, require_tensors
 from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
+from thothy_ai.engine.weights.split import model_name
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
 from thothy_ai.kernels.operations import Operations
 
@@ -60,14 +61,14 @@ def load_model(
 ) -> LoadedModel:
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
-    `weights`: "auto" (as `dtype`) or "fp8". `cache_dir` keeps converted GGUF files; None: the user's cache folder.
+    `weights`: "auto" (as `dtype`), "stored" (a GGUF file's stay quantized) or "fp8". `cache_dir` keeps converted GGUF files; None: the user's cache folder.
     `max_context`: of a longer context only so much will be used. `on_folder` is told where the model's configuration
     and tokenizer are, as soon as that is known. `check` is called before any weight is read, and may raise. `on_read`
     is told the bytes of weights that were read so far, and how many there are. With `finite`, a weight that is NaN or
     infinite is refused. So is a model for which neither its configurations nor its tokenizer name an end-of-text token.
     """
     form = weight_format(weights, device)
-    folder = _as_folder(path, dtype, cache_dir or default_cache_dir())
+    folder = _as_folder(path, dtype, cache_dir or default_cache_dir(), packed=keeps_packed(weights))
     on_folder(folder)
     phases = Phases()
     with ThreadPoolExecutor() as pool:
@@ -85,7 +86,7 @@ def load_model(
         tokenizer = pool.submit(_timed_tokenizer, folder, phases)  # on another thread: copies of weights need no GIL
         with source, phases.timed("weights"):
             model = _assembled(path, config, source, form)
-    name = path.stem if path.is_file() else path.resolve().name
+    name = model_name(path) if path.is_file() else path.resolve().name
     if isinstance(source, RandomWeights):
         name = f"{name} (random weights)"
     return LoadedModel(ending(config, path, folder, tokenizer.result()), model, tokenizer.result(), name, phases)
@@ -142,7 +143,7 @@ def default_cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "thothy-ai"
 
 
-def _as_folder(path: Path, dtype: torch.dtype, cache_dir: Path) -> Path:
+def _as_folder(path: Path, dtype: torch.dtype, cache_dir: Path, *, packed: bool) -> Path:
     if not path.exists():
         raise ModelLoadError(f"{path}: no such file or folder")
     if path.is_dir():
@@ -151,4 +152,4 @@ def _as_folder(path: Path, dtype: torch.dtype, cache_dir: Path) -> Path:
         raise ModelLoadError(f"{path}: neither a Hugging Face folder nor a .gguf file")
     from thothy_ai.engine.weights.convert import converted_folder  # noqa: PLC0415  gguf is there where GGUF files are
 
-    return converted_folder(path, dtype, cache_dir)
+    return converted_folder(path, dtype, cache_dir, packed=packed)

@@ -9,8 +9,10 @@ from torch.nn import functional
 from thothy_ai.kernels.grouped import SMALLEST_GROUP, GroupedInts, suited_lanes
 
 
-def packed(numbers: Tensor, scales: Tensor, zeros: Tensor | None, bits: int, group: int) -> GroupedInts:
-    """Of numbers [N, K] (any integer type, 0 to 2 ** bits - 1), scales and zeros [ceil(K / group), N].
+def packed(
+    numbers: Tensor, scales: Tensor, zeros: Tensor | None, bits: int, group: int, *, offsets: Tensor | None = None
+) -> GroupedInts:
+    """Of numbers [N, K] (any integer type, 0 to 2 ** bits - 1), scales and zeros or offsets [ceil(K / group), N].
 
     A `group` of K or more is a whole row.
     """
@@ -27,15 +29,16 @@ def packed(numbers: Tensor, scales: Tensor, zeros: Tensor | None, bits: int, gro
             words |= fields[:, :, place, :, half].to(torch.int32) << (place * bits + 16 * half)
     group = spans * span if whole else group
     missing = -(-spans * span // group) - len(scales)
-    factors = scales if zeros is None else _factors(scales, zeros)
+    factors = _factors(scales, zeros, offsets)
     return GroupedInts(
         words=words.view(outputs, spans * lanes),
         factors=functional.pad(factors, (0, 0, 0, missing)).contiguous(),
-        scale_type=scales.dtype if zeros is None else _half(scales),
+        scale_type=scales.dtype if factors.is_floating_point() else _half(scales),
         bits=bits,
         lanes=lanes,
         group=group,
         inputs=inputs,
+        offsets=offsets is not None,
     )
 
 
@@ -51,16 +54,19 @@ def unpacked(weight: GroupedInts) -> Tensor:
 
 def dequantized(weight: GroupedInts) -> Tensor:
     """[N, K] float32."""
-    scales, zeros = scales_and_zeros(weight)
-    return (unpacked(weight).float() - _by_input(zeros, weight)) * _by_input(scales, weight)
+    scales, others = _scales_and_others(weight)
+    numbers, scales, others = unpacked(weight).float(), _by_input(scales, weight), _by_input(others, weight)
+    return numbers * scales + others if weight.offsets else (numbers - others) * scales
 
 
-def scales_and_zeros(weight: GroupedInts) -> tuple[Tensor, Tensor]:
-    """Of groups, [G, N] float32 each."""
+def _scales_and_others(weight: GroupedInts) -> tuple[Tensor, Tensor]:
+    """Scales, and zeros or offsets, of groups: [G, N] float32 each."""
     if weight.symmetric:
         return weight.factors.float(), torch.full_like(weight.factors, 1 << (weight.bits - 1), dtype=torch.float32)
-    halves = weight.factors.view(torch.int16).unflatten(1, (-1, 2))
-    return halves[..., 0].contiguous().view(weight.scale_type).float(), halves[..., 1].float()
+    scales, others = weight.factors.view(torch.int16).unflatten(1, (-1, 2)).unbind(-1)
+    if weight.offsets:
+        others = others.contiguous().view(weight.scale_type)
+    return scales.contiguous().view(weight.scale_type).float(), others.float()
 
 
 class GroupedMatmul:
@@ -80,10 +86,19 @@ def _by_input(values: Tensor, weight: GroupedInts) -> Tensor:
     return values.t().repeat_interleave(weight.group, 1)[:, : weight.inputs]
 
 
-def _factors(scales: Tensor, zeros: Tensor) -> Tensor:
-    """[G, N] int32."""
-    halves = (scales.to(_half(scales)).contiguous().view(torch.int16), zeros.to(torch.int16))
-    return torch.stack(halves, -1).view(torch.int32).squeeze(-1)
+def _factors(scales: Tensor, zeros: Tensor | None, offsets: Tensor | None) -> Tensor:
+    """[G, N] int32, or the scales alone."""
+    if offsets is not None:
+        return _side_by_side(_bits(scales), _bits(offsets))
+    return scales if zeros is None else _side_by_side(_bits(scales), zeros.to(torch.int16))
+
+
+def _side_by_side(low: Tensor, high: Tensor) -> Tensor:
+    return torch.stack((low, high), -1).view(torch.int32).squeeze(-1)
+
+
+def _bits(values: Tensor) -> Tensor:
+    return values.to(_half(values)).contiguous().view(torch.int16)
 
 
 def _half(scales: Tensor) -> torch.dtype:

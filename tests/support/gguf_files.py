@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy as np
 from gguf import GGMLQuantizationType as Quant
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+
+from tests.support.block_formats import BLOCKS
 
 Array = NDArray[Any]
 Choose = Callable[[str], Quant]
@@ -44,6 +47,10 @@ def write_gguf(
 
 
 def add_tensor(writer: gguf.GGUFWriter, name: str, tensor: Array, kind: Quant) -> None:
+    """Random blocks for a K-quant, to which the `gguf` package quantizes nothing."""
+    if kind.name.endswith("_K"):
+        writer.add_tensor(name, random_blocks(kind, *tensor.shape, seed=zlib.crc32(name.encode())), raw_dtype=kind)
+        return
     writer.add_tensor(name, gguf.quants.quantize(tensor, kind), raw_dtype=kind)
 
 
@@ -97,3 +104,48 @@ def _add_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     for key, add in (("bos_token_id", writer.add_bos_token_id), ("eos_token_id", writer.add_eos_token_id)):
         if config.get(key) is not None:
             add(np.uint32(config[key]).item())
+
+
+def random_blocks(kind: Quant, rows: int, inputs: int, seed: int = 0) -> Array:
+    """A matrix [rows, bytes] of a type, any bits within finite scales: the weights are as large as a small model's."""
+    _, size, halves = BLOCKS[kind]
+    rng = np.random.default_rng(seed)
+    values = 256 if kind.name.endswith("_K") else 32
+    blocks = rng.integers(0, 256, (rows, inputs // values, size), dtype=np.uint8)
+    for offset, largest in zip(halves, _LARGEST[kind], strict=True):
+        scales = rng.uniform(-largest, largest, (rows, inputs // values, 1)).astype(np.float16)
+        blocks[:, :, offset : offset + 2] = scales.view(np.uint8)
+    return blocks.reshape(rows, -1)
+
+
+_LARGEST: dict[Quant, tuple[float, ...]] = {
+    Quant.Q4_0: (0.01,), Quant.Q4_1: (0.01, 0.05), Quant.Q5_0: (0.005,), Quant.Q5_1: (0.005, 0.05), Quant.Q8_0: (0.001,),
+    Quant.Q4_K: (2e-4, 1e-3), Quant.Q5_K: (1e-4, 1e-3), Quant.Q6_K: (5e-5,),
+}  # fmt: skip
+
+
+def split_gguf(path: Path, folder: Path, count: int) -> list[Path]:
+    """The file in parts, as llama.cpp's gguf-split writes them: the first has the metadata, and each its number."""
+    folder.mkdir()
+    reader = gguf.GGUFReader(path)
+    parts = [folder / f"{path.stem}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1)]
+    for number, part in enumerate(parts):
+        writer = gguf.GGUFWriter(part, "llama")
+        if number:
+            writer.kv_data[0].pop("general.architecture")
+        else:
+            _copy_metadata(reader, writer)
+        writer.add_uint16("split.no", number)
+        writer.add_uint16("split.count", count)
+        writer.add_int32("split.tensors.count", len(reader.tensors))
+        for tensor in reader.tensors[number::count]:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+        finish(writer)
+    return parts
+
+
+def _copy_metadata(reader: gguf.GGUFReader, writer: gguf.GGUFWriter) -> None:
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+            kinds = field.types
+            writer.add_key_value(field.name, field.contents(), kinds[0], kinds[-1] if len(kinds) > 1 else None)

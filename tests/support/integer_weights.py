@@ -19,6 +19,7 @@ class Form(NamedTuple):
     group: int
     bits: int = 4
     zeros: bool = False
+    offsets: bool = False
 
 
 FORMS = {
@@ -30,6 +31,9 @@ FORMS = {
     "a group that the inputs do not fill": Form(64, 576, 128, zeros=True),
     "8 bits, groups of 128": Form(64, 384, 128, 8),
     "8 bits, groups of 32 with zeros": Form(40, 224, 32, 8, zeros=True),
+    "groups of 32 with offsets": Form(72, 288, 32, offsets=True),
+    "8 bits, groups of 32 with offsets": Form(40, 224, 32, 8, offsets=True),
+    "8 bits, groups of 16": Form(72, 208, 16, 8),
 }
 
 
@@ -43,7 +47,12 @@ def random_weight(
     scales = (0.1 + torch.rand(groups, form.outputs, generator=generator)).div(most).to(scale_type)
     zeros = torch.randint(0, most, (groups, form.outputs), generator=generator) if form.zeros else None
     of_input = torch.arange(form.inputs) // form.group
-    by_input = most // 2 if zeros is None else zeros.t()[:, of_input]
+    by_input: int | Tensor = 0 if form.offsets else most // 2 if zeros is None else zeros.t()[:, of_input]
     wanted = (numbers - by_input).double() * scales.t().double()[:, of_input]
+    offsets = None
+    if form.offsets:
+        offsets = torch.rand(groups, form.outputs, generator=generator).sub(0.8).to(scale_type)
+        wanted += offsets.t().double()[:, of_input]
+        offsets = offsets.to(device)
     moved = (numbers.to(device), scales.to(device), None if zeros is None else zeros.to(device))
-    return packed(*moved, form.bits, form.group), wanted.to(device)
+    return packed(*moved, form.bits, form.group, offsets=offsets), wanted.to(device)

@@ -30,7 +30,7 @@ def check(
         str | None, typer.Option(metavar="SIZE", help="Memory of a GPU that is not here, such as 80GB.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="Data type, as of thothy engine.")] = "auto",
-    weights: Annotated[str, typer.Option(help="Format of the weights: auto, or fp8 (quantized at load).")] = "auto",
+    weights: Annotated[str, typer.Option(help="Format of the weights, as of thothy engine.")] = "auto",
     kv_dtype: Annotated[str, typer.Option(help="Data type of the KV cache: auto or fp8.")] = "auto",
     max_rows: Annotated[int | None, typer.Option(min=1, help="Maximum number of concurrent sequences.")] = None,
     max_context: Annotated[int | None, typer.Option(min=2, help="Maximum number of tokens per sequence.")] = None,

@@ -11,6 +11,8 @@ from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.quantized.awq import awq
 from thothy_ai.engine.models.quantized.compressed_tensors import compressed_tensors
 from thothy_ai.engine.models.quantized.fp8 import fbgemm_fp8, fp8
+from thothy_ai.engine.models.quantized.gguf import METHOD as GGUF
+from thothy_ai.engine.models.quantized.gguf import gguf
 from thothy_ai.engine.models.quantized.gptq import gptq
 from thothy_ai.engine.models.quantized.layout import Quantization
 from thothy_ai.engine.models.quantized.mxfp4 import FAMILY as MXFP4_FAMILY
@@ -27,6 +29,7 @@ _METHODS: dict[str, Callable[[Settings], Quantization]] = {
     "awq": awq,
     "gptq": gptq,
     "mxfp4": mxfp4,
+    GGUF: gguf,
 }
 _CACHE_SCALES = (
     "k_scale",

@@ -61,8 +61,8 @@ class GroupedWeight:
 
     def _fits(self, other: GroupedWeight) -> bool:
         mine, its = self.ints, other.ints
-        alike = (mine.bits, mine.group, mine.inputs, mine.scale_type, mine.symmetric) == (
-            its.bits, its.group, its.inputs, its.scale_type, its.symmetric,
+        alike = (mine.bits, mine.group, mine.inputs, mine.scale_type, mine.symmetric, mine.offsets) == (
+            its.bits, its.group, its.inputs, its.scale_type, its.symmetric, its.offsets,
         )  # fmt: skip
         return alike and _same_order(self.order, other.order)
 

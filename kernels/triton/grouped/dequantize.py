@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.grouped import GroupedInts
-from thothy_ai.kernels.triton.grouped.numbers import TYPES, scale_and_zero, slice_of
+from thothy_ai.kernels.triton.grouped.numbers import TYPES, offset_of, scale_and_zero, slice_of
 
 _WORDS = 512  # of a program
 
@@ -30,6 +30,7 @@ def dequantize(weight: GroupedInts, out: Tensor, begin: int) -> Tensor:
         BITS=weight.bits,
         LANES=weight.lanes,
         SLICES=min(16 // weight.bits, weight.group // (2 * weight.lanes)),
+        OFFSETS=weight.offsets,
         WHOLE=weight.inputs == weight.spans * weight.span,
     )
     return out
@@ -51,6 +52,7 @@ def _dequantize_kernel(
     BITS: tl.constexpr,
     LANES: tl.constexpr,
     SLICES: tl.constexpr,
+    OFFSETS: tl.constexpr,
     WHOLE: tl.constexpr,
 ):
     PLACES: tl.constexpr = 16 // BITS
@@ -63,10 +65,12 @@ def _dequantize_kernel(
     packed = tl.load(words + output.to(tl.int64)[:, None] * (spans * LANES) + (span * LANES + lane)[None, :])
     for first in tl.static_range(0, PLACES, SLICES):
         factor = tl.load(factors + ((span * PLACES + first) * SIZE // group) * outputs + output)[:, None]
-        scale, zero = scale_and_zero(factor, SCALES, BITS)
+        scale, zero = scale_and_zero(factor, SCALES, BITS, OFFSETS)
         for place in tl.static_range(SLICES):
-            numbers = slice_of(packed, zero, first + place, BITS, tl.float32)
+            values = slice_of(packed, zero, first + place, BITS, tl.float32) * scale
+            if OFFSETS:
+                values += offset_of(factor, SCALES)
             column = (span * PLACES + first + place) * SIZE + tl.arange(0, SIZE)
             target = out + row.to(tl.int64)[:, None] * inputs + column[None, :]
             mask = present if WHOLE else present & (column < inputs)[None, :]
-            tl.store(target, (numbers * scale).to(out.dtype.element_ty), mask=mask)
+            tl.store(target, values.to(out.dtype.element_ty), mask=mask)

@@ -13,15 +13,21 @@ TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: 
 
 
 @triton.jit
-def scale_and_zero(factor, SCALES: tl.constexpr, BITS: tl.constexpr):
-    """A factor's scale float32 and zero int32; those of scales alone are in the middle."""
+def scale_and_zero(factor, SCALES: tl.constexpr, BITS: tl.constexpr, OFFSETS: tl.constexpr):
+    """A factor's scale float32 and zero int32: in the middle for scales alone, 0 beside an offset."""
     if factor.dtype == tl.int32:
         scale = factor.to(tl.int16).to(SCALES, bitcast=True).to(tl.float32)
-        zero = factor >> 16
+        zero = tl.zeros(factor.shape, tl.int32) if OFFSETS else factor >> 16
     else:
         scale = factor.to(tl.float32)
         zero = tl.full(factor.shape, 1 << (BITS - 1), tl.int32)
     return scale, zero
+
+
+@triton.jit
+def offset_of(factor, SCALES: tl.constexpr):
+    """A factor's offset float32."""
+    return (factor >> 16).to(tl.int16).to(SCALES, bitcast=True).to(tl.float32)
 
 
 @triton.jit

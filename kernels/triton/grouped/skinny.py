@@ -2,8 +2,8 @@
 
 As in the matmul of a few fp8 rows, the weight's rows are the long side of the tensor cores' tiles, and the inner
 dimension is split over programs; the parts of a tile add up in a fixed order. Numbers become floating-point numbers in
-registers, where tensor cores take them from. Sums of a group are multiplied by its scale, so that nothing is rounded
-but the activations. What tensor cores need is loaded some spans ahead into shared memory, factors with zeros included;
+registers, where tensor cores take them from. Sums of a group are multiplied by its scale, and an offset by the sum of
+its inputs, so that nothing is rounded but the activations. What tensor cores need is loaded some spans ahead into shared memory, factors with zeros included;
 scales alone are loaded a span ahead into registers.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from thothy_ai.kernels.grouped import GroupedInts
 from thothy_ai.kernels.triton.arrival import last_to_arrive
-from thothy_ai.kernels.triton.grouped.numbers import TYPES, scale_and_zero, slice_of
+from thothy_ai.kernels.triton.grouped.numbers import TYPES, offset_of, scale_and_zero, slice_of
 from thothy_ai.kernels.triton.grouped.tiles import OUTPUTS, GroupedTile, suited
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 from thothy_ai.kernels.triton.sms import SMs
@@ -80,6 +80,7 @@ def multiply(
         BITS=weight.bits,
         LANES=weight.lanes,
         SLICES=min(16 // weight.bits, weight.group // (2 * weight.lanes)),
+        OFFSETS=weight.offsets,
         PARTS=parts,
         WHOLE=weight.inputs == weight.spans * weight.span,
         STAGES=tile.stages,
@@ -111,6 +112,7 @@ def _matmul_kernel(
     BITS: tl.constexpr,
     LANES: tl.constexpr,
     SLICES: tl.constexpr,  # that share a scale within a span
+    OFFSETS: tl.constexpr,
     PARTS: tl.constexpr,
     WHOLE: tl.constexpr,
     STAGES: tl.constexpr,
@@ -143,8 +145,9 @@ def _matmul_kernel(
             present_factors = _factors(factors, span, outputs, inside, group, BITS, SIZE, SLICES)
         for first in tl.static_range(0, PLACES, SLICES):
             factor = present_factors[first // SLICES][:, None]
-            scale, zero = scale_and_zero(factor, SCALES, BITS)
+            scale, zero = scale_and_zero(factor, SCALES, BITS, OFFSETS)
             sums_of_group = tl.zeros([OUTPUTS, TOKENS], tl.float32)
+            sums_of_inputs = tl.zeros([OUTPUTS, TOKENS], tl.float32)
             for place in tl.static_range(SLICES):
                 start = (span * PLACES + first + place) * SIZE
                 mask = present if WHOLE else present & (column < inputs - start)[None, :]
@@ -153,7 +156,12 @@ def _matmul_kernel(
                 if _INTERPRETED:
                     b = b.to(tl.float32)
                 sums_of_group = tl.dot(a, tl.trans(b), sums_of_group)
+                if OFFSETS:
+                    ones = tl.full([OUTPUTS, SIZE], 1.0, b.dtype)
+                    sums_of_inputs = tl.dot(ones, tl.trans(b), sums_of_inputs)
             sums += sums_of_group * scale
+            if OFFSETS:
+                sums += sums_of_inputs * offset_of(factor, SCALES)
 
     if PARTS == 1:
         _store(out, tl.trans(sums), row, output, bias, rows, outputs)

@@ -259,7 +259,6 @@ UNSUPPORTED: dict[str, tuple[Callable[[gguf.GGUFWriter], None], str]] = {
     "experts": (lambda w: w.add_expert_count(8), "expert_count"),
     "partial rotary": (lambda w: w.add_uint32("qwen2.rope.dimension_count", 8), "partial rotary"),
     "longrope": (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE), "longrope"),
-    "split file": (lambda w: w.add_uint16("split.count", 3), "split over several files"),
     "window": (lambda w: w.add_sliding_window(64), "sliding window"),
     "tokenizer": (lambda w: w.add_tokenizer_model("bert"), "'bert'"),
 }

@@ -1,0 +1,169 @@
+"""GGUF's blocks, kept as they are in the file (`ggml-common.h` and `ggml-quants.c` of llama.cpp define them).
+
+A converted file has them under names of its own, and `quantization_config` says which layers have which type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.models.quantized.grouped import GroupedWeight
+from thothy_ai.engine.models.quantized.layout import Quantization, Rule, strings
+from thothy_ai.engine.models.quantized.settings import Settings
+from thothy_ai.engine.models.tensors import TensorSource
+from thothy_ai.kernels.reference.grouped import packed
+
+METHOD = "gguf"
+ENDING = ".blocks"  # in the place of ".weight": [rows, bytes of a row] uint8
+
+
+class Contents(NamedTuple):
+    """Of blocks [N, B, bytes]: numbers [N, K] uint8, scales and perhaps offsets [N, G] float32."""
+
+    numbers: Tensor
+    scales: Tensor
+    offsets: Tensor | None = None
+
+
+class BlockFormat(NamedTuple):
+    """A type of tensor: what a block holds, and how `GroupedInts` hold it.
+
+    Numbers of five and six bits take eight. Scales and offsets take 16 bits each, as they do in the file, except those
+    of K-quants, whose small factors are multiplied out.
+    """
+
+    values: int
+    num_bytes: int
+    bits: int
+    group: int
+    contents: Callable[[Tensor], Contents]
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFBlocks:
+    """`blocks` [N, K / values * num_bytes] uint8."""
+
+    form: BlockFormat
+
+    def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedWeight:
+        """The weight. ValueError for scales that are not finite in float16."""
+        form = self.form
+        if inputs % form.values:
+            raise ValueError(f"{name}: {inputs} inputs do not fill blocks of {form.values}")
+        blocks = inputs // form.values
+        stored = source.stored(name + ENDING, rows, blocks * form.num_bytes, dtype=torch.uint8)
+        contents = form.contents(stored.view(rows, blocks, form.num_bytes))
+        scales, offsets = _halves(name, contents.scales), contents.offsets
+        offsets = None if offsets is None else _halves(name, offsets)
+        return GroupedWeight(packed(contents.numbers, scales, None, form.bits, form.group, offsets=offsets))
+
+
+def gguf(settings: Settings) -> Quantization:
+    """`quant_method` "gguf", written by this engine: `types` has the names of layers by their type."""
+    types = settings.get("types")
+    if not isinstance(types, Mapping):
+        raise ModelLoadError(f"{settings.method}: types is {types!r}")
+    return Quantization(METHOD, tuple(_rule(settings, kind, strings(names)) for kind, names in types.items()))
+
+
+def _rule(settings: Settings, kind: str, names: Sequence[str]) -> Rule:
+    if kind not in BLOCK_FORMATS:
+        raise UnsupportedModelError(f"{settings.method}: type {kind!r} is not implemented")
+    return Rule(f"(?:{'|'.join(map(re.escape, names))})$", GGUFBlocks(BLOCK_FORMATS[kind]))
+
+
+def _halves(name: str, values: Tensor) -> Tensor:
+    """[N, G] -> [G, N] float16."""
+    halves = values.t().to(torch.float16)
+    if not halves.is_meta and not bool(halves.isfinite().all()):
+        raise ValueError(f"{name}: scales are NaN, infinite or too large for float16")
+    return halves
+
+
+def _q4_0(blocks: Tensor) -> Contents:
+    return Contents(_nibbles(blocks[..., 2:]).flatten(1), _half(blocks, 0))
+
+
+def _q4_1(blocks: Tensor) -> Contents:
+    return Contents(_nibbles(blocks[..., 4:]).flatten(1), _half(blocks, 0), _half(blocks, 2))
+
+
+def _q5_0(blocks: Tensor) -> Contents:
+    numbers = _nibbles(blocks[..., 6:]).flatten(2) + _fifth_bits(blocks[..., 2:6])
+    return Contents((numbers + (128 - 16)).flatten(1), _half(blocks, 0))
+
+
+def _q5_1(blocks: Tensor) -> Contents:
+    numbers = _nibbles(blocks[..., 8:]).flatten(2) + _fifth_bits(blocks[..., 4:8])
+    return Contents(numbers.flatten(1), _half(blocks, 0), _half(blocks, 2))
+
+
+def _q8_0(blocks: Tensor) -> Contents:
+    return Contents((blocks[..., 2:] ^ 128).flatten(1), _half(blocks, 0))
+
+
+def _q4_k(blocks: Tensor) -> Contents:
+    numbers = _nibbles(blocks[..., 16:].unflatten(2, (4, 32)))
+    return Contents(numbers.flatten(1), *_k_factors(blocks))
+
+
+def _q5_k(blocks: Tensor) -> Contents:
+    low = _nibbles(blocks[..., 48:].unflatten(2, (4, 32))).flatten(2, 3)
+    high = _fields(blocks[..., 16:48].unsqueeze(2), (0, 1, 2, 3, 4, 5, 6, 7), 1, axis=2)
+    return Contents((low | (high << 4)).flatten(1), *_k_factors(blocks))
+
+
+def _q6_k(blocks: Tensor) -> Contents:
+    low = _nibbles(blocks[..., :128].unflatten(2, (2, 64))).flatten(3).unflatten(3, (4, 32))
+    high = _fields(blocks[..., 128:192].unflatten(2, (2, 1, 32)), (0, 2, 4, 6), 3, axis=3)
+    scales = blocks[..., 192:208].contiguous().view(torch.int8).float() * _half(blocks, 208).unsqueeze(2)
+    numbers = (low | (high << 4)) + (128 - 32)
+    return Contents(numbers.flatten(1), scales.flatten(1))
+
+
+def _k_factors(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Scales and offsets of each 32 numbers: six bits of each, in twelve bytes, times those of the block."""
+    first, second, third = blocks[..., 4:16].split(4, 2)
+    scales = torch.cat([first & 63, (third & 15) | (first >> 6 << 4)], 2)
+    minimums = torch.cat([second & 63, (third >> 4) | (second >> 6 << 4)], 2)
+    wide = (_half(blocks, 0).unsqueeze(2) * scales, _half(blocks, 2).unsqueeze(2) * -minimums.float())
+    return wide[0].flatten(1), wide[1].flatten(1)
+
+
+def _half(blocks: Tensor, offset: int) -> Tensor:
+    """The float16 at this byte of each block [N, B], as float32."""
+    return blocks[..., offset : offset + 2].contiguous().view(torch.float16).squeeze(2).float()
+
+
+def _nibbles(data: Tensor) -> Tensor:
+    """[..., n] -> [..., 2, n]: all lower halves, then all upper ones."""
+    return torch.stack([data & 15, data >> 4], -2)
+
+
+def _fifth_bits(data: Tensor) -> Tensor:
+    """[N, B, 4] -> [N, B, 32]: bits as 0 or 16."""
+    return _fields(data.unsqueeze(3), (0, 1, 2, 3, 4, 5, 6, 7), 1, axis=3).flatten(2) << 4
+
+
+def _fields(data: Tensor, places: tuple[int, ...], mask: int, axis: int) -> Tensor:
+    """The bits from each of these places on, below each other on an axis of size 1."""
+    return torch.cat([(data >> place) & mask for place in places], axis)
+
+
+BLOCK_FORMATS: dict[str, BlockFormat] = {
+    "Q4_0": BlockFormat(32, 18, 4, 32, _q4_0),
+    "Q4_1": BlockFormat(32, 20, 4, 32, _q4_1),
+    "Q5_0": BlockFormat(32, 22, 8, 32, _q5_0),
+    "Q5_1": BlockFormat(32, 24, 8, 32, _q5_1),
+    "Q8_0": BlockFormat(32, 34, 8, 32, _q8_0),
+    "Q4_K": BlockFormat(256, 144, 4, 32, _q4_k),
+    "Q5_K": BlockFormat(256, 176, 8, 32, _q5_k),
+    "Q6_K": BlockFormat(256, 210, 8, 16, _q6_k),
+}

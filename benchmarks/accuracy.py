@@ -42,7 +42,7 @@ CHECKPOINT_HEADER = ("format", "bits per weight", *FIGURES)
 
 @dataclass(frozen=True)
 class Variant:
-    """One configuration: the model's dtype, and what is quantized to fp8."""
+    """One configuration: the model's dtype, the format of its weights, and whether the KV cache is fp8."""
 
     dtype: torch.dtype
     weights: str = "auto"
@@ -51,7 +51,7 @@ class Variant:
     @property
     def label(self) -> tuple[str, str]:
         plain = str(self.dtype).removeprefix("torch.")
-        return "fp8" if self.weights == "fp8" else plain, "fp8" if self.fp8_cache else plain
+        return plain if self.weights == "auto" else self.weights, "fp8" if self.fp8_cache else plain
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def variants(device: torch.device) -> list[Variant]:
     """All configurations, the baseline first: the engine's default on this device."""
     base, *others = (torch.bfloat16,) if device.type == "cuda" else (torch.float32, torch.bfloat16)
     fp8 = [Variant(base, fp8_cache=True), Variant(base, "fp8"), Variant(base, "fp8", fp8_cache=True)]
-    return [Variant(base), *(Variant(other) for other in others), *fp8]
+    return [Variant(base), Variant(base, "stored"), *(Variant(other) for other in others), *fp8]
 
 
 def read(path: Path, variant: Variant, device: torch.device) -> Reading:

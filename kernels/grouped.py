@@ -22,8 +22,8 @@ class GroupedInts:
     leave two numbers in the halves of a word, as tensor cores take them.
 
     `factors` [G, N] are scales, if all zeros are 2 ** (bits - 1); otherwise int32, whose lower halves are the bits of
-    scales of `scale_type` and whose upper halves are zeros or, if `offsets`, the bits of offsets of that type. A `group`
-    is a power-of-two multiple of 2 * lanes inputs, or a whole row; G counts those of all spans.
+    scales of `scale_type` and whose upper halves are zeros or, if `offsets`, the bits of offsets of that type. A
+    `group` is a power-of-two multiple of 2 * lanes inputs, or a whole row; G counts those of all spans.
     """
 
     words: Tensor

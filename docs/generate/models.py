@@ -12,12 +12,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from docs.generate.markdown import code, listed, page, paragraph, table
 from docs.generate.model_cases import QUANTIZATIONS, REFUSED_FILES, REFUSED_SETTINGS, ROPES, TINY
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.multimodal import CONTAINERS
+from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS
 from thothy_ai.engine.weights import formats, gguf
 from thothy_ai.engine.weights.index import stored_by_name
 from thothy_ai.engine.weights.tokenizer import tokenizer_file
@@ -52,7 +55,11 @@ def models_page() -> str:
         table(("`--weights`", "What it does"), _load_formats()),
         "Checkpoints that are quantized already, by `quantization_config`:",
         table(("Format", "Outcome"), ((name, _outcome(change)) for name, change in QUANTIZATIONS.items())),
-        f"GGUF tensors: {listed(sorted(kind.name for kind in gguf.QUANTIZATIONS))}.",
+        f"GGUF tensors: {listed(sorted(kind.name for kind in gguf.QUANTIZATIONS))}. A file that is split"
+        " (`NAME-00001-of-00003.gguf` and so on) is read whole,\nby the path of any part. With `--weights stored`,"
+        " linear layers of these types stay quantized, with scales in float16; the\nembedding and all other tensors are"
+        " as with `auto`.",
+        table(("GGUF type", "Bits per weight, file", "Bits per weight, memory"), _block_formats()),
         "## Tokenizers",
         "`tokenizer.json` is taken as it stands. Without one, Mistral's `tekken.json`, or `vocab.json` with"
         " `merges.txt`, is read. A `tokenizer.json`\nbeside a `tekken.json` cuts texts as the latter says. The chat"
@@ -76,6 +83,13 @@ def _families() -> Iterator[tuple[str, ...]]:
 
 def _load_formats() -> Iterator[tuple[str, str]]:
     return ((code(name), paragraph(form.__doc__)) for name, form in formats.FORMATS.items())
+
+
+def _block_formats() -> Iterator[tuple[str, str, str]]:
+    for name, form in BLOCK_FORMATS.items():
+        offsets = form.contents(torch.zeros(1, 1, form.num_bytes, dtype=torch.uint8)).offsets is not None
+        held = form.bits + 16 * (1 + offsets) / form.group
+        yield name, f"{8 * form.num_bytes / form.values:g}", f"{held:g}"
 
 
 def _outcome(change: Mapping[str, Any]) -> str:

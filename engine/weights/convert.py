@@ -1,7 +1,8 @@
 """Turns a GGUF file into a Hugging Face folder, once: the folder is kept in a cache and found again.
 
 A folder's name holds a digest of path, size and modification time of the file or of its parts, of the type its weights
-are kept in, of whether quantized ones stay so, and of the version of this conversion. Folders appear whole or not at all.
+are kept in, of whether quantized ones stay so, and of the version of this conversion. Folders appear whole or not at
+all.
 """
 
 from __future__ import annotations

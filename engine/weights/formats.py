@@ -11,7 +11,6 @@ from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
 from thothy_ai.engine.models.layers.linear import Fp8Format, LinearFormat, linear
 from thothy_ai.kernels.operations import Operations
 
-
 STORED = "stored"
 
 
@@ -26,7 +25,7 @@ def fp8(operations: Operations) -> LinearFormat:
 
 
 def stored(operations: Operations) -> LinearFormat:
-    """As `auto`, but the quantized blocks of a GGUF file stay so: less memory, slower on a CPU. The embedding is plain."""
+    """As `auto`, but linear layers of a GGUF file stay quantized: less memory, slower on a CPU."""
     return plain(operations)
 
 

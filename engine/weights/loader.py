@@ -61,11 +61,11 @@ def load_model(
 ) -> LoadedModel:
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
-    `weights`: "auto" (as `dtype`), "stored" (a GGUF file's stay quantized) or "fp8". `cache_dir` keeps converted GGUF files; None: the user's cache folder.
-    `max_context`: of a longer context only so much will be used. `on_folder` is told where the model's configuration
-    and tokenizer are, as soon as that is known. `check` is called before any weight is read, and may raise. `on_read`
-    is told the bytes of weights that were read so far, and how many there are. With `finite`, a weight that is NaN or
-    infinite is refused. So is a model for which neither its configurations nor its tokenizer name an end-of-text token.
+    `weights`: "auto" (as `dtype`), "stored" (those of GGUF files stay quantized) or "fp8". `cache_dir` keeps converted
+    GGUF files; None: the user's cache folder. `max_context`: of a longer context only so much will be used. `on_folder`
+    is told where the model's configuration and tokenizer are, as soon as that is known. `check` is called before any
+    weight is read, and may raise. `on_read` is told the bytes of weights that were read so far, and how many there are.
+    With `finite`, a weight that is NaN or infinite is refused. So is a model for which neither its configurations nor its tokenizer name an end-of-text token.
     """
     form = weight_format(weights, device)
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir(), packed=keeps_packed(weights))

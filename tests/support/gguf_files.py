@@ -119,7 +119,8 @@ def random_blocks(kind: Quant, rows: int, inputs: int, seed: int = 0) -> Array:
 
 
 _LARGEST: dict[Quant, tuple[float, ...]] = {
-    Quant.Q4_0: (0.01,), Quant.Q4_1: (0.01, 0.05), Quant.Q5_0: (0.005,), Quant.Q5_1: (0.005, 0.05), Quant.Q8_0: (0.001,),
+    Quant.Q4_0: (0.01,), Quant.Q4_1: (0.01, 0.05), Quant.Q5_0: (0.005,), Quant.Q5_1: (0.005, 0.05),
+    Quant.Q8_0: (0.001,),
     Quant.Q4_K: (2e-4, 1e-3), Quant.Q5_K: (1e-4, 1e-3), Quant.Q6_K: (5e-5,),
 }  # fmt: skip
 

@@ -3,8 +3,8 @@
 As in the matmul of a few fp8 rows, the weight's rows are the long side of the tensor cores' tiles, and the inner
 dimension is split over programs; the parts of a tile add up in a fixed order. Numbers become floating-point numbers in
 registers, where tensor cores take them from. Sums of a group are multiplied by its scale, and an offset by the sum of
-its inputs, so that nothing is rounded but the activations. What tensor cores need is loaded some spans ahead into shared memory, factors with zeros included;
-scales alone are loaded a span ahead into registers.
+its inputs, so that nothing is rounded but the activations. What tensor cores need is loaded some spans ahead into
+shared memory, factors with zeros included; scales alone are loaded a span ahead into registers.
 """
 
 from __future__ import annotations
@@ -159,9 +159,7 @@ def _matmul_kernel(
                 if OFFSETS:
                     ones = tl.full([OUTPUTS, SIZE], 1.0, b.dtype)
                     sums_of_inputs = tl.dot(ones, tl.trans(b), sums_of_inputs)
-            sums += sums_of_group * scale
-            if OFFSETS:
-                sums += sums_of_inputs * offset_of(factor, SCALES)
+            sums += _scaled(sums_of_group, scale, sums_of_inputs, factor, SCALES, OFFSETS)
 
     if PARTS == 1:
         _store(out, tl.trans(sums), row, output, bias, rows, outputs)
@@ -184,6 +182,15 @@ def _factors(factors, span, outputs, inside, group, BITS: tl.constexpr, SIZE: tl
         place = ((span * PLACES + first) * SIZE // group) * outputs + inside
         found += (tl.load(factors + place),)  # type: ignore[assignment]
     return found
+
+
+@triton.jit
+def _scaled(sums_of_group, scale, sums_of_inputs, factor, SCALES: tl.constexpr, OFFSETS: tl.constexpr):
+    """What a group adds [N, T]."""
+    scaled = sums_of_group * scale
+    if OFFSETS:
+        scaled += sums_of_inputs * offset_of(factor, SCALES)
+    return scaled
 
 
 @triton.jit

@@ -275,7 +275,10 @@ class BlockStats:
 
 @dataclass(frozen=True, slots=True)
 class CoreStats:
-    """Filled by the engine core: counters since the start, and the size of the last step."""
+    """Filled by the engine core: counters since the start, and the size of the last step.
+
+    A request with several candidates counts once for each of them, and a beam search once for each beam of each step.
+    """
 
     steps: int = 0
     batch_size: int = 0  # sequences in the last step

@@ -14,6 +14,8 @@ from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedMode
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.family import Family, SparseFamily
+from thothy_ai.engine.models.quantized.config import quantization_of
+from thothy_ai.engine.models.quantized.layout import Quantization
 from thothy_ai.engine.models.rope import Rope, extended_context, read_ropes
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class ModelConfig:
     max_context: int
     eos_token_ids: tuple[int, ...]
     local_rope: Rope | None = None
-    quantization: str | None = None  # the method, if experts come packed
+    quantization: Quantization | None = None
     experts: ExpertSizes | None = None
     num_unused_layers: int = 0  # after the last one: they predict further tokens
 
@@ -123,10 +125,11 @@ class ModelConfig:
         if heads % kv_heads or head_dim % 2:
             raise ModelLoadError(f"{folder}: {heads} heads over {kv_heads} KV heads of {head_dim} do not divide")
         try:
+            quantization = quantization_of(config)
             architecture = FAMILIES[config.model_type].read(config)
             rope, local_rope = read_ropes(config, head_dim)
-        except UnsupportedModelError as error:
-            raise UnsupportedModelError(f"{folder}: {error}") from None
+        except (UnsupportedModelError, ModelLoadError) as error:
+            raise type(error)(f"{folder}: {error}") from None
         reach = extended_context(config)
         return cls(
             family=config.model_type,
@@ -144,7 +147,7 @@ class ModelConfig:
             max_context=reach,
             eos_token_ids=eos_token_ids,
             local_rope=local_rope,
-            quantization=_quantization(folder, config),
+            quantization=quantization,
             experts=architecture.experts if isinstance(architecture, SparseFamily) else None,
             num_unused_layers=getattr(config, "num_mtp_layers", 0),
         ).within(None)
@@ -192,15 +195,6 @@ def _read(folder: Path) -> tuple[PreTrainedConfig, tuple[int, ...]]:
     if (folder / "generation_config.json").is_file():
         ends += _token_ids(GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id)
     return config, tuple(dict.fromkeys(ends))
-
-
-def _quantization(folder: Path, config: PreTrainedConfig) -> str | None:
-    settings = getattr(config, "quantization_config", None)
-    if settings is None:
-        return None
-    if config.model_type == "gpt_oss" and settings.get("quant_method") == "mxfp4":
-        return "mxfp4"
-    raise UnsupportedModelError(f"{folder}: quantized safetensors are not implemented ({settings})")
 
 
 def _token_ids(value: object) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every r
 _LARGEST_BUDGET = 8192
 _STEP_WORK = 4e12  # tokens times parameters: takes an H200 12 ms, about as long as launching a step without a graph
 _GPU_BUFFERS = 1 << 29  # bytes for attention's partial results and for CUDA graphs
+_QUANTIZED_BUFFERS = 1 << 26  # bytes for pieces of dequantized weights
 GB = 1e9
 
 
@@ -140,7 +141,8 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
     if device.type == "cuda":
         queries = model.num_layers * sizes.token_budget * model.num_heads * model.head_dim * dtype.itemsize
         mixed = queries if sizes.graphs and sizes.token_budget <= MOST_TOKENS else 0  # kept by the graphs of each layer
-        return 2 * activations + logits + drawing + rows + mixed + _GPU_BUFFERS
+        pieces = 0 if model.quantization is None else _QUANTIZED_BUFFERS
+        return 2 * activations + logits + drawing + rows + mixed + pieces + _GPU_BUFFERS
     gathered = 8 * sizes.max_context * model.num_heads * model.head_dim * 4
     return 2 * (activations + gathered) + logits + drawing + rows
 

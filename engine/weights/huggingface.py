@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Collection
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +20,7 @@ from thothy_ai.engine.models.tensors import Weight
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+_PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 
 class SafetensorsFolder:
@@ -48,39 +50,43 @@ class SafetensorsFolder:
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A copy of tensor `name`, which must have `shape`."""
-        return self._read(name, shape, self._dtype)
-
-    def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """A copy of tensor `name` in its own type."""
-        copy = self._copy(name, shape)
-        if not (copy.is_floating_point() if dtype is None else copy.dtype == dtype):
-            raise ModelLoadError(f"{self._folder}: tensor {name!r} is {copy.dtype}, its format wants {dtype}")
-        return copy
+        stored = self._read(name, shape)
+        if stored.dtype not in _PLAIN:
+            raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {stored.dtype}: quantized weights")
+        with self._fitting():
+            return stored.to(self._dtype, copy=True)  # the file's pages may not outlive the file
 
     def weight(self, name: str, *shape: int) -> Weight:
-        """As `tensor`: nothing packed is read from safetensors yet."""
+        """As `tensor`: which weights are packed is for the configuration to say."""
         return self.tensor(name, *shape)
 
-    def holds(self, name: str, /) -> bool:
+    def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A copy of tensor `name` in its own type; a single number may have any number of axes."""
+        found = self._read(name, shape)
+        if not (found.is_floating_point() if dtype is None else found.dtype == dtype):
+            wanted = "a floating-point type" if dtype is None else dtype
+            raise ModelLoadError(f"{self._folder}: tensor {name!r} is {found.dtype}, its format wants {wanted}")
+        with self._fitting():
+            return found.clone().view(shape)
+
+    def holds(self, name: str) -> bool:
         """Whether there is such a tensor."""
         return name in self._files
 
-    def _read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        copy = self._copy(name, shape, dtype)
-        if not copy.is_floating_point():
-            raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {copy.dtype}: quantized weights")
-        return copy
-
-    def _copy(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
-        """In `dtype` if it is of a floating-point type and that is given."""
+    def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """On the file's own pages, if the device is a CPU."""
         handle = self._handle(name)
         found = tuple(handle.get_slice(name).get_shape())
-        if found != shape:
+        if found != shape and not math.prod(found) == math.prod(shape) == 1:
             raise ModelLoadError(f"{self._folder}: tensor {name!r} has shape {found}, the configuration wants {shape}")
+        with self._fitting():
+            tensor: Tensor = handle.get_tensor(name)
+            return tensor
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
         try:
-            stored: Tensor = handle.get_tensor(name)
-            wanted = dtype if stored.is_floating_point() and dtype else stored.dtype
-            return stored.to(wanted, copy=True)  # the file's pages may not outlive the file
+            yield
         except torch.OutOfMemoryError as error:
             raise OutOfMemoryError(f"{self._folder}: the weights do not fit {self.device}") from error
 

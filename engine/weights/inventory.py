@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import ModelLoadError, one_line
+from thothy_ai.engine.errors import EngineError, ModelLoadError, one_line
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights.assemble import assemble
 
@@ -23,7 +23,7 @@ _HEAD = "lm_head.weight"
 class WithoutStorage:
     """A tensor source whose tensors have shapes only. `shapes` are those that were asked for, by name.
 
-    `names`: what a folder holds, where that is known; some tensors may be absent in some folders.
+    `names`: what a folder holds, where that is known; packed weights may have tensors that are absent in some folders.
     """
 
     device = torch.device("meta")
@@ -41,12 +41,12 @@ class WithoutStorage:
         """As `tensor`."""
         return self.tensor(name, *shape)
 
-    def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """A tensor of this shape and type."""
+    def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A tensor of this shape; scales take two bytes."""
         self.shapes[name] = shape
-        return torch.empty(shape, dtype=dtype or torch.float32, device=self.device)
+        return torch.empty(shape, dtype=dtype or torch.float16, device=self.device)
 
-    def holds(self, name: str, /) -> bool:
+    def holds(self, name: str) -> bool:
         """Whether the folder has such a tensor."""
         return name in self._names
 
@@ -59,6 +59,8 @@ def expected_tensors(where: Path, config: ModelConfig, names: Collection[str] = 
     source = WithoutStorage(torch.float32, names)
     try:
         assemble(config, source)
+    except EngineError as error:
+        raise type(error)(f"{where}: {error}") from error
     except Exception as error:  # sizes that overflow, in more ways than one
         raise ModelLoadError(f"{where}: no model can be built by its configuration: {one_line(error)}") from error
     return source.shapes
@@ -69,20 +71,25 @@ def num_parameters(config: ModelConfig) -> int:
     return sum(map(math.prod, expected_tensors(Path(), replace(config, quantization=None)).values()))
 
 
-def require_tensors(where: Path, names: Collection[str], expected: Collection[str], *, tied: bool) -> None:
-    """ModelLoadError if a tensor is missing, or if there is one that the configuration has no place for."""
+def require_tensors(
+    where: Path, names: Collection[str], expected: Collection[str], *, tied: bool, needless: tuple[str, ...] = ()
+) -> None:
+    """ModelLoadError if a tensor is missing, or if there is one that the configuration has no place for.
+
+    Names that end in one of `needless` need no place.
+    """
     missing = [name for name in expected if name not in names]
     if missing:
         raise ModelLoadError(f"{where}: tensor {missing[0]!r} is missing{_others(missing)}")
-    stray = [name for name in names if name not in expected and not _needless(name, tied=tied)]
+    stray = [name for name in names if name not in expected and not _needless(name, needless, tied=tied)]
     if stray:
         raise ModelLoadError(
             f"{where}: the configuration has no place for tensor {stray[0]!r}{_others(stray)}: it is of another model"
         )
 
 
-def _needless(name: str, *, tied: bool) -> bool:
-    return name.endswith(_RECOMPUTED) or (tied and name == _HEAD)
+def _needless(name: str, endings: tuple[str, ...], *, tied: bool) -> bool:
+    return name.endswith((_RECOMPUTED, *endings)) or (tied and name == _HEAD)
 
 
 def _others(names: list[str]) -> str:

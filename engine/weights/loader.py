@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.layers.linear import LinearFormat
 from thothy_ai.engine.phases import Phases
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
@@ -21,6 +23,7 @@ from thothy_ai.engine.weights.huggingface import SafetensorsFolder, read_ahead
 from thothy_ai.engine.weights.inventory import expected_tensors, require_tensors
 from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
+from thothy_ai.kernels.operations import Operations
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -66,15 +69,29 @@ def load_model(
         pool.submit(read_ahead, folder)
         with phases.timed("configuration"):
             config = ModelConfig.from_folder(folder, named=path).within(max_context)
+            if config.quantization is not None and config.quantization.needs_fp8:
+                refuse_fp8_without_hardware(device)
             source = _source(path, folder, config, device, dtype)
             check(config)
         tokenizer = pool.submit(_timed_tokenizer, folder, phases)  # on another thread: copies of weights need no GIL
         with source, phases.timed("weights"):
-            model = assemble(config, source, form)
+            model = _assembled(path, config, source, form)
     name = path.stem if path.is_file() else path.resolve().name
     if isinstance(source, RandomWeights):
         name = f"{name} (random weights)"
     return LoadedModel(_ending(config, path, tokenizer.result()), model, tokenizer.result(), name, phases)
+
+
+def _assembled(
+    path: Path,
+    config: ModelConfig,
+    source: SafetensorsFolder | RandomWeights,
+    form: Callable[[Operations], LinearFormat],
+) -> Model:
+    try:
+        return assemble(config, source, form)
+    except ValueError as error:  # the tensors of a packed weight contradict each other
+        raise ModelLoadError(f"{path}: {error}") from error
 
 
 def _source(
@@ -85,7 +102,9 @@ def _source(
         return RandomWeights(device, dtype)
     source = SafetensorsFolder(folder, device, dtype)
     names = [name for name in source.names if not name.startswith(config.unused)]
-    require_tensors(path, names, expected_tensors(path, config, source.names), tied=config.tied_embeddings)
+    needless = () if config.quantization is None else config.quantization.needless
+    expected = expected_tensors(path, config, source.names)
+    require_tensors(path, names, expected, tied=config.tied_embeddings, needless=needless)
     return source
 
 

@@ -19,6 +19,8 @@ NAMES = (
     "norm",
     "layernorm",
     "matmul",
+    "int8_matmul",
+    "grouped",
     "quantize",
     "rope",
     "rows",
@@ -31,6 +33,7 @@ NAMES = (
 )
 ONLY_IN_REFERENCE = {
     "quantize": {"dequantize"},  # for tests, and for matmuls that have no fp8
+    "grouped": {"packed", "unpacked", "dequantized"},  # once at load, and for tests
     "rope": {"apply_rope", "write_kv"},  # the steps of `rotate_and_cache`, which is one kernel in Triton
     "attention": {"paged_attention", "gather_blocks"},  # the steps of `PagedAttention`
     "sampling": {  # the steps of `TokenChooser`

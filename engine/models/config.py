@@ -6,6 +6,7 @@ What this engine would compute wrongly is refused here, by name.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedMode
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.family import Family, SparseFamily
+from thothy_ai.engine.models.multimodal import CONTAINERS, text_part
 from thothy_ai.engine.models.quantized.config import quantization_of
 from thothy_ai.engine.models.quantized.layout import Quantization
 from thothy_ai.engine.models.rope import Rope, extended_context, read_ropes
@@ -53,6 +55,7 @@ class ModelConfig:
     quantization: Quantization | None = None
     experts: ExpertSizes | None = None
     num_unused_layers: int = 0  # after the last one: they predict further tokens
+    container: str | None = None  # the multimodal architecture that this is the text part of
 
     @classmethod
     def from_folder(cls, folder: Path, named: Path | None = None) -> ModelConfig:
@@ -62,12 +65,13 @@ class ModelConfig:
         """
         where = named or folder
         model_type = _model_type(folder, where)
-        if model_type not in FAMILIES:
-            raise UnsupportedModelError(
-                f"{where}: architecture {model_type!r} is not implemented (known: {', '.join(FAMILIES)})"
-            )
+        _require_known(where, model_type, (*FAMILIES, *CONTAINERS))
         try:
-            return cls._from_config(where, *_read(folder))
+            config, ends = _read(folder)
+            text = text_part(config)
+            _require_known(where, text.model_type, FAMILIES)
+            container = None if text is config else config.model_type
+            return replace(cls._from_config(where, text, ends), container=container)
         except EngineError:
             raise
         except Exception as error:  # transformers computes with whatever values the file has
@@ -169,6 +173,13 @@ def _model_type(folder: Path, where: Path) -> str:
     return model_type
 
 
+def _require_known(where: Path, model_type: str, known: Collection[str]) -> None:
+    if model_type not in known:
+        raise UnsupportedModelError(
+            f"{where}: architecture {model_type!r} is not implemented (known: {', '.join(known)})"
+        )
+
+
 def _require_positive(where: Path, config: PreTrainedConfig) -> None:
     for name in _SIZES:
         value = getattr(config, name, None)
@@ -191,7 +202,7 @@ def _read(folder: Path) -> tuple[PreTrainedConfig, tuple[int, ...]]:
     from transformers import AutoConfig, GenerationConfig  # noqa: PLC0415  slow to import
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    ends = _token_ids(config.eos_token_id)
+    ends = _token_ids(getattr(config, "eos_token_id", None)) + _token_ids(text_part(config).eos_token_id)
     if (folder / "generation_config.json").is_file():
         ends += _token_ids(GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id)
     return config, tuple(dict.fromkeys(ends))

@@ -27,6 +27,7 @@ _LARGEST_BUDGET = 8192
 _STEP_WORK = 4e12  # tokens times parameters: takes an H200 12 ms, about as long as launching a step without a graph
 _GPU_BUFFERS = 1 << 29  # bytes for attention's partial results and for CUDA graphs
 _QUANTIZED_BUFFERS = 1 << 26  # bytes for pieces of dequantized weights
+_ELSEWHERE = torch.device("meta")  # a device that can't be asked what it is able to do
 GB = 1e9
 
 
@@ -68,18 +69,32 @@ class MemoryPlan:
         return f"{where} has {max(0, self.available) / GB:.1f} GB available"
 
 
-def plan_memory(model: ModelConfig, options: EngineOptions, device: torch.device, dtype: torch.dtype) -> MemoryPlan:
-    """The plan of an engine that is not loaded yet."""
+def plan_memory(
+    model: ModelConfig, options: EngineOptions, device: torch.device, dtype: torch.dtype, memory: int | None = None
+) -> MemoryPlan:
+    """The plan of an engine that is not loaded yet. `memory`: the bytes of a device of this type that is not here."""
     sizes = engine_sizes(model, options, device)
-    kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, device)
+    asked = device if memory is None else _ELSEWHERE
+    kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, asked)
     return MemoryPlan(
-        weights=weight_bytes(model, options.weights, device, dtype),
+        weights=weight_bytes(model, options.weights, asked, dtype),
         kv=KVCache.bytes_per_block(model, sizes.block_size, kv_dtype) * _min_blocks(sizes, options, device),
         workspace=workspace_bytes(model, sizes, dtype, device),
-        available=_usable(options, device),
+        available=_usable(options, device) if memory is None else int(memory * options.memory_utilization),
         weight_type="fp8" if options.weights == "fp8" else str(dtype).removeprefix("torch."),
         device=device,
     )
+
+
+def kv_tokens_left(
+    plan: MemoryPlan, model: ModelConfig, options: EngineOptions, dtype: torch.dtype
+) -> tuple[int, float]:
+    """Tokens whose KV fits beside the plan's weights and workspace, and bytes per token."""
+    sizes = engine_sizes(model, options, plan.device)
+    kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, _ELSEWHERE)
+    per_block = KVCache.bytes_per_block(model, sizes.block_size, kv_dtype)
+    blocks = max(0, plan.available - plan.weights - plan.workspace) // per_block
+    return max(0, blocks - 1) * sizes.block_size, per_block / sizes.block_size  # a block is the dummy
 
 
 def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: torch.dtype) -> int:

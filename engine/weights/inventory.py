@@ -14,10 +14,11 @@ from thothy_ai.engine.errors import EngineError, ModelLoadError, one_line
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights.assemble import assemble
 
+HEAD = "lm_head.weight"
+
 Shape = tuple[int, ...]
 
 _RECOMPUTED = "rotary_emb.inv_freq"  # a buffer that early versions of transformers saved
-_HEAD = "lm_head.weight"
 
 
 class WithoutStorage:
@@ -89,7 +90,7 @@ def require_tensors(
 
 
 def _needless(name: str, endings: tuple[str, ...], *, tied: bool) -> bool:
-    return name.endswith((_RECOMPUTED, *endings)) or (tied and name == _HEAD)
+    return name.endswith((_RECOMPUTED, *endings)) or (tied and name == HEAD)
 
 
 def _others(names: list[str]) -> str:

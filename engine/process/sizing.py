@@ -38,7 +38,7 @@ class MemoryPlan:
     kv: int
     workspace: int
     available: int
-    weight_type: str  # as options name it
+    weight_type: str  # as options or the checkpoint name it
     device: torch.device
 
     @property
@@ -77,9 +77,15 @@ def plan_memory(model: ModelConfig, options: EngineOptions, device: torch.device
         kv=KVCache.bytes_per_block(model, sizes.block_size, kv_dtype) * _min_blocks(sizes, options, device),
         workspace=workspace_bytes(model, sizes, dtype, device),
         available=_usable(options, device),
-        weight_type="fp8" if options.weights == "fp8" else str(dtype).removeprefix("torch."),
+        weight_type=_weight_type(model, options, dtype),
         device=device,
     )
+
+
+def _weight_type(model: ModelConfig, options: EngineOptions, dtype: torch.dtype) -> str:
+    if model.quantization is not None:
+        return model.quantization.method
+    return "fp8" if options.weights == "fp8" else str(dtype).removeprefix("torch.")
 
 
 def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: torch.dtype) -> int:

@@ -73,6 +73,10 @@ class SafetensorsFolder:
         """Whether there is such a tensor."""
         return name in self._files
 
+    def is_zero(self, name: str) -> bool:
+        """Whether all numbers of tensor `name` are zero."""
+        return not self._handle(name).get_tensor(name).any()
+
     def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """On the file's own pages, if the device is a CPU."""
         handle = self._handle(name)

@@ -101,9 +101,12 @@ def _source(
     if wants_random_weights(folder):
         return RandomWeights(device, dtype)
     source = SafetensorsFolder(folder, device, dtype)
-    needless = () if config.quantization is None else config.quantization.needless
-    expected = expected_tensors(path, config, source.names)
-    require_tensors(path, source.names, expected, tied=config.tied_embeddings, needless=needless)
+    expected, names, needless = expected_tensors(path, config, source.names), source.names, ()
+    if config.quantization is not None:
+        doubtful = config.quantization.if_zero
+        names = [name for name in names if name in expected or not (name.endswith(doubtful) and source.is_zero(name))]
+        needless = config.quantization.needless
+    require_tensors(path, names, expected, tied=config.tied_embeddings, needless=needless)
     return source
 
 

@@ -106,9 +106,12 @@ def _assembled(
 def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:
     """The configuration as the weights have it; ModelLoadError if they are not those of a model of it."""
     config = as_stored(config, source.names)
-    names = [name for name in source.names if not name.startswith(config.unused)]
-    needless = () if config.quantization is None else config.quantization.needless
     expected = expected_tensors(path, config, source.names)
+    names, needless = [name for name in source.names if not name.startswith(config.unused)], ()
+    if config.quantization is not None:
+        doubtful = config.quantization.if_zero
+        names = [name for name in names if name in expected or not (name.endswith(doubtful) and source.is_zero(name))]
+        needless = config.quantization.needless
     require_tensors(path, names, expected, tied=config.tied_embeddings, needless=needless)
     source.expect(expected)
     return config

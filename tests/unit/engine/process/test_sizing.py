@@ -11,12 +11,13 @@ import torch
 
 from tests.support.tiny_models import tiny_model
 from thothy_ai.bench.models import bench_model
-from thothy_ai.bench.shapes import SHAPES, parameters
+from thothy_ai.bench.shapes import SHAPES, parameters, write_config
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.process.sizing import engine_sizes, weight_bytes, workspace_bytes
+from thothy_ai.engine.process.sizing import engine_sizes, plan_memory, weight_bytes, workspace_bytes
 from thothy_ai.engine.weights.inventory import num_parameters
+from thothy_ai.engine.weights.loader import load_model
 
 
 @pytest.mark.parametrize(("dtype", "weights"), [("float32", "auto"), ("bfloat16", "auto"), ("bfloat16", "fp8")])
@@ -27,6 +28,16 @@ def test_planned_weights_are_those_that_a_model_holds(dtype: str, weights: str) 
     if weights == "auto":
         rotary = planned - parameters("tiny") * loaded.model.dtype.itemsize
         assert 0 <= rotary < planned / 100
+
+
+def test_random_weights_of_a_quantized_shape_are_planned_too(tmp_path: Path) -> None:
+    quantization = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True}
+    folder = write_config("tiny", tmp_path, quantization_config=quantization)
+    (folder / "random_weights").touch()
+    loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.bfloat16)
+    assert weight_bytes(loaded.config, "auto", loaded.model.device, torch.bfloat16) == loaded.model.num_bytes
+    plan = plan_memory(loaded.config, EngineOptions(url=""), loaded.model.device, torch.bfloat16)
+    assert (plan.weights, plan.weight_type) == (loaded.model.num_bytes, "awq")
 
 
 def files(root: Path, **content: str) -> None:

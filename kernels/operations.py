@@ -37,6 +37,22 @@ class Operations(Protocol):
         """As `add_rms_norm`, quantized by token."""
         ...
 
+    def layer_norm(self, x: Tensor, weight: Tensor, eps: float, /) -> Tensor:
+        """x [T, N] less its mean, over its standard deviation, times weight [N], in the type of x."""
+        ...
+
+    def add_layer_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, /) -> Tensor:
+        """The layer norm [T, N] of the sum of x and residual, which is overwritten with the sum."""
+        ...
+
+    def layer_norm_heads(self, x: Tensor, weight: Tensor, eps: float, /) -> None:
+        """Overwrite each head of x [T, heads, N] with its layer norm, times that head's weight of [heads, N]."""
+        ...
+
+    def rms_norm_heads(self, x: Tensor, weight: Tensor, eps: float, /) -> None:
+        """Overwrite x [T, heads, N] with its RMS norm over all heads of a token, times weight [heads * N]."""
+        ...
+
     def silu_mul(self, gate_up: Tensor, /) -> Tensor:
         """silu(gate) * up of [T, 2 * N] -> [T, N]."""
         ...
@@ -62,14 +78,17 @@ class Operations(Protocol):
         qkv: Tensor,
         norms: QKNorm | None,
         eps: float,
-        rotary: Rotary,
+        rotary: Rotary | None,
         positions: Tensor,
         slots: Tensor,
         cache: LayerCache,
         num_heads: int,
         /,
     ) -> Tensor:
-        """Queries [T, heads, head_dim] of the merged projection, normed and rotated; keys and values are cached."""
+        """Queries [T, heads, head_dim] of the merged projection, normed and rotated; keys and values are cached.
+
+        A table narrower than head_dim / 2 turns the first dimensions of each head; None turns none.
+        """
         ...
 
     def attention(self, shape: AttentionShape, /) -> Attention:

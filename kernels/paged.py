@@ -7,7 +7,7 @@ that no sequence owns: padded rows write there.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import torch
@@ -48,6 +48,10 @@ class AttentionParams:
     scale: float | None = None
     window: int | None = None
     soft_cap: float | None = None
+
+    def within(self, context: int) -> AttentionParams:
+        """The same for contexts of at most so many tokens: a window that none of them outgrows is none."""
+        return self if self.window is None or self.window < context else replace(self, window=None)
 
     def scale_of(self, head_dim: int) -> float:
         """The scale for heads of this size."""

@@ -17,7 +17,10 @@ class QKNorm(NamedTuple):
 
 
 class Rotary(NamedTuple):
-    """Cosines and sines, each [N, head_dim / 2] float32: of all positions, or of a step's tokens."""
+    """Cosines and sines, each [N, pairs] float32: of all positions, or of a step's tokens.
+
+    Of each head the first 2 * pairs dimensions turn, which are all of them unless the embedding is partial.
+    """
 
     cos: Tensor
     sin: Tensor

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.interleaved import half_split_order, reordered, reordered_rows
 from thothy_ai.engine.models.layers.linear import Fp8Linear, Linear, LinearFormat, linear
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
+from thothy_ai.engine.models.rope import Rope
 from thothy_ai.engine.models.tensors import TensorSource, merged
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.operations import Operations
@@ -34,11 +36,18 @@ class ModelBuilder:
 
     @cached_property
     def rotary(self) -> Rotary:
-        """The rotary table of every position, which all layers share."""
-        config = self.config
-        return rotary_table(
-            config.rope.inverse_frequencies, config.rope.scaling, config.max_context, self.embedding.device
-        )
+        """The rotary table of every position, which most layers share."""
+        return self.rotary_of(self.config.rope)
+
+    @cached_property
+    def local_rotary(self) -> Rotary:
+        """That of layers with a sliding window."""
+        local = self.config.local_rope
+        return self.rotary if local is None else self.rotary_of(local)
+
+    def rotary_of(self, rope: Rope) -> Rotary:
+        """A new table of every position."""
+        return rotary_table(rope.inverse_frequencies, rope.scaling, self.config.max_context, self.embedding.device)
 
     def vector(self, name: str, *shape: int) -> Tensor:
         """A tensor as it is."""
@@ -53,10 +62,23 @@ class ModelBuilder:
         """A tensor to make another one of: its bytes are not counted."""
         return self._source.tensor(name, *shape)
 
-    def linear(self, outputs: Mapping[str, int], inputs: int, *, bias: bool = False) -> Linear:
-        """One layer of the projections in `outputs` (name: rows), in that order."""
-        parts = [self._source.weight(f"{name}.weight", rows, inputs) for name, rows in outputs.items()]
-        biases = [self._source.tensor(f"{name}.bias", rows) for name, rows in outputs.items()] if bias else []
+    def linear(
+        self, outputs: Mapping[str, int], inputs: int, *, bias: bool = False, orders: Mapping[str, Tensor] | None = None
+    ) -> Linear:
+        """One layer of the projections in `outputs` (name: rows), in that order.
+
+        `orders`: the order [rows] that a projection's rows are put in, by its name; others keep theirs.
+        """
+        orders = orders or {}
+        parts = [
+            reordered(self._source.weight(f"{name}.weight", rows, inputs), orders.get(name))
+            for name, rows in outputs.items()
+        ]
+        biases = [
+            reordered_rows(self._source.tensor(f"{name}.bias", rows), orders.get(name))
+            for name, rows in outputs.items()
+            if bias
+        ]
         weight, joined = merged(list(outputs), parts), _joined(biases)
         if isinstance(weight, Quantized):
             return self._counted(Fp8Linear(weight, joined, self.embedding.dtype, self._operations))
@@ -64,10 +86,29 @@ class ModelBuilder:
 
     def qkv(self, prefix: str, *, bias: bool = False) -> Linear:
         """The query, key and value projections in one layer."""
+        return self.linear(self._qkv_outputs(prefix), self.config.hidden_size, bias=bias)
+
+    def interleaved_qkv(self, prefix: str, *, bias: bool = False) -> Linear:
+        """As `qkv`, of a family whose rotary pairs lie side by side: rows of queries and keys are put half-split."""
+        outputs = self._qkv_outputs(prefix)
+        orders = {name: self.half_split_order(outputs[name]) for name in (prefix + "q_proj", prefix + "k_proj")}
+        return self.linear(outputs, self.config.hidden_size, bias=bias, orders=orders)
+
+    def fused_qkv(self, prefix: str) -> Linear:
+        """The same projections, of a checkpoint that has them in one tensor."""
+        rows = sum(self._qkv_outputs(prefix).values())
+        return self.linear({prefix + "qkv_proj": rows}, self.config.hidden_size)
+
+    def half_split_order(self, rows: int) -> Tensor:
+        """The order of the rows of an interleaved projection, on the weights' device."""
+        config = self.config
+        turned = 2 * len(config.rope.inverse_frequencies)
+        return half_split_order(rows // config.head_dim, config.head_dim, turned).to(self.embedding.device)
+
+    def _qkv_outputs(self, prefix: str) -> dict[str, int]:
         config = self.config
         queries, pairs = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        outputs = {prefix + "q_proj": queries, prefix + "k_proj": pairs, prefix + "v_proj": pairs}
-        return self.linear(outputs, config.hidden_size, bias=bias)
+        return {prefix + "q_proj": queries, prefix + "k_proj": pairs, prefix + "v_proj": pairs}
 
     def qk_norm(self, prefix: str) -> QKNorm:
         """The norms over each head's queries and keys."""
@@ -84,6 +125,10 @@ class ModelBuilder:
         inner = self.config.intermediate_size
         outputs = {prefix + "gate_proj": inner, prefix + "up_proj": inner}
         return self.linear(outputs, self.config.hidden_size, bias=bias)
+
+    def fused_gate_up(self, prefix: str) -> Linear:
+        """The same projections, of a checkpoint that has them in one tensor."""
+        return self.linear({prefix + "gate_up_proj": 2 * self.config.intermediate_size}, self.config.hidden_size)
 
     def down(self, prefix: str, *, bias: bool = False) -> Linear:
         """The down projection."""

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError, one_line
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.family import Family
+from thothy_ai.engine.models.rope import Rope, extended_context, read_ropes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -23,20 +22,15 @@ _MAX_LAYERS = 1024
 _OPTIONAL = {"num_key_value_heads", "head_dim"}
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
           "max_position_embeddings", *sorted(_OPTIONAL))  # fmt: skip
-_STATIC_ROPE = {"linear", "llama3", "yarn"}  # others change with a sequence's length, so cached keys would be stale
-
-
-@dataclass(frozen=True, slots=True)
-class Rope:
-    """Rotary frequencies [head_dim / 2], and what cosines and sines are multiplied by."""
-
-    inverse_frequencies: tuple[float, ...]
-    scaling: float = 1.0
+_EPS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "layer_norm_epsilon")  # a configuration has one of them
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A decoder's shape, and what its family reads beyond that. `max_context` ends where the family's does."""
+    """A decoder's shape, and what its family reads beyond that. `max_context` ends where the family's does.
+
+    `rope` is that of most layers; `local_rope` that of layers with a sliding window, where it is another.
+    """
 
     family: str
     vocab_size: int
@@ -52,6 +46,7 @@ class ModelConfig:
     tied_embeddings: bool
     max_context: int
     eos_token_ids: tuple[int, ...]
+    local_rope: Rope | None = None
 
     @classmethod
     def from_folder(cls, folder: Path, named: Path | None = None) -> ModelConfig:
@@ -73,8 +68,10 @@ class ModelConfig:
             raise ModelLoadError(f"{where}: config.json can't be used: {one_line(error)}") from error
 
     def within(self, context: int | None) -> ModelConfig:
-        """The same with a context of at most so many tokens."""
-        return self if context is None else replace(self, max_context=min(self.max_context, context))
+        """The same with a context of at most so many tokens, and the rotary frequencies for that."""
+        served = self.max_context if context is None else min(self.max_context, context)
+        local = None if self.local_rope is None else self.local_rope.within(served)
+        return replace(self, max_context=served, rope=self.rope.within(served), local_rope=local)
 
     def ending_with(self, where: Path, token_id: int | None) -> ModelConfig:
         """The same, with the tokenizer's end-of-text token too; ModelLoadError if the vocabulary has none at all."""
@@ -90,16 +87,18 @@ class ModelConfig:
     @classmethod
     def _from_config(cls, folder: Path, config: PreTrainedConfig, eos_token_ids: tuple[int, ...]) -> ModelConfig:
         _refuse_quantized(folder, config)
-        try:
-            architecture = FAMILIES[config.model_type].read(config)
-        except UnsupportedModelError as error:
-            raise UnsupportedModelError(f"{folder}: {error}") from None
         _require_positive(folder, config)
         heads = config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        kv_heads = config.num_key_value_heads or heads
+        kv_heads = getattr(config, "num_key_value_heads", None) or heads
         if heads % kv_heads or head_dim % 2:
             raise ModelLoadError(f"{folder}: {heads} heads over {kv_heads} KV heads of {head_dim} do not divide")
+        try:
+            architecture = FAMILIES[config.model_type].read(config)
+            rope, local_rope = read_ropes(config, head_dim)
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(f"{folder}: {error}") from None
+        reach = extended_context(config)
         return cls(
             family=config.model_type,
             vocab_size=config.vocab_size,
@@ -109,13 +108,14 @@ class ModelConfig:
             num_heads=heads,
             num_kv_heads=kv_heads,
             head_dim=head_dim,
-            norm_eps=config.rms_norm_eps,
-            rope=_rope(folder, config, head_dim),
+            norm_eps=_norm_eps(folder, config),
+            rope=rope,
             architecture=architecture,
             tied_embeddings=config.tie_word_embeddings,
-            max_context=min(config.max_position_embeddings, architecture.max_context or config.max_position_embeddings),
+            max_context=min(reach, architecture.max_context or reach),
             eos_token_ids=eos_token_ids,
-        )
+            local_rope=local_rope,
+        ).within(None)
 
 
 def _model_type(folder: Path, where: Path) -> str:
@@ -141,8 +141,14 @@ def _require_positive(where: Path, config: PreTrainedConfig) -> None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ModelLoadError(f"{where}: {name} is {value!r}")
-    if not 0 < config.rms_norm_eps < 1:
-        raise ModelLoadError(f"{where}: rms_norm_eps is {config.rms_norm_eps!r}")
+
+
+def _norm_eps(where: Path, config: PreTrainedConfig) -> float:
+    name = next(name for name in _EPS if hasattr(config, name))
+    eps = getattr(config, name)
+    if not isinstance(eps, float) or not 0 < eps < 1:
+        raise ModelLoadError(f"{where}: {name} is {eps!r}")
+    return eps
 
 
 def _read(folder: Path) -> tuple[PreTrainedConfig, tuple[int, ...]]:
@@ -160,22 +166,6 @@ def _refuse_quantized(folder: Path, config: PreTrainedConfig) -> None:
     quantization = getattr(config, "quantization_config", None)
     if quantization is not None:
         raise UnsupportedModelError(f"{folder}: quantized safetensors are not implemented ({quantization})")
-
-
-def _rope(folder: Path, config: PreTrainedConfig, head_dim: int) -> Rope:
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: PLC0415  slow to import
-
-    parameters = config.rope_parameters
-    kind = parameters.get("rope_type", "default")
-    if parameters.get("partial_rotary_factor", 1.0) != 1.0:
-        raise UnsupportedModelError(f"{folder}: partial rotary embedding is not implemented")
-    if kind == "default":
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).to(torch.float32) / head_dim
-        return Rope(tuple((1.0 / parameters["rope_theta"] ** exponents).tolist()))
-    if kind not in _STATIC_ROPE:
-        raise UnsupportedModelError(f"{folder}: rope type {kind!r} is not implemented")
-    frequencies, scaling = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
-    return Rope(tuple(frequencies.tolist()), scaling)
 
 
 def _token_ids(value: object) -> tuple[int, ...]:

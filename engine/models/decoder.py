@@ -10,7 +10,7 @@ from torch import Tensor
 
 from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.embedding import Embedding, Head
-from thothy_ai.engine.models.layers.norm import FinalNorm
+from thothy_ai.engine.models.layers.norm import FinalLayerNorm, FinalNorm
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import Attention, AttentionBatch
 from thothy_ai.kernels.step import StepTokens
@@ -42,7 +42,7 @@ class Decoder:
 
     embedding: Embedding
     layers: tuple[DecoderLayer, ...]
-    norm: FinalNorm
+    norm: FinalNorm | FinalLayerNorm
     head: Head
 
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from thothy_ai.engine.models.decoder import Decoder
 
 
+Windows = tuple[int | None, ...]  # how many tokens a query sees, itself included; None: all before it
+NO_WINDOW: Windows = (None,)
+
+
 @dataclass(frozen=True, slots=True)
 class GGUFNames:
     """Where a GGUF file keeps a layer's tensors: `layer` maps "blk.N." names to transformers' "model.layers.N." names.
@@ -65,7 +69,18 @@ def require_activation(activation: str, implemented: str) -> None:
         raise UnsupportedModelError(f"activation {activation!r} is not implemented")
 
 
+def require_full_rotary(config: PreTrainedConfig) -> None:
+    """UnsupportedModelError if only a part of each head would turn, which transformers does not do in all families."""
+    if config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
+        raise UnsupportedModelError("partial rotary embedding is not implemented in this family")
+
+
 def layer_window(config: PreTrainedConfig) -> int | None:
     """The window of a configuration that names each layer's attention: None unless some layer has one."""
     window: int | None = config.sliding_window
     return window if "sliding_attention" in config.layer_types else None
+
+
+def layer_windows(config: PreTrainedConfig) -> Windows:
+    """The windows of a configuration that names each layer's attention."""
+    return tuple(config.sliding_window if kind == "sliding_attention" else None for kind in config.layer_types)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.models.decoder import Decoder
-from thothy_ai.engine.models.family import GGUFNames, require_activation
+from thothy_ai.engine.models.family import GGUFNames, require_activation, require_full_rotary
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.embedding import Head, LinearHead, ScaledEmbedding, SoftCappedHead
@@ -45,6 +45,7 @@ class Gemma2:
     def read(cls, config: PreTrainedConfig) -> Self:
         """From transformers' configuration."""
         require_activation(config.hidden_activation, "gelu_pytorch_tanh")
+        require_full_rotary(config)
         if config.use_bidirectional_attention:
             raise UnsupportedModelError("bidirectional attention is not implemented")
         return cls(

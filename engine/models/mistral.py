@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from torch import Tensor
 
 from thothy_ai.engine.models.decoder import Decoder
-from thothy_ai.engine.models.family import GGUF_ATTENTION, GGUF_GATED_MLP, GGUFNames, require_activation
+from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_GATED_MLP,
+    GGUFNames,
+    require_activation,
+    require_full_rotary,
+)
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
@@ -39,6 +45,7 @@ class Mistral:
     def read(cls, config: PreTrainedConfig) -> Self:
         """From transformers' configuration."""
         require_activation(config.hidden_act, "silu")
+        require_full_rotary(config)
         return cls(max_context=config.sliding_window)
 
     def build(self, build: ModelBuilder) -> Decoder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thothy_ai.kernels.paged import Attention, AttentionShape
-from thothy_ai.kernels.reference import activation, norm, quantize, rope, rows
+from thothy_ai.kernels.reference import activation, layernorm, norm, quantize, rope, rows
 from thothy_ai.kernels.reference.attention import PagedAttention
 from thothy_ai.kernels.reference.matmul import Fp8Matmul
 from thothy_ai.kernels.reference.sampling import TokenChooser
@@ -15,6 +15,10 @@ class ReferenceOperations:
     rms_norm = staticmethod(norm.rms_norm)
     add_rms_norm = staticmethod(norm.add_rms_norm)
     add_rms_norm_fp8 = staticmethod(norm.add_rms_norm_fp8)
+    layer_norm = staticmethod(layernorm.layer_norm)
+    add_layer_norm = staticmethod(layernorm.add_layer_norm)
+    layer_norm_heads = staticmethod(layernorm.layer_norm_heads)
+    rms_norm_heads = staticmethod(layernorm.rms_norm_heads)
     silu_mul = staticmethod(activation.silu_mul)
     silu_mul_fp8 = staticmethod(activation.silu_mul_fp8)
     gelu_tanh_mul = staticmethod(activation.gelu_tanh_mul)

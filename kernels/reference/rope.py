@@ -12,11 +12,15 @@ from thothy_ai.kernels.rotary import QKNorm, Rotary
 
 
 def apply_rope(x: Tensor, rotary: Rotary) -> Tensor:
-    """Rotate each head of x [T, heads, head_dim], in float32; dimension i turns with i + head_dim / 2."""
+    """Rotate each head of x [T, heads, head_dim], in float32; dimension i turns with i + N / 2.
+
+    N, twice the width of the cosines, is head_dim, or less: then dimensions from N on stay as they are.
+    """
     cos, sin = rotary.cos[:, None], rotary.sin[:, None]
-    first, second = x.float().chunk(2, dim=-1)
-    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-    return rotated.to(x.dtype)
+    half = cos.shape[-1]
+    first, second = x[..., :half].float(), x[..., half : 2 * half].float()
+    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+    return torch.cat((rotated, x[..., 2 * half :]), dim=-1) if 2 * half < x.shape[-1] else rotated
 
 
 def write_kv(k: Tensor, v: Tensor, cache: LayerCache, slots: Tensor) -> None:
@@ -33,7 +37,7 @@ def rotate_and_cache(
     qkv: Tensor,
     norms: QKNorm | None,
     eps: float,
-    rotary: Rotary,
+    rotary: Rotary | None,
     positions: Tensor,
     slots: Tensor,
     cache: LayerCache,
@@ -41,15 +45,19 @@ def rotate_and_cache(
 ) -> Tensor:
     """The queries of qkv [T, heads + 2 * kv_heads, head_dim], normed and rotated; its keys and values go to the cache.
 
-    Args: `rotary` of all positions, positions [T] int64, slots [T] int64. Returns [T, heads, head_dim].
+    Args: `rotary` of all positions (None: nothing turns), positions [T] int64, slots [T] int64. Returns
+    [T, heads, head_dim].
     """
     kv_heads = cache.keys.shape[2]
     q, k, v = qkv.split((num_heads, kv_heads, kv_heads), dim=1)
     if norms is not None:
         q, k = rms_norm(q, norms.query, eps), rms_norm(k, norms.key, eps)
-    turns = rotary.at(positions)
-    write_kv(apply_rope(k, turns), v, cache, slots)
-    return apply_rope(q, turns)
+    if rotary is not None:
+        turns = rotary.at(positions)
+        q, k = apply_rope(q, turns), apply_rope(k, turns)
+    write_kv(k, v, cache, slots)
+    queries: Tensor = q.contiguous()
+    return queries
 
 
 def _write(x: Tensor, cache: Tensor, scales: Tensor | None, slots: Tensor) -> None:

@@ -1,7 +1,8 @@
 """QK-norm, rotary embedding and the write into the paged KV cache, in one Triton kernel.
 
 A program owns a few heads of one token, queries or keys and values, as two halves of a head's dimensions: the
-half-split layout turns one with the other.
+half-split layout turns one with the other. Where only the first TURNED dimensions turn (partial rotary embedding), each
+half is one of theirs and then one of the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def rotate_and_cache(
     qkv: Tensor,
     norms: QKNorm | None,
     eps: float,
-    rotary: Rotary,
+    rotary: Rotary | None,
     positions: Tensor,
     slots: Tensor,
     cache: LayerCache,
@@ -30,8 +31,8 @@ def rotate_and_cache(
 ) -> Tensor:
     """The queries of qkv [T, heads + 2 * kv_heads, head_dim], normed and rotated; its keys and values go to the cache.
 
-    Args: `rotary` of all positions, positions [T] int64, slots [T] int64. The heads of a token lie side by side, and
-    keys and values are laid out alike. Returns [T, heads, head_dim].
+    Args: `rotary` of all positions (None: nothing turns), positions [T] int64, slots [T] int64. The heads of a token
+    lie side by side, and keys and values are laid out alike. Returns [T, heads, head_dim].
     """
     tokens, _, dim = qkv.shape
     _, page, kv_heads, _ = cache.keys.shape
@@ -44,7 +45,7 @@ def rotate_and_cache(
         *cache,
         qkv,
         *(norms or (None, None)),
-        *rotary,
+        *(rotary or (None, None)),
         positions,
         slots,
         eps,
@@ -54,6 +55,7 @@ def rotate_and_cache(
         num_heads,
         kv_heads,
         dim,
+        dim if rotary is None else 2 * rotary.cos.shape[1],
         page,
         half,
         heads,
@@ -87,6 +89,7 @@ def _rotate_and_cache_kernel(
     QUERY_HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     DIM: tl.constexpr,
+    TURNED: tl.constexpr,  # dimensions of a head, the first ones
     PAGE: tl.constexpr,
     HALF: tl.constexpr,  # DIM // 2, to a power of two
     HEADS: tl.constexpr,  # of a program
@@ -96,55 +99,83 @@ def _rotate_and_cache_kernel(
     source = qkv + token * qkv_token
     if part < query_parts:
         head = part * HEADS + tl.arange(0, HEADS)
-        first, second = _load(source, head, QUERY_HEADS, DIM, HALF)
-        first, second = _normed(first, second, query_norm, eps, DIM, HALF)
-        first, second = _rotated(first, second, cos, sin, tl.load(positions + token), DIM, HALF)
-        _store(out + token * QUERY_HEADS * DIM, head * DIM, first, second, head < QUERY_HEADS, DIM, HALF)
+        first, second = _load(source, head, QUERY_HEADS, DIM, TURNED, HALF)
+        first, second = _normed(first, second, query_norm, eps, DIM, TURNED, HALF)
+        first, second = _rotated(first, second, cos, sin, tl.load(positions + token), DIM, TURNED, HALF)
+        _store(out + token * QUERY_HEADS * DIM, head * DIM, first, second, head < QUERY_HEADS, DIM, TURNED, HALF)
     else:
         slot = tl.load(slots + token)
         block, inner = slot // PAGE, slot % PAGE
         at, scale_at = block * kv_block + inner * kv_slot, block * scale_block + inner * scale_slot
         head = (part - query_parts) * HEADS + tl.arange(0, HEADS)
-        value, value_second = _load(source + (QUERY_HEADS + KV_HEADS) * DIM, head, KV_HEADS, DIM, HALF)
-        first, second = _load(source + QUERY_HEADS * DIM, head, KV_HEADS, DIM, HALF)
-        first, second = _normed(first, second, key_norm, eps, DIM, HALF)
-        first, second = _rotated(first, second, cos, sin, tl.load(positions + token), DIM, HALF)
+        value, value_second = _load(source + (QUERY_HEADS + KV_HEADS) * DIM, head, KV_HEADS, DIM, TURNED, HALF)
+        first, second = _load(source + QUERY_HEADS * DIM, head, KV_HEADS, DIM, TURNED, HALF)
+        first, second = _normed(first, second, key_norm, eps, DIM, TURNED, HALF)
+        first, second = _rotated(first, second, cos, sin, tl.load(positions + token), DIM, TURNED, HALF)
         first, value = _separate_finite(first, value)
         second, value_second = _separate_finite(second, value_second)
-        _cache(values + at, value_scales, scale_at, head, value, value_second, kv_head, scale_head, KV_HEADS, DIM, HALF)
-        _cache(keys + at, key_scales, scale_at, head, first, second, kv_head, scale_head, KV_HEADS, DIM, HALF)
+        _cache(
+            values + at,
+            value_scales,
+            scale_at,
+            head,
+            value,
+            value_second,
+            kv_head,
+            scale_head,
+            KV_HEADS,
+            DIM,
+            TURNED,
+            HALF,
+        )
+        _cache(keys + at, key_scales, scale_at, head, first, second, kv_head, scale_head, KV_HEADS, DIM, TURNED, HALF)
 
 
 @triton.jit
-def _load(source, head, COUNT: tl.constexpr, DIM: tl.constexpr, HALF: tl.constexpr):
-    """Both halves of the heads, each [HEADS, HALF] float32; zero outside."""
+def _places(DIM: tl.constexpr, TURNED: tl.constexpr, HALF: tl.constexpr):
+    """Where in a head the dimensions of both halves are, each [HALF]; those that turn come first."""
     dim = tl.arange(0, HALF)
-    inside = (head < COUNT)[:, None] & (dim < DIM // 2)[None, :]
-    place = source + head[:, None] * DIM + dim[None, :]
-    first = tl.load(place, mask=inside, other=0.0).to(tl.float32)
-    second = tl.load(place + DIM // 2, mask=inside, other=0.0).to(tl.float32)
+    if TURNED == DIM:
+        first, second = dim, dim + DIM // 2
+    else:
+        first = tl.where(dim < TURNED // 2, dim, dim + TURNED // 2)
+        second = tl.where(dim < TURNED // 2, dim + TURNED // 2, dim + DIM // 2)
     return first, second
 
 
 @triton.jit
-def _normed(first, second, weight, eps, DIM: tl.constexpr, HALF: tl.constexpr):
+def _load(source, head, COUNT: tl.constexpr, DIM: tl.constexpr, TURNED: tl.constexpr, HALF: tl.constexpr):
+    """Both halves of the heads, each [HEADS, HALF] float32; zero outside."""
+    inside = (head < COUNT)[:, None] & (tl.arange(0, HALF) < DIM // 2)[None, :]
+    place, place_second = _places(DIM, TURNED, HALF)
+    row = source + head[:, None] * DIM
+    first = tl.load(row + place[None, :], mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(row + place_second[None, :], mask=inside, other=0.0).to(tl.float32)
+    return first, second
+
+
+@triton.jit
+def _normed(first, second, weight, eps, DIM: tl.constexpr, TURNED: tl.constexpr, HALF: tl.constexpr):
     if weight is not None:
-        dim = tl.arange(0, HALF)
-        inside = dim < DIM // 2
+        inside = tl.arange(0, HALF) < DIM // 2
+        place, place_second = _places(DIM, TURNED, HALF)
         squares = tl.sum(first * first, 1) + tl.sum(second * second, 1)
         factor = tl.rsqrt(squares / DIM + eps)[:, None]
-        first = first * factor * tl.load(weight + dim, mask=inside, other=0.0).to(tl.float32)[None, :]
-        second = second * factor * tl.load(weight + DIM // 2 + dim, mask=inside, other=0.0).to(tl.float32)[None, :]
+        first = first * factor * tl.load(weight + place, mask=inside, other=0.0).to(tl.float32)[None, :]
+        second = second * factor * tl.load(weight + place_second, mask=inside, other=0.0).to(tl.float32)[None, :]
     return first, second
 
 
 @triton.jit
-def _rotated(first, second, cos, sin, position, DIM: tl.constexpr, HALF: tl.constexpr):
-    dim = tl.arange(0, HALF)
-    at = position * (DIM // 2) + dim
-    turn_cos = tl.load(cos + at, mask=dim < DIM // 2, other=0.0)[None, :]
-    turn_sin = tl.load(sin + at, mask=dim < DIM // 2, other=0.0)[None, :]
-    return first * turn_cos - second * turn_sin, second * turn_cos + first * turn_sin
+def _rotated(first, second, cos, sin, position, DIM: tl.constexpr, TURNED: tl.constexpr, HALF: tl.constexpr):
+    if cos is not None:
+        dim = tl.arange(0, HALF)
+        at = position * (TURNED // 2) + dim
+        rest: tl.constexpr = 0.0 if TURNED == DIM else 1.0  # the cosine of what does not turn, or is outside
+        turn_cos = tl.load(cos + at, mask=dim < TURNED // 2, other=rest)[None, :]
+        turn_sin = tl.load(sin + at, mask=dim < TURNED // 2, other=0.0)[None, :]
+        first, second = first * turn_cos - second * turn_sin, second * turn_cos + first * turn_sin
+    return first, second
 
 
 @triton.jit
@@ -155,13 +186,13 @@ def _separate_finite(key, value):
 
 
 @triton.jit
-def _store(target, at, first, second, head_inside, DIM: tl.constexpr, HALF: tl.constexpr):
+def _store(target, at, first, second, head_inside, DIM: tl.constexpr, TURNED: tl.constexpr, HALF: tl.constexpr):
     """Write both halves of the heads to target + at[head]."""
-    dim = tl.arange(0, HALF)
-    inside = head_inside[:, None] & (dim < DIM // 2)[None, :]
-    place = target + at[:, None] + dim[None, :]
-    tl.store(place, first.to(target.dtype.element_ty), mask=inside)
-    tl.store(place + DIM // 2, second.to(target.dtype.element_ty), mask=inside)
+    inside = head_inside[:, None] & (tl.arange(0, HALF) < DIM // 2)[None, :]
+    place, place_second = _places(DIM, TURNED, HALF)
+    row = target + at[:, None]
+    tl.store(row + place[None, :], first.to(target.dtype.element_ty), mask=inside)
+    tl.store(row + place_second[None, :], second.to(target.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -176,6 +207,7 @@ def _cache(
     scale_head,
     KV_HEADS: tl.constexpr,
     DIM: tl.constexpr,
+    TURNED: tl.constexpr,
     HALF: tl.constexpr,
 ):
     """Write a token's heads into its slot, quantized by head where there are scales."""
@@ -186,4 +218,4 @@ def _cache(
         tl.store(scales + scale_at + head * scale_head, scale, mask=inside)
         factor = reciprocal(scale)[:, None]
         first, second = to_fp8(first * factor), to_fp8(second * factor)
-    _store(target, head * kv_head, first, second, inside, DIM, HALF)
+    _store(target, head * kv_head, first, second, inside, DIM, TURNED, HALF)

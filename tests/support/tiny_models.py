@@ -8,7 +8,11 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2")
+FAMILIES = (
+    "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
+    "cohere", "cohere2", "seed_oss",
+)  # fmt: skip
+_ONE_PLUS = ("gemma2", "gemma3_text")  # whose norms multiply by 1 + w
 
 _SHAPE: dict[str, Any] = {
     "vocab_size": 131,
@@ -32,6 +36,36 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
         "attn_logit_softcapping": 2.0,
         "final_logit_softcapping": 5.0,
     },
+    "gemma3_text": {  # a window that is felt, and rotary frequencies that differ
+        "tie_word_embeddings": False,
+        "sliding_window": 12,
+        "query_pre_attn_scalar": 8,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 3.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        },
+    },
+    "phi3": {"sliding_window": 30, "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.75}},
+    "granite": {
+        "embedding_multiplier": 6.0,
+        "residual_multiplier": 0.4,
+        "attention_multiplier": 0.2,
+        "logits_scaling": 3.0,
+    },
+    "smollm3": {
+        "tie_word_embeddings": False,
+        "no_rope_layers": [1, 0, 1],
+        "use_sliding_window": True,
+        "sliding_window": 12,
+    },
+    "cohere": {"tie_word_embeddings": False, "logit_scale": 0.7, "use_qk_norm": True},
+    "cohere2": {
+        "tie_word_embeddings": False,
+        "logit_scale": 0.7,
+        "sliding_window": 12,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
 }
 
 
@@ -48,7 +82,7 @@ def tiny_model(family: str, tmp_path: Path, **overrides: Any) -> Path:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         for name, parameter in model.named_parameters():  # transformers starts these at constants, which hides mistakes
             if "norm" in name or name.endswith("bias"):
-                mean = float("norm" in name and family != "gemma2")  # whose norms multiply by 1 + w
+                mean = float("norm" in name and family not in _ONE_PLUS)
                 torch.nn.init.normal_(parameter, mean=mean, std=0.3)
     folder = tmp_path / family
     model.eval().save_pretrained(folder, max_shard_size=shard_size)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.linear import Activations, Linear, prepared
+from thothy_ai.engine.models.layers.norm import ProjectionNorm
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import PLAIN, AttentionParams
 from thothy_ai.kernels.rotary import QKNorm, Rotary
@@ -15,22 +16,29 @@ from thothy_ai.kernels.rotary import QKNorm, Rotary
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """`qkv` is merged: one GEMM. `rotary` has every position of the context; `norm_eps` is that of `qk_norm`."""
+    """`qkv` is merged: one GEMM. `rotary` has every position of the context; None: the layer has no positions.
+
+    `norm_eps` is that of `qk_norm`. `projection_norm` comes before all else.
+    """
 
     qkv: Linear
     output: Linear
-    rotary: Rotary
+    rotary: Rotary | None
     num_heads: int
     head_dim: int
     norm_eps: float
     qk_norm: QKNorm | None = None
     params: AttentionParams = PLAIN
+    projection_norm: ProjectionNorm | None = None
 
     def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
         """hidden [T, hidden] -> [T, heads * head_dim], before the output projection; keys and values are cached."""
         tokens = context.tokens
+        qkv = self.qkv(hidden).view(len(tokens.ids), -1, self.head_dim)
+        if self.projection_norm is not None:
+            self.projection_norm(qkv, context.operations)
         q = context.operations.rotate_and_cache(
-            self.qkv(hidden).view(len(tokens.ids), -1, self.head_dim),
+            qkv,
             self.qk_norm,
             self.norm_eps,
             self.rotary,

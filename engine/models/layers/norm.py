@@ -1,8 +1,9 @@
-"""RMS norms, alone and fused with the residual addition before them."""
+"""Norms, alone and fused with the residual addition before them, and those of whole query and key projections."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 
@@ -38,6 +39,22 @@ class AddRMSNorm:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerNorm:
+    """`weight` [N], of the model's type or float32; no bias."""
+
+    weight: Tensor
+    eps: float
+
+    def __call__(self, x: Tensor, operations: Operations) -> Tensor:
+        """Normalize x [T, N]."""
+        return operations.layer_norm(x, self.weight, self.eps)
+
+    def add(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
+        """The normalized sum [T, N]; `residual` is overwritten with the sum."""
+        return operations.add_layer_norm(update, residual, self.weight, self.eps)
+
+
+@dataclass(frozen=True, slots=True)
 class FinalNorm:
     """The norm after the last layer, for the head."""
 
@@ -47,3 +64,56 @@ class FinalNorm:
     def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
         """As `AddRMSNorm`, in the model's type."""
         return operations.add_rms_norm(update, residual, self.weight, self.eps)
+
+
+@dataclass(frozen=True, slots=True)
+class FinalLayerNorm:
+    """As `FinalNorm`, where the family has layer norms."""
+
+    weight: Tensor
+    eps: float
+
+    def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
+        """As `LayerNorm.add`."""
+        return operations.add_layer_norm(update, residual, self.weight, self.eps)
+
+
+class ProjectionNorm(Protocol):
+    """A norm of queries and keys before anything else is done with them."""
+
+    def __call__(self, qkv: Tensor, operations: Operations, /) -> None:
+        """Overwrite queries and keys of qkv [T, heads + 2 * kv_heads, head_dim]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRMSNorm:
+    """An RMS norm over all query heads of a token, and one over all its key heads (OLMo 2).
+
+    Weights: [heads * head_dim] and [kv_heads * head_dim].
+    """
+
+    query: Tensor
+    key: Tensor
+    eps: float
+
+    def __call__(self, qkv: Tensor, operations: Operations) -> None:
+        """Normalize."""
+        heads, pairs = (len(weight) // qkv.shape[-1] for weight in (self.query, self.key))
+        operations.rms_norm_heads(qkv[:, :heads], self.query, self.eps)
+        operations.rms_norm_heads(qkv[:, heads : heads + pairs], self.key, self.eps)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLayerNorm:
+    """A layer norm of each head, with weights of its own (Command R+): [heads, head_dim] and [kv_heads, head_dim]."""
+
+    query: Tensor
+    key: Tensor
+    eps: float
+
+    def __call__(self, qkv: Tensor, operations: Operations) -> None:
+        """Normalize."""
+        heads, pairs = len(self.query), len(self.key)
+        operations.layer_norm_heads(qkv[:, :heads], self.query, self.eps)
+        operations.layer_norm_heads(qkv[:, heads : heads + pairs], self.key, self.eps)

@@ -25,7 +25,7 @@ def over_triton(oracle: Oracle) -> Oracle:
     return Oracle(replace(oracle.loaded, model=model), oracle.prompts[SOME], oracle.expected[SOME])
 
 
-@pytest.mark.parametrize("family", ["qwen3", "gemma2"])
+@pytest.mark.parametrize("family", ["qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "glm4", "cohere"])
 @pytest.mark.usefixtures("quick_interpreter")
 @pytest.mark.parametrize("chunked", [False, True])
 def test_greedy_tokens_equal_transformers(

@@ -24,7 +24,7 @@ HEADS = {"mha": (3, 3), "gqa": (8, 2), "mqa": (5, 1), "llama": (32, 8)}
 
 @dataclass(frozen=True)
 class Case:
-    """T tokens with shuffled positions and slots."""
+    """T tokens with shuffled positions and slots. `turned` dimensions of a head turn; None: all."""
 
     heads: int
     kv_heads: int
@@ -35,6 +35,7 @@ class Case:
     tokens: int = 3
     page: int = 16
     blocks: int = 5
+    turned: int | None = None
 
     @property
     def qkv(self) -> Tensor:
@@ -46,9 +47,10 @@ class Case:
         return QKNorm(*normal(2, self.dim, seed=1).to(self.device, self.dtype)) if self.normed else None
 
     @property
-    def table(self) -> Rotary:
-        frequencies = [10000.0 ** (-2 * i / self.dim) for i in range(self.dim // 2)]
-        return rotary_table(frequencies, 1.25, CONTEXT, self.device)
+    def table(self) -> Rotary | None:
+        turned = self.dim if self.turned is None else self.turned
+        frequencies = [10000.0 ** (-2 * i / turned) for i in range(turned // 2)]
+        return rotary_table(frequencies, 1.25, CONTEXT, self.device) if turned else None
 
     @property
     def positions(self) -> Tensor:
@@ -70,9 +72,12 @@ class Case:
         return self._turned(q), self._turned(k), v
 
     def _turned(self, x: Tensor) -> Tensor:
+        if self.table is None:
+            return x
         cos, sin = (each[:, None].double() for each in self.table.at(self.positions))
-        first, second = x.chunk(2, dim=-1)
-        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        half = cos.shape[-1]
+        first, second, rest = x.split((half, half, self.dim - 2 * half), dim=-1)
+        return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
 
     def run(self, cache: LayerCache) -> Tensor:
         qkv = self.qkv
@@ -135,6 +140,20 @@ def test_head_counts(heads: tuple[int, int], normed: bool, dtype: torch.dtype, d
 def test_head_sizes(dim: int, normed: bool, device: torch.device) -> None:
     check(Case(4, 2, dim, torch.bfloat16, device, normed))
     check_fp8(Case(4, 2, dim, torch.bfloat16, device, normed))
+
+
+@pytest.mark.parametrize(
+    ("dim", "turned"), [(128, 64), (128, 96), (64, 2), (64, 62), (80, 32), (6, 4), (128, 0), (80, 0)]
+)
+@pytest.mark.parametrize("normed", [False, True])
+def test_partial_and_no_rotation(dim: int, turned: int, normed: bool, device: torch.device) -> None:
+    case = Case(5, 1, dim, torch.float32, device, normed, turned=turned)
+    check(case)
+    check_fp8(case)
+    reference = poisoned(case)
+    arguments = (case.qkv, case.norms, EPS, case.table, case.positions, case.slots)
+    assert_near(rope.rotate_and_cache(*arguments, reference, case.heads), case.wanted()[0])
+    assert_near(stored(reference.keys, None, case).to(case.dtype), case.wanted()[1])
 
 
 def test_many_tokens(device: torch.device) -> None:

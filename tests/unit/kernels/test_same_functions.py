@@ -14,7 +14,19 @@ from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 from thothy_ai.kernels.triton.operations import TritonOperations
 
-NAMES = ("activation", "norm", "matmul", "quantize", "rope", "rows", "attention", "sampling", "philox", "operations")
+NAMES = (
+    "activation",
+    "norm",
+    "layernorm",
+    "matmul",
+    "quantize",
+    "rope",
+    "rows",
+    "attention",
+    "sampling",
+    "philox",
+    "operations",
+)
 ONLY_IN_REFERENCE = {
     "quantize": {"dequantize"},  # for tests, and for matmuls that have no fp8
     "rope": {"apply_rope", "write_kv"},  # the steps of `rotate_and_cache`, which is one kernel in Triton

@@ -27,6 +27,11 @@ LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
 }  # fmt: skip
+LONG_PARTIAL = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.5, 2.0], "long_factor": [1.0, 4.0, 9.0],
+}  # fmt: skip
+EVERYWHERE = {"attention_bias": True, "mlp_bias": True}
 LATER_WINDOWS = ["full_attention", "sliding_attention", "sliding_attention"]
 HEADS_5_1 = {"num_attention_heads": 5, "num_key_value_heads": 1, "hidden_size": 70, "head_dim": 14}
 HEADS_3_1 = {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 66, "head_dim": 22}
@@ -49,6 +54,31 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2 a window of one": ("gemma2", {"sliding_window": 1}),
     "gemma2 windows elsewhere": ("gemma2", {"layer_types": LATER_WINDOWS}),
     "gemma2 biases": ("gemma2", {"attention_bias": True}),
+    "gemma3 caps": ("gemma3_text", {"final_logit_softcapping": 5.0}),
+    "gemma3 biases": ("gemma3_text", {"attention_bias": True}),
+    "gemma3 windows elsewhere": ("gemma3_text", {"layer_types": LATER_WINDOWS}),
+    "phi3 all turns, no window": ("phi3", {"sliding_window": None, "rope_parameters": None}),
+    "phi3 within the original context": (
+        "phi3", {"rope_parameters": LONG_PARTIAL, "head_dim": 8, "original_max_position_embeddings": 256}
+    ),
+    "granite biases": ("granite", EVERYWHERE),
+    "granite plain": ("granite", {"residual_multiplier": 1.0, "embedding_multiplier": 1, "logits_scaling": 1}),
+    "granite a large epsilon": ("granite", {"rms_norm_eps": 0.3}),
+    "smollm3 every layer turns": ("smollm3", {"no_rope_layers": [1, 1, 1]}),
+    "smollm3 no windows": ("smollm3", {"use_sliding_window": False}),
+    "smollm3 biases": ("smollm3", EVERYWHERE),
+    "olmo2 biases": ("olmo2", {"attention_bias": True}),
+    "olmo2 one KV head": ("olmo2", {"num_key_value_heads": 1}),
+    "glm no biases": ("glm", {"attention_bias": False}),
+    "glm all turns": ("glm", {"partial_rotary_factor": 1.0}),
+    "glm4 no biases": ("glm4", {"attention_bias": False}),
+    "glm4 yarn": ("glm4", {"rope_parameters": YARN | {"partial_rotary_factor": 0.5}}),
+    "cohere heads as they are": ("cohere", {"use_qk_norm": False}),
+    "cohere biases": ("cohere", {"attention_bias": True}),
+    "cohere2 biases": ("cohere2", {"attention_bias": True}),
+    "cohere2 windows elsewhere": ("cohere2", {"layer_types": LATER_WINDOWS}),
+    "seed_oss no biases": ("seed_oss", {"attention_bias": False}),
+    "seed_oss biases everywhere": ("seed_oss", EVERYWHERE | {"attention_out_bias": True}),
 }  # fmt: skip
 
 
@@ -146,36 +176,59 @@ def test_eos_tokens_come_from_both_configurations(tmp_path: Path) -> None:
     assert ModelConfig.from_folder(folder).eos_token_ids == (5, 6, 9)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "named"),
-    [
-        ({"hidden_act": "gelu"}, "gelu"),
-        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "dynamic"),
-        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial"),
-    ],
-)
-def test_what_would_be_computed_wrongly_is_refused(overrides: dict[str, Any], named: str, tmp_path: Path) -> None:
+def test_a_rotary_embedding_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path)
     config = folder / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | overrides))
-    with pytest.raises(UnsupportedModelError, match=named):
+    rope = {"rope_type": "proportional", "rope_theta": 1e4, "factor": 2.0}
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"rope_parameters": rope}))
+    with pytest.raises(UnsupportedModelError, match=f"{folder}.*proportional"):
         ModelConfig.from_folder(folder)
 
 
+PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
+
+
 @pytest.mark.parametrize(
-    ("overrides", "named"),
-    [({"hidden_activation": "gelu"}, "gelu"), ({"use_bidirectional_attention": True}, "bidirectional")],
+    ("family", "overrides", "named"),
+    [
+        ("gemma2", {"hidden_activation": "gelu"}, "gelu"),
+        ("gemma2", {"use_bidirectional_attention": True}, "bidirectional"),
+        ("gemma3_text", {"hidden_activation": "gelu"}, "gelu"),
+        ("gemma3_text", {"use_bidirectional_attention": True, "sliding_window": 12}, "bidirectional"),
+        ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
+        *((family, {"hidden_act": "gelu"}, "gelu") for family in FAMILIES if not family.startswith("gemma")),
+        *((family, PARTIAL, "partial") for family in FAMILIES if family not in {"gemma3_text", "phi3", "glm", "glm4"}),
+        ("glm", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 0.2}}, "3 among 16"),
+        ("glm4", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 2.0}}, "32 among 16"),
+        ("granite", {"residual_multiplier": 0.0}, "residual_multiplier"),
+        ("granite", {"logits_scaling": -1.0}, "logits_scaling"),
+        ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers"),
+    ],
 )
-def test_what_gemma2_would_compute_wrongly_is_refused(overrides: dict[str, Any], named: str, tmp_path: Path) -> None:
-    folder = tiny_model("gemma2", tmp_path)
+def test_what_a_family_would_compute_wrongly_is_refused(
+    family: str, overrides: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    folder = tiny_model(family, tmp_path)
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | overrides))
     with pytest.raises(UnsupportedModelError, match=f"{folder}.*{named}"):
         ModelConfig.from_folder(folder)
 
 
-def test_gemma2_in_bfloat16_is_as_near_as_transformers(tmp_path: Path) -> None:
-    folder = tiny_model("gemma2", tmp_path)
+@pytest.mark.parametrize("eps", [0.0, 1.5, None, "tiny"])
+@pytest.mark.parametrize(("family", "name"), [("llama", "rms_norm_eps"), ("cohere", "layer_norm_eps")])
+def test_an_epsilon_that_is_none(family: str, name: str, eps: object, tmp_path: Path) -> None:
+    folder = tiny_model(family, tmp_path)
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {name: eps}))
+    with pytest.raises(ModelLoadError, match=name):
+        ModelConfig.from_folder(folder)
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gemma3_text", "granite", "cohere"])
+def test_bfloat16_is_as_near_as_transformers(family: str, tmp_path: Path) -> None:
+    """In families that keep something in float32 or fold a factor into it."""
+    folder = tiny_model(family, tmp_path)
     tokens, exact = text(40, 4), reference(folder, text(40, 4))
     with torch.no_grad():
         theirs = reference_model(folder, torch.bfloat16)(torch.tensor([tokens])).logits[0].float()

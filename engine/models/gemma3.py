@@ -1,0 +1,108 @@
+"""Gemma 3 (text): norms around each block, normalized queries and keys, GeGLU, local layers with their own positions.
+
+Most layers see a sliding window and have another rotary embedding than the few that see everything. As in Gemma 2,
+norms multiply by 1 + w, computed and kept in float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.family import GGUFNames, Windows, layer_windows, require_activation
+from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.layers.blocks import SandwichNormLayer
+from thothy_ai.engine.models.layers.embedding import Head, LinearHead, ScaledEmbedding, SoftCappedHead
+from thothy_ai.engine.models.layers.mlp import GeGLU
+from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm, RMSNorm
+from thothy_ai.kernels.paged import AttentionParams
+from thothy_ai.kernels.rotary import QKNorm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from thothy_ai.engine.models.builder import ModelBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class Gemma3:
+    """How far each layer sees; layers with a window are the local ones. `logit_cap` None: logits are not capped."""
+
+    model_type: ClassVar[str] = "gemma3_text"
+    gguf: ClassVar[GGUFNames | None] = None  # such a file does not say what scores are multiplied by
+
+    windows: Windows
+    score_scale: float
+    attention_bias: bool
+    logit_cap: float | None
+    max_context: None = None
+
+    @classmethod
+    def read(cls, config: PreTrainedConfig) -> Self:
+        """From transformers' configuration."""
+        require_activation(config.hidden_activation, "gelu_pytorch_tanh")
+        if config.use_bidirectional_attention:
+            raise UnsupportedModelError("bidirectional attention is not implemented")
+        if config.attn_logit_softcapping is not None:  # which transformers' own Gemma 3 leaves out
+            raise UnsupportedModelError("attn_logit_softcapping is not implemented in Gemma 3")
+        return cls(
+            windows=layer_windows(config),
+            score_scale=config.query_pre_attn_scalar**-0.5,
+            attention_bias=config.attention_bias,
+            logit_cap=config.final_logit_softcapping,
+        )
+
+    def build(self, build: ModelBuilder) -> Decoder:
+        """The decoder."""
+        factor = torch.tensor(build.config.hidden_size**0.5).to(build.embedding.dtype)
+        return Decoder(
+            embedding=ScaledEmbedding(build.embedding, factor.item()),
+            layers=tuple(
+                self._layer(build, f"model.layers.{index}.", window) for index, window in enumerate(self.windows)
+            ),
+            norm=FinalNorm(_norm_weight(build, "model.norm", build.config.hidden_size), build.config.norm_eps),
+            head=self._head(build),
+        )
+
+    def _layer(self, build: ModelBuilder, prefix: str, window: int | None) -> SandwichNormLayer:
+        config, eps, mlp = build.config, build.config.norm_eps, prefix + "mlp."
+        attention, gate_up = self._attention(build, prefix + "self_attn.", window), build.gate_up(mlp)
+
+        def weight(name: str) -> Tensor:
+            return _norm_weight(build, prefix + name, config.hidden_size)
+
+        return SandwichNormLayer(
+            before_attention=AddRMSNorm(weight("input_layernorm"), eps, attention.qkv.takes_fp8),
+            attention=attention,
+            after_attention=RMSNorm(weight("post_attention_layernorm"), eps),
+            before_mlp=AddRMSNorm(weight("pre_feedforward_layernorm"), eps, gate_up.takes_fp8),
+            mlp=GeGLU(gate_up, build.down(mlp)),
+            after_mlp=RMSNorm(weight("post_feedforward_layernorm"), eps),
+        )
+
+    def _attention(self, build: ModelBuilder, prefix: str, window: int | None) -> Attention:
+        config, size = build.config, build.config.head_dim
+        return Attention(
+            qkv=build.qkv(prefix, bias=self.attention_bias),
+            output=build.attention_output(prefix, bias=self.attention_bias),
+            rotary=build.rotary if window is None else build.local_rotary,
+            num_heads=config.num_heads,
+            head_dim=size,
+            norm_eps=config.norm_eps,
+            qk_norm=QKNorm(_norm_weight(build, prefix + "q_norm", size), _norm_weight(build, prefix + "k_norm", size)),
+            params=AttentionParams(scale=self.score_scale, window=window).within(config.max_context),
+        )
+
+    def _head(self, build: ModelBuilder) -> Head:
+        linear = build.head()
+        return LinearHead(linear) if self.logit_cap is None else SoftCappedHead(linear, self.logit_cap)
+
+
+def _norm_weight(build: ModelBuilder, name: str, size: int) -> Tensor:
+    """1 + w [size] float32."""
+    return build.held(1.0 + build.tensor(f"{name}.weight", size).float())

@@ -1,0 +1,64 @@
+"""GLM-4-0414 (9B, 32B): GLM with norms after each block, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.family import NO_WINDOW, GGUFNames, Windows, require_activation
+from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.layers.blocks import SandwichNormLayer
+from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
+from thothy_ai.engine.models.layers.mlp import SwiGLU
+from thothy_ai.engine.models.layers.norm import RMSNorm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from thothy_ai.engine.models.builder import ModelBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class Glm4:
+    """Whether queries, keys and values have biases."""
+
+    model_type: ClassVar[str] = "glm4"
+    gguf: ClassVar[GGUFNames | None] = None
+
+    attention_bias: bool
+    windows: Windows = NO_WINDOW
+    max_context: None = None
+
+    @classmethod
+    def read(cls, config: PreTrainedConfig) -> Self:
+        """From transformers' configuration."""
+        require_activation(config.hidden_act, "silu")
+        return cls(attention_bias=config.attention_bias)
+
+    def build(self, build: ModelBuilder) -> Decoder:
+        """The decoder."""
+        return Decoder(
+            embedding=TokenEmbedding(build.embedding),
+            layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers)),
+            norm=build.final_norm(),
+            head=LinearHead(build.head()),
+        )
+
+    def _layer(self, build: ModelBuilder, prefix: str) -> SandwichNormLayer:
+        config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
+        qkv = build.interleaved_qkv(heads, bias=self.attention_bias)
+        output = build.attention_output(heads)
+        gate_up = build.fused_gate_up(mlp)
+
+        def norm(name: str) -> RMSNorm:
+            return RMSNorm(build.vector(f"{prefix}{name}.weight", config.hidden_size), config.norm_eps)
+
+        return SandwichNormLayer(
+            before_attention=build.add_norm(prefix + "input_layernorm", before=qkv),
+            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps),
+            after_attention=norm("post_self_attn_layernorm"),
+            before_mlp=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
+            mlp=SwiGLU(gate_up, build.down(mlp)),
+            after_mlp=norm("post_mlp_layernorm"),
+        )

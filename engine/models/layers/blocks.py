@@ -1,0 +1,96 @@
+"""Where a decoder layer's norms stand, and what it adds to the residual stream. Families are composed of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.layers.context import LayerContext
+from thothy_ai.engine.models.layers.mlp import GeGLU, SwiGLU
+from thothy_ai.engine.models.layers.norm import AddRMSNorm, LayerNorm, RMSNorm
+from thothy_ai.kernels.operations import Operations
+
+MLP = SwiGLU | GeGLU
+
+
+@dataclass(frozen=True, slots=True)
+class PreNormLayer:
+    """x += attention(norm(x)); x += mlp(norm(x)). Each sum is left to the norm that follows it."""
+
+    attention_norm: AddRMSNorm
+    attention: Attention
+    mlp_norm: AddRMSNorm
+    mlp: MLP
+
+    def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
+        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
+        return self.attention(self.attention_norm(update, residual, context.operations), context)
+
+    def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
+        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` is overwritten with the sum."""
+        update = self.attention.project(attended, operations)
+        return self.mlp(self.mlp_norm(update, residual, operations), operations)
+
+
+@dataclass(frozen=True, slots=True)
+class SandwichNormLayer:
+    """x += norm(attention(norm(x))); x += norm(mlp(norm(x))). Each sum is left to the norm that follows it."""
+
+    before_attention: AddRMSNorm
+    attention: Attention
+    after_attention: RMSNorm
+    before_mlp: AddRMSNorm
+    mlp: MLP
+    after_mlp: RMSNorm
+
+    def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
+        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
+        return self.attention(self.before_attention(update, residual, context.operations), context)
+
+    def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
+        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` is overwritten with the sum."""
+        update = self.after_attention(self.attention.project(attended, operations), operations)
+        hidden = self.before_mlp(update, residual, operations)
+        return self.after_mlp(self.mlp(hidden, operations), operations)
+
+
+@dataclass(frozen=True, slots=True)
+class PostNormLayer:
+    """x += norm(attention(x)); x += norm(mlp(x))."""
+
+    attention: Attention
+    after_attention: RMSNorm
+    mlp: MLP
+    after_mlp: RMSNorm
+
+    def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
+        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
+        return self.attention(residual.add_(update), context)
+
+    def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
+        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` is overwritten with the sum."""
+        residual.add_(self.after_attention(self.attention.project(attended, operations), operations))
+        return self.after_mlp(self.mlp(residual, operations), operations)
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelLayer:
+    """x += attention(norm(x)) + mlp(norm(x)).
+
+    The norm is computed twice: of a prompt's tokens only the last one's goes through the last layer's MLP.
+    """
+
+    norm: LayerNorm
+    attention: Attention
+    mlp: MLP
+
+    def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
+        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
+        return self.attention(self.norm.add(update, residual, context.operations), context)
+
+    def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
+        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` stays."""
+        update = self.mlp(self.norm(residual, operations), operations)
+        return update.add_(self.attention.project(attended, operations))

@@ -1,0 +1,60 @@
+"""Phi-3, Phi-3.5 and Phi-4: merged projections; in some models long and partial rotary embedding, or a window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.family import GGUFNames, Windows, require_activation
+from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.layers.blocks import PreNormLayer
+from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
+from thothy_ai.engine.models.layers.mlp import SwiGLU
+from thothy_ai.kernels.paged import AttentionParams
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from thothy_ai.engine.models.builder import ModelBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class Phi3:
+    """How far a token sees, the same in all layers."""
+
+    model_type: ClassVar[str] = "phi3"
+    gguf: ClassVar[GGUFNames | None] = None
+
+    windows: Windows
+    max_context: None = None
+
+    @classmethod
+    def read(cls, config: PreTrainedConfig) -> Self:
+        """From transformers' configuration."""
+        require_activation(config.hidden_act, "silu")
+        return cls(windows=(config.sliding_window,))
+
+    def build(self, build: ModelBuilder) -> Decoder:
+        """The decoder."""
+        return Decoder(
+            embedding=TokenEmbedding(build.embedding),
+            layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers)),
+            norm=build.final_norm(),
+            head=LinearHead(build.head()),
+        )
+
+    def _layer(self, build: ModelBuilder, prefix: str) -> PreNormLayer:
+        config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
+        qkv = build.fused_qkv(heads)
+        output = build.attention_output(heads)
+        gate_up = build.fused_gate_up(mlp)
+        params = AttentionParams(window=self.windows[0]).within(config.max_context)
+        return PreNormLayer(
+            attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
+            attention=Attention(
+                qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps, params=params
+            ),
+            mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
+            mlp=SwiGLU(gate_up, build.down(mlp)),
+        )

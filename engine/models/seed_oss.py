@@ -1,0 +1,68 @@
+"""Seed-OSS: Llama with biases on queries, keys and values, and others where its configuration says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.family import (
+    NO_WINDOW,
+    GGUFNames,
+    Windows,
+    require_activation,
+    require_full_rotary,
+)
+from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.layers.blocks import PreNormLayer
+from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
+from thothy_ai.engine.models.layers.mlp import SwiGLU
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from thothy_ai.engine.models.builder import ModelBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class SeedOss:
+    """Which projections have biases."""
+
+    model_type: ClassVar[str] = "seed_oss"
+    gguf: ClassVar[GGUFNames | None] = None
+
+    attention_bias: bool
+    output_bias: bool
+    mlp_bias: bool
+    windows: Windows = NO_WINDOW
+    max_context: None = None
+
+    @classmethod
+    def read(cls, config: PreTrainedConfig) -> Self:
+        """From transformers' configuration."""
+        require_activation(config.hidden_act, "silu")
+        require_full_rotary(config)
+        return cls(
+            attention_bias=config.attention_bias, output_bias=config.attention_out_bias, mlp_bias=config.mlp_bias
+        )
+
+    def build(self, build: ModelBuilder) -> Decoder:
+        """The decoder."""
+        return Decoder(
+            embedding=TokenEmbedding(build.embedding),
+            layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers)),
+            norm=build.final_norm(),
+            head=LinearHead(build.head()),
+        )
+
+    def _layer(self, build: ModelBuilder, prefix: str) -> PreNormLayer:
+        config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
+        qkv = build.qkv(heads, bias=self.attention_bias)
+        output = build.attention_output(heads, bias=self.output_bias)
+        gate_up = build.gate_up(mlp, bias=self.mlp_bias)
+        return PreNormLayer(
+            attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
+            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps),
+            mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
+            mlp=SwiGLU(gate_up, build.down(mlp, bias=self.mlp_bias)),
+        )

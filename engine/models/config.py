@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError, one_line
 from thothy_ai.engine.models import FAMILIES
+from thothy_ai.engine.models.fallback import ThroughTransformers
 from thothy_ai.engine.models.family import Family
 from thothy_ai.engine.models.rope import Rope, extended_context, read_ropes
 
@@ -56,10 +57,7 @@ class ModelConfig:
         """
         where = named or folder
         model_type = _model_type(folder, where)
-        if model_type not in FAMILIES:
-            raise UnsupportedModelError(
-                f"{where}: architecture {model_type!r} is not implemented (known: {', '.join(FAMILIES)})"
-            )
+        _require_known(where, model_type)
         try:
             return cls._from_config(where, *_read(folder))
         except EngineError:
@@ -86,6 +84,8 @@ class ModelConfig:
 
     @classmethod
     def _from_config(cls, folder: Path, config: PreTrainedConfig, eos_token_ids: tuple[int, ...]) -> ModelConfig:
+        if config.model_type not in FAMILIES:
+            return cls._through_transformers(folder, config, eos_token_ids)
         _refuse_quantized(folder, config)
         _require_positive(folder, config)
         heads = config.num_attention_heads
@@ -116,6 +116,47 @@ class ModelConfig:
             eos_token_ids=eos_token_ids,
             local_rope=local_rope,
         ).within(None)
+
+
+    @classmethod
+    def _through_transformers(
+        cls, folder: Path, config: PreTrainedConfig, eos_token_ids: tuple[int, ...]
+    ) -> ModelConfig:
+        """Of an architecture without a family here. Heads are those that its attention modules have."""
+        try:
+            architecture = ThroughTransformers.read(config)
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(f"{folder}: {error}") from None
+        inner = getattr(config, "intermediate_size", None)
+        return cls(
+            family=config.model_type,
+            vocab_size=config.vocab_size,
+            hidden_size=config.hidden_size,
+            intermediate_size=inner if isinstance(inner, int) else 4 * config.hidden_size,
+            num_layers=len(architecture.layers),
+            num_heads=architecture.layers[0].num_heads,
+            num_kv_heads=architecture.layers[0].num_kv_heads,
+            head_dim=architecture.width,
+            norm_eps=0.0,  # transformers' layers have theirs, and rotary embedding too
+            rope=Rope(()),
+            architecture=architecture,
+            tied_embeddings=False,  # as far as weights are concerned: transformers shares them
+            max_context=architecture.max_context,
+            eos_token_ids=eos_token_ids,
+        )
+
+
+def _require_known(where: Path, model_type: str) -> None:
+    """UnsupportedModelError unless the architecture has a family here, or transformers has one."""
+    if model_type in FAMILIES:
+        return
+    from transformers import CONFIG_MAPPING  # noqa: PLC0415  slow to import
+
+    if model_type not in CONFIG_MAPPING:
+        raise UnsupportedModelError(
+            f"{where}: architecture {model_type!r} is not implemented (known: {', '.join(FAMILIES)}), and not known to "
+            "transformers either"
+        )
 
 
 def _model_type(folder: Path, where: Path) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from thothy_ai.engine.models.builder import ModelBuilder
-    from thothy_ai.engine.models.decoder import Decoder
+    from thothy_ai.engine.models.decoder import StepDecoder
 
 
 Windows = tuple[int | None, ...]  # how many tokens a query sees, itself included; None: all before it
@@ -58,7 +58,7 @@ class Family(Protocol):
         """Tokens beyond which the family computes something that this engine does not; None: no such limit."""
         ...
 
-    def build(self, build: ModelBuilder) -> Decoder:
+    def build(self, build: ModelBuilder) -> StepDecoder:
         """The decoder, its weights read in the order of the layers."""
         ...
 

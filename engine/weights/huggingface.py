@@ -42,6 +42,16 @@ class SafetensorsFolder:
         self._stack.close()
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The type that plain tensors get."""
+        return self._dtype
+
+    @property
+    def folder(self) -> Path:
+        """The folder."""
+        return self._folder
+
+    @property
     def names(self) -> Collection[str]:
         """Names of all tensors."""
         return self._files.keys()

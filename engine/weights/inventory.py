@@ -23,15 +23,16 @@ class WithoutStorage:
     """A tensor source whose tensors have shapes only. `shapes` are those that were asked for, by name."""
 
     device = torch.device("meta")
+    folder = None
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self._dtype = dtype
+        self.dtype = dtype
         self.shapes: dict[str, Shape] = {}
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A tensor of this shape."""
         self.shapes[name] = shape
-        return torch.empty(shape, dtype=self._dtype, device=self.device)
+        return torch.empty(shape, dtype=self.dtype, device=self.device)
 
     def weight(self, name: str, *shape: int) -> Tensor:
         """As `tensor`."""

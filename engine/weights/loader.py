@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.phases import Phases
@@ -84,7 +85,8 @@ def _source(
     if wants_random_weights(folder):
         return RandomWeights(device, dtype)
     source = SafetensorsFolder(folder, device, dtype)
-    require_tensors(path, source.names, expected_tensors(path, config), tied=config.tied_embeddings)
+    if config.family in FAMILIES:  # otherwise transformers knows which names its weights may have
+        require_tensors(path, source.names, expected_tensors(path, config), tied=config.tied_embeddings)
     return source
 
 

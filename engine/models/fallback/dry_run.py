@@ -1,0 +1,163 @@
+"""What a model's attention modules do, seen in a forward pass of tensors without storage.
+
+Each call of the attention interface is recorded with its head sizes, its scale and its mask. Masks are not guessed from
+configurations: transformers' functions that make masks are asked which tokens a query sees. What paged attention does
+not compute raises UnsupportedModelError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from thothy_ai.engine.errors import UnsupportedModelError, one_line
+from thothy_ai.kernels.paged import AttentionParams
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+DRY_RUN = "thothy_ai_dry_run"
+_TOKENS = 4
+_PASSED = {"dropout", "scaling", "sliding_window", "softcap", "position_ids", "is_causal"}  # that are understood
+_WINDOW = "thothy_ai_window"  # of masks
+_MaskFunction = Callable[[int, int, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAttention:
+    """One attention module's call. Keys and queries are of `key_dim` per head, values of `value_dim`."""
+
+    num_heads: int
+    num_kv_heads: int
+    key_dim: int
+    value_dim: int
+    params: AttentionParams
+
+
+class DryRun:
+    """Runs a model on the meta device, and keeps what its attention modules were called with, in order."""
+
+    def __init__(self, model: PreTrainedModel, max_context: int) -> None:
+        self._model, self._max_context = model, max_context
+        self.layers: dict[nn.Module, LayerAttention] = {}
+
+    def run(self) -> dict[nn.Module, LayerAttention]:
+        """The attention of each module; UnsupportedModelError unless each layer has one that is plain."""
+        ids = torch.zeros(1, _TOKENS, dtype=torch.int64, device="meta")
+        with self._recording():
+            try:
+                self._model(input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=ids, use_cache=False)
+            except UnsupportedModelError:
+                raise
+            except Exception as error:  # a model's code is foreign
+                raise UnsupportedModelError(
+                    f"transformers' model does not run without a cache of its own: {one_line(error)}"
+                ) from error
+        self._require_layers(self._model.config.num_hidden_layers)
+        return self.layers
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        from transformers import AttentionInterface, AttentionMaskInterface  # noqa: PLC0415  slow to import
+
+        before = self._model.config._attn_implementation
+        AttentionInterface.register(DRY_RUN, self._attend)
+        AttentionMaskInterface.register(DRY_RUN, self._mask)
+        self._model.set_attn_implementation(DRY_RUN)
+        try:
+            yield
+        finally:
+            self._model.set_attn_implementation(before)
+
+    def _mask(self, *, q_length: int, kv_length: int, mask_function: _MaskFunction, **_: Any) -> Tensor:
+        """Stands for transformers' makers of masks: a mask without storage that knows its window."""
+        mask = torch.empty(1, 1, q_length, kv_length, dtype=torch.bool, device="meta")
+        setattr(mask, _WINDOW, _window_of(mask_function, self._max_context))
+        return mask
+
+    def _attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **passed: Any
+    ) -> tuple[Tensor, None]:
+        """Stands for an attention function."""
+        if module in self.layers:
+            raise UnsupportedModelError("an attention module attends more than once per pass")
+        _require_plain(module, query, key, value, passed)
+        self.layers[module] = LayerAttention(
+            num_heads=query.shape[1],
+            num_kv_heads=key.shape[1],
+            key_dim=query.shape[3],
+            value_dim=value.shape[3],
+            params=AttentionParams(
+                scale=passed.get("scaling"),
+                window=_window(module, mask, passed),
+                soft_cap=passed.get("softcap"),
+            ),
+        )
+        return query.new_empty(1, query.shape[2], query.shape[1], value.shape[3]), None
+
+    def _require_layers(self, expected: int) -> None:
+        if len(self.layers) != expected:
+            raise UnsupportedModelError(
+                f"{len(self.layers)} of {expected} layers attend through transformers' attention interface: the others "
+                "keep recurrent state, share keys and values, or attend in a way of their own"
+            )
+        shapes = {(each.num_heads, each.num_kv_heads, each.key_dim, each.value_dim) for each in self.layers.values()}
+        if len(shapes) > 1:
+            raise UnsupportedModelError(f"layers have heads of different numbers or sizes: {sorted(shapes)}")
+
+
+def _require_plain(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, passed: dict[str, Any]) -> None:
+    """UnsupportedModelError unless the call is plain attention of a step's tokens to those before them."""
+    heads, kv_heads, tokens = query.shape[1], key.shape[1], key.shape[2]
+    if getattr(module, "is_cross_attention", False) or tokens != query.shape[2]:
+        raise UnsupportedModelError("cross-attention is not implemented")
+    if passed.get("is_causal") is False or getattr(module, "is_causal", True) is False:
+        raise UnsupportedModelError("attention is bidirectional: an encoder")
+    if heads % kv_heads or value.shape[1] != kv_heads or query.shape[3] != key.shape[3]:
+        raise UnsupportedModelError(
+            f"{heads} query heads of {query.shape[3]} over {kv_heads} key heads of {key.shape[3]} and "
+            f"{value.shape[1]} value heads"
+        )
+    if isinstance(passed.get("scaling"), Tensor):
+        raise UnsupportedModelError("attention whose scale is computed is not implemented")
+    others = [name for name in passed if name not in _PASSED and passed[name] not in (None, False)]
+    if others:
+        raise UnsupportedModelError(f"attention with {', '.join(others)} is not implemented")
+
+
+def _window(module: nn.Module, mask: Tensor | None, passed: dict[str, Any]) -> int | None:
+    """How many tokens a query sees, by the mask, or by what was passed instead of one."""
+    if mask is None:
+        if not getattr(module, "is_causal", False):
+            raise UnsupportedModelError("attention without a mask")
+        window: int | None = passed.get("sliding_window")
+        return window
+    if not hasattr(mask, _WINDOW):
+        raise UnsupportedModelError("a model that makes or changes attention masks itself (biases by position, ALiBi)")
+    found: int | None = getattr(mask, _WINDOW)
+    return found
+
+
+def _window_of(mask_function: _MaskFunction, max_context: int) -> int | None:
+    """The window of a causal mask; None if all tokens before the query are seen in any context."""
+    places = torch.arange(max_context + 1)
+    window = int(_seen(mask_function, max_context, places).sum())
+    for query in (0, 1, max_context // 2, max_context - 1, max_context):
+        wanted = (places <= query) & (places > query - window)
+        if not torch.equal(_seen(mask_function, query, places), wanted):
+            raise UnsupportedModelError("an attention mask that is neither causal nor a sliding window")
+    return None if window > max_context else window
+
+
+def _seen(mask_function: _MaskFunction, query: int, places: Tensor) -> Tensor:
+    """Which of `places` the query sees [N] bool."""
+    try:
+        seen = mask_function(0, 0, torch.tensor(query), places)
+    except Exception as error:  # it may depend on tokens or images
+        raise UnsupportedModelError(f"an attention mask of its own: {one_line(error)}") from error
+    return torch.as_tensor(seen).expand_as(places)

@@ -70,11 +70,11 @@ class Runner:
         self._rows = Rows(rows, longest, config.block_size, model.operations, device)
         self._sampler = Sampler(rows, model.config.vocab_size, device)
         self._timer = CudaTimer if device.type == "cuda" else HostTimer
-        captured = config.graphs and model.captures
-        self._graph_sizes = graph_sizes(rows) if captured else []
+        self._graph_sizes = graph_sizes(rows) if config.graphs and model.captures else []
         self._graphs = DecodeGraphs()
         self._mixed = MixedGraphs()
-        self._mixed_size = config.token_budget if captured and config.token_budget <= MOST_TOKENS else None
+        mixed = config.graphs and model.captures_between_attention and config.token_budget <= MOST_TOKENS
+        self._mixed_size = config.token_budget if mixed else None
 
     @property
     def replays(self) -> int:

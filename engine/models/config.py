@@ -117,7 +117,6 @@ class ModelConfig:
             local_rope=local_rope,
         ).within(None)
 
-
     @classmethod
     def _through_transformers(
         cls, folder: Path, config: PreTrainedConfig, eos_token_ids: tuple[int, ...]

@@ -42,7 +42,12 @@ class StepDecoder(Protocol):
 
     @property
     def captures(self) -> bool:
-        """Whether its pass can be captured in CUDA graphs: it never waits for the device, and attention comes last."""
+        """Whether its pass can be captured in a CUDA graph: it never waits for the device."""
+        ...
+
+    @property
+    def captures_between_attention(self) -> bool:
+        """Whether what lies between one layer's attention and the next one's can be: `body` ends with attention."""
         ...
 
     @property
@@ -72,6 +77,7 @@ class Decoder:
     """A family's parts, with their weights."""
 
     captures: ClassVar[bool] = True
+    captures_between_attention: ClassVar[bool] = True
 
     embedding: Embedding
     layers: tuple[DecoderLayer, ...]
@@ -133,8 +139,13 @@ class Model:
 
     @property
     def captures(self) -> bool:
-        """Whether steps can be captured in CUDA graphs."""
+        """Whether decode steps can be captured in CUDA graphs."""
         return self.decoder.captures
+
+    @property
+    def captures_between_attention(self) -> bool:
+        """Whether other steps can be, in pieces between attention."""
+        return self.decoder.captures_between_attention
 
     @torch.inference_mode()
     def forward(

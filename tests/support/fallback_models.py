@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tests.support.oracle import Oracle, generate, random_prompts
+from thothy_ai.engine.weights.loader import load_model
+
 _SHAPE: dict[str, Any] = {
     "vocab_size": 131,
     "hidden_size": 48,
@@ -34,6 +37,9 @@ _OF: dict[str, dict[str, Any]] = {
     "dots1": _EXPERTS | _ROUTED,
     "deepseek_v2": _EXPERTS | _ROUTED | _MLA | {"num_key_value_heads": 6},
     "deepseek_v3": _EXPERTS | _ROUTED | _MLA | {"num_key_value_heads": 6},
+    "helium": {"head_dim": 8},
+    "hunyuan_v1_dense": {"head_dim": 8},
+    "ernie4_5": {"head_dim": 8},
     "exaone4": {"sliding_window": 12, "sliding_window_pattern": 2},
     "starcoder2": {"sliding_window": 12},
 }
@@ -47,7 +53,15 @@ def fallback_model(kind: str, tmp_path: Path, **overrides: Any) -> Path:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         for name, parameter in model.named_parameters():  # transformers starts these at constants, which hides mistakes
             if "norm" in name or "ln_" in name or name.endswith("bias"):
-                torch.nn.init.normal_(parameter, mean=float(not name.endswith("bias")), std=0.3)
+                torch.nn.init.normal_(parameter, mean=float(not name.endswith("bias")), std=0.2)
     folder = tmp_path / kind
     model.eval().save_pretrained(folder)
     return folder
+
+
+def fallback_oracle(kind: str, folder: Path, device: torch.device, *, new_tokens: int = 24) -> Oracle:
+    """The oracle of a small random model of this architecture."""
+    model = fallback_model(kind, folder)
+    loaded = load_model(model, device=device, dtype=torch.float32, cache_dir=None)
+    prompts = random_prompts(loaded.config.vocab_size)
+    return Oracle(loaded, prompts, generate(model, prompts, new_tokens, device))

@@ -2,15 +2,15 @@
 
 transformers' attention modules call what is registered under their configuration's `attn_implementation` with queries,
 keys and values after rotary embedding. Here keys and values go to the paged cache, and queries attend to that: the
-packed row [1, T] of a step holds tokens of any sequences, each at its own position (vLLM's backend for transformers, and
-transformers' own continuous batching, do alike). No mask is made: which tokens a query sees, the step says.
+packed row [1, T] of a step holds tokens of any sequences, each at its own position. vLLM's backend for transformers and
+transformers' own continuous batching do alike. No mask is made: which tokens a query sees, the step says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from thothy_ai.engine.models.fallback.dry_run import LayerAttention
 from thothy_ai.kernels.operations import Operations
-from thothy_ai.kernels.paged import Attention, AttentionParams, LayerCache
+from thothy_ai.kernels.paged import Attention, LayerCache
 from thothy_ai.kernels.rotary import Rotary
 from thothy_ai.kernels.step import StepTokens
 
@@ -45,15 +45,9 @@ class PagedLayer:
     """One attention module's layer of the cache. Its heads are of `width` there: shorter ones end with zeros."""
 
     def __init__(
-        self,
-        index: int,
-        layer: LayerAttention,
-        params: AttentionParams,
-        width: int,
-        step: CurrentStep,
-        operations: Operations,
+        self, index: int, layer: LayerAttention, width: int, step: CurrentStep, operations: Operations
     ) -> None:
-        self._index, self._layer, self._params, self._width = index, layer, params, width
+        self._index, self._layer, self._width = index, layer, width
         self._step, self._operations = step, operations
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -67,7 +61,7 @@ class PagedLayer:
             qkv, None, 0.0, _no_turn(qkv), torch.zeros_like(context.tokens.positions), context.tokens.slots, cache,
             self._layer.num_heads,
         )  # fmt: skip
-        attended = context.attention(queries, cache, self._params)
+        attended = context.attention(queries, cache, self._layer.params)
         return attended[..., : self._layer.value_dim].unsqueeze(0)
 
     def _widened(self, x: Tensor) -> Tensor:
@@ -88,10 +82,12 @@ def install(module: nn.Module, layer: PagedLayer) -> None:
 
 
 def _attend(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, _mask: Tensor | None, **_: Any
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **_: object
 ) -> tuple[Tensor, None]:
     """As transformers calls it; what a layer's attention depends on was read from a dry run."""
-    return getattr(module, _ATTRIBUTE)(query, key, value), None
+    del attention_mask
+    layer: PagedLayer = getattr(module, _ATTRIBUTE)
+    return layer(query, key, value), None
 
 
 def _no_turn(qkv: Tensor) -> Rotary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,21 +16,30 @@ from thothy_ai.kernels.paged import Attention, LayerCache
 from thothy_ai.kernels.step import StepTokens
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 
 class TransformersDecoder:
     """transformers' model, whose attention modules belong to `step`. All T tokens of a step are one row [1, T].
 
-    No CUDA graphs: a model may wait for the device amid its pass (experts that count their tokens).
+    `captures` is found out once it is built: some models wait for the device amid their pass (experts that count their
+    tokens).
     """
 
-    captures = False
+    captures_between_attention = False
 
     def __init__(self, model: PreTrainedModel, step: CurrentStep) -> None:
+        self.captures = False
         self._body, self._step = model.base_model, step
         self._head = _head_of(model)
-        self.table: Tensor = model.get_input_embeddings().weight
+        self._embedding = model.get_input_embeddings()
+
+    @property
+    def table(self) -> Tensor:
+        """The table of token embeddings."""
+        table = self._embedding.weight
+        assert isinstance(table, Tensor)
+        return table
 
     def body(
         self, tokens: StepTokens, caches: Sequence[LayerCache], attention: Attention, operations: Operations
@@ -79,7 +88,7 @@ class _Output(tuple[Tensor]):
 class _Given(nn.Module):
     """Stands for the model below a head: its hidden states are the embeddings that it is called with."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
         self.config = config
 
@@ -88,7 +97,7 @@ class _Given(nn.Module):
         """Itself: some heads (OPT's) call a part of the model below them."""
         return self
 
-    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _Output:
+    def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> _Output:
         """What a model below a head returns."""
         return _Output(inputs_embeds)
 

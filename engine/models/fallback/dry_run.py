@@ -7,8 +7,8 @@ not compute raises UnsupportedModelError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,9 @@ from thothy_ai.kernels.paged import AttentionParams
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-DRY_RUN = "thothy_ai_dry_run"
+_DRY_RUN = "thothy_ai_dry_run"
+_EXPERTS = "batched_mm"  # the form of experts that counts no tokens, thus runs without storage
+_LOCK = threading.Lock()  # what is registered is everybody's
 _TOKENS = 4
 _PASSED = {"dropout", "scaling", "sliding_window", "softcap", "position_ids", "is_causal"}  # that are understood
 _WINDOW = "thothy_ai_window"  # of masks
@@ -39,74 +41,83 @@ class LayerAttention:
     params: AttentionParams
 
 
-class DryRun:
-    """Runs a model on the meta device, and keeps what its attention modules were called with, in order."""
+def attention_of(model: PreTrainedModel, max_context: int) -> dict[str, LayerAttention]:
+    """The attention of each layer of a model on the meta device, by the names of the modules, in order.
 
-    def __init__(self, model: PreTrainedModel, max_context: int) -> None:
-        self._model, self._max_context = model, max_context
-        self.layers: dict[nn.Module, LayerAttention] = {}
+    UnsupportedModelError unless each layer has one that is plain.
+    """
+    if model._can_set_experts_implementation():
+        model.set_experts_implementation(_EXPERTS)
+    names = {module: name for name, module in model.named_modules()}
+    with _LOCK:
+        calls = _Recorder(max_context).run(model)
+    return {names[module]: layer for module, layer in calls.items()}
 
-    def run(self) -> dict[nn.Module, LayerAttention]:
-        """The attention of each module; UnsupportedModelError unless each layer has one that is plain."""
-        ids = torch.zeros(1, _TOKENS, dtype=torch.int64, device="meta")
-        with self._recording():
-            try:
-                self._model(input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=ids, use_cache=False)
-            except UnsupportedModelError:
-                raise
-            except Exception as error:  # a model's code is foreign
-                raise UnsupportedModelError(
-                    f"transformers' model does not run without a cache of its own: {one_line(error)}"
-                ) from error
-        self._require_layers(self._model.config.num_hidden_layers)
-        return self.layers
 
-    @contextmanager
-    def _recording(self) -> Iterator[None]:
+class _Recorder:
+    """Stands for attention, and for the makers of its masks."""
+
+    def __init__(self, max_context: int) -> None:
+        self._max_context = max_context
+        self._layers: dict[nn.Module, LayerAttention] = {}
+
+    @torch.no_grad()
+    def run(self, model: PreTrainedModel) -> dict[nn.Module, LayerAttention]:
+        """What the attention modules of the model are called with, in order."""
         from transformers import AttentionInterface, AttentionMaskInterface  # noqa: PLC0415  slow to import
 
-        before = self._model.config._attn_implementation
-        AttentionInterface.register(DRY_RUN, self._attend)
-        AttentionMaskInterface.register(DRY_RUN, self._mask)
-        self._model.set_attn_implementation(DRY_RUN)
+        AttentionInterface.register(_DRY_RUN, self._attend)
+        AttentionMaskInterface.register(_DRY_RUN, self._mask)
+        model.set_attn_implementation(_DRY_RUN)
+        ids = torch.zeros(1, _TOKENS, dtype=torch.int64, device="meta")
         try:
-            yield
-        finally:
-            self._model.set_attn_implementation(before)
+            model(input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=ids, use_cache=False)
+        except UnsupportedModelError:
+            raise
+        except Exception as error:  # a model's code is foreign
+            raise UnsupportedModelError(f"it can't be run without a cache of its own: {one_line(error)}") from error
+        self._require_layers(model.config.num_hidden_layers)
+        return self._layers
 
-    def _mask(self, *, q_length: int, kv_length: int, mask_function: _MaskFunction, **_: Any) -> Tensor:
+    def _mask(self, *, q_length: int, kv_length: int, mask_function: _MaskFunction, **_: object) -> Tensor:
         """Stands for transformers' makers of masks: a mask without storage that knows its window."""
         mask = torch.empty(1, 1, q_length, kv_length, dtype=torch.bool, device="meta")
         setattr(mask, _WINDOW, _window_of(mask_function, self._max_context))
         return mask
 
     def _attend(
-        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **passed: Any
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **passed: Any,  # noqa: ANN401  of many types
     ) -> tuple[Tensor, None]:
         """Stands for an attention function."""
-        if module in self.layers:
+        if module in self._layers:
             raise UnsupportedModelError("an attention module attends more than once per pass")
         _require_plain(module, query, key, value, passed)
-        self.layers[module] = LayerAttention(
+        self._layers[module] = LayerAttention(
             num_heads=query.shape[1],
             num_kv_heads=key.shape[1],
             key_dim=query.shape[3],
             value_dim=value.shape[3],
             params=AttentionParams(
                 scale=passed.get("scaling"),
-                window=_window(module, mask, passed),
+                window=_window(module, attention_mask, passed),
                 soft_cap=passed.get("softcap"),
             ),
         )
         return query.new_empty(1, query.shape[2], query.shape[1], value.shape[3]), None
 
     def _require_layers(self, expected: int) -> None:
-        if len(self.layers) != expected:
+        if len(self._layers) != expected:
             raise UnsupportedModelError(
-                f"{len(self.layers)} of {expected} layers attend through transformers' attention interface: the others "
-                "keep recurrent state, share keys and values, or attend in a way of their own"
+                f"{len(self._layers)} of {expected} layers attend through transformers' attention interface; others "
+                "keep recurrent state, or attend in a way of their own"
             )
-        shapes = {(each.num_heads, each.num_kv_heads, each.key_dim, each.value_dim) for each in self.layers.values()}
+        shapes = {(each.num_heads, each.num_kv_heads, each.key_dim, each.value_dim) for each in self._layers.values()}
         if len(shapes) > 1:
             raise UnsupportedModelError(f"layers have heads of different numbers or sizes: {sorted(shapes)}")
 
@@ -117,7 +128,7 @@ def _require_plain(module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
     if getattr(module, "is_cross_attention", False) or tokens != query.shape[2]:
         raise UnsupportedModelError("cross-attention is not implemented")
     if passed.get("is_causal") is False or getattr(module, "is_causal", True) is False:
-        raise UnsupportedModelError("attention is bidirectional: an encoder")
+        raise UnsupportedModelError("attention is bidirectional: it is an encoder")
     if heads % kv_heads or value.shape[1] != kv_heads or query.shape[3] != key.shape[3]:
         raise UnsupportedModelError(
             f"{heads} query heads of {query.shape[3]} over {kv_heads} key heads of {key.shape[3]} and "
@@ -125,7 +136,7 @@ def _require_plain(module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
         )
     if isinstance(passed.get("scaling"), Tensor):
         raise UnsupportedModelError("attention whose scale is computed is not implemented")
-    others = [name for name in passed if name not in _PASSED and passed[name] not in (None, False)]
+    others = [name for name in passed if name not in _PASSED and not (passed[name] is None or passed[name] is False)]
     if others:
         raise UnsupportedModelError(f"attention with {', '.join(others)} is not implemented")
 
@@ -146,6 +157,8 @@ def _window(module: nn.Module, mask: Tensor | None, passed: dict[str, Any]) -> i
 def _window_of(mask_function: _MaskFunction, max_context: int) -> int | None:
     """The window of a causal mask; None if all tokens before the query are seen in any context."""
     places = torch.arange(max_context + 1)
+    if bool(_seen(mask_function, 0, places)[1:].any()):
+        raise UnsupportedModelError("attention is bidirectional: it is an encoder")
     window = int(_seen(mask_function, max_context, places).sum())
     for query in (0, 1, max_context // 2, max_context - 1, max_context):
         wanted = (places <= query) & (places > query - window)

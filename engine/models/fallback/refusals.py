@@ -19,41 +19,39 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
     """transformers' class for the configuration; UnsupportedModelError for one that the fallback does not run."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING  # noqa: PLC0415  slow to import
 
-    kind = config.model_type
     if config.is_encoder_decoder:
-        raise UnsupportedModelError(f"architecture {kind!r}: encoder-decoders are not implemented")
+        raise UnsupportedModelError("encoder-decoders are not implemented")
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise UnsupportedModelError(f"architecture {kind!r} is no decoder that transformers knows")
-    if getattr(config, "alibi", False) or kind in _ALIBI:
-        raise UnsupportedModelError(f"architecture {kind!r}: attention with ALiBi is not implemented")
+        raise UnsupportedModelError("it is no decoder that transformers knows")
+    if hasattr(config, "text_config"):
+        raise UnsupportedModelError("it is multimodal, and its text part is not known")
+    if getattr(config, "alibi", False) or config.model_type in _ALIBI:
+        raise UnsupportedModelError("attention with ALiBi is not implemented")
     if getattr(config, "quantization_config", None) is not None:
-        raise UnsupportedModelError(f"architecture {kind!r} runs through transformers, and there not quantized")
-    found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    cls: type[PreTrainedModel] = found[0] if isinstance(found, tuple) else found
-    _require_interface(kind, cls)
-    return cls
+        raise UnsupportedModelError("it would run through transformers, and not quantized there")
+    found: type[PreTrainedModel] = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # type: ignore[assignment]  # of the named
+    _require_interface(found)
+    return found
 
 
-def _require_interface(kind: str, cls: type[PreTrainedModel]) -> None:
+def _require_interface(cls: type[PreTrainedModel]) -> None:
     if getattr(cls, "_is_stateful", False):
-        raise UnsupportedModelError(f"architecture {kind!r}: recurrent state is not implemented")
+        raise UnsupportedModelError("recurrent state is not implemented")
     if not hasattr(sys.modules[cls.__module__], "ALL_ATTENTION_FUNCTIONS"):
-        raise UnsupportedModelError(
-            f"architecture {kind!r}: its attention does not go through transformers' attention interface"
-        )
+        raise UnsupportedModelError("its attention does not go through transformers' attention interface")
 
 
 def context_of(config: PreTrainedConfig) -> int:
     """How many tokens the model serves: rotary frequencies that change with the length end at the original context."""
     context = getattr(config, "max_position_embeddings", None)
     if not isinstance(context, int) or isinstance(context, bool) or context < 1:
-        raise UnsupportedModelError(f"architecture {config.model_type!r}: max_position_embeddings is {context!r}")
-    originals = [
+        raise UnsupportedModelError(f"max_position_embeddings is {context!r}")
+    originals: list[int | None] = [
         each.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", None)
         for each in _ropes(config)
         if each.get("rope_type") in _BY_LENGTH
     ]
-    return min([context, *(original for original in originals if original)])
+    return min([context, *filter(None, originals)])
 
 
 def _ropes(config: PreTrainedConfig) -> list[Mapping[str, Any]]:

@@ -1,12 +1,14 @@
-"""Whether a model computes each token from its own sequence alone, seen by running it.
+"""What a model that transformers computes is seen to do, by running a few tokens of it.
 
-What mixes the tokens of a row in another way than by attention (a convolution, a shift, experts with a capacity), or
-takes a token's place in the row for its position, would give wrong results in a step with several sequences: a few
-tokens are computed beside different neighbours, at different places of the row, and must come out the same.
+Whether a token is computed from its own sequence alone. What mixes the tokens of a row in another way than by attention
+(a convolution, a shift, experts with a capacity), or takes a token's place in the row for its position, would be wrong
+in steps of several sequences: a few tokens are computed beside different neighbours, at different places of the row,
+and must come out the same. And whether a step can be captured in a CUDA graph, with the same result.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,84 +16,120 @@ from torch import Tensor
 
 from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.kernels.operations import Operations
-from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
+from thothy_ai.kernels.paged import Attention, AttentionBatch, AttentionShape, LayerCache
 from thothy_ai.kernels.step import StepTokens
 
 if TYPE_CHECKING:
     from thothy_ai.engine.models.fallback.decoder import TransformersDecoder
-    from thothy_ai.engine.models.fallback.family import ThroughTransformers
+    from thothy_ai.engine.models.fallback.dry_run import LayerAttention
 
 _BLOCK = 16
 _OWN, _OTHER = 7, 5  # tokens
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 1e-1}  # of the states' norm
+_MEMBERS = 2
 
 
-def require_independent_tokens(
-    decoder: TransformersDecoder, family: ThroughTransformers, operations: Operations
-) -> None:
-    """UnsupportedModelError if tokens depend on those of another sequence, or on their places in a row."""
-    vocab = family.config.vocab_size
-    own = [(3 + 5 * place) % vocab for place in range(_OWN)]
-    one, two = ([(first + 7 * place) % vocab for place in range(_OTHER)] for first in (1, 2))
-    before = _states(decoder, family, operations, [own, one])[:_OWN]
-    after = _states(decoder, family, operations, [two, own])[_OTHER:]
-    difference = float((before - after).norm() / before.norm())
-    if not difference <= _TOLERANCE[decoder.table.dtype]:
-        raise UnsupportedModelError(
-            f"{family.config.model_type}: tokens depend on other sequences of a step (by {difference:.1%})"
+class SelfCheck:
+    """A decoder, and a cache of one block for each of two sequences; heads are of `width` there."""
+
+    def __init__(
+        self, decoder: TransformersDecoder, layers: Sequence[LayerAttention], width: int, operations: Operations
+    ) -> None:
+        self._decoder, self._operations = decoder, operations
+        self._device, self._dtype = decoder.table.device, decoder.table.dtype
+        size = (_MEMBERS + 1, _BLOCK, layers[0].num_kv_heads, width)
+        self._caches = [
+            LayerCache(*(torch.zeros(size, dtype=self._dtype, device=self._device) for _ in "kv")) for _ in layers
+        ]
+        self._attention = operations.attention(self._shape(layers[0], width))
+
+    @torch.inference_mode()
+    def require_independent_tokens(self, kind: str) -> None:
+        """UnsupportedModelError if tokens depend on those of another sequence, or on their places in a row."""
+        vocab = len(self._decoder.table)
+        own = [(3 + 5 * place) % vocab for place in range(_OWN)]
+        one, two = ([(first + 7 * place) % vocab for place in range(_OTHER)] for first in (1, 2))
+        before, after = self._states([own, one])[:_OWN], self._states([two, own])[_OTHER:]
+        if not self._alike(before, after):
+            raise UnsupportedModelError(f"{kind}: tokens depend on other sequences of a step, or on their places in it")
+
+    @torch.inference_mode()
+    def captures(self) -> bool:
+        """Whether a pass never waits for the device, can be captured, and gives the same when it is replayed."""
+        if self._device.type != "cuda":
+            return False
+        tokens = self._tokens([[3], [4]])
+        expected = self._pass(tokens, self._batch([1, 1], replayed=False))
+        batch = self._batch([1, 1], replayed=True)
+        mode = torch.cuda.get_sync_debug_mode()
+        try:
+            torch.cuda.set_sync_debug_mode("error")
+            self._pass(tokens, batch)
+            torch.cuda.set_sync_debug_mode(mode)
+            return self._alike(expected, self._replayed(tokens, batch))
+        except RuntimeError:
+            return False
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+
+    def _replayed(self, tokens: StepTokens, batch: AttentionBatch) -> Tensor:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            hidden = self._pass(tokens, batch)
+        hidden.zero_()
+        graph.replay()
+        return hidden
+
+    def _alike(self, one: Tensor, other: Tensor) -> bool:
+        difference = (one.float() - other.float()).norm() / one.float().norm()
+        return bool(difference <= _TOLERANCE[self._dtype])
+
+    def _states(self, sequences: list[list[int]]) -> Tensor:
+        """Final hidden states [T, hidden] of prompts that make up one step."""
+        return self._pass(self._tokens(sequences), self._batch([len(each) for each in sequences], replayed=False))
+
+    def _pass(self, tokens: StepTokens, batch: AttentionBatch) -> Tensor:
+        attention: Attention = self._attention
+        attention.plan(batch)
+        return self._decoder.body(tokens, self._caches, attention, self._operations)[0]
+
+    def _tokens(self, sequences: list[list[int]]) -> StepTokens:
+        """Sequence i lies in block i + 1."""
+        columns = [
+            (token, place, (index + 1) * _BLOCK + place)
+            for index, sequence in enumerate(sequences)
+            for place, token in enumerate(sequence)
+        ]
+        return StepTokens(*torch.tensor(columns, dtype=torch.int64).T.contiguous().to(self._device))
+
+    def _batch(self, counts: list[int], *, replayed: bool) -> AttentionBatch:
+        """Sequences of so many tokens, all of them queries; a batch for a graph has no lengths on the host."""
+        lengths = () if replayed else tuple(counts)
+        nothing = self._column([0] * len(counts))
+        return AttentionBatch(
+            block_tables=self._column(list(range(1, len(counts) + 1)))[:, None],
+            rows=self._column(list(range(len(counts)))),
+            context_lens=self._column(counts),
+            query_starts=self._column([sum(counts[:index]) for index in range(len(counts) + 1)]),
+            shared_lens=nothing,
+            group_sizes=nothing,
+            num_decode=counts.count(1),
+            query_lens=lengths,
+            kv_lens=lengths,
         )
 
+    def _column(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int32, device=self._device)
 
-@torch.inference_mode()
-def _states(
-    decoder: TransformersDecoder, family: ThroughTransformers, operations: Operations, sequences: list[list[int]]
-) -> Tensor:
-    """Final hidden states [T, hidden] float32 of sequences that make up one step."""
-    device, dtype, layer = decoder.table.device, decoder.table.dtype, family.layers[0]
-    attention = operations.attention(
-        AttentionShape(
-            max_rows=len(sequences),
+    def _shape(self, layer: LayerAttention, width: int) -> AttentionShape:
+        return AttentionShape(
+            max_rows=_MEMBERS,
             num_heads=layer.num_heads,
             num_kv_heads=layer.num_kv_heads,
-            head_dim=family.width,
+            head_dim=width,
             block_size=_BLOCK,
             max_context=_BLOCK,
-            dtype=dtype,
-            kv_dtype=dtype,
-            device=device,
+            dtype=self._dtype,
+            kv_dtype=self._dtype,
+            device=self._device,
         )
-    )
-    cache = (len(sequences) + 1, _BLOCK, layer.num_kv_heads, family.width)
-    caches = [LayerCache(*(torch.zeros(cache, dtype=dtype, device=device) for _ in "kv")) for _ in family.layers]
-    attention.plan(_batch([len(each) for each in sequences], device))
-    hidden, _ = decoder.body(_tokens(sequences, device), caches, attention, operations)
-    return hidden.float()
-
-
-def _tokens(sequences: list[list[int]], device: torch.device) -> StepTokens:
-    """Sequence i lies in block i + 1."""
-    columns = [
-        (token, place, (index + 1) * _BLOCK + place)
-        for index, sequence in enumerate(sequences)
-        for place, token in enumerate(sequence)
-    ]
-    return StepTokens(*torch.tensor(columns, dtype=torch.int64, device=device).unbind(1))
-
-
-def _batch(counts: list[int], device: torch.device) -> AttentionBatch:
-    """Prompts of so many tokens, from their beginnings."""
-
-    def column(*values: int) -> Tensor:
-        return torch.tensor(values, dtype=torch.int32, device=device)
-
-    return AttentionBatch(
-        block_tables=torch.arange(1, len(counts) + 1, dtype=torch.int32, device=device)[:, None],
-        rows=column(*range(len(counts))),
-        context_lens=column(*counts),
-        query_starts=column(0, *torch.tensor(counts).cumsum(0).tolist()),
-        shared_lens=column(*(0 for _ in counts)),
-        group_sizes=column(*(0 for _ in counts)),
-        num_decode=0,
-        query_lens=tuple(counts),
-        kv_lens=tuple(counts),
-    )

@@ -6,16 +6,50 @@ Plain dataclasses of plain values, so that they travel as msgpack and import any
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.sampling_params import MAX_LOGPROBS, LogitBias, SamplingParams, TokenLogprob
+
+__all__ = [
+    "MAX_BEAMS",
+    "MAX_CHOICES",
+    "MAX_LOGPROBS",
+    "MAX_NAME",
+    "MAX_PRIORITY",
+    "MAX_SCHEMA",
+    "AbandonedRequest",
+    "AbandonedStats",
+    "AbandonedUsage",
+    "BeamSearch",
+    "BlockStats",
+    "Choice",
+    "CoreStats",
+    "Delta",
+    "EarlyStopping",
+    "EngineInfo",
+    "EngineStats",
+    "FinishReason",
+    "GenerationRequest",
+    "GenerationResult",
+    "LogitBias",
+    "MemoryStats",
+    "Message",
+    "SamplingParams",
+    "SchedulerStats",
+    "TextStats",
+    "TokenLogprob",
+    "Usage",
+]
 
 MAX_PRIORITY = 1000
 MAX_NAME = 1_000  # characters of an id, a profile or a salt, all of which an engine keeps
 MAX_SCHEMA = 256 * 1024  # characters
-MAX_STOPS = 64
-MAX_STOP = 1_000  # characters; all of them are looked for after each token
+MAX_CHOICES = 64
+MAX_BEAMS = 16
+MAX_LISTED = 2_000_000  # log-probabilities and tokens of a result, which has to fit a frame
 
 
 class FinishReason(StrEnum):
@@ -35,42 +69,31 @@ class Message:
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How tokens are chosen. The defaults are greedy.
+class EarlyStopping(StrEnum):
+    """When a beam search ends that has as many complete texts as beams (the values of transformers' option)."""
 
-    `seed` fixes a request's draws whatever else is in its batch; None draws one per request.
-    `top_k` 0 and `top_p` 1 switch those off. `repetition_penalty` follows CTRL (Keskar et al., 2019): prompt and
-    output tokens count.
+    FULL = "true"  # at once
+    LIKELY = "false"  # when no beam is likely to become better, as far as its present length tells
+    NEVER = "never"  # when none can become better
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearch:
+    """Keep the `width` likeliest beginnings; a text ranks by its log-probability over its length ** `length_penalty`.
+
+    It is transformers': its results are those of `generate(num_beams=width, length_penalty=..., early_stopping=...)`.
     """
 
-    max_tokens: int = 256
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    ignore_eos: bool = False
+    width: int
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = EarlyStopping.LIKELY
 
     def __post_init__(self) -> None:
-        """Refuse values that no sampler could honour (`InvalidRequestError`, naming the parameter)."""
-        checks = {
-            "max_tokens": self.max_tokens >= 1,
-            "temperature": 0.0 <= self.temperature <= 100.0,
-            "top_k": self.top_k >= 0,
-            "top_p": 0.0 < self.top_p <= 1.0,
-            "min_p": 0.0 <= self.min_p < 1.0,
-            "repetition_penalty": 0.0 < self.repetition_penalty <= 10.0,
-            "seed": self.seed is None or 0 <= self.seed < 2**63,
-            "stop": all(self.stop),
-        }
-        for name, holds in checks.items():
-            if not holds:
-                raise InvalidRequestError(f"{name}={getattr(self, name)!r} is out of range")
-        if len(self.stop) > MAX_STOPS or max(map(len, self.stop), default=0) > MAX_STOP:
-            raise InvalidRequestError(f"at most {MAX_STOPS} stop strings of {MAX_STOP:,} characters each are possible")
+        """Refuse values that no search could honour (`InvalidRequestError`, naming the parameter)."""
+        if not 2 <= self.width <= MAX_BEAMS:
+            raise InvalidRequestError(f"beam_search: width={self.width} is not between 2 and {MAX_BEAMS}")
+        if not -10.0 <= self.length_penalty <= 10.0:
+            raise InvalidRequestError(f"beam_search: length_penalty={self.length_penalty} is out of range")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +106,10 @@ class GenerationRequest:
 
     With `report_after`, a request that does not stream sends one delta, once it has at least so many output tokens.
     `stop_repetition` ends an output that repeats itself, with REPETITION; None does so for requests with a schema.
+
+    The result has `n` choices over one prompt, which is computed once as far as the prefix cache reaches. Of `best_of`
+    drawn texts, these are the ones with the highest mean log-probability. With a seed, the first choice is what it
+    would be alone. A `beam_search` gives its `n` best texts. Deltas of choices that are ranked come at the end.
     """
 
     id: str
@@ -98,6 +125,9 @@ class GenerationRequest:
     deadline: float | None = None
     report_after: int = 0  # output tokens; 0: no early delta
     stop_repetition: bool | None = None
+    n: int = 1
+    best_of: int | None = None  # None: as many as `n`
+    beam_search: BeamSearch | None = None
 
     def __post_init__(self) -> None:
         """Refuse an order that no queue could keep, and texts that are too long (`InvalidRequestError`)."""
@@ -110,20 +140,56 @@ class GenerationRequest:
         for name, most in (("id", MAX_NAME), ("profile", MAX_NAME), ("salt", MAX_NAME), ("schema", MAX_SCHEMA)):
             if len(getattr(self, name) or "") > most:
                 raise InvalidRequestError(f"{name} has {len(getattr(self, name)):,} characters; {most:,} are possible")
+        self._check_choices()
+
+    @property
+    def candidates(self) -> int:
+        """Texts that are drawn, of which `n` are returned."""
+        return self.n if self.best_of is None else self.best_of
+
+    def _check_choices(self) -> None:
+        sampling, count = self.sampling, self.candidates
+        if not 1 <= self.n <= MAX_CHOICES:
+            raise InvalidRequestError(f"n={self.n} is not between 1 and {MAX_CHOICES}")
+        if not self.n <= count <= MAX_CHOICES:
+            raise InvalidRequestError(f"best_of={self.best_of} is not between n={self.n} and {MAX_CHOICES}")
+        if self.beam_search is not None:
+            self._check_beams(self.beam_search)
+        elif count > 1 and sampling.is_greedy:
+            asked = f"n={self.n}" if self.best_of is None else f"best_of={self.best_of}"
+            raise InvalidRequestError(f"{asked} needs a temperature: greedy texts are all the same")
+        if sampling.logprobs is not None and sampling.max_tokens * self.n * (1 + sampling.logprobs) > MAX_LISTED:
+            raise InvalidRequestError(
+                f"logprobs={sampling.logprobs} for n={self.n} of {sampling.max_tokens} max_tokens"
+            )
+
+    def _check_beams(self, beams: BeamSearch) -> None:
+        """Refuse what beams cannot do, by name."""
+        if self.n > beams.width or self.best_of is not None:
+            raise InvalidRequestError(f"n={self.n}, best_of={self.best_of}: a beam search has {beams.width} results")
+        for name in self.sampling.beyond_beams:
+            raise InvalidRequestError(f"{name} is not possible with beam_search")
+        for name in ("schema", "stop_repetition"):
+            if getattr(self, name):
+                raise InvalidRequestError(f"{name} is not possible with beam_search")
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text (and the tokens behind it) that a streaming request gained since the last delta."""
+    """Text (and the tokens behind it) that a choice of a streaming request gained since its last delta."""
 
     id: str
     text: str
     token_ids: tuple[int, ...]
+    choice: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a generation took. `compute_seconds` is its share of the device's busy time (GPU-seconds on a GPU)."""
+    """What a generation took. `compute_seconds` is its share of the device's busy time (GPU-seconds on a GPU).
+
+    Of a request with several candidates, the output of all counts, also of those that are not returned.
+    """
 
     prompt_tokens: int
     cached_tokens: int  # of the prompt, found in the prefix cache
@@ -133,14 +199,43 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """One text of a request. `logprobs` has one for each token if the request wants some: None for a token that its
+    schema forced. `mean_logprob` is the mean over the tokens that were drawn.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    logprobs: tuple[TokenLogprob | None, ...] = ()
+    mean_logprob: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """A finished generation."""
+    """A finished generation: its first choice, which is the best one where they are ranked, and the `others`."""
 
     id: str
     text: str
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
     usage: Usage
+    logprobs: tuple[TokenLogprob | None, ...] = ()
+    mean_logprob: float | None = None
+    others: tuple[Choice, ...] = ()
+
+    @classmethod
+    def of(cls, request_id: str, choices: Sequence[Choice], usage: Usage) -> GenerationResult:
+        """A result with these choices, of which there is at least one."""
+        first = choices[0]
+        text = (first.text, first.token_ids, first.finish_reason)
+        return cls(request_id, *text, usage, first.logprobs, first.mean_logprob, tuple(choices[1:]))
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """All of them."""
+        first = Choice(self.text, self.token_ids, self.finish_reason, self.logprobs, self.mean_logprob)
+        return (first, *self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +252,7 @@ class EngineInfo:
     started_at: float  # Unix seconds
     late_deltas: bool = False  # whether `Generation.stream` works; engines before it do not say so
     parameters: int = 0  # of the model; 0 if unknown
+    end_tokens: tuple[int, ...] = ()  # the model's, which end a text
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, SamplingParams, Usage
+from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, SamplingParams, TokenLogprob, Usage
 from thothy_ai.engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -35,10 +35,14 @@ class CoreRequest:
 
 
 class TokenEvent(NamedTuple):
-    """Output tokens that a request gained in one step (end-of-text is never among them)."""
+    """Output tokens that a request gained in one step (the token that ends a text is never among them).
+
+    `logprobs` has one for each token: None for one that a grammar forced. It is None if there are none at all.
+    """
 
     id: str
     tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprob | None, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

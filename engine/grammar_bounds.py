@@ -58,15 +58,19 @@ _ANYTHING = Bounds(4, _FORMAT_BYTES, _FORMAT_BYTES, plain=False)
 
 
 def bounds_of(schema: str) -> Bounds:
-    """Of a JSON schema (JSON text)."""
+    """Of a JSON schema (JSON text). Of one whose keywords have impossible values, nothing is known."""
     root = json.loads(schema)
-    return _Analysis(root).of(root)
+    try:
+        return _Analysis(root).of(root)
+    except (TypeError, ValueError, AttributeError):
+        return _ANYTHING
 
 
 class _Analysis:
     def __init__(self, root: Any) -> None:  # noqa: ANN401  any JSON value
         self._root = root
         self._open: set[str] = set()  # references that are being followed
+        self._found: dict[str, Bounds] = {}  # of references that led to no recursion
 
     def of(self, node: Any, depth: int = 0) -> Bounds:  # noqa: ANN401  any JSON value
         if not isinstance(node, Mapping) or depth > _MAX_DEPTH:
@@ -79,11 +83,11 @@ class _Analysis:
     def _followed(self, reference: str, depth: int) -> Bounds:
         if reference in self._open:
             return _ANYTHING  # recursive
-        self._open.add(reference)
-        try:
-            return self.of(self._resolved(reference), depth + 1)
-        finally:
+        if reference not in self._found:
+            self._open.add(reference)
+            self._found[reference] = self.of(self._resolved(reference), depth + 1)
             self._open.discard(reference)
+        return self._found[reference]
 
     def _known(self, node: Mapping[str, Any], depth: int) -> Bounds:
         if "const" in node:

@@ -56,9 +56,14 @@ class JsonTokens:
     @cached_property
     def signs(self) -> list[int]:
         """Single ones, in the order in which they lead to an end soonest."""
-        order = (b",", b'"', b":", *(b"%d" % digit for digit in range(10)), b"n", b"t", b"f", b"[", b"{")
+        order = (b",", *(b"%d" % digit for digit in range(10)), b"n", b'"', b":", b"t", b"f", b"[", b"{")
         found = {data: token for token, data in reversed(list(enumerate(self.table))) if len(data) == 1}
         return [found[sign] for sign in order if sign in found]
+
+    @cached_property
+    def nulls(self) -> list[int]:
+        """`null` as one token: where it is allowed, no other value is shorter."""
+        return self._matching(b"null")
 
     @cached_property
     def fillers(self) -> list[int]:

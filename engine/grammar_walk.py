@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _MAX_TOKENS = 8_192
 _MAX_MASKS = 2_048
 _BOTH = 2
+_TRIED = 6  # words of a vocabulary: most of them may stand in a text, hardly one in an enumeration
+_FEW, _MAX_BRANCHES = 96, 1  # tokens that an enumeration may go on with, and how often it divides again
+_ENDLESS = 2**20
 END = -1  # in a walk: the end of text
 
 
@@ -69,13 +72,47 @@ class Walker:
     def _best(self) -> int | None:
         tokens = self._tokens
         if not self._position.in_string:
-            return self._first(tokens.brackets, tokens.signs)
+            return self._first(tokens.brackets, tokens.nulls, tokens.signs)
         if (quote := self._allowed(tokens.quotes)) is not None:
             return quote
         mark = self._allowed(tokens.marks if self._position.wide else tokens.marks[::-1])
         if mark is not None and self._ends_something(mark):
             return mark
-        return self._first(tokens.fillers)
+        choice = None if self._is_free() else self._of_few()
+        return self._first(tokens.fillers) if choice is None else choice
+
+    def _is_free(self) -> bool:
+        """Whether many words may follow, as in a text, and not one of a few that an enumeration has."""
+        tried = self._tokens.fillers[:_TRIED]
+        return 2 * sum(self._matcher.validate_tokens([token]) for token in tried) >= len(tried)
+
+    def _of_few(self) -> int | None:
+        """Of few tokens, the one from which the string ends soonest; None if there are many, or none ends it."""
+        allowed = np.flatnonzero(np.unpackbits(self._mask().view(np.uint8), bitorder="little"))
+        if not 1 < len(allowed) <= _FEW:
+            return None
+        lengths = {int(token): self._length_after(int(token), _MAX_BRANCHES) for token in allowed}
+        best = min(lengths, key=lambda token: (lengths[token], -len(self._tokens.table[token])))
+        return best if lengths[best] < _ENDLESS else None
+
+    def _length_after(self, token: int, branches: int) -> int:
+        """Tokens up to the end of the string, if it goes on with this one; `_ENDLESS` if that is not known."""
+        walker = Walker(self._matcher.deep_copy(), self._tokens, self._position)
+        if not walker._take(token, chosen=True):
+            return _ENDLESS
+        while walker._string_end is None:
+            forced = walker._matcher.compute_ff_tokens()
+            if not forced:
+                return len(walker._walk.tokens) + walker._shortest_branch(branches)
+            if not all(walker._take(each, chosen=False) for each in forced):
+                return _ENDLESS
+        return walker._string_end
+
+    def _shortest_branch(self, branches: int) -> int:
+        allowed = np.flatnonzero(np.unpackbits(self._mask().view(np.uint8), bitorder="little"))
+        if not branches or not 1 <= len(allowed) <= _FEW:
+            return _ENDLESS
+        return min(self._length_after(int(token), branches - 1) for token in allowed)
 
     def _allowed(self, tokens: Sequence[int]) -> int | None:
         """The first that the grammar allows. To try some takes microseconds, a mask of all hundreds of them."""

@@ -9,16 +9,18 @@ Shapes: N members of the step, G groups, A rows that start over, K updates of V 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.api import SamplingParams, TokenLogprob
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -27,27 +29,65 @@ Float64 = NDArray[np.float64]
 _MAX_TOP_K = 2**31 - 1  # no vocabulary is larger
 
 
+class Start(NamedTuple):
+    """A sequence that gets a row. Its request's own seed, which may be None, is ignored.
+
+    `end_tokens` may end its output, but for those that are banned from it until it has `min_tokens`.
+    """
+
+    row: int
+    sampling: SamplingParams
+    seed: int
+    prompt_tokens: int = 0
+    end_tokens: Collection[int] = ()
+
+
 class StartedRows(NamedTuple):
-    """Rows that start over: what they held is stale. Each [A], with the sampling parameters of the new sequences."""
+    """Rows that start over: what they held is stale. Each [A], with the sampling parameters of the new sequences.
+
+    `logprobs`: how many of the likeliest tokens' log-probabilities are wanted beside the chosen one's; -1 for none.
+    """
 
     rows: Int64
     seeds: Int64
     top_ks: Int64
+    prompt_tokens: Int64
+    logprobs: Int64
     temperatures: Float64
     top_ps: Float64
     min_ps: Float64
     repetition_penalties: Float64
+    frequency_penalties: Float64
+    presence_penalties: Float64
 
     @classmethod
-    def of(cls, started: Iterable[tuple[int, SamplingParams, int]]) -> StartedRows:
-        """Columns of (row, parameters, seed); the request's own seed, which may be None, is ignored."""
-        rows = [
-            (row, seed, min(p.top_k, _MAX_TOP_K), p.temperature, p.top_p, p.min_p, p.repetition_penalty)
-            for row, p, seed in started
-        ]
+    def of(cls, started: Iterable[Start]) -> StartedRows:
+        """Columns of these rows."""
+        rows = [_started_row(start) for start in started]
         if not rows:
             return NO_ROWS
         columns = zip(zip(*rows, strict=True), _STARTED_TYPES, strict=True)
+        return cls(*(_column(values, dtype) for values, dtype in columns))
+
+
+class RowBiases(NamedTuple):
+    """What is added to the scores of single tokens in rows that start over: each [E], for positions before `untils`.
+
+    -inf bans a token: end tokens are banned until an output has its minimum of tokens.
+    """
+
+    rows: Int64
+    tokens: Int64
+    untils: Int64
+    values: Float64
+
+    @classmethod
+    def of(cls, started: Iterable[Start]) -> RowBiases:
+        """Columns of the biases of these rows, and of their end tokens where outputs have a minimum."""
+        entries = [entry for start in started if start.sampling.changes_scores for entry in _biases(start)]
+        if not entries:
+            return NO_BIASES
+        columns = zip(zip(*entries, strict=True), _BIAS_TYPES, strict=True)
         return cls(*(_column(values, dtype) for values, dtype in columns))
 
 
@@ -77,10 +117,32 @@ def _column(values: Sequence[float], dtype: str) -> NDArray[Any]:
     return np.array(values, dtype)
 
 
-_STARTED_TYPES = "qqqdddd"
-_COLUMN_TYPES = _STARTED_TYPES + "iii" + 2 * "iiii" + "iii?"  # in a step's bytes; the widest first: all are aligned
+def _started_row(start: Start) -> tuple[float, ...]:
+    p = start.sampling
+    counts = (start.row, start.seed, min(p.top_k, _MAX_TOP_K), start.prompt_tokens)
+    logprobs = -1 if p.logprobs is None else p.logprobs
+    penalties = (p.repetition_penalty, p.frequency_penalty, p.presence_penalty)
+    return (*counts, logprobs, p.temperature, p.top_p, p.min_p, *penalties)
+
+
+def _biases(start: Start) -> Iterator[tuple[int, int, int, float]]:
+    for bias in start.sampling.logit_bias:
+        yield (start.row, bias.token, FOREVER, bias.value)
+    if start.sampling.min_tokens:
+        until = start.prompt_tokens + start.sampling.min_tokens
+        yield from ((start.row, token, until, -math.inf) for token in sorted(start.end_tokens))
+
+
+FOREVER = 2**31 - 1  # a position that no token has
+_STARTED_TYPES = "qqqqqdddddd"
+_BIAS_TYPES = "qqqd"
+_COLUMN_TYPES = (
+    _STARTED_TYPES + _BIAS_TYPES + "iii" + 2 * "iiii" + "iii?"
+)  # in a step's bytes; the widest first: all are aligned
 
 NO_ROWS = StartedRows(*(_column((), dtype) for dtype in _STARTED_TYPES))
+NO_LOGPROBS: Mapping[int, TokenLogprob] = MappingProxyType({})
+NO_BIASES = RowBiases(*(_column((), dtype) for dtype in _BIAS_TYPES))
 NO_GROUPS = Groups(*(np.zeros(0, np.int32) for _ in Groups._fields))
 NO_UPDATES = RowUpdates(*(np.zeros(0, np.int32) for _ in RowUpdates._fields))
 
@@ -102,6 +164,7 @@ class Step:
     started: StartedRows = NO_ROWS
     new_tokens: RowUpdates = NO_UPDATES
     new_blocks: RowUpdates = NO_UPDATES
+    biases: RowBiases = NO_BIASES  # of those that are started
 
     @classmethod
     def of_padding(cls, row: int, counts: Sequence[int]) -> Step:
@@ -147,7 +210,7 @@ class Step:
     def to_bytes(self) -> bytes:
         """The columns' lengths and the columns, in this machine's byte order."""
         members = (self.rows, self.starts, self.counts, self.samples)
-        columns = (*self.started, *self.groups, *self.new_tokens, *self.new_blocks, *members)
+        columns = (*self.started, *self.biases, *self.groups, *self.new_tokens, *self.new_blocks, *members)
         lengths = np.array([len(column) for column in columns], np.int64)
         return b"".join(column.tobytes() for column in (lengths, *columns))
 
@@ -162,18 +225,20 @@ class Step:
             offset += columns[-1].nbytes
         left = iter(columns)
         started = StartedRows(*islice(left, len(StartedRows._fields)))
+        biases = RowBiases(*islice(left, len(RowBiases._fields)))
         groups = Groups(*islice(left, len(Groups._fields)))
         tokens, blocks = (RowUpdates(*islice(left, len(RowUpdates._fields))) for _ in range(2))
         rows, starts, counts, samples = left
-        return cls(rows, starts, counts, samples, groups, started, tokens, blocks)
+        return cls(rows, starts, counts, samples, groups, started, tokens, blocks, biases)
 
 
 class StepResult(NamedTuple):
     """The results of a step: a token for each member that sampled, in the step's order, and the device's seconds.
 
-    `replayed`: its forward pass came from a CUDA graph.
+    `replayed`: its forward pass came from a CUDA graph. `logprobs` are those of the rows that want some.
     """
 
     tokens: list[int]
     seconds: float
     replayed: bool = False
+    logprobs: Mapping[int, TokenLogprob] = NO_LOGPROBS

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from thothy_ai.jobs.division import divide, estimated_tokens
-from thothy_ai.jobs.plan import Call, Calls, Context, End, Output, Outputs, Sampling
+from thothy_ai.jobs.plan import MAX_STEPS, Call, Calls, Context, End, Output, Outputs, Sampling
 from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.schema import object_schema
 from thothy_ai.jobs.spans import quotation, spans
@@ -43,7 +43,7 @@ __all__ = [
 MAX_SOURCE_TOKENS = 24_000
 RESERVE = 2_500  # tokens of the context that are left to instructions and output
 MAX_CALLS = 32  # side by side in one step, unless that makes more than
-MAX_STEPS = 32  # of a plan: it is replayed at each
+MOST_BATCHES = MAX_STEPS // 8  # of calls side by side: a plan may condense, start over with less, write and repair
 PASSAGE_TOKENS = 80
 MAX_HALVINGS = 5
 MAX_ROUNDS = 4
@@ -75,7 +75,7 @@ def shorter(context: Context) -> Context:
 
 def batches(items: Sequence[T]) -> Iterator[tuple[T, ...]]:
     """The items, so many at a time as run side by side in one step."""
-    size = max(MAX_CALLS, -(-len(items) // MAX_STEPS))
+    size = max(MAX_CALLS, -(-len(items) // MOST_BATCHES))
     return (tuple(items[start : start + size]) for start in range(0, len(items), size))
 
 

@@ -27,6 +27,7 @@ from thothy_ai.jobs.one_call import rejection_of
 from thothy_ai.jobs.plan import Call, Calls, Context, End, Output, Outputs, Plan, stopped
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.review import Statement, look_again, refuted
+from thothy_ai.jobs.schema import has_types
 from thothy_ai.jobs.text import check_encodable
 from thothy_ai.jobs.verdict import Finding, Rejection, RejectionReason, Review, Verdict
 
@@ -77,9 +78,12 @@ class _Draft:
         """Put the parts of an output into their places, or note why there are none."""
         found, rejection = _object_in(output)
         for part in piece.parts:
-            if key_of(part) in found:
+            key = key_of(part)
+            if key in found and not has_types(found[key], piece.call.schema["properties"].get(key, {})):
+                self.missing[part] = Rejection(RejectionReason.OFF_SCHEMA, f"{key}: is of another type than asked for")
+            elif key in found:
                 self.missing.pop(part, None)
-                self._put(part, found[key_of(part)])
+                self._put(part, found[key])
             elif self.at(part) is None:
                 self.missing[part] = rejection or Rejection(RejectionReason.OFF_SCHEMA, f"{key_of(part)}: is missing")
 

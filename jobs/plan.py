@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
 
+MAX_STEPS = 100  # of a plan, which is replayed at each; a worker ends one that takes more
 PLAIN_PARAMETERS = 1_000_000_000  # a model below this size follows short, plain instructions better than detailed ones
 
 
@@ -31,7 +32,11 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Output budget in tokens, and sampling parameters. `temperature` 0 is greedy, so that every retry is identical."""
+    """Output budget in tokens, and sampling parameters. `temperature` 0 is greedy, so that every retry is identical.
+
+    The repetition penalty counts the tokens of the prompt, too; frequency and presence penalties the output's alone.
+    An output has `n` texts, the best of `best_of` by mean log-probability, which it tells if `mean_logprob` is set.
+    """
 
     max_tokens: int
     temperature: float = 0.0
@@ -39,6 +44,12 @@ class Sampling:
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    min_tokens: int = 0
+    n: int = 1
+    best_of: int | None = None  # None: as many as `n`
+    mean_logprob: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +78,12 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What came of a call."""
+    """What came of a call: its first text, which is the best one where they are ranked, and the `others`."""
 
     text: str
     end: End = End.COMPLETE
+    mean_logprob: float | None = None  # if the call asked for it, or for the best of several
+    others: tuple[Output, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

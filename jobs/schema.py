@@ -156,6 +156,29 @@ def _plain(node: object, definitions: dict[str, Any]) -> Any:  # noqa: ANN401  J
     return {key: _plain(value, definitions) for key, value in node.items() if key not in _DROPPED}
 
 
+def has_types(value: object, schema: Mapping[str, Any]) -> bool:
+    """Whether a JSON value and all in it are of the types that a schema without references names.
+
+    What is missing and what is too long or too short are other faults.
+    """
+    match schema.get("type"):
+        case "object":
+            known = schema.get("properties", {})
+            return isinstance(value, dict) and all(
+                has_types(value[name], known[name]) for name in known if name in value
+            )
+        case "array":
+            return isinstance(value, list) and all(has_types(item, schema.get("items", {})) for item in value)
+        case "string":
+            return isinstance(value, str)
+        case "integer" | "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "boolean":
+            return isinstance(value, bool)
+    given = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
+    return not given or any(type(value) is type(one) for one in given)
+
+
 def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Schema of an object with exactly these keys, in this order."""
     return {

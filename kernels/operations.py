@@ -7,10 +7,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from thothy_ai.kernels.experts import Experts, ExpertWeights, GatedActivation, Routed, Routing
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.paged import Attention, AttentionShape, LayerCache
 from thothy_ai.kernels.rotary import QKNorm, Rotary
-from thothy_ai.kernels.sampling import TokenChooser
+from thothy_ai.kernels.sampling import Biases, SamplingBatch, TokenChooser, TokenLogprobs
 from thothy_ai.kernels.step import StepColumns, StepTokens
 
 
@@ -105,8 +106,26 @@ class Operations(Protocol):
         """The matmul with one fp8 weight [N, in] and bias [N] or none, with results of `dtype`."""
         ...
 
+    def route(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | None, routing: Routing, /
+    ) -> Routed:
+        """Experts of tokens x [T, K], by a router's weight [E, K], bias [E] or none, and correction [E] or none."""
+        ...
+
+    def experts(self, weights: ExpertWeights, activation: GatedActivation, /) -> Experts:
+        """A layer's experts."""
+        ...
+
     def token_chooser(self, max_rows: int, device: torch.device, /) -> TokenChooser:
         """What chooses tokens for steps of at most `max_rows` members, whose logits are on `device`."""
+        ...
+
+    def changed_scores(self, step: SamplingBatch, members: Tensor, biases: Biases, /) -> Tensor:
+        """Scores [A, V] float32 of these members [A] after biases and penalties; the mask is not applied."""
+        ...
+
+    def token_logprobs(self, logits: Tensor, members: Tensor, tokens: Tensor, top: int, /) -> TokenLogprobs:
+        """Log-probabilities of tokens [A] chosen for these members [A], and of the `top` likeliest."""
         ...
 
     def scatter(self, target: Tensor, index: Tensor, values: Tensor, /) -> None:

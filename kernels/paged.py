@@ -76,8 +76,9 @@ class LayerCache(NamedTuple):
 class AttentionBatch:
     """The S sequences of one step, those with exactly one query token first. Compared by identity.
 
-    `block_tables` [rows, B] int32 are those of all rows, stale past a sequence's end; `rows` [S] int32 are those of
-    the step's sequences. `context_lens` [S] int32: the tokens that a sequence's last query of this step sees.
+    `block_tables` [rows, B] int32 are those of all rows, stale past a sequence's end, and before its longest window
+    where every layer has one: others may write to those blocks. `rows` [S] int32: the rows of the step's sequences.
+    `context_lens` [S] int32: the tokens that a sequence's last query of this step sees, or would without a window.
     `query_starts` [S + 1] int32 into the step's T tokens.
 
     A group is a run of decode sequences whose first `shared_lens` [S] int32 tokens lie in the same physical blocks
@@ -108,9 +109,17 @@ class Attention(Protocol):
         """Prepare for the layers of a step; once per step, before the first layer."""
 
     def __call__(
-        self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN, out: Tensor | None = None
+        self,
+        q: Tensor,
+        cache: LayerCache,
+        params: AttentionParams = PLAIN,
+        out: Tensor | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """q [T, H, D] -> [T, H, D] over one layer's cache, which has this step's keys and values already; `out` if it
         is given, and otherwise a new tensor.
+
+        `sinks` [H] float32: each head's score of a key that every query sees beside the others and whose value is
+        zeros (Xiao et al., "Efficient streaming language models with attention sinks", 2023; GPT-OSS learns them).
         """
         ...

@@ -1,6 +1,7 @@
 """What tokens are chosen by: each row's sampling parameters as a table on the device, and a step's logits.
 
-Order and meaning are those of transformers: repetition penalty, mask, temperature, then top-k, top-p and min-p.
+Order and meaning are those of transformers: bias, repetition penalty, mask, temperature, then top-k, top-p and min-p.
+Frequency and presence penalties, which transformers does not have, follow the repetition penalty.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from torch import Tensor
 
 NO_TOKEN = -1  # of a row whose highest score is no finite number: a NaN, an overflow, nothing that is allowed
 GREEDY, UNFILTERED, FILTERED = range(3)  # kinds of rows: the highest score, a draw from all tokens, or from some
-COLUMNS = 8
+COLUMNS = 11
+FOREVER = 2**31 - 1  # a position that no token has
 
 _MIN_TEMPERATURE = 1e-5  # below it a softmax is an argmax in float32, and dividing by it may overflow
 
@@ -31,6 +33,9 @@ class Column(IntEnum):
     SEED_HIGH = 5
     TOP_K = 6
     KIND = 7
+    FREQUENCY = 8
+    PRESENCE = 9
+    PROMPT_TOKENS = 10  # output tokens come after so many
 
 
 def parameters(
@@ -41,6 +46,9 @@ def parameters(
     min_p: float = 0.0,
     repetition_penalty: float = 1.0,
     seed: int = 0,
+    frequency_penalty: float = 0.0,
+    presence_penalty: float = 0.0,
+    prompt_tokens: int = 0,
     vocab_size: int,
 ) -> list[float]:
     """A row of the table. Filters that are off are 0, 1 and 0; a temperature near 0 is greedy."""
@@ -54,6 +62,9 @@ def parameters(
         Column.SEED_HIGH: seed >> 32,
         Column.TOP_K: min(top_k or vocab_size, vocab_size),
         Column.KIND: GREEDY if temperature < _MIN_TEMPERATURE else FILTERED if filtered else UNFILTERED,
+        Column.FREQUENCY: frequency_penalty,
+        Column.PRESENCE: presence_penalty,
+        Column.PROMPT_TOKENS: prompt_tokens,
     }
     return [values[column] for column in Column]
 
@@ -72,6 +83,27 @@ class SamplingBatch(NamedTuple):
     token_ids: Tensor
     bitmask: Tensor | None
     table: Tensor
+
+
+class Biases(NamedTuple):
+    """What is added to scores of single tokens: entry e of a row adds `values[row, e]` to the score of
+    `tokens[row, e]` as long as the token to be chosen comes before the position `untils[row, e]`: FOREVER for a bias,
+    0 for an entry that is not used. All [rows, E]: int32, float32, int32. A token has two entries at most.
+    """
+
+    tokens: Tensor
+    values: Tensor
+    untils: Tensor
+
+
+class TokenLogprobs(NamedTuple):
+    """Log-probabilities of a step's chosen tokens [A] float32, and of the likeliest K: tokens [A, K] int64, the
+    likeliest first, and theirs [A, K] float32.
+    """
+
+    chosen: Tensor
+    top_tokens: Tensor
+    top: Tensor
 
 
 class Work(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from benchmarks.kernels.bandwidth import copy_bandwidth
 from benchmarks.results import table
 
-MODULES = ("decode_attention", "prefill_attention", "layers", "sampling")
+MODULES = ("decode_attention", "prefill_attention", "windows", "layers", "sampling", "scores")
 Row = tuple[str, ...]
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from benchmarks.kernels.bandwidth import copy_bandwidth
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
 from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
+from thothy_ai.kernels.triton.attention.decode_plan import DecodePlan
 from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning
 
 Row = tuple[str, ...]
@@ -175,9 +176,12 @@ def timed(problem: Problem, load: Load, tuning: DecodeTuning | None = None) -> R
 
 def timed_plan(load: Load) -> Row:
     """The same of the planner, whose bandwidth means nothing."""
-    attention = DecodeAttention(LLAMA.shape())
-    batch, _ = build_batch(load.split(attention.group_rows), LLAMA.block_size)
-    milliseconds = triton.testing.do_bench_cudagraph(lambda: attention.plan(batch), return_mode="median")
+    shape = LLAMA.shape()
+    tuning = DecodeTuning.suited(shape)
+    slots, rows = tuning.programs // shape.num_kv_heads, tuning.group_rows
+    plan = DecodePlan.allocate(shape.max_rows, slots, tuning.tile, shape.device, group_rows=rows)
+    batch, _ = build_batch(load.split(rows), LLAMA.block_size)
+    milliseconds = triton.testing.do_bench_cudagraph(lambda: plan.fill(batch), return_mode="median")
     return "plan", load.name, f"{milliseconds * 1e3:.1f}", "-"
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.engine.step import StartedRows
+from thothy_ai.engine.step import Start, StartedRows
 from thothy_ai.kernels import sampling
 from thothy_ai.kernels.sampling import SamplingBatch, Work
 from thothy_ai.kernels.triton.sampling.token_chooser import Tile, TokenChooser
@@ -156,7 +156,7 @@ def _host_microseconds(rows: int, calls: int = 200) -> float:
     """What the host is busy with for one greedy step while the device works on others."""
     vocab, members = 1024, list(range(rows))
     sampler = Sampler(rows, vocab, torch.device("cuda"))
-    sampler.start_rows(StartedRows.of((row, SamplingParams(), row) for row in members))
+    sampler.start_rows(StartedRows.of(Start(row, SamplingParams(), row) for row in members))
     step = _steps(GREEDY, rows, vocab)[0]
     begun = 0.0
     for call in range(calls + 10):

@@ -3,17 +3,20 @@
 A member's weight is its cost by count: floating-point operations of its tokens through the GEMMs, of the output head
 where it samples, of attention; and bytes of KV read. Only the ratio of the device's two rates matters.
 A shared prefix is computed by one member and charged to it alone; the cost of reading it is divided over its readers.
+A layer with a window costs what lies within it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.step import Step
+from thothy_ai.engine.models.family import Windows
+from thothy_ai.engine.step import Float64, Int32, Step
 
 _CPU_RATES = (1.0e11, 1.0e10)  # FLOP/s, byte/s
 _GPU_RATES = (7.0e14, 4.3e12)  # measured on an H200: bf16 GEMMs, device copy
@@ -21,12 +24,13 @@ _GPU_RATES = (7.0e14, 4.3e12)  # measured on an H200: bf16 GEMMs, device copy
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Seconds by count, before measurement scales them."""
+    """Seconds by count, before measurement scales them. `windows`: of layers, each with its share of them all."""
 
     token: float
     sample: float
     attended: float  # per (query, key) pair
     read: float  # per token of KV read
+    windows: tuple[tuple[int | None, float], ...] = ((None, 1.0),)
 
     @classmethod
     def of(cls, config: ModelConfig, *, kv_bytes: int, on_gpu: bool) -> StepCost:
@@ -40,16 +44,42 @@ class StepCost:
             sample=2 * config.hidden_size * config.vocab_size / flops,
             attended=4 * config.num_layers * heads / flops,
             read=kv_bytes / bandwidth,
+            windows=_shares(config.architecture.windows),
         )
 
     def weigh(self, step: Step) -> NDArray[np.float64]:
         """What each member costs [N], always positive; what a group reads once is divided over its members."""
-        counts, context = step.counts, step.ends
-        read = context.astype(np.float64)
-        for first, size, shared in zip(*(column.tolist() for column in step.groups), strict=True):
-            read[first : first + size] -= shared - shared / size
-        pairs = counts * (context - (counts - 1) / 2)
-        return counts * self.token + step.samples * self.sample + pairs * self.attended + read * self.read
+        weights: Float64 = step.counts * self.token + step.samples * self.sample
+        for window, share in self.windows:
+            weights += share * (_pairs(step, window) * self.attended + _read(step, window) * self.read)
+        return weights
+
+
+def _shares(windows: Windows) -> tuple[tuple[int | None, float], ...]:
+    return tuple((window, layers / len(windows)) for window, layers in Counter(windows).items())
+
+
+def _pairs(step: Step, window: int | None) -> Float64:
+    """(query, key) pairs of each member [N]."""
+    if window is None:
+        return step.counts * (step.ends - (step.counts - 1) / 2)
+    return _pairs_until(step.ends, window) - _pairs_until(step.starts, window)
+
+
+def _pairs_until(ends: Int32, window: int) -> Float64:
+    """Pairs of sequences' first `ends` queries: as many keys for each as it is far from the start, up to the window."""
+    short = np.minimum(ends, window).astype(np.float64)
+    return short * (short + 1) / 2 + (ends - short) * window
+
+
+def _read(step: Step, window: int | None) -> Float64:
+    """Tokens of KV that each member reads [N]; what a group reads once is divided over its members."""
+    begins = 0 * step.starts if window is None else np.maximum(step.starts + 1 - window, 0)
+    read = (step.ends - begins).astype(np.float64)
+    for first, size, shared in zip(*(column.tolist() for column in step.groups), strict=True):
+        members = slice(first, first + size)
+        read[members] -= np.maximum(shared - begins[members], 0) * (1 - 1 / size)
+    return read
 
 
 @dataclass(frozen=True, slots=True)

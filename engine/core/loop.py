@@ -22,12 +22,21 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from thothy_ai.engine.api import BlockStats, CoreStats, EngineInfo, EngineStats, FinishReason, SchedulerStats
+from thothy_ai.engine.api import (
+    BlockStats,
+    CoreStats,
+    EngineInfo,
+    EngineStats,
+    FinishReason,
+    SamplingParams,
+    SchedulerStats,
+    TokenLogprob,
+)
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
-from thothy_ai.engine.core.tokens import StepMasks, start_masks, take_forced, take_samples
+from thothy_ai.engine.core.tokens import StepMasks, start_masks, take_forced, take_logprobs, take_samples
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, StepFailedError, TokenEvent
 from thothy_ai.engine.errors import (
     EngineError,
@@ -39,6 +48,7 @@ from thothy_ai.engine.errors import (
 )
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.sampling_params import MAX_END_TOKENS
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
@@ -154,7 +164,22 @@ class EngineCore:
             )
         if min(request.prompt) < 0 or max(request.prompt) >= self._vocab_size:
             raise InvalidRequestError(f"a token id is outside the vocabulary of {self._vocab_size}")
-        return Sequence(request, max_tokens=min(request.sampling.max_tokens, longest - length))
+        return Sequence(request, min(request.sampling.max_tokens, longest - length), self._end_tokens(request.sampling))
+
+    def _end_tokens(self, sampling: SamplingParams) -> frozenset[int]:
+        """Those of a request; InvalidRequestError if it names a token that the vocabulary does not have."""
+        for name, tokens in (
+            ("stop_token_ids", sampling.stop_token_ids),
+            ("logit_bias", [bias.token for bias in sampling.logit_bias]),
+        ):
+            if max(tokens, default=0) >= self._vocab_size:
+                raise InvalidRequestError(f"{name}: a token is outside the vocabulary of {self._vocab_size}")
+        if (sampling.logprobs or 0) > self._vocab_size:
+            raise InvalidRequestError(f"logprobs={sampling.logprobs} of a vocabulary of {self._vocab_size}")
+        ends = (frozenset() if sampling.ignore_eos else self._eos).union(sampling.stop_token_ids)
+        if sampling.min_tokens and len(ends) > MAX_END_TOKENS:
+            raise InvalidRequestError(f"min_tokens: {len(ends)} tokens end the text; {MAX_END_TOKENS} are possible")
+        return ends
 
     # ---- the core's thread
 
@@ -255,7 +280,9 @@ class EngineCore:
         with self._counters.waiting():
             result = launched.handle.read()
         members = launched.scheduled.sampling_members
-        take_samples(((*member, token) for member, token in zip(members, result.tokens, strict=True)), self._eos)
+        if result.logprobs:
+            take_logprobs(members, launched.scheduled.step, result.logprobs)
+        take_samples((*member, token) for member, token in zip(members, result.tokens, strict=True))
         return _Read(launched.scheduled, result)
 
     def _settle(self, read: _Read) -> None:
@@ -274,7 +301,9 @@ class EngineCore:
         """Add an event for the tokens that have none yet; returns how many."""
         gained = tuple(sequence.tokens[sequence.reported :])
         if gained:
-            self._events.append(TokenEvent(sequence.request.id, gained))
+            self._events.append(
+                TokenEvent(sequence.request.id, gained, _logprobs(sequence) if sequence.logprobs else None)
+            )
             sequence.reported += len(gained)
         return len(gained)
 
@@ -312,6 +341,11 @@ class EngineCore:
 
     def _snapshot(self) -> tuple[SchedulerStats, BlockStats, CoreStats]:
         return self._scheduler.stats, self._scheduler.pool.stats, self._counters.stats
+
+
+def _logprobs(sequence: Sequence) -> tuple[TokenLogprob | None, ...]:
+    """Those of the tokens that are to be reported."""
+    return tuple(sequence.logprobs.pop(place, None) for place in range(sequence.reported, len(sequence.tokens)))
 
 
 def _ids(steps: list[ScheduledStep]) -> tuple[str, ...]:

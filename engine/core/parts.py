@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.api import TokenLogprob
 from thothy_ai.engine.errors import one_line
 from thothy_ai.engine.execution.memory import is_out_of_memory
 from thothy_ai.engine.execution.runner import Runner, StepHandle
@@ -37,7 +38,8 @@ class Part(NamedTuple):
         before = counts.cumsum() - counts
         first = np.clip(self.step.num_tokens // 2 - before, 0, counts).astype(np.int32)
         half, step = self._with(first, 0 * first), self.step
-        updated = replace(half.step, started=step.started, new_tokens=step.new_tokens, new_blocks=step.new_blocks)
+        sent = {name: getattr(step, name) for name in ("started", "biases", "new_tokens", "new_blocks")}
+        updated = replace(half.step, **sent)
         return Part(updated, half.order), self._with(counts - first, first)
 
     def _with(self, counts: Int32, skipped: Int32) -> Part:
@@ -64,9 +66,12 @@ class LaunchedStep:
         if len(results) == 1:
             return results[0]
         tokens: dict[int, int] = {}
+        logprobs: dict[int, TokenLogprob] = {}
         for part, result in zip(self.parts, results, strict=True):
             tokens |= zip(_sampling_rows(part.step), result.tokens, strict=True)
-        return StepResult([tokens[row] for row in _sampling_rows(self.step)], sum(result.seconds for result in results))
+            logprobs |= result.logprobs
+        seconds = sum(result.seconds for result in results)
+        return StepResult([tokens[row] for row in _sampling_rows(self.step)], seconds, logprobs=logprobs)
 
 
 class StepLauncher:

@@ -10,18 +10,19 @@ A sample of NO_TOKEN ends its sequence: its logits are broken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.api import FinishReason
+from thothy_ai.engine.api import FinishReason, TokenLogprob
 from thothy_ai.engine.errors import EngineError, NoFiniteScoreError
 from thothy_ai.engine.grammar import Grammar
 from thothy_ai.engine.grammar_batch import Filling, advance_all, start_filling
 from thothy_ai.engine.scheduling.sequence import Sequence
+from thothy_ai.engine.step import Step
 from thothy_ai.kernels.sampling import NO_TOKEN
 
 _ALL = -1  # every bit of an int32
@@ -65,12 +66,12 @@ def start_masks(members: Seq[tuple[Sequence, int]], vocab_size: int) -> StepMask
     return StepMasks(mask, members, start_filling(mask, grammars))
 
 
-def take_samples(samples: Iterable[tuple[Sequence, int, int]], eos: frozenset[int]) -> None:
+def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
     """Append sampled tokens, and what is likely to be forced after them; set why a sequence ends, if it does.
 
     `samples` are sequences, each once, with the position and the token that was sampled for it.
     """
-    taken = [(sequence, token) for sequence, position, token in samples if _take(sequence, position, token, eos)]
+    taken = [(sequence, token) for sequence, position, token in samples if _take(sequence, position, token)]
     constrained = {
         sequence: (grammar, token) for sequence, token in taken if (grammar := sequence.request.grammar) is not None
     }
@@ -81,7 +82,17 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]], eos: frozenset[in
         _end_at_length(sequence)
 
 
-def _take(sequence: Sequence, position: int, token: int, eos: frozenset[int]) -> bool:
+def take_logprobs(members: Seq[tuple[Sequence, int]], step: Step, logprobs: Mapping[int, TokenLogprob]) -> None:
+    """Keep the log-probabilities of what a step's sampling members drew, which come by row, until they are reported.
+
+    A token that was forced meanwhile was not drawn, and gets none. A member may have lost its row since.
+    """
+    for (sequence, position), row in zip(members, step.rows[step.samples].tolist(), strict=True):
+        if (drawn := logprobs.get(row)) is not None and position >= len(sequence.tokens):
+            sequence.logprobs[position] = drawn
+
+
+def _take(sequence: Sequence, position: int, token: int) -> bool:
     """Append a token unless it is known, or ends its sequence, or comes after the end; returns whether it did."""
     if token == NO_TOKEN:
         sequence.broken = True
@@ -91,7 +102,7 @@ def _take(sequence: Sequence, position: int, token: int, eos: frozenset[int]) ->
     sequence.pending -= 1
     if sequence.finish_reason is not None:
         return False
-    if token in eos and not sequence.request.sampling.ignore_eos:
+    if token in sequence.end_tokens:
         sequence.finish(FinishReason.STOP)
         return False
     sequence.tokens.append(token)
@@ -123,7 +134,7 @@ def _append_forced(sequence: Sequence, grammar: Grammar) -> None:
     forced = grammar.forced()
     if not forced:
         return
-    forced = forced[: sequence.max_tokens - sequence.output_tokens]
+    forced = _until_end(sequence, forced[: sequence.max_tokens - sequence.output_tokens])
     for token in forced:
         grammar.advance(token)
     sequence.tokens += forced
@@ -131,6 +142,18 @@ def _append_forced(sequence: Sequence, grammar: Grammar) -> None:
     if grammar.finished:
         sequence.finish(FinishReason.STOP)
     _end_at_length(sequence)
+
+
+def _until_end(sequence: Sequence, forced: list[int]) -> list[int]:
+    """Those before a token that ends the sequence, if there is one among them that may."""
+    if sequence.end_tokens.isdisjoint(forced):
+        return forced
+    first = max(0, sequence.request.sampling.min_tokens - sequence.output_tokens)
+    for place in range(first, len(forced)):
+        if forced[place] in sequence.end_tokens:
+            sequence.finish(FinishReason.STOP)
+            return forced[:place]
+    return forced
 
 
 def _end_at_length(sequence: Sequence) -> None:

@@ -32,6 +32,7 @@ class _Piece(NamedTuple):
     q: Tensor
     cache: LayerCache
     params: AttentionParams
+    sinks: Tensor | None
 
 
 class MixedGraphs:
@@ -75,7 +76,7 @@ class MixedGraphs:
             self._tokens[:, count:].zero_()
         for piece in self._pieces:
             piece.graph.replay()
-            attention(piece.q, piece.cache, piece.params, self._out)
+            attention(piece.q, piece.cache, piece.params, self._out, piece.sinks)
         self.replays += 1
         return self._attended, self._residual
 
@@ -101,13 +102,18 @@ class _Recorder:
         """Nothing depends on it."""
 
     def __call__(
-        self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN, out: Tensor | None = None
+        self,
+        q: Tensor,
+        cache: LayerCache,
+        params: AttentionParams = PLAIN,
+        out: Tensor | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Always the same tensor, which the attention of a replay overwrites."""
         del out
         if self._calls:
             self._graph.capture_end()
-            self.pieces.append(_Piece(self._graph, q, cache, params))
+            self.pieces.append(_Piece(self._graph, q, cache, params, sinks))
         if not len(self.out):
             self.out = torch.zeros_like(q)
         if len(self.pieces) < self._calls:

@@ -6,7 +6,7 @@ caller calls when it chooses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -19,6 +19,7 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.execution.device import use_device
 from thothy_ai.engine.execution.graphs import DecodeGraphs, graph_sizes
+from thothy_ai.engine.execution.logprobs import LogprobReadback
 from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS, MixedGraphs
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
@@ -26,7 +27,7 @@ from thothy_ai.engine.execution.timing import CudaTimer, HostTimer, StepTimer
 from thothy_ai.engine.execution.transfers import Readback, send
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.step import StartedRows, Step, StepResult
+from thothy_ai.engine.step import NO_LOGPROBS, Start, StartedRows, Step, StepResult
 from thothy_ai.kernels.paged import Attention
 from thothy_ai.kernels.step import StepTokens
 
@@ -34,6 +35,10 @@ _USUAL = tuple(  # what job kinds ask for
     SamplingParams(temperature=temperature, top_p=top_p, repetition_penalty=penalty)
     for temperature, top_p in ((0.8, 0.9), (0.8, 1.0), (0.0, 1.0))
     for penalty in (1.0, 1.1)
+)
+_UNUSUAL = tuple(  # what requests may ask for besides; one of each way of choosing
+    SamplingParams(temperature=temperature, top_p=top_p, frequency_penalty=0.1, logprobs=1)
+    for temperature, top_p in ((0.8, 0.9), (0.8, 1.0), (0.0, 1.0))
 )
 _FEW = (16, 32, 64, 128)  # tokens: other kernels run for steps this small
 
@@ -49,12 +54,14 @@ class StepHandle:
     positions: Tensor  # [R] int64, where their sampled tokens go
     replayed: bool  # from a graph
     sampled: Readback | None = None
+    logprobs: Sequence[LogprobReadback] = ()
 
     def read(self) -> StepResult:
         """What came of it; waits for this step, not for one that was launched after it."""
         if self.sampled is None:
             raise RuntimeError("the step was not sampled")
-        return StepResult(self.sampled.read(), self.timer.seconds(), self.replayed)
+        logprobs = dict(each for part in self.logprobs for each in part.read()) if self.logprobs else NO_LOGPROBS
+        return StepResult(self.sampled.read(), self.timer.seconds(), self.replayed, logprobs)
 
 
 class Runner:
@@ -85,7 +92,7 @@ class Runner:
     def forward(self, step: Step) -> StepHandle:
         """Launch the step's forward pass, up to its logits."""
         use_device(self._device)
-        self._sampler.start_rows(step.started)
+        self._sampler.start_rows(step.started, step.biases)
         timer, replays = self._timer(), self.replays
         timer.start()
         last, rows, positions = self._sampling_columns(step)
@@ -102,9 +109,11 @@ class Runner:
         handle.timer.start()
         rows, positions, step = handle.rows, handle.positions, handle.step
         members = step.rows[step.samples].tolist()
-        tokens = self._sampler.sample(handle.logits, rows, positions, self._rows.token_ids, bitmask, members=members)
+        ends = step.ends[step.samples] if self._sampler.changes_scores else None
+        tokens = self._sampler.sample(handle.logits, rows, positions, self._rows.token_ids, bitmask, members, ends)
         self._rows.write_sampled(rows, positions, tokens)
         handle.sampled = Readback(tokens)
+        handle.logprobs = self._sampler.logprobs.begin(handle.logits, tokens, members)
         handle.timer.stop()
 
     def warm_up(self, tokens: int) -> None:
@@ -118,7 +127,7 @@ class Runner:
         logits = torch.zeros(rows, vocab, dtype=self._model.dtype, device=self._device)
         words = torch.full((rows, -(-vocab // 32)), -1, dtype=torch.int32)
         with ThreadPoolExecutor() as pool:
-            ways = [pool.submit(self._sample_once, logits, *way) for way in product(_USUAL, (None, words))]
+            ways = [pool.submit(self._sample_once, logits, *way) for way in product(_USUAL + _UNUSUAL, (None, words))]
             for counts in self._steps(tokens):
                 self._run_once(counts)
             self._logits_once()
@@ -158,9 +167,10 @@ class Runner:
         use_device(self._device)  # which is a thread's setting
         members, vocab = logits.shape
         sampler = Sampler(members, vocab, self._device)
-        sampler.start_rows(StartedRows.of([(0, sampling, 0)]))
+        sampler.start_rows(StartedRows.of([Start(0, sampling, 0)]))
         rows = torch.zeros(members, dtype=torch.int64, device=self._device)
-        sampler.sample(logits, rows, rows + 1, self._rows.token_ids, bitmask, members=[0] * members)
+        tokens = sampler.sample(logits, rows, rows + 1, self._rows.token_ids, bitmask, members=[0] * members)
+        sampler.logprobs.begin(logits, tokens, [0] * members)
 
     def _hidden(self, step: Step, wanted: Tensor) -> Tensor:
         """Final hidden states [R, hidden] of the tokens `wanted` [R] among the step's."""

@@ -1,7 +1,8 @@
 """Chooses each step's tokens. Owns the sampling parameters of all rows, on the device and on the host.
 
 The host's copy decides which work a step needs, so that an all-greedy step costs one argmax and the host never waits
-for the device. A draw depends on the row's seed and the token's position only: never on batch-mates or on the row.
+for the device. Members whose scores change are chosen for once more, by those, and the others as ever. A draw depends
+on the row's seed and the token's position only: never on batch-mates or on the row.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.execution.logprobs import LogprobRows
+from thothy_ai.engine.execution.score_changes import ScoreChanges
 from thothy_ai.engine.execution.transfers import deliver
-from thothy_ai.engine.step import StartedRows
+from thothy_ai.engine.step import NO_BIASES, Int32, RowBiases, StartedRows
 from thothy_ai.kernels import sampling
 from thothy_ai.kernels.operations import operations_for
 from thothy_ai.kernels.sampling import Column, SamplingBatch, Work
@@ -36,24 +39,17 @@ class Sampler:
         self._unfiltered: set[int] = set()
         self._filtered: set[int] = set()
         self._penalized: set[int] = set()
+        self._changes = ScoreChanges(max_rows, device)
+        self.logprobs = LogprobRows(device)
 
-    def start_rows(self, started: StartedRows) -> None:
+    def start_rows(self, started: StartedRows, biases: RowBiases = NO_BIASES) -> None:
         """Give rows to sequences; the device gets their parameters with the next `sample`."""
         if not len(started.rows):
             return
-        for row, seed, top_k, temperature, top_p, min_p, penalty in zip(
-            *(column.tolist() for column in started), strict=True
-        ):
-            made = sampling.parameters(
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                repetition_penalty=penalty,
-                seed=seed,
-                vocab_size=self._vocab_size,
-            )
-            self._changed[row] = made
+        self._changes.start_rows(started, biases)
+        self.logprobs.start_rows(started)
+        for row, *values in zip(*(column.tolist() for column in started), strict=True):
+            made = self._changed[row] = self._parameters(*values)
             _include(self._unfiltered, row, made[Column.KIND] == sampling.UNFILTERED)
             _include(self._filtered, row, made[Column.KIND] == sampling.FILTERED)
             _include(self._penalized, row, made[Column.PENALTY] != 1.0)
@@ -66,28 +62,68 @@ class Sampler:
         token_ids: Tensor,
         bitmask: Tensor | None,
         members: Sequence[int],
+        ends: Int32 | None = None,
     ) -> Tensor:
         """Choose one token for each member of a step; returns [R] int64.
 
         Args: logits [R, V] (not changed), rows [R] int64, positions [R] int64 of the tokens to be drawn, token_ids
         [max_rows, L] int32 of which each row's first `positions` are real, bitmask [R, ceil(V / 32)] int32 on the host
-        with a bit set for each allowed token. `members` are the rows as the host knows them.
+        with a bit set for each allowed token. `members` are the rows as the host knows them, `ends` [R] the positions.
         """
         self._send_changed()
         allowed = None if bitmask is None else deliver(bitmask, self._device)
         step = SamplingBatch(logits, rows, positions, token_ids, allowed, self._table)
-        return self._choose(step, self._work(members))
+        chosen = self._choose(step, self._work(members))
+        if asking := self._changes.asking(members, ends):
+            work = self._work([members[place] for place in asking])._replace(penalized=False)  # they are by now
+            for places, changed in self._changes.batches(step, asking):
+                chosen[places] = self._choose(changed, work)
+        return chosen
+
+    @property
+    def changes_scores(self) -> bool:
+        """Whether some rows ask for it."""
+        return bool(self._changes)
 
     @staticmethod
     def workspace_bytes(max_rows: int, vocab_size: int, device_type: str = "cpu") -> int:
         """The most device bytes that `sample` takes on top of its logits.
 
         On a CPU these are changed copies of the logits and the draws' temporaries; on a GPU a bit for each allowed
-        token, a bit for each token seen, and scratch.
+        token, a bit for each token seen, and scratch. On both, what requests that change their scores need.
         """
+        changes = ScoreChanges.workspace_bytes(max_rows, vocab_size, device_type)
         if device_type == "cuda":
-            return max_rows * (2 * 4 * -(-vocab_size // 32) + _SCRATCH_BYTES)
-        return vocab_size * (max_rows * _COPIED_BYTES + min(max_rows, _DRAWN_AT_ONCE) * _DRAWN_BYTES)
+            return changes + max_rows * (2 * 4 * -(-vocab_size // 32) + _SCRATCH_BYTES)
+        return changes + vocab_size * (max_rows * _COPIED_BYTES + min(max_rows, _DRAWN_AT_ONCE) * _DRAWN_BYTES)
+
+    def _parameters(
+        self,
+        seed: int,
+        top_k: int,
+        prompt_tokens: int,
+        logprobs: int,
+        temperature: float,
+        top_p: float,
+        min_p: float,
+        repetition_penalty: float,
+        frequency_penalty: float,
+        presence_penalty: float,
+    ) -> list[float]:
+        """A row of the table from the columns of `StartedRows`, in their order."""
+        del logprobs  # which is no parameter of the choice
+        return sampling.parameters(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            frequency_penalty=frequency_penalty,
+            presence_penalty=presence_penalty,
+            prompt_tokens=prompt_tokens,
+            vocab_size=self._vocab_size,
+        )
 
     def _work(self, members: Sequence[int]) -> Work:
         """The work for these rows; the sets may have others, which no sequence has any more."""

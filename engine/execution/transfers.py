@@ -40,7 +40,7 @@ def _pinned(host: Tensor, device: torch.device) -> Tensor:
 
 
 class Readback:
-    """Integers that the device computes; made right after their kernel was launched."""
+    """Numbers that the device computes; made right after their kernel was launched."""
 
     def __init__(self, values: Tensor) -> None:
         self._done: torch.cuda.Event | None = None
@@ -52,8 +52,12 @@ class Readback:
             self._done.record()
 
     def read(self) -> list[int]:
+        """The integers of one dimension."""
+        values: list[int] = self.tensor().tolist()
+        return values
+
+    def tensor(self) -> Tensor:
         """Wait for them, not for anything launched later."""
         if self._done is not None:
             self._done.synchronize()
-        values: list[int] = self._host.tolist()
-        return values
+        return self._host

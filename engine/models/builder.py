@@ -9,11 +9,14 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes, Quantize, read_experts
 from thothy_ai.engine.models.interleaved import half_split_order, reordered, reordered_rows
-from thothy_ai.engine.models.layers.linear import Fp8Linear, Linear, LinearFormat, linear
+from thothy_ai.engine.models.layers.experts import Router
+from thothy_ai.engine.models.layers.linear import FP8_MULTIPLE, Fp8Format, Fp8Linear, Linear, LinearFormat, linear
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
 from thothy_ai.engine.models.rope import Rope
 from thothy_ai.engine.models.tensors import TensorSource, merged
+from thothy_ai.kernels.experts import SILU, Experts, ExpertWeights, GatedActivation, Routing
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.rotary import QKNorm, Rotary, rotary_table
@@ -77,6 +80,10 @@ class ModelBuilder:
         """A tensor to make another one of: its bytes are not counted."""
         return self._source.tensor(name, *shape)
 
+    def stored(self, name: str, *shape: int, dtype: torch.dtype) -> Tensor:
+        """A tensor of a packed weight, in the type that it is stored in: its bytes are not counted."""
+        return self._source.stored(name, *shape, dtype=dtype)
+
     def linear(
         self, outputs: Mapping[str, int], inputs: int, *, bias: bool = False, orders: Mapping[str, Tensor] | None = None
     ) -> Linear:
@@ -135,9 +142,9 @@ class ModelBuilder:
         config = self.config
         return self.linear({prefix + "o_proj": config.hidden_size}, config.num_heads * config.head_dim, bias=bias)
 
-    def gate_up(self, prefix: str, *, bias: bool = False) -> Linear:
-        """The gate and up projections in one layer."""
-        inner = self.config.intermediate_size
+    def gate_up(self, prefix: str, *, bias: bool = False, inner: int | None = None) -> Linear:
+        """The gate and up projections in one layer; `inner` is their size if it is not the model's."""
+        inner = inner or self.config.intermediate_size
         outputs = {prefix + "gate_proj": inner, prefix + "up_proj": inner}
         return self.linear(outputs, self.config.hidden_size, bias=bias)
 
@@ -145,10 +152,42 @@ class ModelBuilder:
         """The same projections, of a checkpoint that has them in one tensor."""
         return self.linear({prefix + "gate_up_proj": 2 * self.config.intermediate_size}, self.config.hidden_size)
 
-    def down(self, prefix: str, *, bias: bool = False) -> Linear:
+    def down(self, prefix: str, *, bias: bool = False, inner: int | None = None) -> Linear:
         """The down projection."""
         config = self.config
-        return self.linear({prefix + "down_proj": config.hidden_size}, config.intermediate_size, bias=bias)
+        return self.linear({prefix + "down_proj": config.hidden_size}, inner or config.intermediate_size, bias=bias)
+
+    def experts(self, names: ExpertNames, sizes: ExpertSizes, activation: GatedActivation = SILU) -> Experts:
+        """A layer's experts, in fp8 where linear layers are and sizes allow it."""
+        hidden, quantize = self.config.hidden_size, self.expert_quantizer(sizes)
+        return self.made_experts(read_experts(self._source, names, sizes, hidden, quantize), activation)
+
+    def expert_quantizer(self, sizes: ExpertSizes) -> Quantize | None:
+        """What turns experts that come plain into fp8; None where they stay as they are."""
+        fits = not (self.config.hidden_size % FP8_MULTIPLE or sizes.inner % FP8_MULTIPLE)
+        return self._operations.quantize_fp8 if fits and isinstance(self._format, Fp8Format) else None
+
+    def made_experts(self, weights: ExpertWeights, activation: GatedActivation = SILU) -> Experts:
+        """Experts of weights that were read already, their bytes counted."""
+        for part in (weights.gate_up, weights.down, weights.gate_up_bias, weights.down_bias):
+            for tensor in (part,) if isinstance(part, Tensor) else part or ():
+                self.held(tensor)
+        return self._operations.experts(weights, activation)
+
+    def router(
+        self, name: str, experts: int, routing: Routing, *, bias: bool = False, correction: str | None = None
+    ) -> Router:
+        """The router `name`. `correction` is the name of what its scores are corrected by for the choice."""
+        return Router(
+            self.vector(f"{name}.weight", experts, self.config.hidden_size),
+            routing,
+            self.vector(f"{name}.bias", experts) if bias else None,
+            None if correction is None else self.held(self._source.exact(correction, experts)),
+        )
+
+    def plain_norm(self, name: str) -> FinalNorm:
+        """The norm `name`, whose results a router takes, too."""
+        return FinalNorm(self.vector(f"{name}.weight", self.config.hidden_size), self.config.norm_eps)
 
     def add_norm(self, name: str, before: Linear) -> AddRMSNorm:
         """The norm `name`; the linear layer `before` which it stands multiplies its results."""

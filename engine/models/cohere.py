@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_GATED_MLP,
+    GGUF_QK_NORMS,
     NO_WINDOW,
     GGUFNames,
     Windows,
@@ -35,13 +38,18 @@ class Cohere:
     """Whether attention has biases, whether each head is normalized, and what logits are multiplied by."""
 
     model_type: ClassVar[str] = "cohere"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "command-r",
+        {"attn_norm": "input_layernorm", **GGUF_QK_NORMS, **GGUF_ATTENTION, **GGUF_GATED_MLP},
+        settings={"logit_scale": ".logit_scale"},
+        present={"use_qk_norm": "attn_q_norm.weight"},
+        norm_eps=("layer_norm_eps", ".attention.layer_norm_epsilon"),
+    )
 
     attention_bias: bool
     head_norms: bool
     logit_scale: float
     windows: Windows = NO_WINDOW
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from thothy_ai.engine.models.cohere import final_layer_norm
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_GATED_MLP,
     GGUFNames,
     Windows,
     layer_windows,
@@ -32,12 +34,17 @@ class Cohere2:
     """Whether attention has biases, how far each layer sees, and what logits are multiplied by."""
 
     model_type: ClassVar[str] = "cohere2"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "cohere2",
+        {"attn_norm": "input_layernorm", **GGUF_ATTENTION, **GGUF_GATED_MLP},
+        optional_bias=False,
+        settings={"logit_scale": ".logit_scale", "sliding_window": ".attention.sliding_window"},
+        norm_eps=("layer_norm_eps", ".attention.layer_norm_epsilon"),
+    )  # every fourth layer is without a window, which such a file leaves unsaid
 
     attention_bias: bool
     windows: Windows
     logit_scale: float
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

@@ -28,7 +28,7 @@ _EPS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "layer_norm_epsilon")  # a
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A decoder's shape, and what its family reads beyond that. `max_context` ends where the family's does.
+    """A decoder's shape, and what its family reads beyond that.
 
     `rope` is that of most layers; `local_rope` that of layers with a sliding window, where it is another.
     """
@@ -48,6 +48,7 @@ class ModelConfig:
     max_context: int
     eos_token_ids: tuple[int, ...]
     local_rope: Rope | None = None
+    quantization: str | None = None  # the method, if experts come packed
 
     @classmethod
     def from_folder(cls, folder: Path, named: Path | None = None) -> ModelConfig:
@@ -71,6 +72,12 @@ class ModelConfig:
         local = None if self.local_rope is None else self.local_rope.within(served)
         return replace(self, max_context=served, rope=self.rope.within(served), local_rope=local)
 
+    @property
+    def window(self) -> int | None:
+        """How many tokens a query sees at most, itself included, in whichever layer; None: all before it."""
+        seen = [self.max_context if window is None else window for window in self.architecture.windows]
+        return max(seen) if max(seen) < self.max_context else None
+
     def ending_with(self, where: Path, token_id: int | None) -> ModelConfig:
         """The same, with the tokenizer's end-of-text token too; ModelLoadError if the vocabulary has none at all."""
         named = (*self.eos_token_ids, *_token_ids(token_id))
@@ -86,7 +93,6 @@ class ModelConfig:
     def _from_config(cls, folder: Path, config: PreTrainedConfig, eos_token_ids: tuple[int, ...]) -> ModelConfig:
         if config.model_type not in FAMILIES:
             return cls._through_transformers(folder, config, eos_token_ids)
-        _refuse_quantized(folder, config)
         _require_positive(folder, config)
         heads = config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -112,9 +118,10 @@ class ModelConfig:
             rope=rope,
             architecture=architecture,
             tied_embeddings=config.tie_word_embeddings,
-            max_context=min(reach, architecture.max_context or reach),
+            max_context=reach,
             eos_token_ids=eos_token_ids,
             local_rope=local_rope,
+            quantization=_quantization(folder, config),
         ).within(None)
 
     @classmethod
@@ -202,10 +209,13 @@ def _read(folder: Path) -> tuple[PreTrainedConfig, tuple[int, ...]]:
     return config, tuple(dict.fromkeys(ends))
 
 
-def _refuse_quantized(folder: Path, config: PreTrainedConfig) -> None:
-    quantization = getattr(config, "quantization_config", None)
-    if quantization is not None:
-        raise UnsupportedModelError(f"{folder}: quantized safetensors are not implemented ({quantization})")
+def _quantization(folder: Path, config: PreTrainedConfig) -> str | None:
+    settings = getattr(config, "quantization_config", None)
+    if settings is None:
+        return None
+    if config.model_type == "gpt_oss" and settings.get("quant_method") == "mxfp4":
+        return "mxfp4"
+    raise UnsupportedModelError(f"{folder}: quantized safetensors are not implemented ({settings})")
 
 
 def _token_ids(value: object) -> tuple[int, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from thothy_ai.engine.errors import UnsupportedModelError
 
@@ -23,14 +23,24 @@ NO_WINDOW: Windows = (None,)
 class GGUFNames:
     """Where a GGUF file keeps a layer's tensors: `layer` maps "blk.N." names to transformers' "model.layers.N." names.
 
-    `interleaved`: query and key rows are stored with their rotary pairs side by side. `optional_bias`: attention has
-    biases in some models only, as its configuration says.
+    `interleaved`: query and key rows are stored with their rotary pairs side by side, unlike transformers'.
+    `optional_bias`: attention has biases in some models only, as its configuration says. `one_plus`: norms are stored
+    as 1 + w. `partial_rotary`: a file may say that only some of a head's dimensions turn.
+
+    `settings` maps fields of transformers' configuration to the metadata that a file has them under (keys of its
+    architecture); `derived` makes more fields of all that were read. `norm_eps` is such a pair, too.
     """
 
     architecture: str
     layer: Mapping[str, str]
     interleaved: bool = False
     optional_bias: bool = True
+    one_plus: bool = False
+    partial_rotary: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    present: Mapping[str, str] = field(default_factory=dict)
+    derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    norm_eps: tuple[str, str] = ("rms_norm_eps", ".attention.layer_norm_rms_epsilon")
 
 
 GGUF_ATTENTION = {
@@ -40,6 +50,9 @@ GGUF_ATTENTION = {
     "attn_output": "self_attn.o_proj",
 }
 GGUF_GATED_MLP = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+GGUF_FUSED_MLP = {"ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"}
+GGUF_QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+GGUF_NORMS_BEFORE = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 
 
 class Family(Protocol):
@@ -54,8 +67,8 @@ class Family(Protocol):
         ...
 
     @property
-    def max_context(self) -> int | None:
-        """Tokens beyond which the family computes something that this engine does not; None: no such limit."""
+    def windows(self) -> Windows:
+        """Of each layer, or one for all of them."""
         ...
 
     def build(self, build: ModelBuilder) -> StepDecoder:
@@ -73,12 +86,6 @@ def require_full_rotary(config: PreTrainedConfig) -> None:
     """UnsupportedModelError if only a part of each head would turn, which transformers does not do in all families."""
     if config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
         raise UnsupportedModelError("partial rotary embedding is not implemented in this family")
-
-
-def layer_window(config: PreTrainedConfig) -> int | None:
-    """The window of a configuration that names each layer's attention: None unless some layer has one."""
-    window: int | None = config.sliding_window
-    return window if "sliding_attention" in config.layer_types else None
 
 
 def layer_windows(config: PreTrainedConfig) -> Windows:

@@ -14,7 +14,12 @@ from torch import Tensor
 
 from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.models.decoder import Decoder
-from thothy_ai.engine.models.family import GGUFNames, require_activation, require_full_rotary
+from thothy_ai.engine.models.family import (
+    GGUFNames,
+    Windows,
+    require_activation,
+    require_full_rotary,
+)
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.embedding import Head, LinearHead, ScaledEmbedding, SoftCappedHead
@@ -39,7 +44,11 @@ class Gemma2:
     attention: tuple[AttentionParams, ...]
     attention_bias: bool
     logit_cap: float | None
-    max_context: None = None
+
+    @property
+    def windows(self) -> Windows:
+        """Of every other layer, usually."""
+        return tuple(params.window for params in self.attention)
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:
@@ -60,7 +69,8 @@ class Gemma2:
         return Decoder(
             embedding=ScaledEmbedding(build.embedding, factor.item()),
             layers=tuple(
-                self._layer(build, f"model.layers.{index}.", params) for index, params in enumerate(self.attention)
+                self._layer(build, f"model.layers.{index}.", params.within(build.config.max_context))
+                for index, params in enumerate(self.attention)
             ),
             norm=FinalNorm(_norm_weight(build, "model.norm"), build.config.norm_eps),
             head=self._head(build),
@@ -108,11 +118,10 @@ class Gemma2Layer:
 
 
 def _attention(config: PreTrainedConfig, kind: str) -> AttentionParams:
-    """Of a layer of this kind; a window that no context outgrows is none."""
-    window = config.sliding_window if kind == "sliding_attention" else None
+    """Of a layer of this kind."""
     return AttentionParams(
         scale=config.query_pre_attn_scalar**-0.5,
-        window=window if window is not None and window < config.max_position_embeddings else None,
+        window=config.sliding_window if kind == "sliding_attention" else None,
         soft_cap=config.attn_logit_softcapping,
     )
 

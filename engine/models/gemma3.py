@@ -6,15 +6,24 @@ norms multiply by 1 + w, computed and kept in float32.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.models.decoder import Decoder
-from thothy_ai.engine.models.family import GGUFNames, Windows, layer_windows, require_activation
+from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_GATED_MLP,
+    GGUF_QK_NORMS,
+    GGUFNames,
+    Windows,
+    layer_windows,
+    require_activation,
+)
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.blocks import SandwichNormLayer
 from thothy_ai.engine.models.layers.embedding import Head, LinearHead, ScaledEmbedding, SoftCappedHead
@@ -29,18 +38,44 @@ if TYPE_CHECKING:
     from thothy_ai.engine.models.builder import ModelBuilder
 
 
+_LAYERS_OF_27B = 62
+
+
+def _unsaid(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a GGUF file leaves to those who read it; llama.cpp's rules. Every sixth layer is without a window."""
+    heads_share = fields["hidden_size"] // fields["num_attention_heads"]
+    local = {"rope_type": "default", "rope_theta": 10_000.0}
+    return {
+        "query_pre_attn_scalar": heads_share if fields["num_hidden_layers"] == _LAYERS_OF_27B else fields["head_dim"],
+        "rope_parameters": {"full_attention": fields["rope_parameters"], "sliding_attention": local},
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Gemma3:
     """How far each layer sees; layers with a window are the local ones. `logit_cap` None: logits are not capped."""
 
     model_type: ClassVar[str] = "gemma3_text"
-    gguf: ClassVar[GGUFNames | None] = None  # such a file does not say what scores are multiplied by
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "gemma3",
+        {
+            "attn_norm": "input_layernorm",
+            "post_attention_norm": "post_attention_layernorm",
+            "ffn_norm": "pre_feedforward_layernorm",
+            "post_ffw_norm": "post_feedforward_layernorm",
+            **GGUF_QK_NORMS,
+            **GGUF_ATTENTION,
+            **GGUF_GATED_MLP,
+        },
+        one_plus=True,
+        settings={"sliding_window": ".attention.sliding_window"},
+        derived=_unsaid,
+    )
 
     windows: Windows
     score_scale: float
     attention_bias: bool
     logit_cap: float | None
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

@@ -27,7 +27,6 @@ class Glm:
 
     attention_bias: bool
     windows: Windows = NO_WINDOW
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

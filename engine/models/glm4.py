@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from thothy_ai.engine.models.decoder import Decoder
-from thothy_ai.engine.models.family import NO_WINDOW, GGUFNames, Windows, require_activation
+from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_FUSED_MLP,
+    GGUF_NORMS_BEFORE,
+    NO_WINDOW,
+    GGUFNames,
+    Windows,
+    require_activation,
+)
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.blocks import SandwichNormLayer
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
@@ -24,11 +32,20 @@ class Glm4:
     """Whether queries, keys and values have biases."""
 
     model_type: ClassVar[str] = "glm4"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "glm4",
+        {
+            **GGUF_NORMS_BEFORE,
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+            **GGUF_ATTENTION,
+            **GGUF_FUSED_MLP,
+        },
+        partial_rotary=True,
+    )
 
     attention_bias: bool
     windows: Windows = NO_WINDOW
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_GATED_MLP,
+    GGUF_NORMS_BEFORE,
     NO_WINDOW,
     GGUFNames,
     Windows,
@@ -38,7 +41,17 @@ class Granite:
     """Which projections have biases, and the multipliers; logits are divided by `logits_scaling`."""
 
     model_type: ClassVar[str] = "granite"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "granite",
+        {**GGUF_NORMS_BEFORE, **GGUF_ATTENTION, **GGUF_GATED_MLP},
+        interleaved=True,
+        settings={
+            "embedding_multiplier": ".embedding_scale",
+            "residual_multiplier": ".residual_scale",
+            "attention_multiplier": ".attention.scale",
+            "logits_scaling": ".logit_scale",
+        },
+    )
 
     attention_bias: bool
     mlp_bias: bool
@@ -47,7 +60,6 @@ class Granite:
     attention_multiplier: float
     logits_scaling: float
     windows: Windows = NO_WINDOW
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

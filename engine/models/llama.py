@@ -11,7 +11,9 @@ from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
     GGUF_GATED_MLP,
+    NO_WINDOW,
     GGUFNames,
+    Windows,
     require_activation,
     require_full_rotary,
 )
@@ -41,7 +43,7 @@ class Llama:
 
     attention_bias: bool
     mlp_bias: bool
-    max_context: None = None
+    windows: Windows = NO_WINDOW
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

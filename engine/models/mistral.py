@@ -1,4 +1,4 @@
-"""Mistral: no biases. Early models attend to a sliding window in every layer, and serve no context beyond it here."""
+"""Mistral: no biases. Early models attend to a sliding window in every layer."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
     GGUF_GATED_MLP,
     GGUFNames,
+    Windows,
     require_activation,
     require_full_rotary,
 )
@@ -21,6 +22,7 @@ from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm
 from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -39,14 +41,14 @@ class Mistral:
         interleaved=True,
     )
 
-    max_context: int | None
+    windows: Windows
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:
         """From transformers' configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
-        return cls(max_context=config.sliding_window)
+        return cls(windows=(config.sliding_window,))
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
@@ -64,7 +66,15 @@ class Mistral:
         gate_up = build.gate_up(mlp)
         return MistralLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
-            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps),
+            attention=Attention(
+                qkv,
+                output,
+                build.rotary,
+                config.num_heads,
+                config.head_dim,
+                config.norm_eps,
+                params=AttentionParams(window=self.windows[0]).within(config.max_context),
+            ),
             mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
             mlp=SwiGLU(gate_up, build.down(mlp)),
         )

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_GATED_MLP,
+    GGUF_QK_NORMS,
     NO_WINDOW,
     GGUFNames,
     Windows,
@@ -30,11 +33,19 @@ class Olmo2:
     """Whether attention has biases."""
 
     model_type: ClassVar[str] = "olmo2"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "olmo2",
+        {
+            "post_attention_norm": "post_attention_layernorm",
+            "post_ffw_norm": "post_feedforward_layernorm",
+            **GGUF_QK_NORMS,
+            **GGUF_ATTENTION,
+            **GGUF_GATED_MLP,
+        },
+    )
 
     attention_bias: bool
     windows: Windows = NO_WINDOW
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

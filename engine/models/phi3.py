@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from thothy_ai.engine.models.decoder import Decoder
-from thothy_ai.engine.models.family import GGUFNames, Windows, require_activation
+from thothy_ai.engine.models.family import GGUF_FUSED_MLP, GGUF_NORMS_BEFORE, GGUFNames, Windows, require_activation
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
@@ -19,15 +20,32 @@ if TYPE_CHECKING:
     from thothy_ai.engine.models.builder import ModelBuilder
 
 
+def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a GGUF file's fields: no window is 0 there; transformers wants the original context beside its rope, too."""
+    original = fields["rope_parameters"].get("original_max_position_embeddings", fields["max_position_embeddings"])
+    return {"sliding_window": fields["sliding_window"] or None, "original_max_position_embeddings": original}
+
+
 @dataclass(frozen=True, slots=True)
 class Phi3:
     """How far a token sees, the same in all layers."""
 
     model_type: ClassVar[str] = "phi3"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "phi3",
+        {
+            **GGUF_NORMS_BEFORE,
+            "attn_qkv": "self_attn.qkv_proj",
+            "attn_output": "self_attn.o_proj",
+            **GGUF_FUSED_MLP,
+        },
+        optional_bias=False,
+        partial_rotary=True,
+        settings={"sliding_window": ".attention.sliding_window"},
+        derived=_derived,
+    )
 
     windows: Windows
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

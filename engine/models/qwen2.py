@@ -12,7 +12,8 @@ from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
     GGUF_GATED_MLP,
     GGUFNames,
-    layer_window,
+    Windows,
+    layer_windows,
     require_activation,
     require_full_rotary,
 )
@@ -22,6 +23,7 @@ from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm
 from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Qwen2:
-    """How far a token sees in the layers that see the least."""
+    """How far a token sees in each layer."""
 
     model_type: ClassVar[str] = "qwen2"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
@@ -40,32 +42,42 @@ class Qwen2:
         optional_bias=False,
     )
 
-    max_context: int | None
+    windows: Windows
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:
         """From transformers' configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
-        return cls(max_context=layer_window(config))
+        return cls(windows=layer_windows(config))
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
         return Decoder(
             embedding=TokenEmbedding(build.embedding),
-            layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers)),
+            layers=tuple(
+                self._layer(build, f"model.layers.{index}.", window) for index, window in enumerate(self.windows)
+            ),
             norm=build.final_norm(),
             head=LinearHead(build.head()),
         )
 
-    def _layer(self, build: ModelBuilder, prefix: str) -> Qwen2Layer:
+    def _layer(self, build: ModelBuilder, prefix: str, window: int | None) -> Qwen2Layer:
         config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
         qkv = build.qkv(heads, bias=True)
         output = build.attention_output(heads)
         gate_up = build.gate_up(mlp)
         return Qwen2Layer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
-            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps),
+            attention=Attention(
+                qkv,
+                output,
+                build.rotary,
+                config.num_heads,
+                config.head_dim,
+                config.norm_eps,
+                params=AttentionParams(window=window).within(config.max_context),
+            ),
             mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
             mlp=SwiGLU(gate_up, build.down(mlp)),
         )

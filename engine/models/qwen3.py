@@ -12,7 +12,8 @@ from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
     GGUF_GATED_MLP,
     GGUFNames,
-    layer_window,
+    Windows,
+    layer_windows,
     require_activation,
     require_full_rotary,
 )
@@ -22,6 +23,7 @@ from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm
 from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Qwen3:
-    """Whether attention has biases, and how far a token sees in the layers that see the least."""
+    """Whether attention has biases, and how far a token sees in each layer."""
 
     model_type: ClassVar[str] = "qwen3"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
@@ -47,25 +49,27 @@ class Qwen3:
     )
 
     attention_bias: bool
-    max_context: int | None
+    windows: Windows
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:
         """From transformers' configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
-        return cls(attention_bias=config.attention_bias, max_context=layer_window(config))
+        return cls(attention_bias=config.attention_bias, windows=layer_windows(config))
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
         return Decoder(
             embedding=TokenEmbedding(build.embedding),
-            layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers)),
+            layers=tuple(
+                self._layer(build, f"model.layers.{index}.", window) for index, window in enumerate(self.windows)
+            ),
             norm=build.final_norm(),
             head=LinearHead(build.head()),
         )
 
-    def _layer(self, build: ModelBuilder, prefix: str) -> Qwen3Layer:
+    def _layer(self, build: ModelBuilder, prefix: str, window: int | None) -> Qwen3Layer:
         config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
         qkv = build.qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads, bias=self.attention_bias)
@@ -73,7 +77,14 @@ class Qwen3:
         return Qwen3Layer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
             attention=Attention(
-                qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps, build.qk_norm(heads)
+                qkv,
+                output,
+                build.rotary,
+                config.num_heads,
+                config.head_dim,
+                config.norm_eps,
+                build.qk_norm(heads),
+                params=AttentionParams(window=window).within(config.max_context),
             ),
             mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
             mlp=SwiGLU(gate_up, build.down(mlp)),

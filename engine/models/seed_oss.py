@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_GATED_MLP,
     NO_WINDOW,
     GGUFNames,
     Windows,
@@ -29,13 +31,20 @@ class SeedOss:
     """Which projections have biases."""
 
     model_type: ClassVar[str] = "seed_oss"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "seed_oss",
+        {
+            "attn_norm": "input_layernorm",
+            "post_attention_norm": "post_attention_layernorm",
+            **GGUF_ATTENTION,
+            **GGUF_GATED_MLP,
+        },
+    )
 
     attention_bias: bool
     output_bias: bool
     mlp_bias: bool
     windows: Windows = NO_WINDOW
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_GATED_MLP,
+    GGUF_NORMS_BEFORE,
     GGUFNames,
     Windows,
     layer_windows,
@@ -31,13 +34,14 @@ class SmolLM3:
     """Which projections have biases; how far each layer sees, and whether it knows positions."""
 
     model_type: ClassVar[str] = "smollm3"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "smollm3", {**GGUF_NORMS_BEFORE, **GGUF_ATTENTION, **GGUF_GATED_MLP}, interleaved=True
+    )  # every fourth layer is without positions, which such a file leaves unsaid
 
     attention_bias: bool
     mlp_bias: bool
     windows: Windows
     rotates: tuple[bool, ...]
-    max_context: None = None
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:

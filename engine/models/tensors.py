@@ -32,8 +32,20 @@ class TensorSource(Protocol):
         """The Hugging Face folder that they are read from; None if they are made."""
         ...
 
+    def has(self, name: str, /) -> bool:
+        """Whether there is a tensor of this name."""
+        ...
+
     def tensor(self, name: str, *shape: int) -> Tensor:
         """The tensor, which must have `shape`; ModelLoadError otherwise."""
+        ...
+
+    def exact(self, name: str, *shape: int) -> Tensor:
+        """As `tensor`, in float32 whatever the model's type."""
+        ...
+
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype) -> Tensor:
+        """A tensor of a packed weight, in the type that it is stored in, which must be `dtype`."""
         ...
 
     def weight(self, name: str, *shape: int) -> Weight:

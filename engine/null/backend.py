@@ -13,6 +13,7 @@ import uuid
 from dataclasses import dataclass, replace
 
 from thothy_ai.engine.api import (
+    Choice,
     CoreStats,
     Delta,
     EngineInfo,
@@ -21,6 +22,7 @@ from thothy_ai.engine.api import (
     GenerationRequest,
     GenerationResult,
     SchedulerStats,
+    TokenLogprob,
     Usage,
 )
 from thothy_ai.engine.backend import Failure, Output, Sink
@@ -29,6 +31,7 @@ from thothy_ai.engine.null.instances import instance_text, prose
 
 _WORDS = 60
 _CONTEXT = 8192
+_IMPOSSIBLE = -1000.0  # a log-probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +151,12 @@ class NullEngine:
             outputs: list[Output] = [Failure(request.id, error)]
         else:
             result = _result(request, text, FinishReason.STOP, self._latency)
-            delta = Delta(request.id, text, result.token_ids)
-            reports = 0 < request.report_after <= len(result.token_ids)
-            outputs = [delta, result] if request.stream or reports or request.id in self._streamed else [result]
+            deltas = [Delta(request.id, each.text, each.token_ids, at) for at, each in enumerate(result.choices)]
+            if request.stream or request.id in self._streamed:
+                outputs = [*deltas, result]
+            else:
+                reports = 0 < request.report_after <= len(result.token_ids)
+                outputs = [deltas[0], result] if reports else [result]
         if self._take(request.id) is not None:
             self._record(outputs[-1])
             pending.sink(outputs)
@@ -185,14 +191,23 @@ def _seconds(spent: float) -> dict[str, float]:
 
 def _text(request: GenerationRequest) -> str:
     if request.schema is None:
-        return prose(min(_WORDS, request.sampling.max_tokens))
+        return prose(max(request.sampling.min_tokens, min(_WORDS, request.sampling.max_tokens)))
     return instance_text(request.schema)
 
 
 def _result(request: GenerationRequest, text: str, reason: FinishReason, seconds: float) -> GenerationResult:
-    """A token is a word."""
+    """A token is a word, and certain. All choices are the same."""
     words = len(text.split())
     prompt = " ".join((request.text or "", *(message.content for message in request.messages)))
     prompt_tokens = len(request.token_ids) or prompt.count(" ") + 1
-    usage = Usage(prompt_tokens, cached_tokens=0, output_tokens=words, compute_seconds=seconds)
-    return GenerationResult(request.id, text, tuple(range(words)), reason, usage)
+    candidates = request.beam_search.width if request.beam_search else request.candidates
+    usage = Usage(prompt_tokens, cached_tokens=0, output_tokens=words * candidates, compute_seconds=seconds)
+    top = request.sampling.logprobs
+    logprobs = () if top is None else tuple(_certain(word, top) for word in range(words))
+    choice = Choice(text, tuple(range(words)), reason, logprobs, 0.0 if logprobs else None)
+    return GenerationResult.of(request.id, (choice,) * request.n, usage)
+
+
+def _certain(token: int, top: int) -> TokenLogprob:
+    """Of a token that was the only one possible."""
+    return TokenLogprob(0.0, tuple(range(token, token + top)), (0.0, *(_IMPOSSIBLE,) * (top - 1))[:top])

@@ -102,4 +102,5 @@ def _info(loaded: LoadedModel, config: EngineConfig) -> EngineInfo:
         started_at=time.time(),
         late_deltas=True,
         parameters=num_parameters(loaded.config),
+        end_tokens=tuple(loaded.config.eos_token_ids),
     )

@@ -122,7 +122,10 @@ class Reports:
 
 
 def _parts(event: Event) -> tuple[object, ...]:
-    return event if type(event) is TokenEvent else messages.event_parts(event)  # a tuple already
+    """A token event without log-probabilities is a tuple of plain values already."""
+    if type(event) is TokenEvent and event.logprobs is None:
+        return event
+    return messages.event_parts(event)
 
 
 def _die_with_the_parent() -> None:

@@ -17,12 +17,12 @@ The processes are of one version and trust each other: values are rebuilt, not c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, astuple, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams, Usage
+from thothy_ai.engine.api import EngineStats, FinishReason, LogitBias, SamplingParams, TokenLogprob, Usage
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, RefusedEvent, StepFailedError, TokenEvent
 from thothy_ai.engine.errors import EngineError, from_code
 from thothy_ai.engine.options import EngineOptions
@@ -65,16 +65,22 @@ def request_parts(request: CoreRequest) -> Plain:
 
 def read_request(parts: Plain) -> CoreRequest:
     """A request from `request_parts`."""
-    sampling = parts["sampling"]
-    sampling = SamplingParams(**(sampling | {"stop": tuple(sampling["stop"])}))
-    return CoreRequest(**(dict(parts) | {"prompt": tuple(parts["prompt"]), "sampling": sampling}))
+    return CoreRequest(
+        **(dict(parts) | {"prompt": tuple(parts["prompt"]), "sampling": _read_sampling(parts["sampling"])})
+    )
+
+
+def _read_sampling(parts: Plain) -> SamplingParams:
+    sequences = {name: tuple(parts[name]) for name in ("stop", "stop_token_ids")}
+    biases = tuple(LogitBias(**bias) for bias in parts["logit_bias"])
+    return SamplingParams(**(dict(parts) | sequences | {"logit_bias": biases}))
 
 
 def event_parts(event: Event) -> tuple[object, ...]:
     """An event as plain values."""
     match event:
-        case TokenEvent(id_, tokens):
-            return (id_, tokens)
+        case TokenEvent(id_, tokens, logprobs):
+            return (id_, tokens, logprobs and [each and astuple(each) for each in logprobs])
         case RefusedEvent(id_, error):
             return (id_, *_error_parts(error))
         case FinishedEvent():
@@ -89,13 +95,19 @@ def read_events(events: Iterable[Sequence[Any]]) -> list[Event]:
 
 def _read_event(parts: Sequence[Any]) -> Event:
     match parts:
-        case [id_, tokens]:
+        case [id_, tokens, None]:
             return TokenEvent(id_, tuple(tokens))
+        case [id_, tokens, list(logprobs)]:
+            return TokenEvent(id_, tuple(tokens), tuple(each and _read_logprob(*each) for each in logprobs))
         case [id_, code, message]:
             return RefusedEvent(id_, from_code(code, message))
         case [id_, reason, usage, error]:
             return FinishedEvent(id_, FinishReason(reason), Usage(*usage), error and from_code(*error))
     raise ValueError(f"{len(parts)} parts are no event")
+
+
+def _read_logprob(logprob: float, tokens: Sequence[int], logprobs: Sequence[float]) -> TokenLogprob:
+    return TokenLogprob(logprob, tuple(tokens), tuple(logprobs))
 
 
 def _error_parts(error: EngineError) -> tuple[str, str]:

@@ -140,11 +140,12 @@ class BlockPool:
         return self._entries
 
     def forget(self, blocks: Iterable[int]) -> None:
-        """Make these held blocks impossible to find; blocks registered below them are then unreachable, and are evicted
-        in time.
+        """Make these blocks, held or not, impossible to find; blocks registered below them are then unreachable, and
+        are evicted in time.
         """
         for block in blocks:
-            self._hide(block)
+            hidden = self._hide(block)
+            self._cached -= hidden and not self._references[block]
 
     def check(self, *, held: int | None = None) -> None:
         """Raise RuntimeError unless the counts agree; `held` is how many blocks should be in use.

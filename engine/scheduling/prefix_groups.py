@@ -6,6 +6,9 @@ others, "Replacing suffix trees with enhanced suffix arrays", 2004). Each sequen
 of the tree, therefore, either all sequences below it form one group, or its children keep their groups and the
 sequences in none of them form one: whichever saves more reads.
 
+Under windows some of a sequence's first blocks may be others' by now. It is compared by those that it had: where two
+have the same block at the same place, what either still sees of that place is in that block.
+
 Owned by the scheduler. Joining costs O(log n) comparisons; choosing groups O(n), once after sequences joined or left.
 """
 

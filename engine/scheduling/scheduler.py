@@ -79,8 +79,8 @@ class Scheduler:
             self._waiting.remove(sequence)
             self._refused = None
         else:
-            if sequence.broken:  # blocks before the broken token too: a masked key times NaN is NaN
-                self._pool.forget(sequence.blocks)
+            if sequence.broken:
+                self._forget(sequence)
             self._running.remove(sequence)
             self._vacate(sequence)
         if sequence.finish_reason is not FinishReason.ABORTED:
@@ -88,7 +88,7 @@ class Scheduler:
 
     def check(self) -> None:
         """Raise RuntimeError unless the blocks in use are exactly those that running sequences hold."""
-        held = len({block for sequence in self._running for block in sequence.blocks})
+        held = len({block for sequence in self._running for block in sequence.held})
         self._pool.check(held=held)
 
     def _advance(self, sequence: Sequence, budget: int, builder: StepBuilder) -> int:
@@ -102,6 +102,8 @@ class Scheduler:
         if count <= 0 or sequence.ending:
             return 0
         end = computed + count
+        if self._config.window is not None:
+            self._release_unread(sequence)
         while end > len(sequence.blocks) * self._config.block_size and not self._grow(sequence, end):
             victim = self._running[-1]
             self._preempt(victim, sequence)
@@ -138,7 +140,7 @@ class Scheduler:
             if not self._start(sequence, budget, growth, len(self._running)):
                 self._refused = sequence
                 break
-            growth += self._expected_blocks(sequence) - len(sequence.blocks)
+            growth += self._expected_blocks(sequence, sequence.computed) - sequence.num_held
             budget -= self._begin(sequence, budget, builder)
 
     def _may_start(self, sequence: Sequence) -> bool:
@@ -166,17 +168,20 @@ class Scheduler:
         others are of lower priority, and the last of them are preempted as far as the first blocks require it.
         """
         prefix = self._pool.find(sequence.tokens, sequence.request.salt, limit=sequence.known - 1)
-        self._pool.retain(prefix.blocks)
         cached = len(prefix.blocks) * self._config.block_size
+        released = self._config.first_block(cached)
+        found = prefix.blocks[released:]
+        self._pool.retain(prefix.blocks)
+        self._pool.release(prefix.blocks[:released])  # evicted late: they lead to those after them
         target = cached + min(sequence.known - cached, budget)
         first = self._pool.blocks_for(target) - len(prefix.blocks)
-        reserve = growth + self._expected_blocks(sequence) - len(prefix.blocks) if kept else first
-        if max(first, reserve) > self._pool.available + self._held_after(kept, prefix.blocks):
-            self._pool.release(prefix.blocks)
+        reserve = growth + self._expected_blocks(sequence, cached) - len(found) if kept else first
+        if max(first, reserve) > self._pool.available + self._held_after(kept, found):
+            self._pool.release(found)
             return False
         while first > self._pool.available or not self._rows:
             self._preempt(self._running[-1], sequence)
-        sequence.blocks = [*prefix.blocks, *self._pool.allocate(first)]
+        sequence.blocks, sequence.released = [*prefix.blocks, *self._pool.allocate(first)], released
         sequence.computed, sequence.registered, sequence.chain = cached, len(prefix.blocks), prefix.chain
         if not sequence.preemptions:
             sequence.cached_tokens = min(cached, sequence.prompt_tokens)  # forced tokens may be cached too
@@ -185,20 +190,43 @@ class Scheduler:
 
     def _held_after(self, kept: int, prefix: Iterable[int]) -> int:
         """Blocks that only the running sequences after the first `kept` hold."""
-        held = {block for sequence in self._running[kept:] for block in sequence.blocks}
+        held = {block for sequence in self._running[kept:] for block in sequence.held}
         if held:
-            held.difference_update(prefix, *(sequence.blocks for sequence in self._running[:kept]))
+            held.difference_update(prefix, *(sequence.held for sequence in self._running[:kept]))
         return len(held)
 
     def _expected_growth(self, sequences: Iterable[Sequence]) -> int:
         """Blocks that running sequences are expected to need on top of those they have."""
-        return sum(self._expected_blocks(sequence) - len(sequence.blocks) for sequence in sequences)
+        return sum(self._expected_blocks(sequence, sequence.computed) - sequence.num_held for sequence in sequences)
 
-    def _expected_blocks(self, sequence: Sequence) -> int:
-        """Blocks that a sequence is expected to hold at its end; at least those for one token more than it has."""
+    def _expected_blocks(self, sequence: Sequence, computed: int) -> int:
+        """Most blocks that a sequence is expected to hold at once, which without a window is at its end; at least those
+        for one token more than it has. `computed`: the tokens that it has KV of, or will have found.
+        """
         output = self._lengths.reserved(sequence.request.profile, sequence.max_tokens)
         length = max(sequence.prompt_tokens + output, min(sequence.known + 1, self._config.max_sequence_tokens))
-        return max(self._pool.blocks_for(length), len(sequence.blocks))
+        if self._config.window is None:
+            return max(self._pool.blocks_for(length), len(sequence.blocks))
+        count = max(1, min(sequence.known - computed, self.token_budget))
+        return max(self._config.most_blocks(length, count), sequence.num_held)
+
+    def _release_unread(self, sequence: Sequence) -> None:
+        """Release blocks that no layer reads any more, once they are in the prefix cache.
+
+        Steps on the device may still read them: what is launched after those writes to them later.
+        """
+        first = min(self._config.first_block(sequence.computed), sequence.registered)
+        if first > sequence.released:
+            self._pool.release(sequence.blocks[sequence.released : first])
+            sequence.released, self._refused = first, None
+
+    def _forget(self, broken: Sequence) -> None:
+        """Make blocks impossible to find that may hold what is not finite: those before the broken token too, since a
+        masked key times NaN is NaN, and those that it released.
+        """
+        self._pool.forget(broken.held)
+        if broken.released:
+            self._pool.forget(self._pool.find(broken.tokens, broken.request.salt, limit=len(broken.tokens)).blocks)
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
         missing = self._pool.blocks_for(tokens) - len(sequence.blocks)
@@ -241,8 +269,8 @@ class Scheduler:
     def _vacate(self, sequence: Sequence) -> None:
         self._refused = None
         self._groups.leave(sequence)
-        self._pool.release(sequence.blocks)
-        sequence.blocks = []
+        self._pool.release(sequence.held)
+        sequence.blocks, sequence.released = [], 0
         self._rows.append(sequence.row)
         sequence.row = NO_ROW
 

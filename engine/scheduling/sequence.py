@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
-from thothy_ai.engine.api import FinishReason, Usage
+from thothy_ai.engine.api import FinishReason, TokenLogprob, Usage
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.scheduling.blocks import Chain
@@ -21,11 +21,13 @@ class Sequence:
     `computed` of the known tokens have their KV written by steps launched so far. `in_flight` members of steps that
     were launched and not read stand for it. Of `tokens` and `blocks`, the device has the first `tokens_sent` (tokens
     that it sampled itself included) and `blocks_sent`; the text edge has the first `reported` tokens, or had them in
-    the prompt.
+    the prompt. Of `blocks`, the first `released` are others' by now: no layer reads their tokens any more. A drawn
+    token that is one of `end_tokens` ends it, and is not appended.
     """
 
     request: CoreRequest
     max_tokens: int
+    end_tokens: frozenset[int] = frozenset()
     prompt_tokens: int = field(init=False)
     tokens: list[int] = field(init=False)
     seed: int = field(init=False)
@@ -37,6 +39,7 @@ class Sequence:
     in_flight: int = 0
     row: int = NO_ROW
     blocks: list[int] = field(default_factory=list)
+    released: int = 0
     tokens_sent: int = 0
     blocks_sent: int = 0
     registered: int = 0  # full blocks that are in the prefix cache
@@ -47,6 +50,7 @@ class Sequence:
     compute_seconds: float = 0.0
     finish_reason: FinishReason | None = None
     error: EngineError | None = None
+    logprobs: dict[int, TokenLogprob] = field(default_factory=dict)  # by position, of drawn tokens not reported yet
     broken: bool = False  # one of its scores was not finite, thus its KV may not be either
 
     def __post_init__(self) -> None:
@@ -61,6 +65,16 @@ class Sequence:
     def known(self) -> int:
         """Tokens that exist, on the host or still on the device."""
         return len(self.tokens) + self.pending
+
+    @property
+    def held(self) -> list[int]:
+        """The blocks that it has references to."""
+        return self.blocks[self.released :] if self.released else self.blocks
+
+    @property
+    def num_held(self) -> int:
+        """How many."""
+        return len(self.blocks) - self.released
 
     @property
     def output_tokens(self) -> int:

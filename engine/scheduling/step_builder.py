@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from thothy_ai.engine.scheduling.prefix_groups import Group, PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
-from thothy_ai.engine.step import NO_GROUPS, NO_UPDATES, Groups, Int32, RowUpdates, StartedRows, Step
+from thothy_ai.engine.step import NO_GROUPS, NO_UPDATES, Groups, Int32, RowBiases, RowUpdates, Start, StartedRows, Step
 
 _MAX_SPLIT = 128  # tokens: each reads its sequence's KV anew
 # sequence, row, start, count, samples, prefill: a tuple, since a step may have a thousand members
@@ -100,18 +100,24 @@ class StepBuilder:
             longer = [single for member in longer for single in _split(member)]
         ordered = [*singles, *longer]
         sequences, rows, starts, counts, samples, prefill = zip(*ordered, strict=True)
+        starting = [_start(sequence) for sequence in self._admitted]
         step = Step(
             np.array(rows, np.int32),
             np.array(starts, np.int32),
             np.array(counts, np.int32),
             np.array(samples, np.bool_),
             _group_columns(groups),
-            StartedRows.of((each.row, each.request.sampling, each.seed) for each in self._admitted),
+            StartedRows.of(starting),
             self._tokens.columns(),
             self._blocks.columns(),
+            RowBiases.of(starting),
         )
         planned = [member[0] for member in self._members]
         return ScheduledStep(step, sequences, np.array(prefill, np.bool_), tuple(self._admitted), planned)
+
+
+def _start(of: Sequence) -> Start:
+    return Start(of.row, of.request.sampling, of.seed, of.prompt_tokens, of.end_tokens)
 
 
 class _Updates:

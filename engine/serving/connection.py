@@ -226,8 +226,8 @@ def _parts(outputs: tuple[Output, ...], error: ProtocolError) -> Iterable[tuple[
     output = outputs[0]
     if isinstance(output, Delta):
         text, tokens = len(output.text) // 2, len(output.token_ids) // 2
-        first = Delta(output.id, output.text[:text], output.token_ids[:tokens])
-        return (first,), (Delta(output.id, output.text[text:], output.token_ids[tokens:]),)
+        first = replace(output, text=output.text[:text], token_ids=output.token_ids[:tokens])
+        return (first,), (replace(output, text=output.text[text:], token_ids=output.token_ids[tokens:]),)
     return ((Failure(output.id, EngineError(f"the result cannot be sent: {error}"), output.usage),),)
 
 

@@ -78,7 +78,7 @@ class Generation:
 
 
 class _Early:
-    """The text of the first deltas, until they have `report_after` tokens. Used on the loop that it is made in."""
+    """The first choice's text until it has `report_after` tokens, by its deltas. Used on the loop it is made in."""
 
     def __init__(self, report_after: int) -> None:
         self._report_after, self._tokens = report_after, 0
@@ -86,7 +86,7 @@ class _Early:
         self.reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def add(self, delta: Delta) -> None:
-        if not self._report_after or self.reached.done():
+        if not self._report_after or self.reached.done() or delta.choice:
             return
         self.text += delta.text
         self._tokens += len(delta.token_ids)

@@ -1,4 +1,4 @@
-"""What a connection still has to send. It stays small under a slow client: at most one delta per request."""
+"""What a connection still has to send. It stays small under a slow client: at most one delta per request and choice."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ class Outbox:
     """Owns the outputs of one connection between the backend and the socket."""
 
     def __init__(self) -> None:
-        self._deltas: dict[str, Delta] = {}
+        self._deltas: dict[tuple[str, int], Delta] = {}
         self._ends: list[Output] = []
 
     def __bool__(self) -> bool:
         return bool(self._deltas or self._ends)
 
     def add(self, output: Output) -> None:
-        """Queue an output; a delta is merged into one of its request that still waits."""
+        """Queue an output; a delta is merged into one of its choice that still waits."""
         if not isinstance(output, Delta):
             self._ends.append(output)
             return
-        waiting = self._deltas.get(output.id)
-        if waiting is not None:
-            output = Delta(output.id, waiting.text + output.text, waiting.token_ids + output.token_ids)
-        self._deltas[output.id] = output
+        key = (output.id, output.choice)
+        if (waiting := self._deltas.get(key)) is not None:
+            output = Delta(output.id, waiting.text + output.text, waiting.token_ids + output.token_ids, output.choice)
+        self._deltas[key] = output
 
     def take(self) -> Iterator[tuple[Output, ...]]:
         """Remove everything, in batches for one frame each; deltas first: a result is its request's last output."""

@@ -10,6 +10,7 @@ from thothy_ai.engine.api import (
     AbandonedStats,
     AbandonedUsage,
     BlockStats,
+    Choice,
     CoreStats,
     Delta,
     EngineInfo,
@@ -29,6 +30,7 @@ from thothy_ai.engine.serving.plain import Fields, fields_of, read, read_as
 
 _FAILURE_USAGE = "failure_usage"
 _BEFORE_REPETITION = {"stop_repetition": False}  # of a client that does not say it: it cannot read that finish reason
+_ASKED_FOR = ("logprobs", "mean_logprob", "others")
 _STATS_GROUPS: dict[str, Any] = {
     "scheduler": SchedulerStats,
     "blocks": BlockStats,
@@ -54,17 +56,21 @@ def request_fields(request: GenerationRequest) -> dict[str, Any]:
     """A request as plain values."""
     fields = fields_of(request)
     fields["messages"] = [(message.role, message.content) for message in request.messages]
-    fields["sampling"] = fields_of(request.sampling)
+    biases = [fields_of(bias) for bias in request.sampling.logit_bias]
+    fields["sampling"] = fields_of(request.sampling) | {"logit_bias": biases}
+    fields["beam_search"] = request.beam_search and fields_of(request.beam_search)
     return fields | {_FAILURE_USAGE: True}
 
 
 def output_parts(output: Output) -> tuple[object, ...]:
     """An output as plain values."""
     match output:
-        case Delta(id_, text, token_ids):
-            return ("delta", id_, text, token_ids)
+        case Delta(id_, text, token_ids, choice):
+            return ("delta", id_, text, token_ids, choice) if choice else ("delta", id_, text, token_ids)
         case GenerationResult():
-            fields = fields_of(output)
+            fields = _choice_fields(output)
+            if output.others:
+                fields["others"] = [_choice_fields(other) for other in output.others]
             return ("result", fields | fields_of(fields.pop("usage")))
         case Failure(id_, error, usage):
             parts = ("failure", id_, error.code, str(error))
@@ -92,6 +98,8 @@ def read_output(parts: Sequence[Any]) -> Output:
     match parts:
         case ["delta", str(id_), str(text), token_ids]:
             return Delta(id_, text, read_as(tuple[int, ...], token_ids))
+        case ["delta", str(id_), str(text), token_ids, choice]:
+            return Delta(id_, text, read_as(tuple[int, ...], token_ids), read_as(int, choice))
         case ["result", dict(fields)]:
             return read(GenerationResult, fields, usage=read(Usage, fields))
         case ["failure", str(id_), str(code), str(message)]:
@@ -141,6 +149,12 @@ def read_abandoned(fields: Fields) -> AbandonedUsage:
         return AbandonedUsage(read_as(str, fields["session_id"]), requests)
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"malformed AbandonedUsage: {error!r}") from error
+
+
+def _choice_fields(choice: Choice | GenerationResult) -> dict[str, Any]:
+    """A choice as plain values; what was not asked for is left out."""
+    fields = fields_of(choice) | {"logprobs": [each and fields_of(each) for each in choice.logprobs]}
+    return {name: value for name, value in fields.items() if name not in _ASKED_FOR or value}
 
 
 def _abandoned(cost: Sequence[object]) -> AbandonedRequest:

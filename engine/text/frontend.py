@@ -13,7 +13,7 @@ import logging
 import queue
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,7 +21,9 @@ from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, Generati
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.core_api import Core, CoreRequest, Event, OnEvents, TokenEvent
 from thothy_ai.engine.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
+from thothy_ai.engine.text.beams import Beams
 from thothy_ai.engine.text.bounds import UNBOUNDED, TokenBound
+from thothy_ai.engine.text.groups import Group, Siblings, Stop
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.stream import Stream
 from thothy_ai.engine.text.token_bytes import TokenBytes
@@ -53,6 +55,7 @@ class Frontend:
         self._stopped = False
         self._accepting = True
         self._streams: dict[str, Stream] = {}  # this and the next belong to the output thread
+        self._groups: dict[str, Group] = {}  # by the ids that the core knows
         self._closing = False
         self._core = make_core(self._on_events)
         self._longest = self._core.info().max_context  # a prompt must be shorter
@@ -61,18 +64,20 @@ class Frontend:
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
         """Queue a request for the input thread."""
-        stream = Stream(request, sink, self._tools.vocabulary)
+        follower = self._follower(request, sink)
+        ids = (request.id,) if isinstance(follower, Stream) else follower.core_ids
         with self._lock:
-            refusal = self._refusal(request.id)
+            refusal = self._refusal(ids)
             if refusal is None:
-                self._open.add(request.id)
-                self._inputs.put(partial(self._prepare, stream))
+                self._open.update(ids)
+                self._inputs.put(partial(self._prepare, follower))
                 return
         sink([Failure(request.id, refusal)])
 
     def abort(self, request_id: str) -> None:
         """End a request early; queued behind its submission."""
         self._inputs.put(partial(self._core.abort, request_id))
+        self._inputs.put(partial(self._outputs.put, partial(self._stop_group, request_id)))
 
     def stream(self, request_id: str) -> None:
         """Have the output thread send a request's deltas; queued behind its submission."""
@@ -104,13 +109,22 @@ class Frontend:
         self._inputs.put(partial(self._outputs.put, self._close))
         self._inputs.put(None)
 
-    def _refusal(self, request_id: str) -> EngineError | None:
+    def _follower(self, request: GenerationRequest, sink: Sink) -> Stream | Group:
+        """What makes the request's outputs of the core's events."""
+        if request.beam_search is not None:
+            ends = self._core.info().end_tokens
+            return Beams(request, request.beam_search, sink, self._tools.vocabulary, ends, self._longest)
+        if request.candidates > 1:
+            return Siblings(request, sink, self._tools.vocabulary)
+        return Stream(request, sink, self._tools.vocabulary)
+
+    def _refusal(self, request_ids: Sequence[str]) -> EngineError | None:
         if self._stopped:
             return EngineStoppedError("the engine has stopped")
         if not self._accepting:
             return EngineNotAcceptingError("the engine accepts no new requests")
-        if request_id in self._open:
-            return InvalidRequestError(f"a request with id {request_id!r} is in flight")
+        if not self._open.isdisjoint(request_ids):
+            return InvalidRequestError(f"a request with id {request_ids[0]!r} is in flight")
         return None
 
     def _on_events(self, events: list[Event]) -> None:
@@ -119,12 +133,14 @@ class Frontend:
 
     # ---- the input thread
 
-    def _prepare(self, stream: Stream) -> None:
-        """Open the stream, then submit its request to the core; an error ends this request only."""
-        request = stream.request
-        self._outputs.put(partial(self._streams.__setitem__, request.id, stream))
+    def _prepare(self, follower: Stream | Group) -> None:
+        """Open the stream or group, then submit its request to the core; an error ends this request only."""
+        request = follower.request
+        self._outputs.put(partial(self._open_one, follower))
         try:
-            self._core.submit(self._core_request(request))
+            base = self._core_request(request)
+            for each in (base,) if isinstance(follower, Stream) else follower.begin(base):
+                self._core.submit(each)
         except Exception as error:  # noqa: BLE001  tokenizers come with the model and may raise anything
             with self._lock:
                 self._refused += 1
@@ -145,12 +161,20 @@ class Frontend:
 
     # ---- the output thread
 
+    def _open_one(self, follower: Stream | Group) -> None:
+        if isinstance(follower, Stream):
+            self._streams[follower.request.id] = follower
+        else:
+            self._groups.update(dict.fromkeys(follower.core_ids, follower))
+
     def _take(self, events: list[Event]) -> None:
         """Turn a step's events into text; each sink is called once, with all its outputs."""
         outputs: dict[Sink, list[Output]] = defaultdict(list)
         for event in events:
             if (stream := self._streams.get(event.id)) is not None:
                 outputs[stream.sink] += self._outputs_of(stream, event)
+            elif (group := self._groups.get(event.id)) is not None:
+                outputs[group.sink] += self._group_outputs(group, event)
         for sink, gained in outputs.items():
             if gained:
                 _call(sink, gained)
@@ -172,27 +196,56 @@ class Frontend:
         if not isinstance(event, TokenEvent):
             self._forget(event.id)
             return stream.end(event)
-        before, gained, reason = stream.stop_reason, stream.take(event.tokens), stream.stop_reason
+        before, gained, reason = stream.stop_reason, stream.take(event.tokens, event.logprobs), stream.stop_reason
         if reason is not None and before is None:
             self._core.abort(event.id, reason)
-            self._count_stopped(stream, reason)
+            self._count_stopped(stream.saved_tokens, reason)
         return gained
 
-    def _count_stopped(self, stream: Stream, reason: FinishReason) -> None:
+    def _count_stopped(self, saved: int, reason: FinishReason) -> None:
         if reason is FinishReason.REPETITION:
             with self._lock:
                 self._repetitions += 1
-                self._saved_tokens += stream.saved_tokens
+                self._saved_tokens += saved
+
+    def _group_outputs(self, group: Group, event: Event) -> list[Output]:
+        """What a group gains by an event of one of its requests, whose consequences reach the core."""
+        try:
+            advance = group.advance(event)
+        except Exception as error:
+            log.exception("the output of request %s cannot be made", group.request.id)
+            self._forget_group(group)
+            self._stop(Stop(core_id) for core_id in group.core_ids)
+            return [Failure(group.request.id, EngineError(f"the output cannot be made: {error!r}"))]
+        self._stop(advance.stops)
+        for request in advance.submits:
+            self._core.submit(request)
+        if advance.ended:
+            self._forget_group(group)
+        return advance.outputs
+
+    def _stop(self, stops: Iterable[Stop]) -> None:
+        for stop in stops:
+            self._core.abort(stop.core_id, stop.reason)
+            self._count_stopped(stop.saved, stop.reason)
+
+    def _stop_group(self, request_id: str) -> None:
+        if (group := self._groups.get(request_id)) is not None:
+            self._stop(group.stop())
 
     def _start_deltas(self, request_id: str) -> None:
-        stream = self._streams.get(request_id)
-        if stream is not None and (gained := stream.start_deltas()):
-            _call(stream.sink, gained)
+        follower = self._streams.get(request_id) or self._groups.get(request_id)
+        if follower is not None and (gained := follower.start_deltas()):
+            _call(follower.sink, gained)
 
     def _fail(self, request_id: str, error: EngineError) -> None:
-        stream = self._streams[request_id]
-        self._forget(request_id)
-        _call(stream.sink, [Failure(request_id, error)])
+        """A request that the core never got."""
+        follower = self._streams.get(request_id) or self._groups[request_id]
+        if isinstance(follower, Stream):
+            self._forget(request_id)
+        else:
+            self._forget_group(follower)
+        _call(follower.sink, [Failure(request_id, error)])
         self._end_if_closed()
 
     def _forget(self, request_id: str) -> None:
@@ -200,13 +253,19 @@ class Frontend:
         with self._lock:
             self._open.discard(request_id)
 
+    def _forget_group(self, group: Group) -> None:
+        for core_id in group.core_ids:
+            del self._groups[core_id]
+        with self._lock:
+            self._open.difference_update(group.core_ids)
+
     def _close(self) -> None:
         self._closing = True
         self._end_if_closed()
 
     def _end_if_closed(self) -> None:
         """End the thread once the stopped core has ended every request that was in flight."""
-        if self._closing and not self._streams:
+        if self._closing and not self._streams and not self._groups:
             self._outputs.put(None)
 
 

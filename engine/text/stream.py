@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, Usage
+from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, TokenLogprob, Usage
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.core_api import FinishedEvent, RefusedEvent
 from thothy_ai.engine.errors import EngineError
@@ -16,18 +16,25 @@ from thothy_ai.engine.text.detokenizer import Detokenizer, StopStrings
 from thothy_ai.engine.text.repetition import RepetitionDetector
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
+Logprobs = Sequence[TokenLogprob | None]
+
 
 class Stream:
-    """Owned by the frontend's output thread. The text ends before a stop string, and the tokens with its last one."""
+    """Owned by the frontend's output thread. The text ends before a stop string, and the tokens with its last one.
 
-    def __init__(self, request: GenerationRequest, sink: Sink, vocabulary: TokenBytes) -> None:
-        self.request, self.sink = request, sink
+    `number`: which of the request's candidates it is.
+    """
+
+    def __init__(self, request: GenerationRequest, sink: Sink, vocabulary: TokenBytes, number: int = 0) -> None:
+        self.request, self.sink, self._number = request, sink, number
         self._detokenizer = Detokenizer(vocabulary)
         self._stops = StopStrings(request.sampling.stop)
         self._repetition = _detector(request, vocabulary)
         self._texts: list[str] = []
         self._tokens: list[int] = []
         self._sent = self._sent_texts = 0  # tokens and texts already sent in deltas
+        self._min_tokens = request.sampling.min_tokens
+        self._logprobs: list[TokenLogprob | None] = []
         self._streams = request.stream
         self._report_after = request.report_after
         self._error: EngineError | None = None  # ours, not the core's
@@ -51,10 +58,14 @@ class Stream:
         self._streams = True
         return self._delta()
 
-    def take(self, tokens: Sequence[int]) -> list[Output]:
-        """Add tokens; a delta if the request streams and some text became final, or if it is to report early."""
+    def take(self, tokens: Sequence[int], logprobs: Logprobs | None = None) -> list[Output]:
+        """Add tokens, and their log-probabilities; a delta if the request streams and some text became final, or if it
+        is to report early.
+        """
         if self.stop_reason is not None or self._error is not None:
             return []
+        if self.request.sampling.logprobs is not None:
+            self._logprobs += logprobs or (None,) * len(tokens)
         if self.request.sampling.stop:
             self._add_one_by_one(tokens)
         else:
@@ -80,7 +91,8 @@ class Stream:
 
     def _add(self, tokens: Sequence[int]) -> None:
         self._tokens += tokens
-        self._texts.append(self._stops.push(self._detokenizer.push(tokens)))
+        text = self._detokenizer.push(tokens)
+        self._texts.append(self._stops.push(text) if len(self._tokens) > self._min_tokens else text)
 
     def _add_one_by_one(self, tokens: Sequence[int]) -> None:
         """Up to the token that completes a stop string."""
@@ -98,19 +110,28 @@ class Stream:
             return []
         self._sent, self._sent_texts = len(self._tokens), len(self._texts)
         self._report_after = 0
-        return [Delta(self.request.id, text, tuple(unsent))]
+        return [Delta(self.request.id, text, tuple(unsent), self._number)]
 
     def _reports_now(self) -> bool:
         return 0 < self._report_after <= len(self._tokens)
 
     def _result(self, reason: FinishReason, usage: Usage) -> GenerationResult:
+        logprobs = tuple(self._logprobs[: len(self._tokens)])
         return GenerationResult(
             id=self.request.id,
             text="".join(self._texts),
             token_ids=tuple(self._tokens),
             finish_reason=self.stop_reason or reason,
             usage=usage,
+            logprobs=logprobs,
+            mean_logprob=mean_logprob(logprobs),
         )
+
+
+def mean_logprob(logprobs: Logprobs) -> float | None:
+    """Over the tokens that were drawn; None if there are none."""
+    drawn = [each.logprob for each in logprobs if each is not None]
+    return sum(drawn) / len(drawn) if drawn else None
 
 
 def _detector(request: GenerationRequest, vocabulary: TokenBytes) -> RepetitionDetector | None:

@@ -22,7 +22,13 @@ _NAMES = {names.architecture: names for family in FAMILIES.values() if (names :=
 ARCHITECTURES = tuple(_NAMES)
 
 _ROPE_FACTORS = "rope_freqs.weight"
-_UNIMPLEMENTED = (".expert_count", ".attention.scale", ".rope.scale_linear", ".logit_scale", ".embedding_scale")
+_LONG_FACTORS, _SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
+_SETTINGS = {_ROPE_FACTORS, _LONG_FACTORS, _SHORT_FACTORS}  # tensors that are part of the configuration
+_UNIMPLEMENTED = (  # unless a family knows them
+    ".expert_count", ".attention.scale", ".rope.scale_linear", ".logit_scale", ".embedding_scale", ".residual_scale",
+    ".rope.dimension_sections", ".nextn_predict_layers", ".attn_logit_softcapping", ".final_logit_softcapping",
+)  # fmt: skip
+_WINDOW = ".attention.sliding_window"
 _TOP = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
@@ -33,13 +39,32 @@ _TOP = {
 def configuration(file: GGUFFile) -> PreTrainedConfig:
     """The transformers configuration of the file's model; UnsupportedModelError names what is not implemented."""
     from transformers import AutoConfig  # noqa: PLC0415  slow to import
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: PLC0415
 
     _refuse_unimplemented(file)
+    names, model_type = _NAMES[file.architecture], _model_type(file.architecture)
+    fields = _common_fields(file)
+    window = file.get(_WINDOW, int)
+    if window is not None and file.architecture == "llama":
+        model_type, fields["sliding_window"] = "mistral", window
+    elif names.optional_bias:
+        fields["attention_bias"] = "blk.0.attn_q.bias" in file.names
+    fields |= {name: _number(file, key) for name, key in names.settings.items()}
+    fields |= {name: f"blk.0.{tensor}" in file.names for name, tensor in names.present.items()}
+    fields |= {"architectures": [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type]]}
+    return AutoConfig.for_model(model_type, **{**fields, **names.derived(fields)})
+
+
+def _model_type(architecture: str) -> str:
+    """Of the first family whose files say so: Mistral's are Llama's."""
+    return next(key for key, family in FAMILIES.items() if family.gguf and family.gguf.architecture == architecture)
+
+
+def _common_fields(file: GGUFFile) -> dict[str, Any]:
     heads, hidden = file.positive(".attention.head_count"), file.positive(".embedding_length")
     head_dim = file.get(".attention.key_length", int, hidden // heads)
-    window = file.get(".attention.sliding_window", int)
-    fields: dict[str, Any] = {
-        "architectures": [_class_name(file.architecture, window)],
+    eps, eps_key = _NAMES[file.architecture].norm_eps
+    return {
         "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": hidden,
         "intermediate_size": file.positive(".feed_forward_length"),
@@ -48,18 +73,20 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
         "num_key_value_heads": file.get(".attention.head_count_kv", int, heads),
         "head_dim": head_dim,
         "max_position_embeddings": file.positive(".context_length"),
-        "rms_norm_eps": _shortest(file.required(".attention.layer_norm_rms_epsilon", float)),
+        eps: _shortest(file.required(eps_key, float)),
         "rope_parameters": _rope_parameters(file, head_dim),
         "tie_word_embeddings": "output.weight" not in file.names,
         "bos_token_id": file.get("tokenizer.ggml.bos_token_id", int),
         "eos_token_id": _end_tokens(file),
         "pad_token_id": file.get("tokenizer.ggml.padding_token_id", int),
     }
-    if window is not None:
-        return AutoConfig.for_model("mistral", sliding_window=window, **fields)
-    if _NAMES[file.architecture].optional_bias:
-        fields["attention_bias"] = "blk.0.attn_q.bias" in file.names
-    return AutoConfig.for_model(file.architecture, **fields)
+
+
+def _number(file: GGUFFile, key: str) -> int | float:
+    value = file.required(key, object)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ModelLoadError(f"{file.path}: metadata {file.architecture + key!r} is {value!r}")
+    return value if isinstance(value, int) else _shortest(value)
 
 
 def _layers(file: GGUFFile) -> int:
@@ -75,7 +102,7 @@ def _layers(file: GGUFFile) -> int:
 
 def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> None:
     """ModelLoadError unless the file's tensors are the expected ones: shapes by transformers' names."""
-    names = {_transformers_name(file, name): name for name in file.names if name != _ROPE_FACTORS}
+    names = {_transformers_name(file, name): name for name in file.names if name not in _SETTINGS}
     inventory.require_tensors(
         file.path,
         list(names.values()),
@@ -92,13 +119,15 @@ def tensors(file: GGUFFile) -> Iterator[tuple[str, Tensor]]:
     heads = file.positive(".attention.head_count")
     rows = {"attn_q": heads, "attn_k": file.get(".attention.head_count_kv", int, heads)}
     for name in file.names:
-        if name == _ROPE_FACTORS:
-            continue  # part of the configuration
+        if name in _SETTINGS:
+            continue
         renamed = _transformers_name(file, name)
         tensor = file.tensor(name)
         part = name.split(".")[-2]
         if _NAMES[file.architecture].interleaved and part in rows:
             tensor = _half_split(tensor, rows[part])
+        if _NAMES[file.architecture].one_plus and part.endswith("norm"):
+            tensor -= 1.0
         yield renamed, tensor
 
 
@@ -134,17 +163,23 @@ def _refuse_unimplemented(file: GGUFFile) -> None:
         raise UnsupportedModelError(
             f"{file.path}: architecture {file.architecture!r} is not implemented (known: {', '.join(ARCHITECTURES)})"
         )
-    for key in _UNIMPLEMENTED:
+    known = {*_NAMES[file.architecture].settings.values()}
+    for key in (key for key in _UNIMPLEMENTED if key not in known):
         if file.get(key, object):
             raise UnsupportedModelError(f"{file.path}: {file.architecture}{key} is not implemented")
-    if file.get(".attention.sliding_window", int) is not None and file.architecture != "llama":
+    if file.get(_WINDOW, int) is not None and file.architecture != "llama" and _WINDOW not in known:
         raise UnsupportedModelError(f"{file.path}: a sliding window in {file.architecture} is not implemented")
 
 
 def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
-    if file.get(".rope.dimension_count", int, head_dim) != head_dim:
-        raise UnsupportedModelError(f"{file.path}: partial rotary embedding is not implemented")
     parameters: dict[str, Any] = {"rope_theta": _shortest(file.get(".rope.freq_base", float, 10000.0))}
+    turned = file.get(".rope.dimension_count", int, head_dim)
+    if _NAMES[file.architecture].partial_rotary:
+        parameters["partial_rotary_factor"] = turned / head_dim
+    elif turned != head_dim:
+        raise UnsupportedModelError(f"{file.path}: partial rotary embedding is not implemented")
+    if _LONG_FACTORS in file.names:
+        return parameters | _long_parameters(file)
     if _ROPE_FACTORS in file.names:
         return parameters | _llama3_parameters(file, parameters["rope_theta"], head_dim)
     kind = file.get(".rope.scaling.type", str, "none")
@@ -156,6 +191,16 @@ def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
     if kind == "yarn":
         parameters["original_max_position_embeddings"] = file.required(".rope.scaling.original_context_length", int)
     return parameters
+
+
+def _long_parameters(file: GGUFFile) -> dict[str, Any]:
+    """LongRoPE's. What cosines are multiplied by follows from both contexts, in files as in transformers."""
+    return {
+        "rope_type": "longrope",
+        "long_factor": file.tensor(_LONG_FACTORS).tolist(),
+        "short_factor": file.tensor(_SHORT_FACTORS).tolist(),
+        "original_max_position_embeddings": file.required(".rope.scaling.original_context_length", int),
+    }
 
 
 def _llama3_parameters(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:
@@ -180,11 +225,6 @@ def _end_tokens(file: GGUFFile) -> list[int] | int | None:
     keys = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
     ids = list(dict.fromkeys(value for key in keys if (value := file.get(key, int)) is not None))
     return ids if len(ids) > 1 else next(iter(ids), None)
-
-
-def _class_name(architecture: str, window: int | None) -> str:
-    name = "mistral" if window is not None else architecture
-    return f"{name.capitalize()}ForCausalLM"
 
 
 def _shortest(value: float) -> float:

@@ -56,23 +56,47 @@ class SafetensorsFolder:
         """Names of all tensors."""
         return self._files.keys()
 
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor of this name."""
+        return name in self._files
+
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A copy of tensor `name`, which must have `shape`."""
+        return self._read(name, shape, self._dtype)
+
+    def exact(self, name: str, *shape: int) -> Tensor:
+        """As `tensor`, in float32."""
+        return self._read(name, shape, torch.float32)
+
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype) -> Tensor:
+        """A copy of tensor `name` in its own type."""
+        copy = self._copy(name, shape)
+        if copy.dtype != dtype:
+            raise ModelLoadError(f"{self._folder}: tensor {name!r} is {copy.dtype}, its format wants {dtype}")
+        return copy
+
+    def weight(self, name: str, *shape: int) -> Weight:
+        """As `tensor`: nothing packed is read from safetensors yet."""
+        return self.tensor(name, *shape)
+
+    def _read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        copy = self._copy(name, shape, dtype)
+        if not copy.is_floating_point():
+            raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {copy.dtype}: quantized weights")
+        return copy
+
+    def _copy(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
+        """In `dtype` if it is of a floating-point type and that is given."""
         handle = self._handle(name)
         found = tuple(handle.get_slice(name).get_shape())
         if found != shape:
             raise ModelLoadError(f"{self._folder}: tensor {name!r} has shape {found}, the configuration wants {shape}")
         try:
             stored: Tensor = handle.get_tensor(name)
-            if not stored.is_floating_point():
-                raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {stored.dtype}: quantized weights")
-            return stored.to(self._dtype, copy=True)  # the file's pages may not outlive the file
+            wanted = dtype if stored.is_floating_point() and dtype else stored.dtype
+            return stored.to(wanted, copy=True)  # the file's pages may not outlive the file
         except torch.OutOfMemoryError as error:
             raise OutOfMemoryError(f"{self._folder}: the weights do not fit {self.device}") from error
-
-    def weight(self, name: str, *shape: int) -> Weight:
-        """As `tensor`: nothing packed is read from safetensors yet."""
-        return self.tensor(name, *shape)
 
     def _handle(self, name: str) -> safe_open:
         file = self._files.get(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -20,13 +21,16 @@ _HEAD = "lm_head.weight"
 
 
 class WithoutStorage:
-    """A tensor source whose tensors have shapes only. `shapes` are those that were asked for, by name."""
+    """A tensor source whose tensors have shapes only. `shapes` are those that were asked for, by name.
+
+    `names` are those that a folder has; None: any.
+    """
 
     device = torch.device("meta")
     folder = None
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+    def __init__(self, dtype: torch.dtype, names: Collection[str] | None = None) -> None:
+        self.dtype, self._names = dtype, names
         self.shapes: dict[str, Shape] = {}
 
     def tensor(self, name: str, *shape: int) -> Tensor:
@@ -34,14 +38,30 @@ class WithoutStorage:
         self.shapes[name] = shape
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor of this name."""
+        return self._names is None or name in self._names
+
+    def exact(self, name: str, *shape: int) -> Tensor:
+        """As `tensor`, in float32."""
+        return self.tensor(name, *shape).float()
+
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype) -> Tensor:
+        """A tensor of this shape and type."""
+        self.shapes[name] = shape
+        return torch.empty(shape, dtype=dtype, device=self.device)
+
     def weight(self, name: str, *shape: int) -> Tensor:
         """As `tensor`."""
         return self.tensor(name, *shape)
 
 
-def expected_tensors(where: Path, config: ModelConfig) -> dict[str, Shape]:
-    """Names and shapes of the tensors of a model of this configuration; ModelLoadError if it can't be built."""
-    source = WithoutStorage(torch.float32)
+def expected_tensors(where: Path, config: ModelConfig, names: Collection[str] | None = None) -> dict[str, Shape]:
+    """Names and shapes of the tensors of a model of this configuration; ModelLoadError if it can't be built.
+
+    Some tensors can be kept under one name or under several: as in `names`, those that there are.
+    """
+    source = WithoutStorage(torch.float32, names)
     try:
         assemble(config, source)
     except Exception as error:  # sizes that overflow, in more ways than one
@@ -51,7 +71,7 @@ def expected_tensors(where: Path, config: ModelConfig) -> dict[str, Shape]:
 
 def num_parameters(config: ModelConfig) -> int:
     """How many numbers a model of this configuration consists of, whatever their format; shared ones count once."""
-    return sum(map(math.prod, expected_tensors(Path(), config).values()))
+    return sum(map(math.prod, expected_tensors(Path(), replace(config, quantization=None)).values()))
 
 
 def require_tensors(where: Path, names: Collection[str], expected: Collection[str], *, tied: bool) -> None:

@@ -86,7 +86,8 @@ def _source(
         return RandomWeights(device, dtype)
     source = SafetensorsFolder(folder, device, dtype)
     if config.family in FAMILIES:  # otherwise transformers knows which names its weights may have
-        require_tensors(path, source.names, expected_tensors(path, config), tied=config.tied_embeddings)
+        expected = expected_tensors(path, config, source.names)
+        require_tensors(path, source.names, expected, tied=config.tied_embeddings)
     return source
 
 

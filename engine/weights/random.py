@@ -43,6 +43,19 @@ class RandomWeights:
         self._drawn += fresh.nbytes
         return fresh.fill_(1.0) if "norm" in name else fresh.normal_(0.0, 0.02, generator=self._generator)
 
+    def has(self, _name: str, /) -> bool:
+        """It has them all."""
+        return True
+
+    def exact(self, name: str, *shape: int) -> Tensor:
+        """As `tensor`, in float32."""
+        return self.tensor(name, *shape).float()
+
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype) -> Tensor:
+        """A new tensor of this shape: bytes near 127, which are numbers and scales of a usual size in MXFP4."""
+        del name
+        return torch.randint(120, 128, shape, dtype=dtype, device=self.device, generator=self._generator)
+
     def weight(self, name: str, *shape: int) -> Tensor:
         """As `tensor`: random weights are never packed."""
         return self.tensor(name, *shape)

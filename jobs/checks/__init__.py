@@ -11,7 +11,7 @@ from thothy_ai.jobs.checks.copying import copied, quoted
 from thothy_ai.jobs.checks.duplicates import near_duplicate, signature
 from thothy_ai.jobs.checks.form import unfinished
 from thothy_ai.jobs.checks.glossary import glossary
-from thothy_ai.jobs.checks.languages import wrong_language
+from thothy_ai.jobs.checks.languages import surely_foreign, wrong_language
 from thothy_ai.jobs.checks.length import empty, length, proportion
 from thothy_ai.jobs.checks.markup import preserved, unsafe_markup
 from thothy_ai.jobs.checks.names import new_name
@@ -46,6 +46,7 @@ __all__ = [
     "repetition",
     "sentences",
     "signature",
+    "surely_foreign",
     "unfinished",
     "unsafe_markup",
     "untranslated",

@@ -37,6 +37,12 @@ class _Sentence:
         pattern = _pattern(table_name, word, self.language)
         return bool(pattern and pattern.search(self.text))
 
+    @property
+    def really_denies(self) -> bool:
+        """Whether there is a negation that is no superlative, such as "never before", and no exclamation."""
+        pattern, apparent = _pattern("negation", "strong", self.language), _apparent(self.language)
+        return bool(pattern and pattern.search(apparent.sub(" ", self.text) if apparent else self.text))
+
 
 def contradiction(text: str, source: str, locale: str, source_locale: str | None = None) -> Rejection | None:
     """Reject a text that reverses a negation or the direction of a change, or gives a number another unit."""
@@ -95,9 +101,9 @@ def _content(text: str, language: str) -> frozenset[str]:
 def _negation(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> str | None:
     if not (_pattern("negation", "strong", mine.language) and _pattern("negation", "strong", theirs.language)):
         return None
-    if mine.says("negation", "strong") and not any(map(_denies, related)):
+    if mine.really_denies and not any(map(_denies, related)):
         return "denies what the source says"
-    if theirs.says("negation", "strong") and not _denies(mine) and _covers(mine, theirs):
+    if theirs.really_denies and not _denies(mine) and _covers(mine, theirs):
         return "says what the source denies"
     return None
 
@@ -121,6 +127,12 @@ def _direction(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> 
 
 
 _REVERSED = {"negation": _negation, "direction": _direction}
+
+
+@cache
+def _apparent(language: str) -> re.Pattern[str] | None:
+    entry = table("contradiction")["no_negation"].get(language)
+    return re.compile(entry, re.IGNORECASE) if entry else None
 
 
 @cache

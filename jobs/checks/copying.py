@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from thothy_ai.jobs.checks.segments import is_spaced, runs, scaled, words
+from thothy_ai.jobs.checks.segments import is_spaced, runs, scaled, sentences, words
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _GRAM = 5  # words that must agree before a passage counts as shared
 _MIN_RUN = 8  # words that a passage must have to count towards the share; names and figures are shorter
 _WHOLE = 0.95  # of the words of a short text
+_MIN_SENTENCE, _MOST_OF_SENTENCE = 10, 0.85  # words of a passage, and its share of a sentence
 _QUOTATION = re.compile(
     '“[^”“]{3,400}[”“]|„[^“”„]{3,400}[“”]|«[^«»]{3,400}»|»[^«»]{3,400}«|「[^「」]{3,400}」|『[^『』]{3,400}』|"[^"]{3,400}"'
 )
@@ -34,11 +35,26 @@ def copied(
     longest = passages[-1] if passages else []
     if _count(longest) > most:
         return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{field} copies: {' '.join(longest)[:160]!r}")
+    if sentence := _copied_sentence(text, words(_QUOTATION.sub(" ", source), locale), locale):
+        return Rejection(
+            RejectionReason.COPIED_FROM_SOURCE, f"a sentence of {field} is one of the source: {sentence[:160]!r}"
+        )
     count = sum(size for size in map(_count, passages) if size >= long_enough)
     whole = _count(longest) >= long_enough and _count(longest) > _WHOLE * total
     if whole or count > max(most, max_share * total):
         share = f"{max(count, _count(longest)) / total:.0%}"
         return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{share} of {field} stands verbatim in the source")
+    return None
+
+
+def _copied_sentence(text: str, source: list[str], locale: str) -> str | None:
+    """A sentence of which most is one passage of the source, and which is long enough not to be so by chance."""
+    least = scaled(_MIN_SENTENCE, locale, shrink=False)
+    for sentence in sentences(_QUOTATION.sub(" ", text), locale):
+        found = words(sentence, locale)
+        longest = max(map(_count, _shared(found, source)), default=0)
+        if longest >= least and longest >= _MOST_OF_SENTENCE * _count(found):
+            return sentence
     return None
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import cache, lru_cache
 
 from thothy_ai.jobs.checks import derived
-from thothy_ai.jobs.checks.quantities import Quantity, quantities
+from thothy_ai.jobs.checks.quantities import Quantity, prepared, quantities
 from thothy_ai.jobs.checks.tables import table
 
 _UNSPACED = frozenset({"zh", "ja", "th"})
@@ -38,27 +38,23 @@ def _directions(text: str, language: str) -> dict[Decimal, frozenset[str]]:
     """For each figure in digits, whether "up" or "down" is said in its clause."""
     found: dict[Decimal, set[str]] = defaultdict(set)
     for quantity in quantities(text, language):
-        if _is_telling(quantity, text):
+        if _is_telling(quantity):
             for reading in quantity.readings:
-                found[reading] |= set(_said(text, quantity, language))
+                found[reading] |= set(_said(quantity, language))
     return {value: frozenset(said) for value, said in found.items()}
 
 
-def _is_telling(quantity: Quantity, text: str) -> bool:
+def _is_telling(quantity: Quantity) -> bool:
     """Whether a figure, rather than a year or a small number, is said to go up or down."""
     return not (quantity.spelled or quantity.year) and (
-        max(quantity.readings) > _MIN_FIGURE or _is_share(text, quantity)
+        max(quantity.readings) > _MIN_FIGURE or derived.is_percent(quantity)
     )
 
 
-def _is_share(text: str, quantity: Quantity) -> bool:
-    return bool(derived.pattern("percent").match(text, quantity.end))
-
-
-def _said(text: str, quantity: Quantity, language: str) -> Iterator[str]:
-    before = _CLAUSE.split(text[max(0, quantity.start - _BEFORE) : quantity.start])[-1]
-    after = _CLAUSE.split(text[quantity.end : quantity.end + _AFTER])[0]
-    compared = after[: _BESIDE if _is_share(text, quantity) else _NEXT]
+def _said(quantity: Quantity, language: str) -> Iterator[str]:
+    before = _CLAUSE.split(quantity.before[-_BEFORE:])[-1]
+    after = _CLAUSE.split(quantity.after[:_AFTER])[0]
+    compared = after[: _BESIDE if derived.is_percent(quantity) else _NEXT]
     compared += f" {before[-4:]}" if language in _UNSPACED else ""
     for way in ("up", "down"):
         pattern, beside = _pattern("direction", way, language), _pattern("comparison", way, language)
@@ -81,7 +77,7 @@ def _changes(text: str, language: str) -> frozenset[tuple[Decimal, Decimal]]:
     pattern = _change(language)
     if pattern is None:
         return frozenset()
-    changes = set()
+    changes, text = set(), prepared(text)
     by_end = {quantity.start: quantity for quantity in quantities(text, language) if not quantity.spelled}
     for match in pattern.finditer(text):
         first, second = by_end.get(match.start(1)), by_end.get(match.start(2))

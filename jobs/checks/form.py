@@ -69,7 +69,8 @@ def unfinished(field: str, text: str, locale: str) -> Rejection | None:
     """
     bare = text[:-_END_CHARS] + _APPENDIX.sub("", text[-_END_CHARS:])
     language = locale.partition("-")[0]
-    if not (_ends(bare, language) or language in _UNENDING) or _last_word(bare, language):
+    ends = _ends(bare, language) or _ends(text, language)
+    if not (ends or language in _UNENDING) or _last_word(bare, language):
         return Rejection(RejectionReason.TRUNCATED, f"{field} stops in mid-sentence: …{text[-30:]!r}")
     if "\n" not in text and len(_DOUBLE.findall(text)) % 2:
         return Rejection(RejectionReason.TRUNCATED, f"{field} has a quotation mark without its counterpart")

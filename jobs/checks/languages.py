@@ -17,10 +17,15 @@ _SHORT = 60  # letters: up to here, languages that models seldom write by mistak
 _FREQUENT = frozenset(
     {"ENGLISH", "GERMAN", "FRENCH", "SPANISH", "ITALIAN", "PORTUGUESE", "DUTCH", "RUSSIAN", "CHINESE"}
 )
+_MIN_SURE, _SURE, _UNLIKELY = 20, 0.9, 0.01  # letters, and probabilities of another language and of the expected one
+_SENTENCE = re.compile(r"(?:\b[a-zß-ÿ][\w'’-]*[ ,]+){2,}[\w'’-]+\W*$")  # words in small letters at its end
+_NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f]")
+_PROSE = re.compile(r"(?:\b[^\W\d_A-Z][\w'’-]*[ ,]+){3}")
 _LIKELY = 0.2  # related languages share the probability of a short text
 _RELATED = (
     frozenset({"BOKMAL", "NYNORSK", "DANISH"}), frozenset({"CROATIAN", "BOSNIAN", "SERBIAN"}),
-    frozenset({"INDONESIAN", "MALAY"}), frozenset({"ZULU", "XHOSA"}), frozenset({"SOTHO", "TSWANA"}),
+    frozenset({"HINDI", "MARATHI"}), frozenset({"INDONESIAN", "MALAY"}), frozenset({"ZULU", "XHOSA"}),
+    frozenset({"SOTHO", "TSWANA"}),
 )  # fmt: skip
 _RELATED_LIKELY = 0.03
 # What is the same in any language: links, code, placeholders, tags, hashtags, mentions.
@@ -46,6 +51,33 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
     return Rejection(
         RejectionReason.WRONG_LANGUAGE,
         f"expected {locale_name(locale)}, detected {detected.capitalize()} ({confidence:.2f})",
+    )
+
+
+def surely_foreign(text: str, locale: str) -> Rejection | None:
+    """Reject a short text that is certainly in another language, one that models know well.
+
+    For texts in which `wrong_language` would find too much, such as a title with names.
+    """
+    plain = _NO_LANGUAGE.sub(" ", text)
+    if sum(map(str.isalpha, plain)) < _MIN_SURE or not _is_surely_foreign(plain, locale):
+        return None
+    return Rejection(RejectionReason.WRONG_LANGUAGE, f"expected {locale_name(locale)}: {text[:80]!r}")
+
+
+def _is_surely_foreign(text: str, locale: str) -> bool:
+    found = detect.confidences(text)
+    top, confidence = next(iter(found.items()))
+    expected = language_of(locale).detector_name
+    if _has_other_script(text, locale):
+        return True
+    return top != expected and top in _FREQUENT and confidence >= _SURE and found[expected] < _UNLIKELY
+
+
+def _has_other_script(text: str, locale: str) -> bool:
+    """Whether a text for a language that is not written in Latin letters is a sentence in them."""
+    return (
+        script_of(locale) != "Latn" and not re.search(r"[^\W\d_\u0000-\u024f]", text) and bool(_SENTENCE.search(text))
     )
 
 
@@ -81,8 +113,17 @@ def _foreign_share(text: str, locale: str) -> float:
     parts = sentences(_QUOTATION.sub(" ", text), locale)
     if len(parts) < 2:
         return 0.0
+    if any(_is_whole_and_foreign(part, locale) for part in parts):
+        return 1.0
     foreign = [part for part in parts if len(part) >= _MIN_SENTENCE and not _is_in(part, locale, min_confidence=0.02)]
     return sum(map(len, foreign)) / sum(map(len, parts))
+
+
+def _is_whole_and_foreign(sentence: str, locale: str) -> bool:
+    """Whether a sentence as a whole is certainly in another language."""
+    if _has_other_script(sentence, locale):
+        return True
+    return len(sentence) >= _MIN_SENTENCE and bool(_PROSE.search(sentence)) and _is_surely_foreign(sentence, locale)
 
 
 def _wrong_script(text: str, locale: str) -> Rejection | None:

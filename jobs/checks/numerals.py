@@ -39,6 +39,12 @@ def scale_pattern(language: str) -> re.Pattern[str]:
 
 
 @cache
+def half_pattern() -> re.Pattern[str]:
+    """What adds a half to the number before it, or before its unit."""
+    return re.compile(table("numerals")["words"]["and_a_half"], re.IGNORECASE)
+
+
+@cache
 def spelled(language: str) -> tuple[tuple[str, int], ...]:
     """The beginnings of a language's words for numbers, longest first, and their values; empty if there is no table."""
     tables, language = table("numerals"), "nb" if language in {"no", "nn"} else language
@@ -57,17 +63,88 @@ def can_spell(language: str) -> bool:
     return language in WITH_LIBRARY or bool(spelled(language))
 
 
+SPACED_LETTER = r"[^\W\d_\u0e00-\u0eff\u3000-\u9fff\uac00-\ud7a3]"  # letters of scripts that divide words by spaces
+
+
+def as_words(pattern: str) -> re.Pattern[str]:
+    """A pattern of words; in scripts without spaces, of any characters."""
+    return re.compile(
+        rf"(?<!{SPACED_LETTER})(?:[وفبلك]{{0,2}}(?:ال|ل)?)(?:{pattern})(?!{SPACED_LETTER})", re.IGNORECASE
+    )
+
+
 @cache
 def _shares() -> tuple[tuple[re.Pattern[str], frozenset[Decimal]], ...]:
-    return tuple(
-        (re.compile(rf"(?<!\w)(?:{entry['words']})(?!\w)", re.IGNORECASE), frozenset(map(Decimal, entry["digits"])))
-        for entry in table("numerals")["shares"]
-    )
+    entries = table("numerals")["shares"]
+    return tuple((as_words(entry["words"]), frozenset(map(Decimal, entry["digits"]))) for entry in entries)
 
 
 def shares(text: str) -> set[Decimal]:
     """The numbers that "half", "doubled" and their like may become in digits, in any language."""
     return {value for pattern, values in _shares() if pattern.search(text) for value in values}
+
+
+@cache
+def _fractions() -> tuple[tuple[int, re.Pattern[str]], ...]:
+    return tuple((int(number), as_words(words)) for number, words in table("numerals")["fractions"].items())
+
+
+_CJK_FRACTION = re.compile(
+    r"(\d{1,3}|[一二两三四五六七八九十]{1,3})\s?(?:分之|分の|분의)\s?(\d{1,3}|[一二两三四五六七八九十]{1,3})"
+)
+_SLASHED = re.compile(r"(?<![\d/])(\d{1,2})\s?[/⁄]\s?(\d{1,2})(?![\d/])")
+_MANY_PARTS = 8  # of a tenth, one part is meant; of a fifth, as many as there are
+
+
+def fractions(text: str) -> list[tuple[Decimal, Decimal]]:
+    """The fractions of a text, such as "two fifths", 五分之二 and 3/4, as parts and wholes; parts may be guesses."""
+    found = [
+        (part, number)
+        for number, pattern in _fractions()
+        if pattern.search(text)
+        for part in (range(1, number) if number < _MANY_PARTS else (1, number - 1))
+    ]
+    found += [(int(part), int(whole)) for part, whole in _SLASHED.findall(text)]
+    for whole, part in _CJK_FRACTION.findall(text):
+        values = [Decimal(each) if each.isdigit() else cjk_value(each) for each in (part, whole)]
+        found.append((int(values[0] or 0), int(values[1] or 0)))
+    return [(Decimal(part), Decimal(whole)) for part, whole in found]
+
+
+@cache
+def _ordinals() -> tuple[tuple[int, re.Pattern[str]], ...]:
+    return tuple((int(number), as_words(words)) for number, words in table("numerals")["ordinals"].items())
+
+
+def ordinals(text: str) -> set[Decimal]:
+    """The numbers of the ordinals that a text has in words, in any language: 2 for "second"."""
+    return {Decimal(number) for number, pattern in _ordinals() if pattern.search(text)}
+
+
+_PARTS_OF_SCALE = {
+    "0.25": "quarter",
+    "0.5": "half",
+    "0.75": "three_quarters",
+    "1.5": "one_and_a_half",
+    "2.5": "two_and_a_half",
+}
+
+
+def scales(text: str, language: str) -> set[Decimal]:
+    """What scale words without a number are: a million, and half a million."""
+    found = set()
+    for match in scale_pattern(language).finditer(text):
+        factor = Decimal(10) ** int(str(match.lastgroup)[1:])
+        before = text[max(0, match.start() - 16) : match.start()]
+        found |= {factor} | {
+            factor * Decimal(part) for part, name in _PARTS_OF_SCALE.items() if _ending(name).search(before)
+        }
+    return found
+
+
+@cache
+def _ending(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:{table('numerals')['parts_of_scales'][name]})(?:[\s'’-]\w{{1,3}})?[\s'’-]?$", re.IGNORECASE)
 
 
 def cjk_value(numeral: str) -> Decimal | None:

@@ -13,7 +13,10 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 _REACH = 400  # characters behind a command in which it may say what to write
 _MARKED = re.compile(r"[\"“”„«»「」『』'‘’`]([^\"“”„«»「」『』`\n]{2,200}?)[\"“”„«»「」『』'‘’`]")
 _SHOUTED = re.compile(r"\b[A-Z][A-Z0-9_-]{3,}(?:[ _][A-Z0-9]{2,}){0,6}\b")
-_LINK = re.compile(r"https?://[^\s)\]>\"']+|\bwww\.[^\s)\]>\"']+|[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}")
+_STATED = re.compile(r"[:：]\s*([^\n:：]{4,160}?)(?:[.!?。！？](?=\s|$)|\n|$)", re.MULTILINE)  # what follows a colon
+_LINK = re.compile(
+    r"\b[a-z0-9-]{3,40}\.(?:example|com|net|org|io|info|shop|biz|ru|br|de)\b|https?://[^\s)\]>\"']+|\bwww\.[^\s)\]>\"']+|[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}"
+)
 _SENTENCE_END = re.compile(r"[.!?。！？\n]")
 _OWN_WORDS = re.compile(
     r"^(?:that|the words?|the phrase|only|exactly|instead|dass|nur|que|only the|a|an|the) ", re.IGNORECASE
@@ -72,7 +75,7 @@ def _paragraph_end(source: str, position: int) -> int:
 
 
 def _demands(region: str) -> Iterator[str]:
-    for pattern in (_MARKED, _SHOUTED, _LINK):
+    for pattern in (_MARKED, _SHOUTED, _LINK, _STATED):
         yield from (match[match.lastindex or 0] for match in pattern.finditer(region))
     for match in _verbs().finditer(region):
         clause = _SENTENCE_END.split(region[match.end() :], maxsplit=1)[0].strip()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
 
 from thothy_ai.jobs.checks import numerals
+from thothy_ai.jobs.checks.spellout import in_digits
 
 _GROUP = ",.'’ \u00a0\u202f\u2009٬"
 _DIGITS = re.compile(
@@ -36,13 +37,15 @@ _BOUND = re.compile(r"(?<=[A-Za-z])\d[\d.,]*")
 _LISTED = re.compile(r"^\s{0,6}\d{1,3}[.)](?=\s)|^#{1,6} \d{1,3}[.)]?(?=\s)", re.MULTILINE)
 _FRACTION = re.compile(r"(?<!\d)\d{1,2}\s?(?:분의|分の|分之|⁄|/)\s?\d{1,2}(?![\d/])")
 _RANGE = re.compile(
-    r"\s?(?:-|–|—|~|〜|～|/|to|and|or|bis|und|oder|à|et|ou|a|e|y|o|до|и|或|至|到|から|tot|til|till|do|ila)?\s?",
+    r"\s?(?:-|–|—|−|~|〜|～|/|to|and|or|bis|auf|und|oder|à|et|ou|a|e|y|o|para|naar|en|på|до|на|и|или|та|і|至|到|或|から|より"
+    r"|降至|升至|增至|减至|降到|升到|增加到|减少到|tot|til|till|do|na|ila|ve|și|la|έως|σε|إلى|الى|حتى|و|עד|تا|से|에서|부터|hingga"
+    r"|sampai|đến|ถึง)?\s?",
     re.IGNORECASE,
 )
 _TENTH = re.compile(r"\s?[成割할](?!\w*[立功长長])")
 _CLOCK = re.compile(r"([01]?\d|2[0-4])\.([0-5]\d)$")
 _HALF_DAY = 12  # hours
-_SPELLED = re.compile(r"[^\s\d.,;:!?()\"“”„«»।،؟—–#/-]+")  # by what ends a word: \w has no vowel signs
+_HANGUL_GROUP = re.compile("[만억조천]$")
 _AFTERNOON = re.compile(r"(?:[:.]\d\d)?\s?(?:pm\b|p\.\s?m|PM\b)")
 _HOUR = re.compile(r"\s?(?:Uhr|h\b|時|点|點|时|시|uur|час|heures?|horas)")
 _MAX_DIGITS = 20
@@ -53,7 +56,11 @@ _DECIMAL_POINT = frozenset(
         *("sw", "yo"),
     )
 )
-_ARABIC_PREFIXES = "وفبلك"
+_BESIDE = 48  # characters before and after a number that tell what it counts
+_FRACTIONS = {"½": "5", "¼": "25", "¾": "75", "⅓": "33", "⅔": "67", "⅕": "2", "⅛": "125"}
+_VULGAR = re.compile(rf"(\d+)?\s?([{''.join(_FRACTIONS)}])")
+_UNSEEN = re.compile("[\xad\u0640\u064b-\u0652]")  # soft hyphens, and marks that Arabic may do without
+_HALF = Decimal("0.5")
 _EITHER = frozenset({"es", "ar", "fa", ""})
 
 
@@ -62,7 +69,7 @@ class Quantity:
     """A number in a text. `parts` are the numbers that it may be instead, such as the two of "3 418".
 
     `spelled` is in words, `scaled` has a scale word. A `year` may not be rounded. A translation may write an `optional`
-    one in another way, such as a month by its name.
+    one in another way, such as a month by its name. `before` and `after` are the text beside it.
     """
 
     text: str
@@ -74,6 +81,8 @@ class Quantity:
     scaled: bool = False
     year: bool = False
     optional: bool = False
+    before: str = ""
+    after: str = ""
 
 
 def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantity]:
@@ -82,15 +91,30 @@ def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantit
     With `listed`, the numbers of lists and headings are among them, since one cannot tell "3. Mai" from the third item;
     and so are the parts of fractions such as "1/3", and of names such as "COVID-19".
     """
-    plain = _blanked(_NOISE, _ascii_digits(text))
+    plain = _blanked(_NOISE, prepared(text))
     plain = plain if listed else _blanked(_NAMES, _blanked(_FRACTION, _blanked(_LISTED, plain)))
     found = sorted(_in_digits(plain, language), key=lambda each: each.start)
-    return [*_with_shared_scale(found, plain), *_in_words(_without(found, plain), language)]
+    return [*_placed(_with_shared_scale(found, plain), plain), *_in_words(_without(found, plain), language)]
+
+
+@lru_cache(maxsize=64)  # a text is compared in several ways
+def prepared(text: str) -> str:
+    """A text as its numbers are read: composed characters, digits of ASCII, 3½ as 3.5. Positions are those in it."""
+    plain = _ascii_digits(_UNSEEN.sub("", unicodedata.normalize("NFC", text)))
+    return _VULGAR.sub(lambda match: f"{match[1] or '0'}.{_FRACTIONS[match[2]]}", plain)
+
+
+def _placed(found: Iterable[Quantity], text: str) -> list[Quantity]:
+    """The numbers with what stands before and after them."""
+    return [
+        replace(each, before=text[max(0, each.start - _BESIDE) : each.start], after=text[each.end : each.end + _BESIDE])
+        for each in found
+    ]
 
 
 def bound(text: str) -> set[Decimal]:
     """The numbers that follow letters at once, such as "Rs1,200" and "G20", which `quantities` takes for names."""
-    digits = (match[0].rstrip(".,") for match in _BOUND.finditer(_ascii_digits(text)))
+    digits = (match[0].rstrip(".,") for match in _BOUND.finditer(prepared(text)))
     return {reading for number in digits for reading in _readings(number, "")[0]}
 
 
@@ -116,6 +140,7 @@ def _in_digits(text: str, language: str) -> Iterator[Quantity]:
     taken: list[tuple[int, int]] = []
     for match in _CJK.finditer(text):
         if quantity := _cjk(match):
+            quantity = _and_a_half(quantity, text, language)
             taken.append((quantity.start, quantity.end))
             yield quantity
     covered = {position for start, end in taken for position in range(start, end)}
@@ -153,7 +178,7 @@ def _quantities_of(match: re.Match[str], text: str, language: str) -> Iterator[Q
         readings |= {reading - _HALF_DAY for reading in readings}
     year = match["number"].isdigit() and len(match["number"]) == 4 and "15" <= match["number"][:2] <= "21"
     quantity = Quantity(match["number"], start, match.end(), frozenset(readings), parts, year=year)
-    yield _multiplied(quantity, text, language)
+    yield _and_a_half(_multiplied(quantity, text, language), text, language)
 
 
 def _date_or_time(match: re.Match[str]) -> Iterator[Quantity]:
@@ -220,6 +245,37 @@ def _multiplied(quantity: Quantity, text: str, language: str) -> Quantity:
     )
 
 
+def _and_a_half(quantity: Quantity, text: str, language: str) -> Quantity:
+    """With "and a half" behind it or behind its unit, the number has a second reading: 2 hours and a half, 2시간 반."""
+    half = numerals.half_pattern().match(text, quantity.end)
+    if half is None:
+        return quantity
+    scale = numerals.scale_pattern(language).match(text, half.end())
+    factor = Decimal(10) ** int(str(scale.lastgroup)[1:]) if scale else _written_scale(text[half.end() :])
+    step = _HALF * max(_scale_of(quantity), Decimal(1))
+    return replace(quantity, readings=quantity.readings | {(each + step) * factor for each in quantity.readings})
+
+
+def _scale_of(quantity: Quantity) -> Decimal:
+    """The power of a thousand that a number in words ends with: of 2000000, a million, if its half follows."""
+    value = max(quantity.readings)
+    powers = (Decimal(10) ** power for power in (12, 9, 6, 3))
+    whole = quantity.scaled or quantity.spelled
+    return next((power for power in powers if whole and value >= power and not value % power), Decimal(1))
+
+
+def _times_written(quantity: Quantity, text: str) -> Quantity:
+    """A part or more of a scale word that was read as a number: 1.5 of 1000000."""
+    factor = _written_scale(text[quantity.end :]) if "." in quantity.text else Decimal(1)
+    return replace(quantity, readings=quantity.readings | {each * factor for each in quantity.readings})
+
+
+def _written_scale(text: str) -> Decimal:
+    """A million that was written in words before it was read as 1000000."""
+    match = re.match(r"\s?(1(?:000){1,4})(?!\d)", text)
+    return Decimal(match[1]) if match else Decimal(1)
+
+
 def _with_shared_scale(found: list[Quantity], text: str) -> list[Quantity]:
     """In "3 to 5 million", the first number has the scale of the second, too; in "2019/20", the second is 2020."""
     shared = list(found)
@@ -227,12 +283,7 @@ def _with_shared_scale(found: list[Quantity], text: str) -> list[Quantity]:
         if other.start - one.end > 6 or not _RANGE.fullmatch(text[one.end : other.start]):
             continue
         second = shared[position + 1]
-        if (
-            one.scaled
-            and second.scaled
-            and text[one.end : other.start].strip() == ""
-            and max(one.readings) > max(second.readings)
-        ):
+        if _goes_on(one, second, text[one.end : other.start]):
             total = frozenset(first + rest for first in one.readings for rest in second.readings)
             shared[position], shared[position + 1] = (
                 replace(each, readings=each.readings | total) for each in (one, second)
@@ -249,6 +300,13 @@ def _with_shared_scale(found: list[Quantity], text: str) -> list[Quantity]:
     return shared
 
 
+def _goes_on(one: Quantity, second: Quantity, between: str) -> bool:
+    """Whether two numbers are one, such as "4만 7,100" and "two thousand five hundred"."""
+    if between.strip() or not one.scaled or second.year or max(one.readings) <= max(second.readings):
+        return False
+    return second.scaled or bool(_HANGUL_GROUP.search(one.text)) or (one.spelled and max(second.readings) < 1000)
+
+
 def _plain(quantity: Quantity) -> set[Decimal]:
     """The readings of a scaled number without its scale."""
     digits = re.match(r"[\d.,]+", quantity.text)
@@ -256,53 +314,9 @@ def _plain(quantity: Quantity) -> set[Decimal]:
 
 
 def _in_words(text: str, language: str) -> list[Quantity]:
-    if language in numerals.WITH_LIBRARY:
-        return _by_library(text, language)
-    found = []
-    table = numerals.spelled(language)
-    if table:
-        for match in _SPELLED.finditer(text.casefold()):
-            word = match[0][1:] if language == "ar" and match[0][0] in _ARABIC_PREFIXES else match[0]
-            value = next((value for form, value in table if _is_form(word, form, value)), None)
-            if value is not None:
-                quantity = Quantity(match[0], match.start(), match.end(), frozenset({Decimal(value)}), spelled=True)
-                found.append(_multiplied(quantity, text, language))
-    return [*found, *_compounds(found)]
-
-
-def _compounds(found: list[Quantity]) -> Iterator[Quantity]:
-    """Twenty five, or five and twenty, of two words that stand together."""
-    for one, other in pairwise(found):
-        small, large = sorted((min(one.readings), min(other.readings)))
-        if other.start - one.end <= 3 and 0 < small < 10 and 20 <= large <= 90:
-            text = f"{one.text} {other.text}"
-            yield Quantity(text, one.start, other.end, frozenset({small + large}), spelled=True)
-
-
-def _is_form(word: str, form: str, value: int) -> bool:
-    """Whether a word is an inflected form of a word for a number."""
-    return word == form or (
-        len(form) >= 4 and word.startswith(form) and len(word) <= len(form) + (4 if value > 2 else 2)
-    )
-
-
-_SENTENCE_BREAK = re.compile(r"((?<=[.!?])\s+|\n\s*\n)")
-
-
-@lru_cache(maxsize=32)  # a text is compared in several ways
-def in_digits(text: str, language: str) -> str:
-    """The text with its numbers in words as digits, in the languages that text2num knows."""
-    from text_to_num import alpha2digit  # noqa: PLC0415  2 ms that only validators need
-
-    if language not in numerals.WITH_LIBRARY:
-        return text
-    parts = _SENTENCE_BREAK.split(text)  # the library's time is quadratic in the length
-    return "".join(alpha2digit(part, language, threshold=0) for part in parts)
-
-
-def _by_library(text: str, language: str) -> list[Quantity]:
-    found = []
-    for match in re.finditer(r"(?<!\w)\d+(?:[.,]\d+)?", in_digits(text, language)):
-        readings = frozenset(_readings(match[0], "en")[0])
-        found.append(Quantity(match[0], match.start(), match.end(), readings, spelled=True))
-    return found
+    """The numbers in words of a text without digits."""
+    words, found = in_digits(text, language), []
+    for match in re.finditer(r"(?<!\w)\d+(?:[.,]\d+)?", words):
+        plain = Quantity(match[0], match.start(), match.end(), frozenset(_readings(match[0], "en")[0]), spelled=True)
+        found.append(_and_a_half(_multiplied(_times_written(plain, words), words, language), words, language))
+    return _placed(_with_shared_scale(found, words), words)

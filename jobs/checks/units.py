@@ -4,26 +4,49 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import cache, lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
+from thothy_ai.jobs.checks.numerals import SPACED_LETTER
 from thothy_ai.jobs.checks.quantities import Quantity, quantities
 from thothy_ai.jobs.checks.tables import table
 
 _CURRENCIES = {"$": "usd", "€": "eur", "£": "gbp", "₹": "inr", "us$": "usd", "usd": "usd", "eur": "eur", "gbp": "gbp"}
 _CURRENCY_BEFORE = re.compile(r"(us\$|\$|€|£|₹|usd|eur|gbp)\s?$", re.IGNORECASE)
-# How many of the second unit one of the first is.
-_CONVERSIONS = {
-    ("year", "month"): 12, ("week", "day"): 7, ("day", "hour"): 24, ("hour", "minute"): 60, ("minute", "second"): 60,
-    ("tonne", "kg"): 1000, ("km", "m"): 1000, ("year", "week"): 52, ("month", "week"): 4, ("month", "day"): 30,
-    ("gw", "mw"): 1000, ("mw", "kw"): 1000, ("litre", "ml"): 1000, ("km2", "ha"): 100,
+# How many of the smallest unit of its dimension one unit is; months and years are so long on average.
+_SIZES = {
+    "time": {
+        "second": "1", "minute": "60", "hour": "3600", "day": "86400", "week": "604800", "month": "2629800",
+        "year": "31557600",
+    },
+    "length": {
+        "mm": "1", "cm": "10", "inch": "25.4", "foot": "304.8", "yard": "914.4", "m": "1000", "km": "1000000",
+        "mile": "1609344",
+    },
+    "mass": {
+        "gram": "1", "ounce": "28.35", "lb": "453.6", "jin": "500", "kg": "1000", "quintal": "100000",
+        "tonne": "1000000",
+    },
+    "power": {"kw": "1", "mw": "1000", "gw": "1000000"},
+    "volume": {"ml": "1", "pint": "520", "litre": "1000", "gallon": "3785"},
+    "area": {
+        "sqft": "0.0929", "m2": "1", "pyeong": "3.306", "mu": "667", "dunam": "1000", "acre": "4047", "ha": "10000",
+        "km2": "1000000", "sqmi": "2590000",
+    },
+    "speed": {"kmh": "1", "mph": "1.609"},
 }  # fmt: skip
+_NEAR = Decimal("0.075")  # how far a converted measure may be rounded; a fortnight is 15 days in French
+_NEAR_IF_SMALL = Decimal("0.12")  # a measure of one digit
 # A day has 24 hours: what a text may say without having it from its source.
-CALENDAR = {"hour": frozenset({Decimal(24)}), "day": frozenset({Decimal(7)}), "month": frozenset({Decimal(12)}),
-            "minute": frozenset({Decimal(60)})}  # fmt: skip
+CALENDAR = {
+    name: frozenset(map(Decimal, numbers))
+    for name, numbers in {"hour": (24,), "day": (7, 365), "week": (52,), "month": (12,), "minute": (60,)}.items()
+}
 _MOST = Decimal(10) ** 15  # beyond, nothing is a measure, and a Decimal cannot be rounded
-_FORTNIGHT = 15  # days, in French and Spanish
+_DIGIT = 10
 
 
 class Unit(NamedTuple):
@@ -33,11 +56,19 @@ class Unit(NamedTuple):
     name: str
 
 
-def unit_of(quantity: Quantity, text: str) -> Unit | None:
-    """The unit of a number in a text: what follows it, or the currency before it."""
-    if before := _CURRENCY_BEFORE.search(text[max(0, quantity.start - 5) : quantity.start]):
+class Measure(NamedTuple):
+    """A number with its unit, and its size in the smallest unit of its family; degrees are Celsius."""
+
+    family: str
+    name: str
+    size: Decimal
+
+
+def unit_of(quantity: Quantity) -> Unit | None:
+    """The unit of a number: what follows it, or the currency before it."""
+    if before := _CURRENCY_BEFORE.search(quantity.before[-5:]):
         return Unit("currency", _CURRENCIES[before[1].casefold()])
-    match = _any_unit().match(text, quantity.end)
+    match = _any_unit().match(quantity.after)
     if not match:
         return None
     family, _, name = str(match.lastgroup).partition("_")
@@ -51,7 +82,7 @@ def units(text: str, language: str) -> dict[tuple[Decimal, str], set[str]]:
     for quantity in quantities(text, language):
         if quantity.spelled or quantity.year:
             continue
-        if unit := unit_of(quantity, text):
+        if unit := unit_of(quantity):
             for reading in quantity.readings:
                 found[reading, unit.family].add(unit.name)
     return found
@@ -59,23 +90,52 @@ def units(text: str, language: str) -> dict[tuple[Decimal, str], set[str]]:
 
 def names_unit(name: str, family: str, text: str) -> bool:
     """Whether a text has a unit anywhere, with or without a number."""
-    return bool(re.search(table("contradiction")["units"][family][name], text, re.IGNORECASE))
+    return bool(_named(name, family).search(text))
 
 
-def converted(value: Decimal, unit: str) -> dict[str, set[Decimal]]:
-    """What a number of a unit is in other units, rounded and rounded down: 38 months are 3 years, two weeks 14 days."""
-    found: dict[str, set[Decimal]] = defaultdict(set)
-    if value > _MOST:
-        return found
-    for (large, small), factor in _CONVERSIONS.items():
-        if unit == large:
-            found[small].add(value * factor)
-        elif unit == small:
-            exact = value / factor
-            found[large] |= {Decimal(int(exact)), exact.quantize(Decimal(1)), exact.quantize(Decimal("0.1")), exact}
-    if unit == "week" and value == 2:
-        found["day"].add(Decimal(_FORTNIGHT))
-    return found
+@cache
+def _named(name: str, family: str) -> re.Pattern[str]:
+    """A unit as a word, or after a digit; in scripts without spaces, anywhere."""
+    words = table("contradiction")["units"][family][name]
+    return re.compile(rf"(?<!{SPACED_LETTER})(?:{words})(?![a-zа-яё\u0600-\u06ff])", re.IGNORECASE)
+
+
+def measures(found: Iterable[Quantity]) -> list[Measure]:
+    """The numbers with a unit that converts; those of 1 h 30 min also together."""
+    results = [measure for quantity in found for measure in _measures_of(quantity)]
+    pairs = pairwise(results)
+    return results + [
+        Measure(one.family, "", one.size + two.size)
+        for one, two in pairs
+        if one.family == two.family and one.name != two.name and one.size > two.size
+    ]
+
+
+def converts(quantity: Quantity, known: Iterable[Measure]) -> bool:
+    """Whether a number is a known measure in another unit, rounded: 300 feet are 91 m, 38 months 3 years."""
+    return any(_agrees(mine, other) for mine in _measures_of(quantity) for other in known if mine.name != other.name)
+
+
+def _agrees(mine: Measure, other: Measure) -> bool:
+    if mine.family != other.family:
+        return False
+    difference = other.size - mine.size
+    if mine.family == "temperature":
+        return abs(difference) <= 1
+    unit = Decimal(_SIZES[mine.family][mine.name])
+    if mine.family == "time" and 0 <= difference < unit <= mine.size:
+        return True
+    return abs(difference) <= other.size * (_NEAR_IF_SMALL if mine.size < _DIGIT * unit else _NEAR)
+
+
+def _measures_of(quantity: Quantity) -> Iterator[Measure]:
+    unit = unit_of(quantity)
+    for value in quantity.readings if unit else ():
+        if unit and value < _MOST:
+            if unit.family == "temperature":
+                yield Measure(*unit, value if unit.name == "celsius" else (value - 32) * 5 / 9)
+            elif unit.name in _SIZES.get(unit.family, ()):
+                yield Measure(*unit, value * Decimal(_SIZES[unit.family][unit.name]))
 
 
 @cache
@@ -85,4 +145,4 @@ def _any_unit() -> re.Pattern[str]:
         for family, entries in table("contradiction")["units"].items()
         for name, words in entries.items()
     ]
-    return re.compile(rf"[\s\u00a0-]?(?:{'|'.join(named)})(?![a-zа-яё\u0600-\u06ff])", re.IGNORECASE)
+    return re.compile(rf"[\s\u00a0-]{{0,2}}(?:{'|'.join(named)})(?![a-zа-яё\u0600-\u06ff])", re.IGNORECASE)

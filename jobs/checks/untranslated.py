@@ -8,9 +8,11 @@ from rapidfuzz import fuzz
 
 from thothy_ai.jobs.checks.copying import normalized
 from thothy_ai.jobs.checks.segments import runs, scaled, sentences, words
+from thothy_ai.jobs.locales import script_of
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _MIN_SENTENCE = 5  # words that a sentence has at least before it cannot stay as it is, like a title
+_MIN_IN_LATIN = 3  # the same in another script, where even a title seldom stays
 _MAX_RUN = 9  # words in succession
 _MAX_LIKENESS = 92.0  # per cent, of the whole text and its original
 _VERBATIM = re.compile(
@@ -29,9 +31,12 @@ def untranslated(text: str, original: str, locale: str) -> Rejection | None:
     if len(words(theirs, locale)) >= 3 and fuzz.ratio(normalized(text), normalized(original)) > _MAX_LIKENESS:
         return Rejection(RejectionReason.UNTRANSLATED, "is nearly the same as the original")
     shared = set(runs(words(theirs, locale), scaled(_MAX_RUN, locale)))
+    least = scaled(_MIN_SENTENCE, locale)
+    least_in_latin = _MIN_IN_LATIN if script_of(locale) != "Latn" else least
     for sentence in filter(_is_prose, sentences(mine, locale)):
         part = words(sentence, locale)
-        whole = len(part) >= scaled(_MIN_SENTENCE, locale) and f" {' '.join(part)} " in known
+        long_enough = len(part) >= (least_in_latin if sentence.isascii() else least)
+        whole = long_enough and f" {' '.join(part)} " in known
         if whole or any(run in shared for run in runs(part, scaled(_MAX_RUN, locale))):
             return Rejection(RejectionReason.UNTRANSLATED, f"is not translated: {sentence[:80]!r}")
     return None

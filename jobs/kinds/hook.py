@@ -159,6 +159,10 @@ def _own(request: Hook, part: Part, text: str, values: Values) -> Iterator[Rejec
         yield checks.unfinished("text", text, request.locale)
     variant = values["variants"][int(part[1])]
     yield checks.empty("angle", variant["angle"])
+    yield checks.refusal(variant["angle"], request.source)
+    yield checks.meta_talk(variant["angle"], request.source)
+    yield checks.obeys_source(variant["angle"], request.source)
+    yield checks.unsafe_markup(variant["angle"])
     yield checks.banned(variant["angle"], request.banned_phrases)
     yield checks.near_duplicate(text, [other["text"] for other in values["variants"][: int(part[1])]])
 

@@ -22,6 +22,7 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.writing import astray, copied, foreign, repair, spelled, text_fault, whole
 
 MIN_SHARE_OF_SOURCE = 0.25  # of the longer words
+MIN_QUOTED_WORDS = 3
 MAX_COPIED = 0.5  # of all words
 LIMITS: Final[Mapping[Part, tuple[int, int]]] = {  # of words, for English
     ("title",): (2, 18),
@@ -173,11 +174,24 @@ def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterat
 
 def _quote_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
     for number, point in enumerate(values.get("key_points", ())):
-        if rejection := checks.quoted("quote", point["quote"], request.source) or checks.unsafe_markup(point["quote"]):
+        rejection = checks.quoted("quote", point["quote"], request.source) or checks.unsafe_markup(point["quote"])
+        rejection = rejection or _proves_nothing(request, point["quote"], number, values["key_points"])
+        if rejection:
             yield Fault(("key_points", number), rejection)
     if "key_points" in values and len(values["key_points"]) < request.points[0]:
         few = f"{len(values['key_points'])} key points, fewer than {request.points[0]}"
         yield Fault(("key_points",), Rejection(RejectionReason.TOO_SHORT, few))
+
+
+def _proves_nothing(
+    request: TrendSummary, quote: str, number: int, points: Sequence[Mapping[str, str]]
+) -> Rejection | None:
+    """Why a quotation is no evidence: it is a word or two, or the same for all points."""
+    if len(checks.words(quote, request.locale)) < MIN_QUOTED_WORDS:
+        return Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"quote is too short to prove anything: {quote[:80]!r}")
+    if number and len({point["quote"].casefold() for point in points}) == 1:
+        return Rejection(RejectionReason.REPETITION, "all key points have the same quote")
+    return None
 
 
 def _tag_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:

@@ -8,9 +8,10 @@ from typing import Annotated, Any, NamedTuple
 
 from thothy_ai.jobs import checks, retries
 from thothy_ai.jobs.budget import max_tokens
+from thothy_ai.jobs.documents import RESERVE, condensed, estimated_tokens, shorter
 from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
-from thothy_ai.jobs.plan import Call, Calls, Context, Outputs, Sampling
+from thothy_ai.jobs.plan import Call, Calls, Context, End, Outputs, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language, style
 from thothy_ai.jobs.report.faults import prose_faults
 from thothy_ai.jobs.report.reviewing import reviewed
@@ -20,6 +21,8 @@ from thothy_ai.jobs.schema import grammar_schema, sentences
 from thothy_ai.jobs.verdict import Finding, Rejection
 
 MAX_SENTENCES = 4
+MAX_SHORTENINGS = 4  # of a prompt that the engine refuses
+MAX_SHARE_OF_SECTIONS = 0.25  # of the context
 
 
 class _Summary(Artifact):
@@ -39,13 +42,33 @@ def summarized(
 ) -> Generator[Calls, Outputs, Summarized]:
     """Summarize the sections of a report about a text, once more if something is wrong."""
     done = Summarized("", None)
+    room = context
     for step in ("summary", "repair"):
-        (output,) = yield (replace(_call(sections, text, request, context), step=step),)
+        for _ in range(MAX_SHORTENINGS):
+            shown = text if room is context else (yield from condensed(text, room, 2 * RESERVE))
+            call = _call(_shortened(sections, room), shown, request, context)
+            (output,) = yield (replace(call, step=step),)
+            if output.end is not End.PROMPT_TOO_LONG:
+                break
+            room = shorter(room)
         done = yield from _judged(parse(_Summary, output), done.text, text, request, context)
         if done.rejection is None:
             break
         context = retries.after(context, done.rejection)
     return done
+
+
+def _shortened(sections: Sequence[Section], context: Context) -> Sequence[Section]:
+    """The sections by their first sentences, as many of each as a share of the context has room for."""
+    room = context.max_context * MAX_SHARE_OF_SECTIONS / max(len(sections), 1)
+    return [section.model_copy(update={"body": _beginning(section.body, room)}) for section in sections]
+
+
+def _beginning(body: str, room: float) -> str:
+    sentences = checks.sentences(body)
+    while len(sentences) > 1 and estimated_tokens(" ".join(sentences)) > room:
+        sentences.pop()
+    return " ".join(sentences) if len(sentences) < len(checks.sentences(body)) else body
 
 
 def _judged(

@@ -42,10 +42,10 @@ def _faults(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
 
 
 def _wrong_language(text: str, task: Task) -> Rejection | None:
-    """Of a few words in the Latin script, names among them, the language cannot be told."""
+    """Of a few words in the Latin script, names among them, a related language cannot be told."""
     words = bare(text)
     if script_of(task.target) == "Latn" and len(words) < MIN_LATIN_CHARS:
-        return None
+        return checks.surely_foreign(words, task.target)
     return checks.wrong_language(words, task.target)
 
 

@@ -37,25 +37,32 @@ class PagedAttention:
         self._division.clear()
 
     def __call__(
-        self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN, out: Tensor | None = None
+        self,
+        q: Tensor,
+        cache: LayerCache,
+        params: AttentionParams = PLAIN,
+        out: Tensor | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are zeros."""
         if self._batch is None:
             raise RuntimeError("attention was not planned")
         if params.window not in self._division:
             self._division[params.window] = _divide(self._batch, cache.keys.shape[1], params.window)
-        attended = _attend(q, cache, self._division[params.window], params)
+        attended = _attend(q, cache, self._division[params.window], params, sinks)
         return attended if out is None else out.copy_(attended)
 
 
-def paged_attention(q: Tensor, cache: LayerCache, batch: AttentionBatch, params: AttentionParams = PLAIN) -> Tensor:
+def paged_attention(
+    q: Tensor, cache: LayerCache, batch: AttentionBatch, params: AttentionParams = PLAIN, sinks: Tensor | None = None
+) -> Tensor:
     """Causal attention of q [T, H, D] -> [T, H, D].
 
     The query at offset i of a sequence with n queries and context L sees keys [0, L - n + i], or under a window the
     last ones of these. This step's keys and values are in the cache already. T may exceed the batch's tokens: padded
-    rows come back as zeros.
+    rows come back as zeros. `sinks` [H] are those of `Attention`.
     """
-    return _attend(q, cache, _divide(batch, cache.keys.shape[1], params.window), params)
+    return _attend(q, cache, _divide(batch, cache.keys.shape[1], params.window), params, sinks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +72,7 @@ class _DecodeGroup:
     rows: Tensor  # [R] into q
     blocks: Tensor  # [R * L / block_size]
     mask: Tensor  # [R, 1, 1, L] bool, True where a row sees a slot
-    unwritten: Tensor  # indices into the flat [R * L] slots that lie past a row's context
+    unseen: Tensor  # indices into the flat [R * L] slots that lie past a row's context, or before its window
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,28 +103,33 @@ def _divide(batch: AttentionBatch, block_size: int, window: int | None) -> _Divi
     )
 
 
-def _attend(q: Tensor, cache: LayerCache, division: _Division, params: AttentionParams) -> Tensor:
+def _attend(q: Tensor, cache: LayerCache, division: _Division, params: AttentionParams, sinks: Tensor | None) -> Tensor:
     out = torch.zeros_like(q)
     for group in division.decodes:
-        _decode(q, cache, group, params, out)
+        _decode(q, cache, group, params, sinks, out)
     for span in division.prefills:
-        _prefill(q, cache, span, params, out)
+        _prefill(q, cache, span, params, sinks, out)
     return out
 
 
-def _decode(q: Tensor, cache: LayerCache, group: _DecodeGroup, params: AttentionParams, out: Tensor) -> None:
+def _decode(
+    q: Tensor, cache: LayerCache, group: _DecodeGroup, params: AttentionParams, sinks: Tensor | None, out: Tensor
+) -> None:
     """One call for the group; the query heads of a KV head are its query axis, so K and V are read once for them."""
     rows, (heads, dim), kv_heads = len(group.rows), q.shape[1:], cache.keys.shape[2]
     keys, values = (
-        blocks.view(-1, kv_heads * dim).index_fill_(0, group.unwritten, 0).view(rows, -1, kv_heads, dim).transpose(1, 2)
+        blocks.view(-1, kv_heads * dim).index_fill_(0, group.unseen, 0).view(rows, -1, kv_heads, dim).transpose(1, 2)
         for blocks in gather_blocks(cache, group.blocks, q.dtype)
     )
     query = q.index_select(0, group.rows).view(rows, kv_heads, heads // kv_heads, dim)
-    attended = _softmax_attention(query, keys, values, group.mask, params)
+    sinks = sinks if sinks is None else sinks.view(kv_heads, -1, 1)
+    attended = _softmax_attention(query, keys, values, group.mask, params, sinks)
     out.index_copy_(0, group.rows, attended.reshape(rows, heads, dim))
 
 
-def _prefill(q: Tensor, cache: LayerCache, span: _PrefillSpan, params: AttentionParams, out: Tensor) -> None:
+def _prefill(
+    q: Tensor, cache: LayerCache, span: _PrefillSpan, params: AttentionParams, sinks: Tensor | None, out: Tensor
+) -> None:
     queries = slice(span.start, span.start + span.count)
     group = q.shape[1] // cache.keys.shape[2]
     keys, values = (
@@ -125,23 +137,36 @@ def _prefill(q: Tensor, cache: LayerCache, span: _PrefillSpan, params: Attention
         for blocks in gather_blocks(cache, span.blocks, q.dtype)
     )
     query = q[queries].transpose(0, 1).unsqueeze(0)
-    out[queries] = _softmax_attention(query, keys, values, span.mask, params).squeeze(0).transpose(0, 1)
+    sinks = sinks if sinks is None else sinks.view(-1, 1, 1)
+    out[queries] = _softmax_attention(query, keys, values, span.mask, params, sinks).squeeze(0).transpose(0, 1)
 
 
 def _softmax_attention(
-    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, params: AttentionParams
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    params: AttentionParams,
+    sinks: Tensor | None,
 ) -> Tensor:
-    """query [..., Q, D], keys and values [..., L, D], mask [..., Q, L] bool; None is causal, and Q is L."""
+    """query [..., Q, D], keys and values [..., L, D], mask [..., Q, L] bool; None is causal, and Q is L.
+
+    `sinks` [..., Q or 1, 1] or None: one more score for each query, with a value of zeros.
+    """
     scale = params.scale_of(query.shape[-1])
-    if params.soft_cap is None:
+    if params.soft_cap is None and sinks is None:
         return functional.scaled_dot_product_attention(
             query, keys, values, attn_mask=mask, is_causal=mask is None, scale=scale
         )
     scores = query.float() @ keys.float().transpose(-1, -2) * scale
-    scores = torch.tanh(scores / params.soft_cap) * params.soft_cap
+    if params.soft_cap is not None:
+        scores = torch.tanh(scores / params.soft_cap) * params.soft_cap
     if mask is None:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    return (scores.masked_fill(~mask, -torch.inf).softmax(-1) @ values.float()).to(query.dtype)
+    scores = scores.masked_fill(~mask, -torch.inf)
+    if sinks is not None:
+        scores = torch.cat((scores, sinks.float().expand(*scores.shape[:-1], 1)), -1)
+    return (scores.softmax(-1)[..., : keys.shape[-2]] @ values.float()).to(query.dtype)
 
 
 def gather_blocks(cache: LayerCache, blocks: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -175,13 +200,12 @@ def _decode_group(batch: AttentionBatch, rows: list[int], block_size: int, windo
     first, end = max(0, shortest - (window or shortest)) // block_size, -(-longest // block_size)
     lengths = torch.tensor([batch.kv_lens[row] for row in rows])[:, None]
     token = torch.arange(first * block_size, end * block_size)
-    written = token < lengths
-    seen = written if window is None else written & (token >= lengths - window)
+    seen = (token < lengths) & (token >= lengths - (window or longest))
     return _DecodeGroup(
         rows=index,
         blocks=batch.block_tables.index_select(0, batch.rows.index_select(0, index))[:, first:end].flatten(),
         mask=seen[:, None, None].to(device, non_blocking=True),
-        unwritten=(~written).flatten().nonzero().flatten().to(device, non_blocking=True),
+        unseen=(~seen).flatten().nonzero().flatten().to(device, non_blocking=True),
     )
 
 

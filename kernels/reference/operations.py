@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from thothy_ai.kernels.paged import Attention, AttentionShape
-from thothy_ai.kernels.reference import activation, layernorm, norm, quantize, rope, rows
+from thothy_ai.kernels.reference import activation, layernorm, norm, quantize, rope, rows, scores
 from thothy_ai.kernels.reference.attention import PagedAttention
+from thothy_ai.kernels.reference.experts import Experts, route
 from thothy_ai.kernels.reference.matmul import Fp8Matmul
 from thothy_ai.kernels.reference.sampling import TokenChooser
 
@@ -27,6 +28,10 @@ class ReferenceOperations:
     rotate_and_cache = staticmethod(rope.rotate_and_cache)
     step_tokens = staticmethod(rows.step_tokens)
     scatter = staticmethod(rows.scatter)
+    route = staticmethod(route)
+    experts = Experts
+    changed_scores = staticmethod(scores.changed_scores)
+    token_logprobs = staticmethod(scores.token_logprobs)
     fp8_matmul = Fp8Matmul
     token_chooser = TokenChooser
 

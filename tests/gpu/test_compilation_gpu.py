@@ -12,7 +12,7 @@ from triton import knobs
 
 from thothy_ai.bench.drain import Drain
 from thothy_ai.bench.models import bench_model
-from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.api import LogitBias, SamplingParams
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.options import EngineOptions
 
@@ -24,6 +24,10 @@ WAYS = (  # greedy ones often, so that some steps have nothing else
     SamplingParams(max_tokens=25, temperature=0.8, top_p=0.9, top_k=40, min_p=0.02, ignore_eos=True),
     SamplingParams(max_tokens=25, temperature=0.8, repetition_penalty=1.2, ignore_eos=True),
     SamplingParams(max_tokens=25, repetition_penalty=1.2, ignore_eos=True),
+    SamplingParams(max_tokens=25, frequency_penalty=0.2, ignore_eos=True, logprobs=3),
+    SamplingParams(max_tokens=25, temperature=0.8, presence_penalty=0.2, repetition_penalty=1.1, ignore_eos=True),
+    SamplingParams(max_tokens=25, temperature=0.8, top_p=0.9, stop_token_ids=(5, 6), min_tokens=9, logprobs=0),
+    SamplingParams(max_tokens=25, temperature=0.8, top_k=9, logit_bias=(LogitBias(7, 3.0),), ignore_eos=True),
 )
 
 

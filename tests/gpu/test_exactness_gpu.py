@@ -13,6 +13,7 @@ import torch
 
 from tests.support.oracle import ROOMY, Oracle, generate, options, tiny_oracle
 from tests.support.tiny_models import FAMILIES, tiny_model
+from tests.support.windows import WINDOWED, WINDOWS, Released
 from thothy_ai.engine.core import parts
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
@@ -45,6 +46,23 @@ def test_greedy_tokens_equal_transformers(
     assert (stats.scheduler.preemptions > 0) == preempted
     assert (stats.core.cached_tokens > 0) == prefix_cache
     assert stats.core.busy_seconds > 0
+
+
+@pytest.fixture(scope="module", params=sorted(WINDOWED))
+def windowed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    family, overrides = WINDOWS[request.param]
+    return tiny_oracle(family, tmp_path_factory.mktemp(family), GPU, **overrides)
+
+
+@pytest.mark.parametrize(AXES, list(itertools.product([False, True], repeat=len(AXES))))
+def test_greedy_tokens_equal_transformers_over_several_windows(
+    windowed: Oracle, *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool, graphs: bool
+) -> None:
+    released = Released()
+    made = options(preempted=preempted, chunked=chunked, overlap=overlap, prefix_cache=prefix_cache, graphs=graphs)
+    windowed.check(made, build=released.build)
+    assert released.blocks
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -81,11 +99,19 @@ PRESSED = {  # a roomy pool; one that preempts; a budget that chunks
 }
 
 
-@pytest.fixture(scope="module")
-def siblings(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
+SHARED = {  # all of the context; the last 150 tokens, in some layers or in all, of which blocks come back early
+    "llama": {},
+    "mistral": {"sliding_window": 150},
+    "gemma2": {"sliding_window": 150},
+}
+
+
+@pytest.fixture(scope="module", params=SHARED)
+def siblings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
     """Prompts over two long sources, one of them cut short, and some that share nothing."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    folder = tiny_model("llama", tmp_path_factory.mktemp("siblings"), max_position_embeddings=512)
+    made = tmp_path_factory.mktemp("siblings")
+    folder = tiny_model(request.param, made, max_position_embeddings=512, **SHARED[request.param])
     loaded = load_model(folder, device=GPU, dtype=torch.float32)
     draw = random.Random(3)
     source, other = (tuple(draw.choices(range(131), k=count)) for count in (200, 150))
@@ -104,6 +130,8 @@ def test_groups_that_share_a_long_prefix(siblings: Oracle, pressure: str, *, ove
 
     def build(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
         core = build_core(loaded, options, on_events)
+        if pressure == "preempted":
+            core._scheduler._lengths.observe("", 0, 1)  # what windows leave is known, and more would not be admitted
         arrange = core._scheduler._groups.arrange
 
         def noted(members):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.support.attention_case import make_case, textbook
+from tests.support.mxfp4_checkpoint import mxfp4_checkpoints
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, reference_model, tiny_model
 from thothy_ai.engine.weights.loader import load_model
@@ -31,9 +32,18 @@ def test_attention(dtype: torch.dtype, atol: float, rtol: float, heads: int, kv_
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families(family: str, tmp_path: Path) -> None:
     folder = tiny_model(family, tmp_path)
+    check(folder, folder)
+
+
+def test_mxfp4(tmp_path: Path) -> None:
+    check(*mxfp4_checkpoints(tmp_path))
+
+
+def check(folder: Path, plain: Path) -> None:
+    """Logits of the folder's model are those of transformers over the plain one."""
     tokens = torch.randint(3, 131, (40,), generator=torch.Generator().manual_seed(5)).tolist()
     with torch.no_grad():
-        expected = reference_model(folder)(torch.tensor([tokens])).logits[0]
+        expected = reference_model(plain)(torch.tensor([tokens])).logits[0]
     for dtype, tolerance in ((torch.float32, 1e-3), (torch.bfloat16, 0.3)):
         model = load_model(folder, device=GPU, dtype=dtype).model
         run = PagedRun(model, sequences=1, longest=64)

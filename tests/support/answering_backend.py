@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Sequence
 
 from thothy_ai.engine.api import (
+    Choice,
     Delta,
     EngineInfo,
     EngineStats,
     FinishReason,
     GenerationRequest,
     GenerationResult,
+    TokenLogprob,
     Usage,
 )
 from thothy_ai.engine.backend import Failure, Sink
@@ -27,6 +29,8 @@ class AnsweringBackend:
         self.answer = answer
         self.hang = False
         self.reason = FinishReason.STOP
+        self.logprobs: tuple[TokenLogprob | None, ...] = ()
+        self.others: tuple[Choice, ...] = ()
         self.requests: list[GenerationRequest] = []
         self.aborted = threading.Event()
         self._sinks: dict[str, Sink] = {}
@@ -63,4 +67,6 @@ class AnsweringBackend:
         raise NotImplementedError
 
     def _end(self, id_: str, text: str, reason: FinishReason) -> None:
-        self._sinks.pop(id_)([GenerationResult(id_, text, (), reason, Usage(40, 30, 20, 1.5))])
+        first = Choice(text, tuple(range(len(self.logprobs))), reason, self.logprobs, -0.5 if self.logprobs else None)
+        usage = Usage(40, 30, 20, 1.5)
+        self._sinks.pop(id_)([GenerationResult.of(id_, (first, *self.others), usage)])

@@ -58,6 +58,20 @@ class Case:
         write_kv(broken, broken, cache, slots)
         return replace(self, cache=cache)
 
+    def with_freed_blocks(self, window: int) -> Case:
+        """With what another sequence may leave in the blocks that lie before the windows of all that hold them."""
+        size = self.cache.keys.shape[1]
+        needed = {
+            block
+            for row, queries, context in zip(self.batch.rows, self.batch.query_lens, self.batch.kv_lens, strict=True)
+            for block in self.batch.block_tables[row, max(0, context - queries + 1 - window) // size :].tolist()
+        }
+        freed = [block for block in range(len(self.cache.keys)) if block not in needed]
+        cache = LayerCache(*(part if part is None else part.clone() for part in self.cache))
+        (cache.keys if cache.key_scales is None else cache.key_scales)[freed] = torch.nan
+        (cache.values if cache.value_scales is None else cache.value_scales)[freed] = 300.0
+        return replace(self, cache=cache)
+
     def heads_first(self) -> Case:
         """With the cache in the memory order [num_blocks, kv_heads, block_size, head_dim], under the same shape."""
         parts = (None if part is None else part.transpose(1, 2).contiguous().transpose(1, 2) for part in self.cache)
@@ -113,7 +127,7 @@ def make_case(
     return Case(q, LayerCache(keys, values), batch)
 
 
-def textbook(case: Case, params: AttentionParams = PLAIN) -> Tensor:
+def textbook(case: Case, params: AttentionParams = PLAIN, sinks: Tensor | None = None) -> Tensor:
     """One query at a time, in float64; rows that are no token's stay zero."""
     scale = params.scale_of(case.q.shape[-1])
     keys, values = _dense(case.cache.keys, case.cache.key_scales), _dense(case.cache.values, case.cache.value_scales)
@@ -131,7 +145,10 @@ def textbook(case: Case, params: AttentionParams = PLAIN) -> Tensor:
             scores = torch.einsum("kgd,lkd->kgl", query, near[first:seen]) * scale
             if params.soft_cap is not None:
                 scores = (scores / params.soft_cap).tanh() * params.soft_cap
-            out[token] = torch.einsum("kgl,lkd->kgd", scores.softmax(-1), far[first:seen]).flatten(0, 1)
+            if sinks is not None:
+                scores = torch.cat((scores, sinks.double().view(kv_heads, group, 1)), -1)
+            shares = scores.softmax(-1)[..., : seen - first]
+            out[token] = torch.einsum("kgl,lkd->kgd", shares, far[first:seen]).flatten(0, 1)
             token += 1
     return out
 

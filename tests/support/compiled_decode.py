@@ -39,6 +39,8 @@ def shared_bytes(
         "GROUP_ROWS": GROUP_ROWS,
         "WINDOW": None,
         "SOFT_CAP": None,
+        "sinks": None,
+        "group_skipped": None,
         "scale_head": 1,
     }
     if fp8:

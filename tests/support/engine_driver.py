@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from thothy_ai.engine.api import TokenLogprob
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, TokenEvent
 
@@ -18,6 +19,7 @@ class Collected:
     """What a core reported, by request."""
 
     tokens: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    logprobs: dict[str, list[TokenLogprob | None]] = field(default_factory=lambda: defaultdict(list))
     finished: dict[str, FinishedEvent] = field(default_factory=dict)
 
 
@@ -54,5 +56,6 @@ class EngineDriver:
             assert event.id not in self.collected.finished
             if isinstance(event, TokenEvent):
                 self.collected.tokens[event.id] += event.tokens
+                self.collected.logprobs[event.id] += event.logprobs or (None,) * len(event.tokens)
             else:
                 self.collected.finished[event.id] = event

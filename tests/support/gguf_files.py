@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,9 @@ Array = NDArray[Any]
 Choose = Callable[[str], Quant]
 Extra = Callable[[gguf.GGUFWriter], None]
 
-_NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
+_INTERLEAVED = {"llama", "granite", "smollm3"}  # which the converter permutes for
+_ONE_PLUS = {"gemma3"}
+_MAX_LAYERS = 64
 
 
 def write_gguf(
@@ -46,9 +34,10 @@ def write_gguf(
         extra(writer)
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     for name, tensor in load_file(folder / "model.safetensors").items():
-        renamed = gguf_name(name)
+        renamed = gguf_name(name, architecture)
         part = renamed.split(".")[-2]
-        rows = interleave(tensor, heads[part]) if architecture == "llama" and part in heads else tensor
+        rows = interleave(tensor, heads[part]) if architecture in _INTERLEAVED and part in heads else tensor
+        rows = rows + 1 if architecture in _ONE_PLUS and name.endswith("norm.weight") else rows
         add_tensor(writer, renamed, rows, choose(renamed) if choose and tensor.ndim > 1 else Quant.F32)
     finish(writer)
     return path
@@ -65,12 +54,19 @@ def finish(writer: gguf.GGUFWriter) -> None:
     writer.close()
 
 
-def gguf_name(name: str) -> str:
-    stem, _, kind = name.rpartition(".")
-    if stem.startswith("model.layers."):
-        _, _, layer, part = stem.split(".", 3)
-        return f"blk.{layer}.{_NAMES[part]}.{kind}"
-    return f"{_NAMES[stem]}.{kind}"
+def gguf_name(name: str, architecture: str) -> str:
+    """The name that the `gguf` package's tables give a tensor of transformers."""
+    if name == "lm_head.weight":
+        return "output.weight"  # also where the converter leaves it out, since such models are tied
+    found = _table(architecture).get_name(name, try_suffixes=(".weight", ".bias"))
+    assert found is not None, f"{architecture} has no {name}"
+    return found
+
+
+@cache
+def _table(architecture: str) -> gguf.TensorNameMap:
+    kind = next(kind for kind, its in gguf.MODEL_ARCH_NAMES.items() if its == architecture)
+    return gguf.get_tensor_name_map(kind, _MAX_LAYERS)
 
 
 def interleave(tensor: Array, heads: int) -> Array:
@@ -88,12 +84,16 @@ def _add_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    if "rms_norm_eps" in config:
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    else:
+        writer.add_layer_norm_eps(config["layer_norm_eps"])
+    rope = config["rope_parameters"].get("full_attention", config["rope_parameters"])
+    writer.add_rope_freq_base(rope["rope_theta"])
     if "head_dim" in config:
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
-        writer.add_rope_dimension_count(config["head_dim"])
+        writer.add_rope_dimension_count(int(config["head_dim"] * rope.get("partial_rotary_factor", 1.0)))
     for key, add in (("bos_token_id", writer.add_bos_token_id), ("eos_token_id", writer.add_eos_token_id)):
         if config.get(key) is not None:
             add(np.uint32(config[key]).item())

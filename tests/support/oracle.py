@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import GenerationConfig
@@ -117,9 +118,9 @@ def random_prompts(vocab: int) -> tuple[Tokens, ...]:
     return prompts_from(lambda count: tuple(torch.randint(0, vocab, (count,), generator=generator).tolist()))
 
 
-def tiny_oracle(family: str, folder: Path, device: torch.device, *, new_tokens: int = 24) -> Oracle:
-    """The oracle of a small random model of this family."""
-    model = tiny_model(family, folder)
+def tiny_oracle(family: str, folder: Path, device: torch.device, *, new_tokens: int = 24, **overrides: Any) -> Oracle:
+    """The oracle of a small random model of this family; `overrides` are fields of its configuration."""
+    model = tiny_model(family, folder, **overrides)
     loaded = load_model(model, device=device, dtype=torch.float32, cache_dir=None)
     prompts = random_prompts(loaded.config.vocab_size)
     return Oracle(loaded, prompts, generate(model, prompts, new_tokens, device))

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
-    "cohere", "cohere2", "seed_oss",
+    "cohere", "cohere2", "seed_oss", "qwen3_moe", "gpt_oss",
 )  # fmt: skip
 _ONE_PLUS = ("gemma2", "gemma3_text")  # whose norms multiply by 1 + w
 
@@ -66,6 +66,29 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
         "sliding_window": 12,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
+    "qwen3_moe": {  # one layer without experts
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "norm_topk_prob": True,
+        "mlp_only_layers": [1],
+    },
+    "gpt_oss": {  # a window that is felt; yarn whose range of corrections is not rounded
+        "tie_word_embeddings": False,
+        "num_local_experts": 6,
+        "num_experts_per_tok": 2,
+        "intermediate_size": 32,
+        "sliding_window": 12,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "beta_fast": 8.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+            "original_max_position_embeddings": 64,
+        },
+    },
 }
 
 
@@ -84,6 +107,8 @@ def tiny_model(family: str, tmp_path: Path, **overrides: Any) -> Path:
             if "norm" in name or name.endswith("bias"):
                 mean = float("norm" in name and family not in _ONE_PLUS)
                 torch.nn.init.normal_(parameter, mean=mean, std=0.3)
+            if name.endswith("sinks"):
+                torch.nn.init.normal_(parameter, std=2.0)
     folder = tmp_path / family
     model.eval().save_pretrained(folder, max_shard_size=shard_size)
     return folder

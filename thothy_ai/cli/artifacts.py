@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from thothy_ai.cli.artifact_view import provenance_lines, review_lines
 from thothy_ai.cli.export import Format, Grouping, check_grouping, format_for, write
 from thothy_ai.cli.job_options import (
     MAX_LISTED,
@@ -102,6 +103,8 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
             print_json(artifact["body"])
         else:
             print_text(artifact["text"])
+        for line in (*provenance_lines(artifact["provenance"]), *review_lines(artifact["review"])):
+            print_text(line)
     return None
 
 

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from thothy_ai.cli.enqueue import KindCommands
 from thothy_ai.cli.shell import FAILED, INTERRUPTED, WRONG_INPUT, AsJson, fail, load_settings, usage
+from thothy_ai.engine.api import MAX_CHOICES, MAX_LOGPROBS
 
 if TYPE_CHECKING:
     from thothy_ai.cli.ask_engine import Answer
@@ -63,6 +64,13 @@ def ask(
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="System message before the prompt.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of output tokens.")] = 256,
     temperature: Annotated[float, typer.Option(min=0, max=100, help="Sampling temperature; 0 is greedy.")] = 0.7,
+    n: Annotated[int, typer.Option(min=1, max=MAX_CHOICES, help="Number of texts, each drawn by itself.")] = 1,
+    logprobs: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=MAX_LOGPROBS, help="Log-probabilities: their mean, and with --json those of so many tokens."
+        ),
+    ] = None,
     seed: Seed = None,
     model: Model = None,
     as_json: AsJson = False,
@@ -75,7 +83,7 @@ def ask(
 
     Example: thothy ask trend_summary --source-file notes.txt --attempts 3
 
-    Example: thothy ask --prompt "Write a haiku about a queue." --max-tokens 40
+    Example: thothy ask --prompt "Write a haiku about a queue." --max-tokens 40 --n 3
     """
     if ctx.invoked_subcommand is not None:
         return _refuse_options(ctx)
@@ -85,7 +93,7 @@ def ask(
         raise typer.Exit(WRONG_INPUT)
     from thothy_ai.cli.ask_questions import Chat
 
-    return _run(load_settings(), Chat(text, system, max_tokens, temperature), seed, 1, model, as_json)
+    return _run(load_settings(), Chat(text, system, max_tokens, temperature, n, logprobs), seed, 1, model, as_json)
 
 
 def _refuse_options(ctx: typer.Context) -> None:

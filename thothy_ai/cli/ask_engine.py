@@ -105,8 +105,13 @@ async def _answer(generation: Generation, screen: Screen, began: float) -> Answe
     screen.output()
     try:
         async for delta in generation:
-            screen.text(delta.text)
-        return Answer(output_of(result := await generation.result()), result, time.monotonic() - began)
+            if not delta.choice:
+                screen.text(delta.text)
+        result = await generation.result()
+        for other in result.others:
+            screen.output()
+            screen.text(other.text)
+        return Answer(output_of(result), result, time.monotonic() - began)
     except PromptTooLongError as error:
         return Answer(TOO_LONG, None, time.monotonic() - began, error)
 

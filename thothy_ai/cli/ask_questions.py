@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from thothy_ai.cli.ask_engine import Answer
-from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, GenerationRequest, Message, SamplingParams, Usage
+from thothy_ai.engine.api import MAX_PRIORITY, Choice, FinishReason, GenerationRequest, Message, SamplingParams, Usage
 from thothy_ai.worker.finish import total
 
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ class Attempt:
         """Why the last call ended; None if the engine refused it."""
         return result.finish_reason if self.answers and (result := self.answers[-1].result) else None
 
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """The texts of the last call."""
+        return result.choices if self.answers and (result := self.answers[-1].result) else ()
+
     def previous(self) -> Previous | None:
         """What the next attempt may learn of this one."""
         from thothy_ai.jobs import Previous
@@ -83,6 +88,7 @@ class Attempt:
             "artifact": judged and judged.body,
             "follow_ups": [wanted.kind for wanted in judged.follow_ups] if judged else [],
             "text": self.text,
+            "choices": [_choice_json(choice) for choice in self.choices],
             "calls": len(self.answers),
             "finish_reason": self.finish_reason,
             "prompt_tokens": usage.prompt_tokens,
@@ -92,6 +98,16 @@ class Attempt:
             "seconds": self.seconds,
             "tokens_per_second": self.tokens_per_second,
         }
+
+
+def _choice_json(choice: Choice) -> dict[str, Any]:
+    tokens = zip(choice.token_ids, choice.logprobs, strict=True) if choice.logprobs else ()
+    return {
+        "text": choice.text,
+        "finish_reason": choice.finish_reason,
+        "mean_logprob": choice.mean_logprob,
+        "logprobs": [{"token": token, **asdict(drawn)} if drawn else {"token": token} for token, drawn in tokens],
+    }
 
 
 class Question(Protocol):
@@ -113,6 +129,8 @@ class Chat:
     system: str | None
     max_tokens: int
     temperature: float
+    n: int = 1
+    logprobs: int | None = None
     kind: None = None
 
     def next(self, seed: int, context: Context, steps: Steps) -> tuple[GenerationRequest, ...] | None:  # noqa: ARG002
@@ -120,8 +138,8 @@ class Chat:
         if steps:
             return None
         messages = (*([Message("system", self.system)] if self.system else []), Message("user", self.prompt))
-        sampling = SamplingParams(max_tokens=self.max_tokens, temperature=self.temperature, seed=seed)
-        return (GenerationRequest(_key(), messages, sampling=sampling, stream=True, priority=PRIORITY),)
+        sampling = SamplingParams(self.max_tokens, self.temperature, seed=seed, logprobs=self.logprobs)
+        return (GenerationRequest(_key(), messages, sampling=sampling, stream=True, priority=PRIORITY, n=self.n),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,8 @@ class AskView:
             self._note(_verdict(attempt))
         elif attempt.finish_reason is FinishReason.LENGTH:
             self._note("The text stops at --max-tokens.")
+        if means := [choice.mean_logprob for choice in attempt.choices if choice.mean_logprob is not None]:
+            self._note(f"mean log-probability of a token: {', '.join(f'{mean:.2f}' for mean in means)}")
         self._note(_figures(attempt))
         self._note(self._cost(attempt))
 

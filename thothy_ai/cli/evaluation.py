@@ -74,6 +74,7 @@ def evaluate(
             _run_injections(settings, found, model, cases, seed, as_json=as_json)
         else:
             chosen = _cases(found, cases, cases_file, review=review)
+            _check_against(against)
             trial = _trial(settings, found, chosen, attempts, seed)
             _show(_results(settings, found, trial, chosen, model, against), plot, as_json=as_json)
 
@@ -90,6 +91,14 @@ def _aborting() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
     except (InvalidRequestError, GrammarError) as error:
         fail(error, WRONG_INPUT)
+
+
+def _check_against(against: str | None) -> None:
+    """Raise `BadParameter` for a file, folder or URL that cannot be compared with, before anything runs."""
+    if against is None or against.startswith(URL_SCHEMES):
+        return
+    if not Path(against).exists():
+        usage(f"--against {against}: no such file or folder, and no URL ({', '.join(URL_SCHEMES)})")
 
 
 def _check_plot(plot: Path | None) -> None:
@@ -213,6 +222,18 @@ def _draw(results: Sequence[Result], plot: Path) -> None:
     typer.echo(f"Picture written to {printable(str(plot))}.", err=True)
 
 
+def _for_kind(kind: AnyKind, injection: Injection) -> Injection:
+    """The same source for a kind whose requests name the language they want in another field."""
+    if "target_locale" not in kind.request.model_fields:
+        return injection
+    others = {name: value for name, value in injection.request.items() if name != "locale"}
+    return replace(injection, request={**others, "target_locale": _target(str(injection.request["locale"]))})
+
+
+def _target(locale: str) -> str:
+    return "de-DE" if locale.startswith("en") else "en-US"
+
+
 def _run_injections(
     settings: Settings, kind: AnyKind, model: Path | None, most: int | None, seed: int, *, as_json: bool
 ) -> None:
@@ -222,7 +243,7 @@ def _run_injections(
     from thothy_ai.cli.eval_run import run
     from thothy_ai.jobs.evaluation import cases
 
-    chosen = cases.injections()[:most]
+    chosen = [_for_kind(kind, injection) for injection in cases.injections()[:most]]
     trial = _trial(settings, kind, chosen, 1, seed)
     with engine_for(settings, model, MODEL_ROWS) as endpoint:
         info, attempts = run(settings, endpoint, trial)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import re
 import sys
 import unicodedata
@@ -22,12 +23,14 @@ from thothy_ai.cli.tables import json_text, printable
 
 STANDARD_OUTPUT = "-"
 SLUG_CHARS = 50
+MAX_PART_CHARS, DIGEST_CHARS = 60, 8  # of a part of a file's name
 COLUMNS = (
     "job_id", "kind", "locale", "attempt", "tenant", "verdict", "reason", "idempotency_key", "channel", "audience",
     "source_key", "parent_id", "model", "seed", "created_at", "title", "text",
 )  # fmt: skip
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LIKE_A_FILE = re.compile(r"\.[A-Za-z]{2,5}")  # the end of a name that is hardly a folder's
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # what formulas begin with
 _NO_WORD = re.compile(r"[^a-z0-9]+")
 Artifact = dict[str, Any]
 Artifacts = Iterator[Artifact]
@@ -115,10 +118,18 @@ def _write_sources(artifacts: Artifacts, to: Path, chosen: Format) -> int:
     written = 0
     for source_key, group in groupby(artifacts, key=itemgetter("source_key")):
         several = list(group)
-        name = _safe_name([source_key or "no-source", _slug(several[0])], chosen)
+        name = _safe_name([_told_apart(source_key or "no-source"), _slug(several[0])], chosen)
         (to / name).write_text(_FORMS[chosen].of_several(several), encoding="utf-8")
         written += len(several)
     return written
+
+
+def _told_apart(source_key: str) -> str:
+    """A key that is not a safe name as it is, with a digest: two of them may begin alike."""
+    if len(source_key) <= MAX_PART_CHARS and not _UNSAFE.search(source_key) and source_key == source_key.strip("."):
+        return source_key
+    digest = hashlib.sha256(source_key.encode()).hexdigest()[:DIGEST_CHARS]
+    return f"{_UNSAFE.sub('_', source_key).strip('.')[: MAX_PART_CHARS - DIGEST_CHARS - 1]}-{digest}"
 
 
 def file_name(artifact: Artifact, extension: str = "json") -> str:
@@ -130,7 +141,7 @@ def file_name(artifact: Artifact, extension: str = "json") -> str:
 
 
 def _safe_name(parts: Iterable[str | None], extension: str) -> str:
-    safe = (_UNSAFE.sub("_", part).strip(".")[:60] or "_" for part in parts if part is not None)
+    safe = (_UNSAFE.sub("_", part).strip(".")[:MAX_PART_CHARS] or "_" for part in parts if part is not None)
     return ".".join([*safe, extension])
 
 
@@ -157,8 +168,14 @@ def _write_csv(artifacts: Artifacts, to: Path) -> int:
         rows.writeheader()
         for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the last number is the count
             texts = {"title": title_of(artifact["body"]), "text": body_of(artifact)}
-            rows.writerow({**artifact, "created_at": times.utc(artifact["created_at"]), **texts})
+            cells = {**artifact, "created_at": times.utc(artifact["created_at"]), **texts}
+            rows.writerow({name: _inert(cells.get(name)) for name in COLUMNS})
     return written
+
+
+def _inert(cell: object) -> object:
+    """A cell that no spreadsheet takes for a formula (OWASP, "CSV Injection"): text of that form gets an apostrophe."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 class _Writable(Protocol):

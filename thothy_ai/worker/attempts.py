@@ -6,6 +6,7 @@ A plan that is cut off, by whatever, leaves nothing behind: the job's next attem
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from dataclasses import replace
@@ -21,6 +22,7 @@ from thothy_ai.engine.errors import (
     InvalidRequestError,
     PromptTooLongError,
 )
+from thothy_ai.errors import DatabaseError
 from thothy_ai.jobs import Context, Previous, RejectionReason
 from thothy_ai.jobs.plan import Outputs
 from thothy_ai.settings import Settings
@@ -29,14 +31,16 @@ from thothy_ai.worker.calls import AttemptCalls, NotSentError
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.finish import NO_USAGE, Finish, Usage
-from thothy_ai.worker.job_store import JobStore
+from thothy_ai.worker.job_store import JobStore, is_unstorable
 from thothy_ai.worker.judges import Judges
 from thothy_ai.worker.live import LiveText
 from thothy_ai.worker.outcomes import Retry
-from thothy_ai.worker.plans import Judgement, PlanError, PlannedJob, Step
+from thothy_ai.worker.plans import PlanError, PlannedJob, Step
 from thothy_ai.worker.quarantine import alone_within
 from thothy_ai.worker.retry import retry_until_answered
 from thothy_ai.worker.running_call import EngineAbortedError
+
+logger = logging.getLogger(__name__)
 
 MAX_FREE_ATTEMPTS = 20  # beyond this many attempts without a failure, a lost connection counts as one
 REFUSALS = (PromptTooLongError, GrammarError, InvalidRequestError)
@@ -113,23 +117,27 @@ class Attempts:
             answered_at, last = time.monotonic(), step
         if step.reason is RejectionReason.PROMPT_TOO_LONG and not calls.text.strip():
             return replace(outcomes.hopeless(claim, step.reason, step.detail), usage=calls.usage)
-        judgement = await self._distinct(claim, step)
-        finish = outcomes.judged(claim, judgement, calls.text, calls.usage, calls.provenance(step.version))
-        return replace(finish, answered_at=answered_at)
+        finish = outcomes.judged(claim, step, calls.text, calls.usage, calls.provenance(step.version))
+        return await self.compared(claim, replace(finish, answered_at=answered_at))
 
-    async def _distinct(self, claim: Claim, judgement: Judgement) -> Judgement:
-        """The judgement, or a rejection if the accepted artifact is nearly the same as another recent one."""
-        days = self._settings.duplicate_days
-        if not judgement.signature or not days:
-            return judgement
-        others = await retry_until_answered(
-            "the search of near-duplicates",
-            lambda: self._store.similar(claim, judgement.locale, judgement.signature, days),
-        )
-        found = await self._judges.near_duplicate(claim.kind, judgement.body, others) if others else None
-        if found is None:
-            return judgement
-        return replace(judgement, accepted=False, reason=found.reason, detail=found.detail, follow_ups=(), signature=())
+    async def compared(self, claim: Claim, finish: Finish) -> Finish:
+        """The same, or a rejection if an accepted artifact is nearly the same as another recent one."""
+        days, judged = self._settings.duplicate_days, finish.judged
+        if judged is None or not judged.signature or not days:
+            return finish
+        try:
+            others, jobs = await retry_until_answered(
+                "the search of near-duplicates",
+                lambda: self._store.similar(claim, judged.locale, judged.signature, days),
+                is_unstorable,
+            )
+        except DatabaseError as error:
+            logger.warning("near-duplicates of job %s cannot be searched for: %s", claim.key, error)
+            return finish
+        found = await self._judges.near_duplicate(claim.kind, judged.body, others) if others else None
+        if found is not None:
+            return outcomes.duplicate(claim, finish, found)
+        return replace(finish, compared_with=jobs, comparisons=finish.comparisons + 1)
 
     def _context(self, claim: Claim) -> Context:
         previous = _previous(claim.previous) if claim.previous else None
@@ -149,7 +157,7 @@ class Attempts:
             return outcomes.released(claim, error.code, detail, usage)
         if not await self._monitor.outlived(usage.engine_session_id):
             return outcomes.engine_died(claim, detail, usage)
-        if claim.attempt - claim.failures > MAX_FREE_ATTEMPTS:
+        if claim.tries - claim.failures > MAX_FREE_ATTEMPTS:
             return self.failed(claim, "connection_lost", detail, usage)
         return outcomes.released(claim, "connection_lost", detail, usage)
 
@@ -164,7 +172,7 @@ class Attempts:
 
     def _faulty(self, claim: Claim, error: EngineError) -> Finish:
         """A fault of the engine's costs the job none of its attempts, as often as it has some."""
-        free = claim.attempt - claim.failures
+        free = claim.tries - claim.failures
         if free > claim.max_attempts:
             return self.failed(claim, error.code, str(error))
         delay_seconds = self._retry.delay(free, random.random())  # noqa: S311 - jitter

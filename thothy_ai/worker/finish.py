@@ -12,6 +12,7 @@ from thothy_ai.db.states import Event, JobState, Outcome, Verdict
 from thothy_ai.engine.api import Usage as EngineUsage
 from thothy_ai.worker.claims import AttemptRef
 
+MAX_COMPARISONS = 4  # of an output with those that were accepted meanwhile: many like it may come at once
 NO_ENGINE_USAGE = EngineUsage(prompt_tokens=0, cached_tokens=0, output_tokens=0, compute_seconds=0.0)
 
 
@@ -99,12 +100,25 @@ class Finish:
     usage: Usage = NO_USAGE
     judged: Judged | None = None
     follow_ups: tuple[FollowUp, ...] = ()
+    compared_with: tuple[UUID, ...] = ()  # jobs whose artifacts resemble this output's, and are others
+    comparisons: int = 0
     answered_at: float | None = None  # monotonic: when the engine's result arrived
 
     @property
     def attempt_ref(self) -> AttemptRef:
         """The attempt that ended."""
         return self.id, self.attempt
+
+    @property
+    def may_be_outdated(self) -> bool:
+        """Whether an output that resembles this one may have been accepted since it was compared with others."""
+        return bool(self.judged and self.judged.signature) and self.comparisons < MAX_COMPARISONS
+
+    def compared_row(self) -> dict[str, Any]:
+        """What the statement `worker/unseen_similar` reads."""
+        locale, signature = (self.judged.locale, self.judged.signature) if self.judged else ("", ())
+        ids = {"id": str(self.id), "attempt": self.attempt, "compared_with": list(map(str, self.compared_with))}
+        return ids | {"locale": locale, "signature": list(signature)}
 
     def row(self) -> dict[str, Any]:
         """What the statement `worker/finish` reads. Plain attribute reads: this runs for every job."""
@@ -135,3 +149,15 @@ class Finish:
             "review": output.review if output else None,
             "signature": (output.signature or None) if output else None,
         }
+
+
+def alike(finishes: Iterable[Finish]) -> frozenset[AttemptRef]:
+    """Of outputs that are written together, those with an element of another's signature that comes before them."""
+    seen: set[int] = set()
+    found = set()
+    for finish in finishes:
+        signature = set(finish.judged.signature) if finish.judged else set()
+        if signature & seen:
+            found.add(finish.attempt_ref)
+        seen |= signature
+    return frozenset(found)

@@ -6,7 +6,7 @@ A worker uses them for each attempt, and `thothy ask` for a request that is in n
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 
@@ -43,6 +43,8 @@ class Asker:
             priority=self.priority,
             deadline=self.deadline.timestamp() if self.deadline is not None else None,
             report_after=EARLY_TOKENS if call.locale is not None and call.sampling.max_tokens > EARLY_TOKENS else 0,
+            n=call.sampling.n,
+            best_of=call.sampling.best_of,
         )
 
 
@@ -53,7 +55,11 @@ def call_seed(seed: int, number: int) -> int:
 
 def output_of(result: GenerationResult) -> Output:
     """What a plan learns of a result that was not aborted."""
-    return Output(result.text, _ENDS.get(result.finish_reason, End.COMPLETE))
+    first, *others = (
+        Output(choice.text, _ENDS.get(choice.finish_reason, End.COMPLETE), choice.mean_logprob)
+        for choice in result.choices
+    )
+    return replace(first, others=tuple(others))
 
 
 def _sampling(wanted: Sampling, seed: int) -> SamplingParams:
@@ -64,5 +70,9 @@ def _sampling(wanted: Sampling, seed: int) -> SamplingParams:
         top_p=wanted.top_p,
         min_p=wanted.min_p,
         repetition_penalty=wanted.repetition_penalty,
+        frequency_penalty=wanted.frequency_penalty,
+        presence_penalty=wanted.presence_penalty,
+        min_tokens=wanted.min_tokens,
+        logprobs=0 if wanted.mean_logprob else None,
         seed=seed,
     )

@@ -104,7 +104,7 @@ class JobRunner:
         monitor = EngineMonitor(client, store, self._unbilled, self._settings.heartbeat_seconds)
         judges = Judges(self._settings.kinds, self._settings.judge_seconds, self._settings.judges)
         live = LiveText(self._settings, monitor)
-        attempts = Attempts(self._settings, store, monitor, judges, live)
+        self._attempts = attempts = Attempts(self._settings, store, monitor, judges, live)
         claimer = Claimer(self._hints, store, monitor, lambda claim: self._start_job(claim, attempts), self._on_done)
         heartbeat = Heartbeat(self._settings, store, monitor, self._unbilled, self._jobs, claimer.waiting_hints)
         try:
@@ -166,14 +166,27 @@ class JobRunner:
 
     async def _finish(self, store: JobStore, batch: list[tuple[RunningJob, Finish]]) -> None:
         finishes = [finish for _, finish in batch]
-        states = await retry_until_answered("finish", lambda: store.finish(finishes), is_unstorable)
+        states, outdated = await retry_until_answered("finish", lambda: store.finish(finishes), is_unstorable)
         crash_point("after_commit")
+        ended = [(job, finish) for job, finish in batch if finish.attempt_ref not in outdated]
         for job, finish in batch:
+            if finish.attempt_ref in outdated:
+                job.task = self._loop.create_task(self._compare_again(job, finish))
+        for job, finish in ended:
             state = states.get(finish.attempt_ref)
             metrics.count(job.claim.kind, finish, state)
             if state is None:
                 self._unbilled.add_fenced(finish)
-        self._remove([job for job, _ in batch])
+        self._remove([job for job, _ in ended])
+
+    async def _compare_again(self, job: RunningJob, finish: Finish) -> None:
+        """An output that resembles it was accepted since it was compared with others."""
+        try:
+            finish = await self._attempts.compared(job.claim, finish)
+        except Exception as error:
+            logger.exception("job %s failed in the worker", job.claim.key)
+            finish = self._attempts.failed(job.claim, "worker_error", repr(error), finish.usage)
+        self._outcomes.put([(job, finish)])
 
     async def _finish_one(self, store: JobStore, job: RunningJob, finish: Finish) -> None:
         for outcome in (finish, outcomes.unstorable(finish, "Postgres refuses its outcome")):

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from thothy_ai.db.connect import make_async_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
@@ -16,7 +18,7 @@ from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
 from thothy_ai.worker.claims import AttemptRef, Claim, ClaimResult
-from thothy_ai.worker.finish import Finish
+from thothy_ai.worker.finish import Finish, alike
 
 COUNTERS = ("busy_seconds", "prefill_seconds", "decode_seconds", "prompt_tokens", "cached_tokens", "output_tokens")
 UNSTORABLE_CLASSES = ("22", "23", "54")  # SQLSTATE: malformed data, violated constraints, size limits
@@ -25,6 +27,16 @@ UNSTORABLE_CLASSES = ("22", "23", "54")  # SQLSTATE: malformed data, violated co
 def is_unstorable(error: DatabaseError) -> bool:
     """Whether the data itself is at fault, so that another try would fail too."""
     return error.sqlstate is not None and error.sqlstate.startswith(UNSTORABLE_CLASSES)
+
+
+class Finished(NamedTuple):
+    """The states of the attempts that ended; those of neither part were fenced off, and nothing of them is written.
+
+    `outdated` outputs have to be compared with artifacts that were written since, and finished again.
+    """
+
+    states: dict[AttemptRef, JobState]
+    outdated: frozenset[AttemptRef]
 
 
 class LeaseStatus(NamedTuple):
@@ -102,11 +114,13 @@ class JobStore:
         """Queue these dispatches again."""
         await self._execute("queue/undo_dispatch", **_parallel(hints))
 
-    async def finish(self, finishes: Sequence[Finish]) -> dict[AttemptRef, JobState]:
-        """End these attempts; those that are not returned were fenced off, and nothing of them is written."""
-        rows = json.dumps([finish.row() for finish in finishes])
+    async def finish(self, finishes: Sequence[Finish]) -> Finished:
+        """End these attempts, except those whose output is to be compared with artifacts that came meanwhile."""
         with reaching(self._settings):
             async with self._engine.begin() as connection:
+                outdated = await self._outdated(connection, finishes)
+                finishes = [finish for finish in finishes if finish.attempt_ref not in outdated]
+                rows = json.dumps([finish.row() for finish in finishes])
                 ended = await connection.execute(statement("worker/finish"), {"rows": rows, "worker": self._worker})
                 states = {(row.id, row.attempt): JobState(row.state) for row in ended}
                 follow_ups = [
@@ -117,10 +131,26 @@ class JobStore:
                 ]
                 if follow_ups:
                     await connection.execute(statement("worker/follow_ups"), {"rows": json.dumps(follow_ups)})
-        return states
+        return Finished(states, outdated)
 
-    async def similar(self, claim: Claim, locale: str, signature: Sequence[int], days: int) -> list[Any]:
-        """Bodies of artifacts of the last days that may be nearly the same as one with this signature."""
+    async def _outdated(self, connection: AsyncConnection, finishes: Sequence[Finish]) -> frozenset[AttemptRef]:
+        """The attempts whose accepted output may be nearly the same as another one that was accepted meanwhile.
+
+        Locks their tenants and kinds until the end of the transaction; without signatures there is nothing to do.
+        """
+        signed = [finish for finish in finishes if finish.may_be_outdated]
+        if not signed or not self._settings.duplicate_days:
+            return frozenset()
+        await connection.execute(statement("worker/lock_signatures"), {"ids": [finish.id for finish in signed]})
+        compared = {"rows": json.dumps([finish.compared_row() for finish in signed])}
+        days = {"days": self._settings.duplicate_days}
+        rows = await connection.execute(statement("worker/unseen_similar"), compared | days)
+        return frozenset((row.id, row.attempt) for row in rows) | alike(signed)
+
+    async def similar(
+        self, claim: Claim, locale: str, signature: Sequence[int], days: int
+    ) -> tuple[list[Any], tuple[UUID, ...]]:
+        """Bodies and jobs of artifacts of the last days that may be nearly the same as one with this signature."""
         rows = await self._execute(
             "worker/similar",
             tenant=claim.tenant,
@@ -130,7 +160,7 @@ class JobStore:
             days=days,
             job_id=claim.id,
         )
-        return [row.body for row in rows]
+        return [row.body for row in rows], tuple(row.job_id for row in rows)
 
     async def record_usage(self, usages: Sequence[AttemptUsage]) -> set[AttemptRef]:
         """Record what these attempts used where no other usage is recorded; returns those that have ended."""

@@ -143,12 +143,16 @@ class _Judge:
         ours, theirs = socket.socketpair()
         with theirs:
             self._reader, self._writer = await asyncio.open_connection(sock=ours)
-            self._process = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
-                [sys.executable, "-m", "thothy_ai.worker.judge_process", str(theirs.fileno())],
-                env=os.environ | {"PYTHONHASHSEED": str(self._hash_seed)},
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
+            try:
+                self._process = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
+                    [sys.executable, "-m", "thothy_ai.worker.judge_process", str(theirs.fileno())],
+                    env=os.environ | {"PYTHONHASHSEED": str(self._hash_seed)},
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                )
+            except BaseException:
+                self._writer.transport.abort()
+                raise
         await self._answer(judging.encode(self._first), START_SECONDS)
 
     async def _answer(self, task: bytes, seconds: float) -> Fields:

@@ -40,7 +40,7 @@ def advance_task(job: PlannedJob, answered: Sequence[Outputs]) -> Fields:
         "kind": job.kind,
         "request": job.request,
         "context": asdict(job.context),
-        "answered": [[(output.text, output.end) for output in outputs] for outputs in answered],
+        "answered": [[_output(output) for output in outputs] for outputs in answered],
     }
 
 
@@ -48,8 +48,16 @@ def read_advance(task: Fields) -> tuple[PlannedJob, list[Outputs]]:
     """A job and the outputs so far, from the task."""
     previous = task["context"].pop("previous")
     context = Context(**task["context"], previous=_previous(previous) if previous else None)
-    answered = [tuple(Output(text, End(end)) for text, end in outputs) for outputs in task["answered"]]
+    answered = [tuple(_read_output(*output) for output in outputs) for outputs in task["answered"]]
     return PlannedJob(task["kind"], task["request"], context), answered
+
+
+def _output(output: Output) -> list[Any]:
+    return [output.text, output.end, output.mean_logprob, [_output(other) for other in output.others]]
+
+
+def _read_output(text: str, end: str, mean_logprob: float | None, others: Sequence[Sequence[Any]]) -> Output:
+    return Output(text, End(end), mean_logprob, tuple(_read_output(*other) for other in others))
 
 
 def near_duplicate_task(kind: str, body: Any, others: Sequence[Any]) -> Fields:

@@ -19,6 +19,7 @@ from typing import Any
 
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.db.states import Event, JobState, Outcome, Verdict
+from thothy_ai.jobs.verdict import Rejection
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.finish import NO_USAGE, Finish, Judged, Usage
 from thothy_ai.worker.follow_ups import follow_up
@@ -83,6 +84,22 @@ def _review(judgement: Judgement, usage: Usage) -> dict[str, Any] | None:
         return None
     findings = [finding._asdict() for finding in judgement.review.findings]
     return {"findings": findings, "compute_seconds": usage.review_seconds}
+
+
+def duplicate(claim: Claim, finish: Finish, rejection: Rejection) -> Finish:
+    """An accepted output that is nearly the same as one that was accepted meanwhile."""
+    again = not _used_up(claim)
+    return replace(
+        finish,
+        state=JobState.QUEUED if again else JobState.DEAD,
+        outcome=Outcome.REJECTED,
+        event=Event.REJECTED if again else Event.DEAD,
+        reason=str(rejection.reason),
+        detail=_detail(rejection.detail),
+        failures=1,
+        judged=finish.judged and replace(finish.judged, verdict=Verdict.REJECTED, signature=()),
+        follow_ups=(),
+    )
 
 
 def hopeless(claim: Claim, reason: str, detail: str) -> Finish:

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from thothy_ai.jobs import Artifact, Call, Context, Rejection, Request, Verdict, checks, registry
-from thothy_ai.jobs.plan import Calls, Outputs
+from thothy_ai.jobs.plan import MAX_STEPS, Calls, Outputs
 from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import AnyKind, UnknownKindError
 from thothy_ai.jobs.verdict import RejectionReason, Review
@@ -33,9 +33,6 @@ class PlanError(Exception):
     def hopeless(self) -> bool:
         """Whether every other attempt would fail, too."""
         return self.reason != "kind_error"
-
-
-MAX_STEPS = 100  # a plan that never ends must not use the engine for ever
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,9 @@ class RunningCall:
     def saved_tokens(self) -> int:
         """The rest of its budget, if it was stopped early."""
         early = self.end in {End.REPETITION, End.WRONG_LANGUAGE}
-        return max(0, self.call.sampling.max_tokens - self.usage.output_tokens) if early else 0
+        sampling = self.call.sampling
+        budget = sampling.max_tokens * (sampling.best_of or sampling.n)
+        return max(0, budget - self.usage.output_tokens) if early else 0
 
     async def output(self, wrong_language: WrongLanguage) -> Output:
         """Wait for its end; stop it if its language turns out to be wrong. Raises its `EngineError`."""
@@ -63,10 +65,11 @@ class RunningCall:
         return output
 
     async def stream(self) -> AsyncIterator[str]:
-        """The pieces of its text from now on, the first with all so far, until it ends. For one reader only."""
+        """The pieces of its first text from now on, the first with all so far, until it ends. For one reader only."""
         await self._generation.stream()
         async for delta in self._generation:
-            yield delta.text
+            if not delta.choice:
+                yield delta.text
 
     async def abort(self) -> None:
         """End it early, and wait for its usage; no effect if it has ended."""

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thothy_ai.engine.models.fallback.dry_run import LayerAttention
 from thothy_ai.kernels.operations import Operations
-from thothy_ai.kernels.paged import Attention, LayerCache
+from thothy_ai.kernels.paged import Attention, AttentionParams, LayerCache
 from thothy_ai.kernels.rotary import Rotary
 from thothy_ai.kernels.step import StepTokens
 
@@ -41,32 +40,37 @@ class CurrentStep:
     context: StepContext | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class PagedLayer:
-    """One attention module's layer of the cache. Its heads are of `width` there: shorter ones end with zeros."""
+    """One attention module's layer of the cache. Heads are of `width` there: shorter ones end with zeros.
 
-    def __init__(
-        self, index: int, layer: LayerAttention, width: int, step: CurrentStep, operations: Operations
-    ) -> None:
-        self._index, self._layer, self._width = index, layer, width
-        self._step, self._operations = step, operations
+    Values are of `value_dim`.
+    """
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    index: int
+    num_heads: int
+    value_dim: int
+    width: int
+    params: AttentionParams
+    step: CurrentStep
+    operations: Operations
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> Tensor:
         """q, k, v [1, heads, T, dim], rotated already -> [1, T, heads, value_dim]; keys and values are cached."""
-        context = self._step.context
+        context = self.step.context
         if context is None:
             raise RuntimeError("the model was called outside a step")
-        cache = context.caches[self._index]
+        cache, tokens = context.caches[self.index], context.tokens
         qkv = torch.cat([self._widened(part) for part in (q, k, v)], dim=1)
-        queries = self._operations.rotate_and_cache(
-            qkv, None, 0.0, _no_turn(qkv), torch.zeros_like(context.tokens.positions), context.tokens.slots, cache,
-            self._layer.num_heads,
-        )  # fmt: skip
-        attended = context.attention(queries, cache, self._layer.params)
-        return attended[..., : self._layer.value_dim].unsqueeze(0)
+        nowhere = torch.zeros_like(tokens.positions)
+        rotary = _no_turn(qkv)
+        q = self.operations.rotate_and_cache(qkv, None, 0.0, rotary, nowhere, tokens.slots, cache, self.num_heads)
+        scores = None if sinks is None else sinks.float()
+        return context.attention(q, cache, self.params, sinks=scores)[..., : self.value_dim].unsqueeze(0)
 
     def _widened(self, x: Tensor) -> Tensor:
         """[1, heads, T, dim] -> [T, heads, width]."""
-        return functional.pad(x[0].transpose(0, 1), (0, self._width - x.shape[-1]))
+        return functional.pad(x[0].transpose(0, 1), (0, self.width - x.shape[-1]))
 
 
 def register() -> None:
@@ -82,12 +86,18 @@ def install(module: nn.Module, layer: PagedLayer) -> None:
 
 
 def _attend(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **_: object
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    s_aux: Tensor | None = None,
+    **_: object,
 ) -> tuple[Tensor, None]:
-    """As transformers calls it; what a layer's attention depends on was read from a dry run."""
+    """As transformers calls it, with sinks in `s_aux`; what else attention depends on was read from a dry run."""
     del attention_mask
     layer: PagedLayer = getattr(module, _ATTRIBUTE)
-    return layer(query, key, value), None
+    return layer(query, key, value, s_aux), None
 
 
 def _no_turn(qkv: Tensor) -> Rotary:

@@ -25,7 +25,7 @@ _DRY_RUN = "thothy_ai_dry_run"
 _EXPERTS = "batched_mm"  # the form of experts that counts no tokens, thus runs without storage
 _LOCK = threading.Lock()  # what is registered is everybody's
 _TOKENS = 4
-_PASSED = {"dropout", "scaling", "sliding_window", "softcap", "position_ids", "is_causal"}  # that are understood
+_PASSED = {"dropout", "scaling", "sliding_window", "softcap", "s_aux", "position_ids", "is_causal"}  # understood
 _WINDOW = "thothy_ai_window"  # of masks
 _MaskFunction = Callable[[int, int, Tensor, Tensor], Tensor]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
     from thothy_ai.engine.models.builder import ModelBuilder
-    from thothy_ai.engine.models.family import GGUFNames
+    from thothy_ai.engine.models.family import GGUFNames, Windows
     from thothy_ai.engine.models.tensors import TensorSource
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,11 @@ class ThroughTransformers:
         return cls(config, tuple(attention.values()), tuple(attention), context)
 
     @property
+    def windows(self) -> Windows:
+        """Of each layer."""
+        return tuple(layer.params.window for layer in self.layers)
+
+    @property
     def width(self) -> int:
         """The size of heads in the cache, even: keys and values are as long as the longer of them."""
         longest = max(self.layers[0].key_dim, self.layers[0].value_dim)
@@ -67,7 +72,7 @@ class ThroughTransformers:
         if build.converts:
             raise UnsupportedModelError(f"{self.config.model_type} runs through transformers, in its own type only")
         model = self._model(build.source)
-        decoder = TransformersDecoder(model, self._connect(model, build.operations))
+        decoder = TransformersDecoder(model, self._connect(model, build))
         if build.source.device == _META:
             for name, parameter in model.named_parameters():
                 build.vector(name, *parameter.shape)
@@ -82,12 +87,14 @@ class ThroughTransformers:
             return made_on(source.device, self.config, source.dtype)
         return loaded_from(source.folder, source.device, self.config, source.dtype)
 
-    def _connect(self, model: PreTrainedModel, operations: Operations) -> CurrentStep:
+    def _connect(self, model: PreTrainedModel, build: ModelBuilder) -> CurrentStep:
         """Have the model's attention modules attend by a step's paged cache; returns where they look for the step."""
         register()
         step = CurrentStep()
         for index, (name, layer) in enumerate(zip(self.modules, self.layers, strict=True)):
-            install(model.get_submodule(name), PagedLayer(index, layer, self.width, step, operations))
+            params = layer.params.within(build.config.max_context)
+            paged = PagedLayer(index, layer.num_heads, layer.value_dim, self.width, params, step, build.operations)
+            install(model.get_submodule(name), paged)
         model.set_attn_implementation(IMPLEMENTATION)
         return step
 

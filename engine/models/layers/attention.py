@@ -19,6 +19,8 @@ class Attention:
     """`qkv` is merged: one GEMM. `rotary` has every position of the context; None: the layer has no positions.
 
     `norm_eps` is that of `qk_norm`. `projection_norm` comes before all else.
+
+    `sinks` [heads] float32: a score of each head that no key has, or None.
     """
 
     qkv: Linear
@@ -30,6 +32,7 @@ class Attention:
     qk_norm: QKNorm | None = None
     params: AttentionParams = PLAIN
     projection_norm: ProjectionNorm | None = None
+    sinks: Tensor | None = None
 
     def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
         """hidden [T, hidden] -> [T, heads * head_dim], before the output projection; keys and values are cached."""
@@ -47,7 +50,7 @@ class Attention:
             context.cache,
             self.num_heads,
         )
-        return context.attention(q, context.cache, self.params).flatten(1)
+        return context.attention(q, context.cache, self.params, sinks=self.sinks).flatten(1)
 
     def project(self, attended: Tensor, operations: Operations) -> Tensor:
         """The output projection of attended [R, heads * head_dim] -> [R, hidden]."""

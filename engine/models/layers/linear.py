@@ -14,7 +14,7 @@ from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.reference.quantize import dequantize
 
 _PACKED_FOR_ROWS = 16  # measured: a layout packed for 8 rows or more serves 1 to 512 rows equally well
-_FP8_MULTIPLE = 16  # cuBLAS multiplies fp8 matrices whose sizes are multiples of it
+FP8_MULTIPLE = 16  # cuBLAS multiplies fp8 matrices whose sizes are multiples of it
 
 Activations = Tensor | Quantized
 
@@ -104,7 +104,7 @@ class Fp8Format:
 
     def __call__(self, weight: Tensor, bias: Tensor | None = None, /) -> Linear:
         """Make the layer; beside the weight only its fp8 copy is needed."""
-        if any(size % _FP8_MULTIPLE for size in weight.shape):
+        if any(size % FP8_MULTIPLE for size in weight.shape):
             return linear(weight, bias)
         return Fp8Linear(self.operations.quantize_fp8(weight), bias, weight.dtype, self.operations)
 

@@ -56,7 +56,7 @@ class LayerNorm:
 
 @dataclass(frozen=True, slots=True)
 class FinalNorm:
-    """The norm after the last layer, for the head."""
+    """A norm whose results stay in the model's type: that after the last layer, or before a router."""
 
     weight: Tensor
     eps: float

@@ -26,19 +26,26 @@ class DecodeAttention:
         self.group_rows = tuning.group_rows
         self._shape = shape
         self._tuning = tuning
-        num_slots = max(1, tuning.programs // shape.num_kv_heads)
-        self._plan = DecodePlan.allocate(shape.max_rows, num_slots, tuning.tile, shape.device)
-        self._partials = Partials.allocate(shape, num_slots, tuning.group_rows)
+        self._num_slots = max(1, tuning.programs // shape.num_kv_heads)
+        self._partials = Partials.allocate(shape, self._num_slots, tuning.group_rows)
+        self._plans: dict[int | None, DecodePlan] = {}  # by window
+        self._filled: set[int | None] = set()  # for this step
 
     def plan(self, batch: AttentionBatch) -> None:
-        """Divide the step's decode sequences over the grid."""
-        if batch.num_decode:
-            self._plan.fill(batch)
+        """A new step: its decode sequences are divided over the grid when the first layer of each window comes."""
+        del batch
+        self._filled.clear()
 
     def __call__(
-        self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor, params: AttentionParams = PLAIN
+        self,
+        q: Tensor,
+        cache: LayerCache,
+        batch: AttentionBatch,
+        out: Tensor,
+        params: AttentionParams = PLAIN,
+        sinks: Tensor | None = None,
     ) -> None:
-        """Fill out[:num_decode] of [T, H, D] for q [T, H, D] over the planned batch.
+        """Fill out[:num_decode] of [T, H, D] for q [T, H, D] over the planned batch; `sinks` [H] float32 or None.
 
         Keys and values have the same strides, and each head's dimensions lie next to each other, in q and out too.
         """
@@ -46,13 +53,36 @@ class DecodeAttention:
             return
         if cache.keys.stride() != cache.values.stride():
             raise ValueError(f"keys {cache.keys.stride()} and values {cache.values.stride()} differ in strides")
-        self._attend(q, cache, batch, out, params)
-        merge(self._partials, self._plan, batch, out, params.window)
+        plan = self._plan_for(params.window, batch)
+        self._attend(q, cache, batch, out, params, sinks, plan)
+        merge(self._partials, plan, batch, out, sinks)
+
+    def _allocate(self, window: int | None) -> DecodePlan:
+        shape, tuning = self._shape, self._tuning
+        return DecodePlan.allocate(
+            shape.max_rows, self._num_slots, tuning.tile, shape.device, group_rows=tuning.group_rows, window=window
+        )
+
+    def _plan_for(self, window: int | None, batch: AttentionBatch) -> DecodePlan:
+        """The plan of this step under this window; one launch for the first layer that has it."""
+        if window not in self._plans:
+            self._plans[window] = self._allocate(window)
+        if window not in self._filled:
+            self._plans[window].fill(batch)
+            self._filled.add(window)
+        return self._plans[window]
 
     def _attend(
-        self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor, params: AttentionParams
+        self,
+        q: Tensor,
+        cache: LayerCache,
+        batch: AttentionBatch,
+        out: Tensor,
+        params: AttentionParams,
+        sinks: Tensor | None,
+        plan: DecodePlan,
     ) -> None:
-        shape, tuning, plan, partials = self._shape, self._tuning, self._plan, self._partials
+        shape, tuning, partials = self._shape, self._tuning, self._partials
         key_scales, value_scales = cache.key_scales, cache.value_scales
         decode_kernel[(plan.num_slots * shape.num_kv_heads,)](
             out,
@@ -63,6 +93,7 @@ class DecodeAttention:
             cache.values,
             key_scales,
             value_scales,
+            sinks,
             batch.block_tables,
             batch.rows,
             batch.context_lens,
@@ -74,6 +105,7 @@ class DecodeAttention:
             plan.group_members,
             plan.slot_groups,
             plan.slot_members,
+            plan.group_skipped,
             *out.stride()[:2],
             *q.stride()[:2],
             *cache.keys.stride()[:3],

@@ -1,8 +1,8 @@
 """The kernel of decode attention: one KV head of one slot of the plan, sequence after sequence.
 
 The query heads of that KV head, of one sequence or of all members of a group, are the rows of one tile, so that keys
-and values are read once for all of them. Under a window, tiles before it are skipped: the plan has them, but no program
-reads them. Where it begins follows from `context_lens`, so that a CUDA graph stays valid.
+and values are read once for all of them. Under a window the plan has no tiles before it; where it begins follows from
+`context_lens`, so that a CUDA graph stays valid.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from thothy_ai.kernels.triton.attention.online_softmax import attend, attend_fp8
+from thothy_ai.kernels.triton.attention.decode_plan import group_tiles, skipped_tiles
+from thothy_ai.kernels.triton.attention.online_softmax import LOG2_E, attend, attend_fp8
 
 _MAX_INT32 = tl.constexpr(2**31 - 1)
 
@@ -28,6 +29,7 @@ def decode_kernel(
     values,
     key_scales,
     value_scales,
+    sinks,  # [H] float32, or None
     block_tables,
     rows,
     context_lens,
@@ -39,6 +41,7 @@ def decode_kernel(
     group_members,
     slot_groups,
     slot_members,
+    group_skipped,
     out_token,
     out_head,
     q_token,
@@ -77,8 +80,7 @@ def decode_kernel(
     keys += head.to(tl.int64) * kv_head
     values += head.to(tl.int64) * kv_head
     if key_scales is not None:
-        key_scales += head * scale_head
-        value_scales += head * scale_head
+        key_scales, value_scales = key_scales + head * scale_head, value_scales + head * scale_head
 
     lead_rows: tl.constexpr = max(16, GROUP_ROWS * HEADS_PAD)
     own_rows: tl.constexpr = max(16, HEADS_PAD)
@@ -93,11 +95,12 @@ def decode_kernel(
         length = tl.load(shared_lens + member)
         used = (row // HEADS_PAD < tl.load(group_sizes + member)) & (row % HEADS_PAD < HEADS)
         token = member + row // HEADS_PAD
-        until = tl.minimum(end - start, tl.cdiv(length, TILE))
+        origin, tiles = _group_part(group_skipped, member, length, TILE, WINDOW)
+        until = tl.minimum(end - start, tiles)
         output, lse = _attend(
             q + (token.to(tl.int64) * q_token + row % HEADS_PAD * q_head)[:, None] + dim[None, :], used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + member).to(tl.int64) * table_row,
-            (place - start) * TILE, tl.minimum(until * TILE, length), context_lens + token,
+            origin + (place - start) * TILE, tl.minimum(origin + until * TILE, length), context_lens + token,
             kv_block, kv_slot, scale_block, scale_slot, scale, lead_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
             WINDOW, SOFT_CAP,
         )  # fmt: skip
@@ -114,16 +117,19 @@ def decode_kernel(
         start = tl.load(own_starts + unit)
         shared = tl.load(shared_lens + unit)
         context = tl.load(context_lens + unit)
-        tiles = tl.cdiv(context - shared, TILE)
+        origin, tiles, alone = _own_part(group_skipped, unit, context, shared, TILE, WINDOW)
         until = tl.minimum(end - start, tiles)
         output, lse = _attend(
             q + (unit.to(tl.int64) * q_token + row * q_head)[:, None] + dim[None, :], used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + unit).to(tl.int64) * table_row,
-            shared + (place - start) * TILE, tl.minimum(shared + until * TILE, context), context_lens + unit + row * 0,
+            origin + (place - start) * TILE, tl.minimum(origin + until * TILE, context), context_lens + unit + row * 0,
             kv_block, kv_slot, scale_block, scale_slot, scale, own_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
             WINDOW, SOFT_CAP,
         )  # fmt: skip
-        if (shared == 0) & (place == start) & (until == tiles):
+        if alone & (place == start) & (until == tiles):
+            if sinks is not None:
+                sink = tl.load(sinks + head * HEADS + row, mask=used, other=0.0)
+                output /= (1.0 + tl.exp2(sink * LOG2_E - lse))[:, None]
             target = out + (unit.to(tl.int64) * out_token + row * out_head)[:, None] + dim[None, :]
             tl.store(target, output.to(out.dtype.element_ty), mask=used[:, None] & (dim < DIM)[None, :])
         else:
@@ -141,16 +147,26 @@ def _share(totals, slot):
 
 
 @triton.jit
-def _in_window(begin, contexts, used, TILE: tl.constexpr, WINDOW: tl.constexpr):
-    """Where the first tile from `begin` on starts that some row sees, and the first token that each row sees [ROWS].
-
-    `contexts` [ROWS] point to the rows' context lengths. Without a window all is seen, and nothing uses the second.
-    """
-    oldest = begin
+def _group_part(group_skipped, member, shared, TILE: tl.constexpr, WINDOW: tl.constexpr):
+    """The first token of the tiles of a group's prefix, and how many there are."""
+    origin = 0
     if WINDOW is not None:
-        oldest = tl.load(contexts, mask=used, other=_MAX_INT32) - WINDOW
-        begin += tl.maximum(tl.min(oldest, 0) - begin, 0) // TILE * TILE
-    return begin, oldest
+        origin = tl.load(group_skipped + member) * TILE
+    return origin, group_tiles(group_skipped, member, shared, TILE, WINDOW)
+
+
+@triton.jit
+def _own_part(group_skipped, member, context, shared, TILE: tl.constexpr, WINDOW: tl.constexpr):
+    """The first token of a sequence's own tiles, how many there are, and whether it has no others."""
+    origin = shared
+    tiles = tl.cdiv(context - shared, TILE)
+    alone = shared == 0
+    if WINDOW is not None:
+        skipped = skipped_tiles(context, shared, TILE, WINDOW)
+        origin += skipped * TILE
+        tiles -= skipped
+        alone = group_tiles(group_skipped, member, shared, TILE, WINDOW) == 0
+    return origin, tiles, alone
 
 
 @triton.jit
@@ -179,10 +195,12 @@ def _attend(
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
 ):
-    """`attend` or `attend_fp8`, from the window on."""
+    """`attend` or `attend_fp8`, each row from its window on."""
     dim = tl.arange(0, DIM_PAD)
     query = tl.load(queries, mask=used[:, None] & (dim < DIM)[None, :], other=0.0)
-    begin, oldest = _in_window(begin, contexts, used, TILE, WINDOW)
+    oldest = begin  # without a window nothing uses it
+    if WINDOW is not None:
+        oldest = tl.load(contexts, mask=used, other=_MAX_INT32) - WINDOW
     if key_scales is None:
         output, lse = attend(
             query, keys, values, table, begin, end, oldest,

@@ -10,8 +10,8 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
-from thothy_ai.kernels.triton.attention.decode_plan import DecodePlan
-from thothy_ai.kernels.triton.attention.online_softmax import finite_base
+from thothy_ai.kernels.triton.attention.decode_plan import DecodePlan, group_tiles, skipped_tiles
+from thothy_ai.kernels.triton.attention.online_softmax import LOG2_E, finite_base
 
 _FEW = 1024  # query heads of a step, below which programs rather than their parts are spread out
 
@@ -38,19 +38,24 @@ class Partials:
         return cls(torch.zeros(*lse.shape, shape.head_dim, device=shape.device), lse, group_base, group_rows)
 
 
-def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tensor, window: int | None) -> None:
-    """Fill out[:num_decode] of [T, H, D], except sequences that have a single part: those are there already."""
+def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tensor, sinks: Tensor | None) -> None:
+    """Fill out[:num_decode] of [T, H, D], except sequences that have a single part: those are there already.
+
+    `sinks` [H] float32 or None: scores of each head that count once in the sum of exponentials.
+    """
     num_heads, head_dim = out.shape[1:]
     heads, parts, warps = (1, 32, 4) if batch.num_decode * num_heads <= _FEW else (2, 4, 1)
     _merge_kernel[(batch.num_decode, triton.cdiv(num_heads, heads))](
         out,
         partials.outputs,
         partials.lse,
+        sinks,
         batch.context_lens,
         batch.shared_lens,
         plan.totals,
         plan.own_starts,
         plan.group_starts,
+        plan.group_skipped,
         *out.stride()[:2],
         partials.group_base,
         NUM_HEADS=num_heads,
@@ -60,7 +65,7 @@ def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tens
         PARTS=parts,
         TILE=plan.tile,
         GROUP_ROWS=partials.group_rows,
-        WINDOW=window,
+        WINDOW=plan.window,
         num_warps=warps,
     )
 
@@ -73,11 +78,13 @@ def _merge_kernel(
     out,
     partial_outputs,
     partial_lse,
+    sinks,
     context_lens,
     shared_lens,
     totals,
     own_starts,
     group_starts,
+    group_skipped,
     out_token,
     out_head,
     group_base,
@@ -94,9 +101,13 @@ def _merge_kernel(
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     dim = tl.arange(0, DIM_PAD)
     shared = tl.load(shared_lens + member)
-    own = tl.load(context_lens + member) - shared
-    own_first, own_parts = _slots(tl.load(own_starts + member), own, tl.load(totals + 2), TILE)
-    group_first, group_parts = _slots(tl.load(group_starts + member), shared, tl.load(totals), TILE)
+    context = tl.load(context_lens + member)
+    own = tl.cdiv(context - shared, TILE)
+    if WINDOW is not None:
+        own -= skipped_tiles(context, shared, TILE, WINDOW)
+    prefix = group_tiles(group_skipped, member, shared, TILE, WINDOW)
+    own_first, own_parts = _slots(tl.load(own_starts + member), own, tl.load(totals + 2))
+    group_first, group_parts = _slots(tl.load(group_starts + member), prefix, tl.load(totals))
     parts = own_parts + group_parts
     if parts > 1:
         total = tl.zeros([HEADS, DIM_PAD], tl.float32)
@@ -119,14 +130,16 @@ def _merge_kernel(
             total = total * alpha[:, None] + tl.sum(output * p[:, :, None], 0)
             l_i = l_i * alpha + tl.sum(p, 0)
             m_i = m_new
+        if sinks is not None:  # once, whatever the parts
+            l_i += tl.exp2(tl.load(sinks + head, mask=head < NUM_HEADS, other=0.0) * LOG2_E - m_i)
         target = out + member.to(tl.int64) * out_token + (head * out_head)[:, None] + dim[None, :]
         inside = (head < NUM_HEADS)[:, None] & (dim < DIM)[None, :]
         tl.store(target, (total / l_i[:, None]).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _slots(start, length, share, TILE: tl.constexpr):
-    """The first slot of `length` tokens from place `start` on, and how many slots they touch."""
+def _slots(start, tiles, share):
+    """The first slot of so many tiles from place `start` on, and how many slots they touch."""
     first = start // share
-    last = (start + tl.cdiv(length, TILE) - 1) // share
-    return first, tl.where(length > 0, last - first + 1, 0)
+    last = (start + tiles - 1) // share
+    return first, tl.where(tiles > 0, last - first + 1, 0)

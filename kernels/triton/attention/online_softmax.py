@@ -21,7 +21,7 @@ from thothy_ai.kernels.paged import AttentionParams
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _FP8_MAX = tl.constexpr(FP8_MAX)
-_LOG2_E = tl.constexpr(1.4426950408889634)
+LOG2_E = tl.constexpr(1.4426950408889634)
 _TINY = tl.constexpr(TINY)
 _INTERPRETED = tl.constexpr(INTERPRETED)
 
@@ -168,7 +168,7 @@ def _probabilities(
 @triton.jit
 def soft_capped(scores_over_cap, SOFT_CAP: tl.constexpr):
     """cap * tanh(scores / cap), to powers of two."""
-    return (2.0 * tl.sigmoid(2.0 * scores_over_cap) - 1.0) * (SOFT_CAP * _LOG2_E)
+    return (2.0 * tl.sigmoid(2.0 * scores_over_cap) - 1.0) * (SOFT_CAP * LOG2_E)
 
 
 @triton.jit

@@ -26,12 +26,17 @@ class PagedAttention:
         self._prefill.plan(batch)
 
     def __call__(
-        self, q: Tensor, cache: LayerCache, params: AttentionParams = PLAIN, out: Tensor | None = None
+        self,
+        q: Tensor,
+        cache: LayerCache,
+        params: AttentionParams = PLAIN,
+        out: Tensor | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are left as they are."""
         if self._batch is None:
             raise RuntimeError("attention was not planned")
         out = torch.empty_like(q) if out is None else out
-        self._decode(q, cache, self._batch, out, params)
-        self._prefill(q, cache, self._batch, out, params)
+        self._decode(q, cache, self._batch, out, params, sinks)
+        self._prefill(q, cache, self._batch, out, params, sinks)
         return out

@@ -73,35 +73,52 @@ class PrefillAttention:
         tiling = tiling or Tiling.suited(shape)
         self._tiling = replace(tiling, rows=max(tiling.rows, triton.next_power_of_2(shape.heads_per_kv)))
         self._unpacked = UnpackedKV(shape, unpacked_tokens) if shape.kv_dtype == FP8 else None
-        self._rounds: list[_Round] = []
+        self._spans: list[Span] = []
+        self._rounds: dict[int | None, list[_Round]] = {}  # by window, of this step
 
     def plan(self, batch: AttentionBatch) -> None:
-        """Send the step's tiles; nothing is sent for a step that only decodes."""
-        spans = prefill_spans(batch.query_lens, batch.kv_lens, batch.num_decode)
-        capacity = 0 if self._unpacked is None else self._unpacked.capacity
-        unpacked = [span for span in spans if self._tokens < span.queries and span.context <= capacity]
-        others = [span for span in spans if self._tokens >= span.queries or span.context > capacity]
-        self._rounds = [self._round(each, unpack_tiles(each)) for each in rounds(unpacked, capacity)]
-        if others:
-            self._rounds.append(self._round(others, []))
+        """Take the step's sequences; their tiles are sent when the first layer that needs them comes."""
+        self._spans = prefill_spans(batch.query_lens, batch.kv_lens, batch.num_decode)
+        self._rounds.clear()
 
     def __call__(
-        self, q: Tensor, cache: LayerCache, batch: AttentionBatch, out: Tensor, params: AttentionParams = PLAIN
+        self,
+        q: Tensor,
+        cache: LayerCache,
+        batch: AttentionBatch,
+        out: Tensor,
+        params: AttentionParams = PLAIN,
+        sinks: Tensor | None = None,
     ) -> None:
         """Fill the rows of `out` [T, H, D] that belong to sequences [num_decode:] of the planned batch; q [T, H, D].
 
-        Keys and values have the same strides, and each head's dimensions lie next to each other, in q and out too.
+        `sinks` [H] float32, or None. Keys and values have the same strides, and each head's dimensions lie next to each
+        other, in q and out too.
         """
-        if not self._rounds:
+        if not self._spans:
             return
         if cache.keys.stride() != cache.values.stride():
             raise ValueError(f"keys {cache.keys.stride()} and values {cache.values.stride()} differ in strides")
-        for each in self._rounds:
+        for each in self._rounds_within(params.window):
             if each.unpacks is None or self._unpacked is None:
-                self._attend(q, cache, self._shape.block_size, each.tiles, batch, out, params)
+                self._attend(q, cache, self._shape.block_size, each.tiles, batch, out, params, sinks)
             else:
                 unpacked = self._unpacked.fill(cache, batch, each.unpacks)
-                self._attend(q, unpacked, None, each.tiles, batch, out, params)
+                self._attend(q, unpacked, None, each.tiles, batch, out, params, sinks)
+
+    def _rounds_within(self, window: int | None) -> list[_Round]:
+        """Without a cache to unpack, those of all windows are the same: where a window begins, the kernel finds out."""
+        key = None if self._unpacked is None else window
+        if key not in self._rounds:
+            self._rounds[key] = self._divided([span.within(key, self._tiling.keys) for span in self._spans])
+        return self._rounds[key]
+
+    def _divided(self, spans: Sequence[Span]) -> list[_Round]:
+        capacity = 0 if self._unpacked is None else self._unpacked.capacity
+        unpacked = [span for span in spans if self._tokens < span.queries and span.read <= capacity]
+        others = [span for span in spans if self._tokens >= span.queries or span.read > capacity]
+        divided = [self._round(each, unpack_tiles(each)) for each in rounds(unpacked, capacity)]
+        return [*divided, self._round(others, [])] if others else divided
 
     @property
     def _tokens(self) -> int:
@@ -122,12 +139,13 @@ class PrefillAttention:
         batch: AttentionBatch,
         out: Tensor,
         params: AttentionParams,
+        sinks: Tensor | None,
     ) -> None:
         """`tiles` over a cache in pages, or over one block of keys and values side by side."""
         shape, tiling = self._shape, self._tiling
         key_scales, value_scales = cache.key_scales, cache.value_scales
         prefill_kernel[(len(tiles) * shape.num_kv_heads,)](
-            out, q, cache.keys, cache.values, key_scales, value_scales, batch.block_tables, batch.rows, tiles,
+            out, q, cache.keys, cache.values, key_scales, value_scales, sinks, batch.block_tables, batch.rows, tiles,
             *out.stride()[:2], *q.stride()[:2], *cache.keys.stride()[:3],
             *((0, 0, 0) if key_scales is None else key_scales.stride()),
             batch.block_tables.stride(0), exponent_scale(params, shape.head_dim),

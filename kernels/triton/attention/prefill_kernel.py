@@ -2,8 +2,9 @@
 
 A program owns one tile of rows of one KV head: every query head of that KV head for a few successive tokens, so that
 keys and values are read once for all of them. Key tiles that every row sees come first and need no mask; those on the
-diagonal follow. A tile of keys lies in one page, or spans several: then its block-table entries are gathered. The
-entries of the next tile are loaded while this one is computed, so that its keys never wait for them.
+diagonal follow. Under a window, tiles before it are skipped, and those in which a row's begins come first of all.
+A tile of keys lies in one page, or spans several: then its block-table entries are gathered. The entries of the next
+tile are loaded while this one is computed, so that its keys never wait for them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import triton
 import triton.language as tl
 
 from thothy_ai.kernels.fp8 import FP8_MAX
-from thothy_ai.kernels.triton.attention.online_softmax import finite_base, nonzero, soft_capped
+from thothy_ai.kernels.triton.attention.online_softmax import LOG2_E, finite_base, nonzero, soft_capped
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _FP8_MAX = tl.constexpr(FP8_MAX)
@@ -24,7 +25,9 @@ _INTERPRETED = tl.constexpr(INTERPRETED)
     do_not_specialize_on_alignment=["block_tables", "rows", "tiles"],
 )
 def prefill_kernel(
-    out, q, keys, values, key_scales, value_scales, block_tables, rows, tiles,
+    out, q, keys, values, key_scales, value_scales,
+    sinks,  # [H] float32, or None
+    block_tables, rows, tiles,
     out_token, out_head, q_token, q_head, kv_block, kv_slot, kv_head, scale_block, scale_slot, scale_head, table_row,
     scale,  # to powers of two
     KV_HEADS: tl.constexpr,
@@ -53,9 +56,13 @@ def prefill_kernel(
 
     # The first row of the tile sees the fewest keys; all rows see those of the whole key tiles before.
     seen_by_all = (first_position + 1) // KEYS * KEYS
-    if WINDOW is not None:  # tiles before the window are skipped, all others masked
-        seen_by_all = tl.maximum(first_position + 1 - WINDOW, 0) // KEYS * KEYS
     end = first_position + tl.minimum(left, ROWS // HEADS)
+    begin = 0
+    seen = 0
+    if WINDOW is not None:  # the last row's window begins last
+        begin = tl.maximum(first_position + 1 - WINDOW, 0) // KEYS * KEYS
+        seen = tl.cdiv(tl.maximum(end - WINDOW, 0), KEYS) * KEYS
+        seen_by_all = tl.maximum(seen_by_all, seen)
     head = head.to(tl.int64)
     keys, values = keys + head * kv_head, values + head * kv_head
     if PAGE is None:
@@ -66,10 +73,19 @@ def prefill_kernel(
     total = tl.zeros([ROWS, DIM_PAD], tl.float32)
     m_i = tl.full([ROWS], float("-inf"), tl.float32)
     l_i = tl.zeros([ROWS], tl.float32)
-    for masked in tl.static_range(0 if WINDOW is None else 1, 2):
+    if sinks is not None:  # as if a key with a value of zeros had been seen
+        m_i = tl.load(sinks + query_head) * LOG2_E
+        l_i += 1.0
+    if WINDOW is not None:
         total, m_i, l_i = _attend(
             total, m_i, l_i, factor, position, keys, values, key_scales, value_scales, table,
-            seen_by_all if masked else 0, end if masked else seen_by_all, end - 1,
+            begin, tl.minimum(seen, end), end - 1,
+            kv_block, kv_slot, scale_block, scale_slot, scale, True, DIM, DIM_PAD, PAGE, KEYS, WINDOW, SOFT_CAP,
+        )  # fmt: skip
+    for masked in tl.static_range(2):
+        total, m_i, l_i = _attend(
+            total, m_i, l_i, factor, position, keys, values, key_scales, value_scales, table,
+            seen_by_all if masked else seen, end if masked else seen_by_all, end - 1,
             kv_block, kv_slot, scale_block, scale_slot, scale, masked, DIM, DIM_PAD, PAGE, KEYS, WINDOW, SOFT_CAP,
         )  # fmt: skip
     if key_scales is not None:

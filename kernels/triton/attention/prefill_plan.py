@@ -12,19 +12,30 @@ UNPACKED_TOKENS = 32  # of a program that unpacks
 class Span(NamedTuple):
     """A sequence that prefills: its first query's place in the step, its queries, and the tokens that it ends with.
 
-    `place`: where its first token lies among the unpacked ones, if it is unpacked.
+    `begin`: the first token that is read. `place`: where the sequence's first token lies among the unpacked ones, or
+    would lie if it were read, and so it may be negative.
     """
 
     member: int
     start: int
     queries: int
     context: int
+    begin: int = 0
     place: int = 0
 
     @property
     def cached(self) -> int:
         """Tokens before its first query."""
         return self.context - self.queries
+
+    @property
+    def read(self) -> int:
+        """Tokens that are read."""
+        return self.context - self.begin
+
+    def within(self, window: int | None, keys: int) -> Span:
+        """Under a window, if there is one: what is read begins with the tile of `keys` that its first query's is in."""
+        return self if window is None else self._replace(begin=max(0, self.cached + 1 - window) // keys * keys)
 
 
 class QueryTile(NamedTuple):
@@ -65,11 +76,11 @@ def query_tiles(spans: Iterable[Span], tokens: int) -> list[QueryTile]:
 
 
 def unpack_tiles(spans: Iterable[Span]) -> list[UnpackTile]:
-    """All tokens of the sequences."""
+    """All tokens of the sequences that are read."""
     return [
         UnpackTile(span.member, position, span.place)
         for span in spans
-        for position in range(0, span.context, UNPACKED_TOKENS)
+        for position in range(span.begin, span.context, UNPACKED_TOKENS)
     ]
 
 
@@ -78,9 +89,9 @@ def rounds(spans: Iterable[Span], capacity: int) -> list[list[Span]]:
     made: list[list[Span]] = []
     used = capacity
     for span in spans:
-        if used + span.context > capacity:
+        if used + span.read > capacity:
             made.append([])
             used = 0
-        made[-1].append(span._replace(place=used))
-        used += span.context
+        made[-1].append(span._replace(place=used - span.begin))
+        used += span.read
     return made

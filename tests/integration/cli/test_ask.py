@@ -20,7 +20,7 @@ from tests.support.queue_bench import PATIENCE, eventually
 from tests.support.served_engine import served
 from tests.support.worker_fleet import ROOT
 from thothy_ai.cli import app
-from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, Message
+from thothy_ai.engine.api import MAX_PRIORITY, Choice, FinishReason, Message, TokenLogprob
 from thothy_ai.engine.errors import EngineError, PromptTooLongError
 from thothy_ai.worker.generations import Asker
 from thothy_ai.worker.plans import PlannedJob, Step, advance
@@ -133,9 +133,30 @@ def test_a_plain_prompt_is_answered_as_it_is(ask: Ask, backend: AnsweringBackend
     assert "stops at --max-tokens" in ask("--prompt", "long").stderr
 
 
+def test_several_texts_and_their_log_probabilities(ask: Ask, backend: AnsweringBackend) -> None:
+    backend.answer = lambda _: ["one"]
+    backend.logprobs = (TokenLogprob(-0.5, (4, 7), (-0.5, -1.5)), None)
+    backend.others = (Choice("two", (5,), FinishReason.LENGTH, (TokenLogprob(-1.0),), -1.0),)
+    done = ask("--prompt", "Say it", "--n", 2, "--logprobs", 2)
+    assert done.stdout == "one\ntwo\n"
+    assert done.stderr.splitlines()[0] == "mean log-probability of a token: -0.50, -1.00"
+    [sent] = backend.requests
+    assert (sent.n, sent.sampling.logprobs) == (2, 2)
+    document = json.loads(ask("--prompt", "Say it", "--n", 2, "--logprobs", 2, "--json").stdout)
+    first, second = document["attempts"][0]["choices"]
+    assert (first["text"], second["text"], second["finish_reason"]) == ("one", "two", "length")
+    assert first["logprobs"] == [
+        {"token": 0, "logprob": -0.5, "top_tokens": [4, 7], "top_logprobs": [-0.5, -1.5]},
+        {"token": 1},
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--prompt", "x", "--n", "65"], "--n"),
+        (["--prompt", "x", "--logprobs", "21"], "--logprobs"),
+        (["--prompt", "x", "--n", "2", "--temperature", "0"], "n=2 needs a temperature"),
         (["echo"], "text: is missing"),
         (["echo", "--text", " "], "text: is empty"),
         (["echo", "--text", "x", "--attempts", "0"], "--attempts"),

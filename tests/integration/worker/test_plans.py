@@ -188,3 +188,22 @@ def test_near_duplicates_are_looked_for_among_those_of_the_last_days(queue: Queu
         again = work(bench, TEXT)
         bench.settle()
     assert queue.job(again).state == "succeeded"
+
+
+def test_of_near_duplicates_that_end_in_the_same_instant_one_is_accepted(queue: Queue) -> None:
+    with plan_bench(queue) as bench:
+        jobs = [work(bench, TEXT, max_attempts=1) for _ in range(4)]
+        bench.settle()
+    assert sorted(queue.job(job).state for job in jobs) == ["dead", "dead", "dead", "succeeded"]
+    assert {queue.job(job).reason for job in jobs if queue.job(job).state == "dead"} == {"near_duplicate"}
+
+
+def test_near_duplicates_of_two_workers_are_written_one_after_the_other(queue: Queue) -> None:
+    with plan_bench(queue) as one, plan_bench(queue) as other:
+        jobs = []
+        for _ in range(6):
+            jobs += [work(one, TEXT, max_attempts=1), work(other, TEXT, max_attempts=1)]
+        one.settle()
+        other.settle()
+        eventually(lambda: all(queue.job(job).state in {"dead", "succeeded"} for job in jobs))
+    assert sum(queue.job(job).state == "succeeded" for job in jobs) == 1

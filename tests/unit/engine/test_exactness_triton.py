@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,13 +26,18 @@ def over_triton(oracle: Oracle) -> Oracle:
     return Oracle(replace(oracle.loaded, model=model), oracle.prompts[SOME], oracle.expected[SOME])
 
 
-@pytest.mark.parametrize("family", ["qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "glm4", "cohere"])
+FAMILIES = ["qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "glm4", "cohere", "gpt_oss"]
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides"), [*((family, {}) for family in FAMILIES), ("mistral", {"sliding_window": 9})], ids=str
+)
 @pytest.mark.usefixtures("quick_interpreter")
 @pytest.mark.parametrize("chunked", [False, True])
 def test_greedy_tokens_equal_transformers(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool
+    family: str, overrides: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool
 ) -> None:
     monkeypatch.setattr(sampler, "operations_for", lambda _: TritonOperations())
-    oracle = over_triton(tiny_oracle(family, tmp_path, torch.device("cpu"), new_tokens=4))
+    oracle = over_triton(tiny_oracle(family, tmp_path, torch.device("cpu"), new_tokens=4, **overrides))
     stats = oracle.check(options(preempted=False, chunked=chunked, overlap=True, prefix_cache=True))
     assert stats.core.cached_tokens

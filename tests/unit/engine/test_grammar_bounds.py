@@ -135,3 +135,30 @@ def test_wide_characters(text: str, wide: bool) -> None:
     position = JsonPosition()
     position.feed(text.encode())
     assert position.wide == wide
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": []},
+        {"enum": 5},
+        {"anyOf": []},
+        {"oneOf": [{"enum": []}]},
+        {"type": "object", "properties": {"a": {"enum": []}}},
+        {"type": "object", "properties": ["a"]},
+        {"type": "object", "properties": {}, "required": 7},
+        {"type": "array", "items": {"enum": []}, "minItems": "x"},
+        {"type": "string", "minLength": "x"},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"enum": []}]}}},
+    ],
+)
+def test_of_an_impossible_schema_nothing_is_known(schema: dict[str, Any]) -> None:
+    assert not bounds_of(json.dumps(schema)).plain
+
+
+def test_references_to_references_take_time_once_each() -> None:
+    steps = {
+        f"s{n}": {"type": "object", "properties": {k: {"$ref": f"#/$defs/s{n + 1}"} for k in "ab"}} for n in range(30)
+    }
+    steps["s30"] = {"type": "null"}
+    assert bounds_of(json.dumps({"$ref": "#/$defs/s0", "$defs": steps})).least == 2

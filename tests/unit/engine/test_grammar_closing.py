@@ -372,3 +372,18 @@ def test_a_sentence_ends_with_its_quotation_mark(sentence: str) -> None:
     said = sentence.replace('"', '\\"')
     value = ending(record(body=text("^[^\\x00-\\x1f]{1,900}$")), 120, writer_of(said))["body"]
     assert value.endswith(sentence[-3:])
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"enum": ["a very long enumeration of many words", "no"]}, "no"),
+        ({"enum": ["considerable", "medium", "high confidence", "low"]}, "low"),
+        ({"anyOf": [{"type": "string", "minLength": 40}, {"type": "null"}]}, None),
+        ({"anyOf": [record(b={"type": "string", "minLength": 40}), {"type": "null"}]}, None),
+    ],
+)
+def test_the_shortest_of_several_choices_decides_whether_a_limit_holds_a_text(schema: Any, value: Any) -> None:
+    least = shortest(record(a=schema))
+    assert least <= 9
+    assert ending(record(a=schema), least, longest) == {"a": value}

@@ -5,6 +5,7 @@ Groups only save reads: the reference does without, and tests/gpu has engines th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +18,7 @@ from torch import Tensor
 from tests.support.constrained import DRAWS, GREEDY, SCRIPTS, VOCAB, Slots
 from tests.support.engine_driver import EngineDriver
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine.api import EngineInfo, EngineStats, SamplingParams
+from thothy_ai.engine.api import EngineInfo, EngineStats, LogitBias, SamplingParams
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
@@ -25,7 +26,18 @@ from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner, StepHandle
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.step import NO_GROUPS, NO_ROWS, NO_UPDATES, Groups, RowUpdates, StartedRows, Step
+from thothy_ai.engine.step import (
+    FOREVER,
+    NO_GROUPS,
+    NO_ROWS,
+    NO_UPDATES,
+    Groups,
+    RowBiases,
+    RowUpdates,
+    Start,
+    StartedRows,
+    Step,
+)
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.paged import AttentionShape
 
@@ -178,12 +190,24 @@ def test_a_step_survives_a_round_trip() -> None:
     columns = [np.array(values, np.int32) for values in ([3, 1], [7, 0], [1, 4])]
     groups = Groups(*(np.array([value], np.int32) for value in (0, 2, 128)))
     tokens = RowUpdates(*(np.array(values, np.int32) for values in ([1, 3], [0, 5], [3, 1], [9, 8, 7, 6])))
-    step = Step(*columns, np.array([True, False]), groups, StartedRows.of([(1, params, 2**63 - 1)]), tokens)
+    asking = SamplingParams(logit_bias=(LogitBias(4, -1.5),), min_tokens=3, frequency_penalty=0.5, logprobs=2)
+    starts = [Start(1, params, 2**63 - 1), Start(4, asking, 5, 10, frozenset({8, 6}))]
+    step = Step(
+        *columns,
+        np.array([True, False]),
+        groups,
+        StartedRows.of(starts),
+        tokens,
+        biases=RowBiases.of(starts),
+    )
     again = Step.from_bytes(step.to_bytes())
     assert again.to_bytes() == step.to_bytes()
     assert (again.rows.tolist(), again.samples.tolist(), again.num_tokens) == ([3, 1], [True, False], 5)
-    assert again.started.seeds.tolist() == [2**63 - 1]
-    assert again.started.temperatures.tolist() == [0.7]
+    assert again.started.seeds.tolist() == [2**63 - 1, 5]
+    assert again.started.temperatures.tolist() == [0.7, 0.0]
+    assert (again.started.logprobs.tolist(), again.started.frequency_penalties.tolist()) == ([-1, 2], [0.0, 0.5])
+    entries = list(zip(*(column.tolist() for column in again.biases), strict=True))
+    assert entries == [(4, 4, FOREVER, -1.5), (4, 6, 13, -math.inf), (4, 8, 13, -math.inf)]
     assert again.new_tokens.values.tolist() == [9, 8, 7, 6]
     assert (again.groups.shared.tolist(), len(again.new_blocks.rows)) == ([128], 0)
     with pytest.raises(ValueError, match="buffer"):

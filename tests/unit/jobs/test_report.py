@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from thothy_ai.jobs import Report, ReportArtifact, ReportSection, registry
 from thothy_ai.jobs.plan import Call, Context, End, Output, Plan, Previous, run
 from thothy_ai.jobs.report.markdown import markdown_of
+from thothy_ai.jobs.report.summary import summarized
 from thothy_ai.jobs.report.values import Section
 from thothy_ai.jobs.verdict import RejectionReason, Verdict
 
@@ -525,3 +526,17 @@ def test_reports_are_compared_by_what_their_sections_say() -> None:
     assert KIND.compared is not None
     assert KIND.compared(artifact).count("\n\n") == 2
     assert registry.find("report_section").compared is not None
+
+
+def test_a_summary_is_written_of_what_a_prompt_has_room_for() -> None:
+    long = " ".join(SECTIONS["Too few cars"]["paragraphs"]) + " "
+    context = Context(max_context=1500)
+
+    def answer(call: Call) -> Output:
+        if step_of(call) == "summary" and len(call.messages[-1].content) > 2_600:
+            return Output("", End.PROMPT_TOO_LONG)
+        return scripted()(call)
+
+    sections = [Section(heading=str(number), body=long * 7, citations=()) for number in range(7)]
+    done = run(summarized(sections, SOURCE, REQUEST, context), answer)
+    assert (done.text, done.rejection) == (SUMMARY, None)

@@ -111,3 +111,22 @@ def test_many_statements_take_several_calls() -> None:
 def test_nothing_to_review_takes_no_call() -> None:
     review = run(look_again("The source.", [], Context()), lambda _: pytest.fail("a call"))
     assert review.findings == ()
+
+
+def test_a_repair_is_reviewed_wherever_it_stands_and_the_rest_is_not_reviewed_again() -> None:
+    point = {**GOOD["key_points"][1], "point": "Most buyers want to do without another car, says Katrin Vogel."}
+    again = {"key_points_2": point}
+    verdict, asked = verdict_on(
+        request("enforce"),
+        GOOD,
+        findings("supported", "supported", "supported", "supported", "contradicted"),
+        again,
+        {"findings": ["not_found"], "reasons": [{"statement": 1, "reason": "she does not say so"}]},
+    )
+    assert asked.steps == ["write", "review", "repair", "review"]
+    assert point["point"] in asked.calls[-1].messages[-1].content
+    assert GOOD["key_points"][0]["point"] not in asked.calls[-1].messages[-1].content
+    assert (verdict.accepted, verdict.reason) == (False, RejectionReason.UNSUPPORTED)
+    assert verdict.review is not None
+    named = {finding.statement: finding.finding for finding in verdict.review.findings}
+    assert named[point["point"]] == "not_found"

@@ -22,6 +22,7 @@ NAMES = (
     "quantize",
     "rope",
     "rows",
+    "scores",
     "attention",
     "sampling",
     "philox",

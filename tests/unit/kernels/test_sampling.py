@@ -13,7 +13,7 @@ from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.engine.step import StartedRows
+from thothy_ai.engine.step import Start, StartedRows
 from thothy_ai.kernels.reference import philox, sampling
 from thothy_ai.kernels.sampling import FILTERED, NO_TOKEN, UNFILTERED, Column, SamplingBatch, Work, parameters
 from thothy_ai.kernels.triton import philox as philox_triton
@@ -313,7 +313,7 @@ def test_the_engines_sampler_chooses_on_a_gpu_what_it_chooses_on_a_cpu(device: t
     chosen = []
     for where in (device, torch.device("cpu")):
         sampler, sent = Sampler(len(MIXED), 32_000, where), to(where, step)
-        sampler.start_rows(StartedRows.of((row, SamplingParams(**MIXED[row]), row) for row in members))
+        sampler.start_rows(StartedRows.of(Start(row, SamplingParams(**MIXED[row]), row) for row in members))
         chosen.append(sampler.sample(sent.logits, sent.rows, sent.positions, sent.token_ids, mask, members).tolist())
     assert chosen[0] == chosen[1]
 

@@ -35,6 +35,22 @@ def test_what_a_group_reads_once_is_charged_in_equal_parts() -> None:
     assert (alone - together).tolist() == [0.0, 4 * COST.read, 4 * COST.read]
 
 
+@pytest.mark.parametrize("window", [1, 4, 9, 100])
+def test_a_layer_costs_what_its_window_lets_through(window: int) -> None:
+    """Of four layers three have a window; two of the members share ten tokens."""
+    members = ((11, 1, True), (14, 1, True), (20, 1, False), (0, 3, False), (6, 7, False))
+    cost = StepCost(token=0.0, sample=0.0, attended=1.0, read=100.0, windows=((None, 0.25), (window, 0.75)))
+
+    def expected(width: float, place: int) -> float:
+        start, count, _ = members[place]
+        seen = [{key for key in range(query + 1) if key > query - width} for query in range(start, start + count)]
+        shared = {key for key in set.union(*seen) if key < 10 and place < 2}
+        return sum(map(len, seen)) + 100.0 * (len(set.union(*seen)) - len(shared) / 2)
+
+    wanted = [0.25 * expected(float("inf"), place) + 0.75 * expected(window, place) for place in range(len(members))]
+    assert cost.weigh(step(*members, groups=((0, 2, 10),))).tolist() == pytest.approx(wanted)
+
+
 def test_tokens_are_counted_by_phase() -> None:
     scheduled = ScheduledStep(step(DECODE, PREFILL), (), np.array([False, True]), ())
     counters = Counters()

@@ -16,9 +16,9 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.api import LogitBias, SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.engine.step import StartedRows
+from thothy_ai.engine.step import RowBiases, Start, StartedRows
 from thothy_ai.kernels.reference import sampling
 
 VOCAB = 1000
@@ -52,7 +52,7 @@ def draw(
     count = len(logits)
     rows = rows or list(range(count))
     sampler = Sampler(max(rows) + 1, logits.shape[1], CPU)
-    sampler.start_rows(StartedRows.of(zip(rows, params, seeds, strict=True)))
+    sampler.start_rows(StartedRows.of(map(Start, rows, params, seeds)))
     tokens = torch.zeros(max(rows) + 1, 8, dtype=torch.int32) if token_ids is None else token_ids
     at = torch.tensor(positions or [3] * count)
     chosen = sampler.sample(logits, torch.tensor(rows), at, tokens, bitmask, members=rows)
@@ -214,6 +214,71 @@ def test_a_draw_does_not_depend_on_batch_mates_or_on_its_row() -> None:
     assert shuffled[::-1] == together
 
 
+def asked(
+    logits: Tensor, params: list[SamplingParams], token_ids: Tensor, *, positions: list[int], prompt: int = 2
+) -> list[int]:
+    """One step of a fresh sampler, in which each row's seed is its number; token 3 ends texts."""
+    rows = list(range(len(logits)))
+    sampler = Sampler(len(rows), logits.shape[1], CPU)
+    starts = [Start(row, each, row, prompt, (3,)) for row, each in zip(rows, params, strict=True)]
+    sampler.start_rows(StartedRows.of(starts), RowBiases.of(starts))
+    at = torch.tensor(positions)
+    ends = at.numpy().astype("int32")
+    return sampler.sample(logits, torch.tensor(rows), at, token_ids, None, rows, ends).tolist()
+
+
+@pytest.mark.parametrize("filters", [{}, {"top_p": 0.9}, {"top_k": 8}])
+def test_draws_follow_the_changed_distribution(filters: dict[str, float]) -> None:
+    """Of rows whose outputs are the same, by penalties, a bias and a ban; more rows than change at once."""
+    count, vocab = 20_000, 16
+    logits = random_logits(1, seed=4, vocab=vocab) / 2
+    output = [5, 5, 9, 1]
+    params = SamplingParams(
+        temperature=1.0,
+        frequency_penalty=0.7,
+        presence_penalty=0.4,
+        logit_bias=(LogitBias(7, 1.5),),
+        min_tokens=5,
+        **filters,
+    )
+    changed = logits.clone()
+    changed[0, 7] += 1.5
+    changed[0, [5, 9, 1]] -= torch.tensor([1.8, 1.1, 1.1])
+    changed[0, 3] = -math.inf
+    expected = warpers(params)(torch.zeros(1, 1, dtype=torch.int64), changed).softmax(-1)[0] * count
+    token_ids = torch.tensor([[7, 7, *output, 0, 0]], dtype=torch.int32).expand(count, 8).contiguous()
+    chosen = asked(logits.expand(count, vocab), [params] * count, token_ids, positions=[6] * count)
+    observed = torch.bincount(torch.tensor(chosen), minlength=vocab).to(torch.float32)
+    assert observed[expected == 0].sum() == 0
+    alive = expected > 0
+    chi_square = float(((observed - expected)[alive] ** 2 / expected[alive]).sum())
+    freedom = int(alive.sum()) - 1
+    assert chi_square < freedom + 5 * math.sqrt(2 * freedom), "five standard deviations; seeded, so never by chance"
+
+
+def test_rows_that_ask_change_no_others_and_a_minimum_passes() -> None:
+    logits = torch.zeros(4, 8)
+    logits[:, 3], logits[:, 4] = 2.0, 1.0
+    token_ids = torch.full((4, 8), 3, dtype=torch.int32)
+    minimum = SamplingParams(min_tokens=3)
+    params = [SamplingParams(), minimum, minimum, SamplingParams(frequency_penalty=0.3)]
+    assert asked(logits, params, token_ids, positions=[4, 4, 5, 6]) == [3, 4, 3, 4]
+
+
+def test_a_row_that_changes_hands_forgets_what_was_asked() -> None:
+    logits, tokens = torch.zeros(1, 8), torch.zeros(2, 4, dtype=torch.int32)
+    logits[0, 3], logits[0, 4] = 2.0, 1.0
+    sampler, one, three = Sampler(2, 8, CPU), torch.tensor([1]), torch.tensor([3])
+    chosen = []
+    for params in (SamplingParams(logit_bias=(LogitBias(3, -5.0),), logprobs=1), SamplingParams(), SamplingParams()):
+        starts = [Start(1, params, 0)]
+        sampler.start_rows(StartedRows.of(starts), RowBiases.of(starts))
+        chosen += sampler.sample(logits, one, three, tokens, None, [1]).tolist()
+        assert bool(sampler.logprobs.begin(logits, one, [1])) == (params.logprobs is not None)
+        assert sampler.changes_scores == bool(params.logit_bias)
+    assert chosen == [4, 3, 3]
+
+
 def test_position_and_seed_change_the_draw() -> None:
     logits = torch.zeros(1, VOCAB)
     params = [SamplingParams(temperature=1.0)]
@@ -226,9 +291,9 @@ def test_a_row_that_changes_hands_takes_the_new_parameters() -> None:
     logits = random_logits(1, seed=6)
     sampler = Sampler(2, VOCAB, CPU)
     one, three, tokens = torch.tensor([1]), torch.tensor([3]), torch.zeros(2, 4, dtype=torch.int32)
-    sampler.start_rows(StartedRows.of([(1, SamplingParams(temperature=3.0), 8)]))
+    sampler.start_rows(StartedRows.of([Start(1, SamplingParams(temperature=3.0), 8)]))
     hot = sampler.sample(logits, one, three, tokens, None, members=[1])
-    sampler.start_rows(StartedRows.of([(1, SamplingParams(), 0)]))
+    sampler.start_rows(StartedRows.of([Start(1, SamplingParams(), 0)]))
     cold = sampler.sample(logits, one, three, tokens, None, members=[1])
     assert hot.tolist() == draw(logits, [SamplingParams(temperature=3.0)], [8])
     assert cold.tolist() == logits.argmax(-1).tolist()

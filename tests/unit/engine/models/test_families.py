@@ -32,6 +32,7 @@ LONG_PARTIAL = {
     "short_factor": [1.0, 1.5, 2.0], "long_factor": [1.0, 4.0, 9.0],
 }  # fmt: skip
 EVERYWHERE = {"attention_bias": True, "mlp_bias": True}
+QWEN_WINDOWS = {"use_sliding_window": True, "sliding_window": 9}
 LATER_WINDOWS = ["full_attention", "sliding_attention", "sliding_attention"]
 HEADS_5_1 = {"num_attention_heads": 5, "num_key_value_heads": 1, "hidden_size": 70, "head_dim": 14}
 HEADS_3_1 = {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 66, "head_dim": 22}
@@ -52,6 +53,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3 wide heads": ("qwen3", {"head_dim": 34}),
     "gemma2 no caps": ("gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None}),
     "gemma2 a window of one": ("gemma2", {"sliding_window": 1}),
+    "gpt_oss no biases": ("gpt_oss", {"attention_bias": False}),
+    "gpt_oss windows elsewhere": ("gpt_oss", {"layer_types": LATER_WINDOWS}),
+    "gpt_oss plain rope": ("gpt_oss", {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
+    "mistral a window": ("mistral", {"sliding_window": 9}),
+    "qwen2 windows in some layers": ("qwen2", QWEN_WINDOWS | {"max_window_layers": 1}),
+    "qwen3 windows in all layers": ("qwen3", QWEN_WINDOWS | {"max_window_layers": 0}),
     "gemma2 windows elsewhere": ("gemma2", {"layer_types": LATER_WINDOWS}),
     "gemma2 biases": ("gemma2", {"attention_bias": True}),
     "gemma3 caps": ("gemma3_text", {"final_logit_softcapping": 5.0}),
@@ -153,21 +160,26 @@ def test_kv_cache_sizes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "overrides", "expected"),
+    ("family", "overrides", "window"),
     [
+        ("llama", {}, None),
         ("mistral", {"sliding_window": 100}, 100),
-        ("mistral", {"sliding_window": None}, 256),
-        ("mistral", {"sliding_window": 4096}, 256),
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}, 64),
-        ("qwen3", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 3}, 256),
-        ("qwen2", {"use_sliding_window": False, "sliding_window": 64}, 256),
-        ("gemma2", {"sliding_window": 64}, 256),  # which this one attends through
+        ("mistral", {"sliding_window": None}, None),
+        ("mistral", {"sliding_window": 4096}, None),  # which no context outgrows
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}, 64),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}, None),
+        ("qwen3", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}, 64),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 64}, None),
+        ("gemma2", {"sliding_window": 64}, None),
+        ("gemma2", {"sliding_window": 64, "layer_types": ["sliding_attention"] * 3}, 64),
     ],
 )
-def test_context_ends_at_the_attention_window(
-    family: str, overrides: dict[str, Any], expected: int, tmp_path: Path
+def test_a_model_has_a_window_if_all_its_layers_do(
+    family: str, overrides: dict[str, Any], window: int | None, tmp_path: Path
 ) -> None:
-    assert ModelConfig.from_folder(tiny_model(family, tmp_path, **overrides)).max_context == expected
+    config = ModelConfig.from_folder(tiny_model(family, tmp_path, **overrides))
+    assert (config.max_context, config.window) == (256, window)
+    assert config.within(50).window is None
 
 
 def test_eos_tokens_come_from_both_configurations(tmp_path: Path) -> None:

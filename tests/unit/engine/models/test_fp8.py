@@ -44,7 +44,7 @@ def test_perplexity_barely_moves(family: str, weights: str, kv_dtype: torch.dtyp
     plain = log_probabilities(load(folder), tokens)
     fp8 = log_probabilities(load(folder, weights), tokens, kv_dtype)
     apart = (fp8 - plain).norm() / (plain - plain.mean(-1, keepdim=True)).norm()
-    assert 1e-3 < float(apart) < (0.2 if weights == "fp8" else 0.05)  # random weights forgive little
+    assert 1e-3 < float(apart) < (0.2 if weights == "fp8" else 0.07)  # random weights forgive little
     assert perplexity(fp8, tokens) == pytest.approx(perplexity(plain, tokens), rel=0.03)
 
 

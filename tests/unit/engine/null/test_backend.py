@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher
 
-from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, SamplingParams
+from thothy_ai.engine.api import BeamSearch, Delta, FinishReason, GenerationRequest, GenerationResult, SamplingParams
 from thothy_ai.engine.backend import Failure, Output
 from thothy_ai.engine.errors import EngineNotAcceptingError, EngineStoppedError, GrammarError, InvalidRequestError
 from thothy_ai.engine.grammar import GrammarCompiler
@@ -103,6 +103,21 @@ def test_results_deltas_and_counters() -> None:
     stats = engine.stats()
     assert (stats.core.requests_finished, stats.requests_refused) == (2, 2)
     assert (stats.scheduler.running, stats.core.output_tokens) == (0, 6)
+
+
+def test_choices_log_probabilities_and_minimum_tokens() -> None:
+    engine = NullEngine()
+    sampling = SamplingParams(max_tokens=90, temperature=1.0, min_tokens=80, logprobs=2)
+    request = GenerationRequest("a", text="x", sampling=sampling, n=2, best_of=3, stream=True)
+    *deltas, result = outputs_of(engine, request)
+    assert isinstance(result, GenerationResult)
+    assert [delta.choice for delta in deltas] == [0, 1]
+    assert [choice.text for choice in result.choices] == [delta.text for delta in deltas]
+    assert len(result.token_ids) == len(result.logprobs) == 80
+    assert {len(each.top_tokens) for each in result.logprobs} == {2}
+    assert (result.mean_logprob, result.usage.output_tokens) == (0.0, 3 * 80)
+    (beams,) = outputs_of(engine, GenerationRequest("b", text="x", n=3, beam_search=BeamSearch(4)))
+    assert len(beams.choices) == 3
 
 
 def test_latency_abort_stop_accepting_and_stop() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,15 @@ import torch
 
 from tests.support.tiny_models import tiny_model
 from tests.support.tiny_tokenizer import make_tokenizer
-from thothy_ai.engine.api import GenerationRequest, GenerationResult, Message, SamplingParams
+from thothy_ai.engine.api import (
+    BeamSearch,
+    Choice,
+    GenerationRequest,
+    GenerationResult,
+    LogitBias,
+    Message,
+    SamplingParams,
+)
 from thothy_ai.engine.client import EngineClient, LocalEngineClient, connect
 from thothy_ai.engine.errors import EngineError, EngineLostError, GrammarError
 from thothy_ai.engine.options import EngineOptions
@@ -26,6 +35,17 @@ from thothy_ai.engine.process.resident import load_engine
 PATIENCE = 120
 RUN = "from pathlib import Path; from thothy_ai.engine.main import run_engine; from thothy_ai.engine.options import *; "
 ENDLESS = SamplingParams(max_tokens=200, ignore_eos=True)
+ASKING = SamplingParams(
+    max_tokens=12,
+    temperature=0.9,
+    seed=5,
+    min_tokens=8,
+    stop_token_ids=(7, 8),
+    frequency_penalty=0.5,
+    presence_penalty=0.1,
+    logit_bias=(LogitBias(9, 2.0),),
+    logprobs=2,
+)
 BREAKS_THE_CORE = """
 import sys
 if "thothy_ai.engine.process.core_process" in sys.orig_argv:
@@ -173,12 +193,36 @@ def some_requests() -> list[GenerationRequest]:
     ]
 
 
-async def answers(client: EngineClient) -> list[tuple[str, tuple[int, ...]]]:
-    results = [await (await client.submit(request)).result() for request in some_requests()]
-    return [(result.text, result.token_ids) for result in results]
+def asking_requests() -> list[GenerationRequest]:
+    """Each of them is several to the core."""
+    return [
+        GenerationRequest("three", text="one", sampling=ASKING, n=3),
+        GenerationRequest("best", text="one", sampling=ASKING, best_of=4),
+        GenerationRequest("beams", text="one", sampling=SamplingParams(max_tokens=6), n=2, beam_search=BeamSearch(3)),
+    ]
 
 
-def answers_in_one_process(model: Path) -> list[tuple[str, tuple[int, ...]]]:
+async def answers(client: EngineClient, requests: list[GenerationRequest]) -> list[tuple[Choice, ...]]:
+    return [(await (await client.submit(request)).result()).choices for request in requests]
+
+
+def _rounded(answers: list[tuple[Choice, ...]]) -> list[tuple[Choice, ...]]:
+    """Log-probabilities to three digits: how requests share steps changes the last ones."""
+
+    def of(choice: Choice) -> Choice:
+        logprobs = tuple(
+            each
+            and replace(
+                each, logprob=round(each.logprob, 3), top_logprobs=tuple(round(v, 3) for v in each.top_logprobs)
+            )
+            for each in choice.logprobs
+        )
+        return replace(choice, logprobs=logprobs, mean_logprob=round(choice.mean_logprob or 0.0, 3))
+
+    return [tuple(map(of, choices)) for choices in answers]
+
+
+def answers_in_one_process(model: Path) -> list[tuple[Choice, ...]]:
     threads = torch.get_num_threads()
     engine = load_engine(options(model, ""))
     torch.set_num_threads(threads)
@@ -186,7 +230,7 @@ def answers_in_one_process(model: Path) -> list[tuple[str, tuple[int, ...]]]:
     async def ask() -> list[tuple[str, tuple[int, ...]]]:
         client = LocalEngineClient(engine.backend)
         await client.start()
-        return await answers(client)
+        return await answers(client, [*some_requests(), *asking_requests()])
 
     try:
         return asyncio.run(ask())
@@ -199,14 +243,16 @@ def test_two_processes_say_what_one_says_and_only_the_core_s_has_torch(model: Pa
     wanted = answers_in_one_process(model)
 
     async def scene(client: EngineClient) -> None:
-        assert await answers(client) == wanted
+        texts = await answers(client, some_requests())
+        assert texts == wanted[: len(texts)]
         with pytest.raises(GrammarError):
             await (await client.submit(GenerationRequest("bad", text="x", schema='{"type": 5}'))).result()
         stats = await client.stats()
-        assert stats.core.requests_finished == len(wanted)
+        assert stats.core.requests_finished == len(texts)
         assert stats.core.attributed_seconds == pytest.approx(stats.core.busy_seconds)
         assert stats.requests_refused == 1
         assert stats.memory.used_bytes > 0
+        assert _rounded(await answers(client, asking_requests())) == _rounded(wanted[len(texts) :])
 
     with started(options(model, url)) as process:
         ready(process)

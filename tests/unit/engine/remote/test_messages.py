@@ -8,13 +8,21 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams, Usage
+from thothy_ai.engine.api import EngineStats, FinishReason, LogitBias, SamplingParams, TokenLogprob, Usage
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, RefusedEvent, StepFailedError, TokenEvent
 from thothy_ai.engine.errors import GrammarError, PromptTooLongError
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.remote import messages
 
 SAMPLING = SamplingParams(7, 0.5, 3, 0.9, 0.1, 1.02, 2**62, ("a", "lone \ud800"), ignore_eos=True)
+ASKING = SamplingParams(
+    min_tokens=3,
+    stop_token_ids=(5, 6),
+    frequency_penalty=0.5,
+    presence_penalty=-0.5,
+    logit_bias=(LogitBias(3, 1.5), LogitBias(4, -100.0)),
+    logprobs=2,
+)
 REQUEST = CoreRequest("1.job", (5, 6), SAMPLING, None, "hook", "tenant", -7, 1.8e9, "{}")
 
 
@@ -22,7 +30,9 @@ def travelled(parts: object) -> object:
     return msgpack.unpackb(msgpack.packb(parts, unicode_errors="surrogatepass"), unicode_errors="surrogatepass")
 
 
-@pytest.mark.parametrize("request_", [REQUEST, CoreRequest("a", (1,), SamplingParams())])
+@pytest.mark.parametrize(
+    "request_", [REQUEST, CoreRequest("a", (1,), SamplingParams()), CoreRequest("b", (1,), ASKING)]
+)
 def test_requests(request_: CoreRequest) -> None:
     assert messages.read_request(travelled(messages.request_parts(request_))) == request_
 
@@ -36,6 +46,7 @@ def test_every_field_of_a_request_crosses() -> None:
     "event",
     [
         TokenEvent("a", (1, 2)),
+        TokenEvent("a", (1, 2), (None, TokenLogprob(-0.5, (1, 7), (-0.5, -2.0)))),
         FinishedEvent("a", FinishReason.LENGTH, Usage(4, 2, 3, 0.25, 1)),
         FinishedEvent("a", FinishReason.ABORTED, Usage(4, 2, 3, 0.25), GrammarError("grew")),
         RefusedEvent("a", PromptTooLongError("long")),

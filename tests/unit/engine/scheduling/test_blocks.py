@@ -17,7 +17,7 @@ TOKENS = st.lists(st.integers(0, 1), max_size=10)
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Sequences come, share prefixes, grow and go, in any order."""
+    """Sequences come, share prefixes, grow, slide on and go, and what they held is forgotten, in any order."""
 
     sequences = Bundle("sequences")
 
@@ -47,10 +47,24 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(blocks=sequences)
     def grow(self, blocks: list[int]) -> None:
-        if blocks in self.held and self.pool.available:
+        if any(blocks is other for other in self.held) and self.pool.available:
             fresh = self.pool.allocate(1)
             self.take_over(fresh)
             blocks += fresh
+
+    @rule(blocks=sequences, count=st.integers(1, 3))
+    def slide(self, blocks: list[int], count: int) -> None:
+        """Behind a window its first blocks are released, and its last one stays."""
+        if any(blocks is other for other in self.held):
+            released = blocks[: min(count, len(blocks) - 1)]
+            del blocks[: len(released)]
+            self.pool.release(released)
+
+    @rule(tokens=TOKENS, salt=st.sampled_from(["", "other"]))
+    def forget(self, tokens: list[int], salt: str) -> None:
+        """Blocks that a sequence holds, and those that it released."""
+        self.pool.forget(self.pool.find(tokens, salt, limit=len(tokens)).blocks)
+        assert self.pool.find(tokens, salt, limit=len(tokens)).blocks == ()
 
     @rule(blocks=consumes(sequences))
     def leave(self, blocks: list[int]) -> None:
@@ -72,11 +86,8 @@ class PoolMachine(RuleBasedStateMachine):
     def register(self, blocks: list[int], first: int, prefix: Prefix, tokens: list[int], salt: str) -> None:
         chain = prefix.chain
         for index in range(first, len(tokens) // SIZE):
-            known = {content: block for block, content in self.contents.items()}
-            content = (salt, tuple(tokens[: (index + 1) * SIZE]))
+            self.contents[blocks[index]] = (salt, tuple(tokens[: (index + 1) * SIZE]))
             chain = self.pool.register(blocks[index], chain, tokens[index * SIZE : (index + 1) * SIZE])
-            if content not in known:
-                self.contents[blocks[index]] = content
 
     @invariant()
     def counts_agree(self) -> None:

@@ -11,19 +11,24 @@ from hypothesis import strategies as st
 
 from thothy_ai.engine.api import (
     AbandonedStats,
+    BeamSearch,
     BlockStats,
+    Choice,
     CoreStats,
     Delta,
+    EarlyStopping,
     EngineInfo,
     EngineStats,
     FinishReason,
     GenerationRequest,
     GenerationResult,
+    LogitBias,
     MemoryStats,
     Message,
     SamplingParams,
     SchedulerStats,
     TextStats,
+    TokenLogprob,
     Usage,
 )
 from thothy_ai.engine.backend import Failure
@@ -76,6 +81,29 @@ REQUEST = GenerationRequest(
     report_after=40,
     stop_repetition=True,
 )
+ASKING = GenerationRequest(
+    id="job/2",
+    text="x",
+    sampling=SamplingParams(
+        temperature=0.5,
+        min_tokens=3,
+        stop_token_ids=(5, 6),
+        frequency_penalty=0.5,
+        presence_penalty=-0.5,
+        logit_bias=(LogitBias(3, 1.5), LogitBias(4, -100.0)),
+        logprobs=2,
+    ),
+    n=2,
+    best_of=5,
+)
+BEAMS = GenerationRequest(id="job/3", text="x", n=3, beam_search=BeamSearch(4, 0.5, EarlyStopping.NEVER))
+LOGPROBS = (TokenLogprob(-0.5, (1, 7), (-0.5, -2.0)), None, TokenLogprob(-1.0))
+CHOICES = replace(
+    RESULT,
+    logprobs=LOGPROBS,
+    mean_logprob=-0.75,
+    others=(Choice("other", (5,), FinishReason.STOP, (None,)), Choice("", (), FinishReason.ABORTED)),
+)
 INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
 
 
@@ -101,8 +129,9 @@ def travelled(frame: Frame) -> Frame:
         Abort("a"),
         Stream("a"),
         Ask(5, Question.STATS),
-        Reply(5, fields_of(INFO)),
+        Reply(5, {"session_id": "s", "parameters": 3}),
         Outputs((Delta("a", "é", (1, 2)), RESULT)),
+        Outputs((Delta("a", "é", (1, 2), 3), CHOICES)),
         Submit("a", {"id": "a"}),
     ],
 )
@@ -110,10 +139,14 @@ def test_frames_come_back_as_they_were(frame: Frame) -> None:
     assert travelled(frame) == frame
 
 
-def test_requests_infos_and_stats_come_back_as_they_were() -> None:
-    submit = travelled(Submit(REQUEST.id, request_fields(REQUEST)))
+@pytest.mark.parametrize("request_", [REQUEST, ASKING, BEAMS])
+def test_requests_come_back_as_they_were(request_: GenerationRequest) -> None:
+    submit = travelled(Submit(request_.id, request_fields(request_)))
     assert isinstance(submit, Submit)
-    assert read_request(submit.fields) == REQUEST
+    assert read_request(submit.fields) == request_
+
+
+def test_infos_and_stats_come_back_as_they_were() -> None:
     assert read_info(fields_of(INFO)) == INFO
     assert read_stats(stats_fields(STATS)) == STATS
 
@@ -123,6 +156,17 @@ def test_a_client_that_cannot_read_the_reason_repetition_never_gets_it() -> None
     del fields["stop_repetition"], fields["report_after"]
     older = read_request(fields)
     assert (older.stop_repetition, older.report_after) == (False, 0)
+
+
+def test_a_client_that_asks_for_nothing_new_sends_and_gets_nothing_new() -> None:
+    """Of an earlier version, it neither names the fields nor reads them."""
+    fields = request_fields(REQUEST)
+    for name in ("n", "best_of", "beam_search"):
+        del fields[name]
+    new = ("min_tokens", "stop_token_ids", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs")
+    fields["sampling"] = {name: value for name, value in fields["sampling"].items() if name not in new}
+    assert read_request(fields) == REQUEST
+    assert output_parts(Delta("a", "x", (1,))) == ("delta", "a", "x", (1,))
 
 
 def test_usage_and_stats_are_flat_on_the_wire() -> None:

@@ -15,14 +15,18 @@ from hypothesis import strategies as st
 
 from thothy_ai.engine.api import (
     AbandonedUsage,
+    BeamSearch,
+    Choice,
     Delta,
     EngineInfo,
     EngineStats,
     FinishReason,
     GenerationRequest,
     GenerationResult,
+    LogitBias,
     Message,
     SamplingParams,
+    TokenLogprob,
     Usage,
 )
 from thothy_ai.engine.backend import Failure
@@ -56,10 +60,21 @@ USAGE = Usage(4, 2, 3, 0.25, 1)
 REQUEST = GenerationRequest(
     "a", (Message("user", "hi"),), "text", (1, 2), SamplingParams(stop=("x", "y"), seed=1), "{}", "p", "s", deadline=5.0
 )
+ASKING = GenerationRequest(
+    "b",
+    text="t",
+    sampling=SamplingParams(temperature=1.0, stop_token_ids=(3,), logit_bias=(LogitBias(3, 1.5),), logprobs=2),
+    n=2,
+    best_of=3,
+)
+BEAMS = GenerationRequest("c", text="t", beam_search=BeamSearch(4))
+LISTED = (TokenLogprob(-0.5, (1, 7), (-0.5, -2.0)), None)
 INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5, late_deltas=True)
 FRAMES: list[Frame] = [
     Hello(1, "token"),
     Submit("a", request_fields(REQUEST)),
+    Submit("b", request_fields(ASKING)),
+    Submit("c", request_fields(BEAMS)),
     Abort("a"),
     Stream("a"),
     Ask(5, Question.STATS),
@@ -67,6 +82,10 @@ FRAMES: list[Frame] = [
         (
             Delta("a", "x", (1, 2)),
             GenerationResult("a", "x", (1, 2), FinishReason.STOP, USAGE),
+            Delta("a", "x", (1, 2), 1),
+            GenerationResult(
+                "a", "x", (1, 2), FinishReason.STOP, USAGE, LISTED, -0.5, (Choice("y", (3,), FinishReason.LENGTH),)
+            ),
             Failure("a", GrammarError("odd"), USAGE),
             Failure("b", EngineError("plain")),
         )
@@ -152,10 +171,29 @@ def test_a_changed_frame_is_refused_or_is_what_it_says(parts: object) -> None:
         (request_fields(REQUEST), {"stop": ["x" * 1001]}),
         (request_fields(REQUEST), {"temperature": True}),
         (request_fields(REQUEST), {"top_p": float("nan")}),
+        (request_fields(REQUEST), {"min_tokens": -1}),
+        (request_fields(REQUEST), {"min_tokens": 257}),
+        (request_fields(REQUEST), {"min_tokens": 1.0}),
+        (request_fields(REQUEST), {"stop_token_ids": [-1]}),
+        (request_fields(REQUEST), {"stop_token_ids": [True]}),
+        (request_fields(REQUEST), {"stop_token_ids": list(range(65))}),
+        (request_fields(REQUEST), {"frequency_penalty": 2.5}),
+        (request_fields(REQUEST), {"presence_penalty": float("nan")}),
+        (request_fields(REQUEST), {"logprobs": 21}),
+        (request_fields(REQUEST), {"logprobs": -1}),
+        (request_fields(REQUEST), {"logit_bias": {"3": 1.0}}),
+        (request_fields(REQUEST), {"logit_bias": [[3, 1.0]]}),
+        (request_fields(REQUEST), {"logit_bias": [{"token": 3}]}),
+        (request_fields(REQUEST), {"logit_bias": [{"token": -3, "value": 1.0}]}),
+        (request_fields(REQUEST), {"logit_bias": [{"token": 3, "value": 101.0}]}),
+        (request_fields(REQUEST), {"logit_bias": [{"token": 3, "value": float("inf")}]}),
+        (request_fields(REQUEST), {"logit_bias": [{"token": 3, "value": 1.0}] * 2}),
+        (request_fields(REQUEST), {"logit_bias": [{"token": token, "value": 1.0} for token in range(301)]}),
     ],
 )
 def test_sampling_is_read_strictly(fields_: dict[str, Any], change: dict[str, object]) -> None:
-    with pytest.raises(InvalidRequestError):
+    (named,) = change
+    with pytest.raises(InvalidRequestError, match=named):
         read_request(fields_ | {"sampling": fields_["sampling"] | change})
 
 
@@ -171,6 +209,17 @@ def test_sampling_is_read_strictly(fields_: dict[str, Any], change: dict[str, ob
         {"profile": "x" * 1001},
         {"salt": "x" * 1001},
         {"schema": "x" * (256 * 1024 + 1)},
+        {"n": 0},
+        {"n": 65},
+        {"n": True},
+        {"n": 2},
+        {"best_of": 0},
+        {"best_of": "2"},
+        {"beam_search": 3},
+        {"beam_search": {"width": 1}},
+        {"beam_search": {"length_penalty": 1.0}},
+        {"beam_search": {"width": 3, "early_stopping": True}},
+        {"beam_search": {"width": 3, "early_stopping": "soon"}},
     ],
 )
 def test_a_request_is_read_strictly(change: dict[str, object]) -> None:

@@ -21,6 +21,7 @@ from thothy_ai.engine.api import (
     Message,
     SamplingParams,
     SchedulerStats,
+    TokenLogprob,
     Usage,
 )
 from thothy_ai.engine.backend import Failure, Output
@@ -356,10 +357,10 @@ def test_a_stream_that_fails_takes_nothing_of_its_step_along(
 ) -> None:
     take = Stream.take
 
-    def broken(stream: Stream, tokens: tuple[int, ...]) -> list[Output]:
+    def broken(stream: Stream, tokens: tuple[int, ...], logprobs: None) -> list[Output]:
         if stream.request.id == "broken":
             raise ZeroDivisionError("at the third character")
-        return take(stream, tokens)
+        return take(stream, tokens, logprobs)
 
     monkeypatch.setattr(Stream, "take", broken)
     bad, good = stage.submit("broken"), stage.submit("good")
@@ -393,6 +394,41 @@ def test_a_stream_that_fails_at_its_end_is_a_failure(stage: Stage, monkeypatch: 
     failure = ears.next()
     assert isinstance(failure, Failure)
     assert failure.usage.compute_seconds == 0.5
+
+
+def test_the_text_of_the_minimum_has_no_stop_strings(stage: Stage) -> None:
+    """Neither whole ones nor the beginnings of some: they are looked for in what follows."""
+    sampling = SamplingParams(stop=("one", "two three"), min_tokens=3)
+    ears = stage.submit(sampling=sampling)
+    stage.accepted()
+    for token in stage.encode("one two three one")[:3]:
+        stage.core.tokens("a", token)
+    rest = stage.encode("one two three one")[3:]
+    stage.core.tokens("a", *rest)
+    assert stage.core.aborted.get(timeout=PATIENCE) == ("a", FinishReason.STOP)
+    stage.core.finish("a")
+    result = ears.next()
+    assert isinstance(result, GenerationResult)
+    early = len(stage.encode("one two three one")[:3])
+    assert result.text.startswith("one")
+    assert len(result.token_ids) > early
+
+
+def test_log_probabilities_end_with_the_tokens(stage: Stage) -> None:
+    """A token that was forced has none; those after a stop string are dropped with it."""
+    ears = stage.submit(sampling=SamplingParams(stop=("three",), logprobs=1))
+    stage.accepted()
+    tokens = stage.encode("one two three one")
+    listed = [None, *(TokenLogprob(-0.5 * place, (7,), (0.0,)) for place in range(1, len(tokens)))]
+    stage.core.on_events([TokenEvent("a", tuple(tokens[:1]))])
+    stage.core.on_events([TokenEvent("a", tuple(tokens[1:]), tuple(listed[1:]))])
+    stage.core.finish("a")
+    result = ears.next()
+    assert isinstance(result, GenerationResult)
+    assert list(result.logprobs) == listed[: len(result.token_ids)]
+    assert len(result.token_ids) < len(tokens)
+    drawn = [each.logprob for each in result.logprobs if each]
+    assert result.mean_logprob == sum(drawn) / len(drawn)
 
 
 def test_an_id_is_taken_until_its_request_ends(stage: Stage) -> None:

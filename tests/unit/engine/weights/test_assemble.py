@@ -48,7 +48,7 @@ def logits(model: Model) -> Tensor:
     return PagedRun(model, 1, 8).step({0: [5, 9, 77, 120, 3]})[0]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "gpt_oss"])  # its experts are stacked
 def test_packed_weights_are_those_that_fp8_would_make(family: str, tmp_path: Path) -> None:
     folder = tiny_model(family, tmp_path)
     packed = packed_model(folder, "_proj.weight")

@@ -130,3 +130,17 @@ def test_each_channel_and_number_has_one_schema() -> None:
     ]
     schemas = {repr(first_calls(request, Context())[0].schema) for request in requests}
     assert len(schemas) == 2 * len(FORMS)
+
+
+@pytest.mark.parametrize(
+    ("angle", "reason"),
+    [
+        ("I'm sorry, but I can't help with that.", "refusal"),
+        ("Here is a hook for your newsletter", "meta_talk"),
+        ("<script>alert(1)</script>", "unsafe_markup"),
+    ],
+)
+def test_an_angle_is_judged_too(angle: str, reason: str) -> None:
+    request = Hook(source=SOURCE, channel="landing page", variants=1)
+    bad = {"variants": [{"angle": angle, "text": GOOD["landing page"][0]}]}
+    assert verdict_on(request, bad)[0].reason == reason

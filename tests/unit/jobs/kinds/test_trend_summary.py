@@ -232,3 +232,34 @@ def test_the_language_is_always_named(locale: str, expected: str) -> None:
         for call in first_calls(TrendSummary(source=SOURCE, locale=locale), context):
             assert expected in call.messages[-1].content
             assert call.locale == locale
+
+
+def test_a_quotation_of_two_words_proves_nothing() -> None:
+    verdict, _ = verdict_on(REQUEST, changed("quote", "cargo bikes", 0))
+    assert verdict.reason == "quote_not_in_source"
+
+
+def test_one_quotation_does_not_prove_all_points() -> None:
+    quote = GOOD["key_points"][0]["quote"]
+    same = {**GOOD, "key_points": [{**point, "quote": quote} for point in GOOD["key_points"]]}
+    verdict, _ = verdict_on(REQUEST, same)
+    assert (verdict.accepted, verdict.reason) == (False, "repetition")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"title": 5},
+        {"title": None, "standfirst": ["x"]},
+        {"key_points": "none"},
+        {"key_points": ["a", 1]},
+        {"key_points": [{"point": 7, "quote": {}}]},
+        {"tags": [1, 2]},
+        {"tags": {"a": "b"}},
+        {"confidence": 3},
+    ],
+)
+def test_outputs_of_other_types_are_off_schema(values: dict[str, Any]) -> None:
+    verdict, asked = verdict_on(REQUEST, {**GOOD, **values})
+    assert (verdict.accepted, verdict.reason) == (False, "off_schema")
+    assert asked.steps == ["write", "repair"]

@@ -28,23 +28,32 @@ def shape_of(case: Case) -> AttentionShape:
     return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
 
 
-def attend(case: Case, tuning: DecodeTuning | None = TUNING, params: AttentionParams = PLAIN) -> Tensor:
+def attend(
+    case: Case,
+    tuning: DecodeTuning | None = TUNING,
+    params: AttentionParams = PLAIN,
+    sinks: Tensor | None = None,
+) -> Tensor:
     """What the kernels make of the case, over a poisoned result."""
     attention = DecodeAttention(shape_of(case), tuning)
     attention.plan(case.batch)
     out = torch.full_like(case.q, torch.nan)
-    attention(case.q, case.cache, case.batch, out, params)
+    attention(case.q, case.cache, case.batch, out, params, sinks)
     return out
 
 
 def check(
-    case: Case, device: torch.device, tuning: DecodeTuning | None = TUNING, params: AttentionParams = PLAIN
+    case: Case,
+    device: torch.device,
+    tuning: DecodeTuning | None = TUNING,
+    params: AttentionParams = PLAIN,
+    sinks: Tensor | None = None,
 ) -> None:
     """The decode sequences are right, and the rows of prefills untouched."""
-    out = attend(case.on(device), tuning, params).cpu()
+    out = attend(case.on(device), tuning, params, sinks if sinks is None else sinks.to(device)).cpu()
     decodes = case.batch.num_decode
     atol, rtol = TOLERANCES[case.q.dtype]
-    expected = textbook(case, params)
+    expected = textbook(case, params, sinks)
     torch.testing.assert_close(out[:decodes].double(), expected[:decodes], atol=atol, rtol=rtol)
     assert out[decodes:].isnan().all()
 
@@ -92,8 +101,19 @@ def test_windows_begin_anywhere(programs: int, window: int, device: torch.device
     """In a prefix that members of a group see different parts of, or none; in tiles of a sequence alone."""
     case = make_case(IN_GROUPS, heads=2, kv_heads=1, dim=16, block_size=16, seed=window, groups=GROUPS)
     params = AttentionParams(window=window)
-    check(case, device, replace(TUNING, programs=programs), params)
-    check(case.with_fp8_cache(), device, replace(TUNING, programs=programs), params)
+    for each in (case, case.with_fp8_cache()):
+        check(each.with_freed_blocks(window), device, replace(TUNING, programs=programs), params)
+
+
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("programs", [2, 6, 40])
+def test_sinks_count_once(programs: int, window: int | None, device: torch.device) -> None:
+    """Though a sequence lies in several slots and in those of its group; some outweigh all that is seen."""
+    case = make_case(IN_GROUPS, heads=6, kv_heads=2, dim=16, block_size=16, seed=15, groups=GROUPS)
+    sinks, params = torch.tensor([-30.0, -1.0, 0.0, 1.0, 4.0, 40.0]), AttentionParams(window=window)
+    for each in (case, case.with_fp8_cache()):
+        check(each, device, replace(TUNING, programs=programs), params, sinks)
+    check(case.of(torch.bfloat16), device, replace(TUNING, programs=programs), params, sinks)
 
 
 @pytest.mark.parametrize("window", [None, 20])
@@ -226,34 +246,40 @@ def plan_batch(contexts: list[int], groups: list[tuple[int, int]], device: torch
     return AttentionBatch(none, none, index(total), none, index(shared), index(sizes), len(total), (), ())
 
 
+@pytest.mark.parametrize("window", [None, 1, 100, 300])
 @pytest.mark.parametrize(("count", "slots"), [(1, 7), (5, 1), (60, 49), (1500, 33), (2500, 200)])
-def test_every_token_is_in_one_slot(count: int, slots: int, device: torch.device) -> None:
+def test_every_token_that_is_seen_is_in_one_slot(
+    count: int, slots: int, window: int | None, device: torch.device
+) -> None:
     rng = random.Random(count)
     groups: list[tuple[int, int]] = []
     while sum(size for size, _ in groups) < count:
         room = count - sum(size for size, _ in groups)
         groups.append((min(room, rng.randint(1, 8)), rng.choice([0, 0, 16, 64, 500])))
     batch = plan_batch([rng.randint(1, 400) for _ in range(count)], groups, device)
-    plan = DecodePlan.allocate(count, slots, 64, device)
+    plan = DecodePlan.allocate(count, slots, 64, device, group_rows=8, window=window)
     plan.fill(batch)
 
-    def cut(tokens: int) -> int:
-        return -(-tokens // 64)
+    def cut(begin: int, end: int, context: int) -> int:
+        """Tiles of tokens [begin, end) that a sequence sees some of."""
+        oldest = 0 if window is None else context - window
+        return sum(min(first + 64, end) > oldest for first in range(begin, end, 64))
 
     leads = [(member, size) for member, size in enumerate(batch.group_sizes.tolist()) if size]
     shared, contexts = batch.shared_lens.tolist(), batch.context_lens.tolist()
-    with_prefix = [(member, size) for member, size in leads if shared[member]]
+    seen = {member: cut(0, shared[member], min(contexts[member : member + size])) for member, size in leads}
+    with_prefix = [(member, size) for member, size in leads if seen[member]]
     group_starts, place = [], 0
     for number, (member, size) in enumerate(with_prefix):
         group_starts.append(place)
         assert plan.group_members[number] == member
         assert plan.group_starts[member : member + size].tolist() == [place] * size
-        place += cut(shared[member])
+        place += seen[member]
     prefixes, place, own_starts = place, 0, []
     for member, context in enumerate(contexts):
         own_starts.append(place)
         assert plan.own_starts[member] == place
-        place += cut(context - shared[member])
+        place += cut(shared[member], context, context)
     shares = [max(1, -(-tiles // slots)) for tiles in (prefixes, place)]
     assert plan.totals.tolist() == [shares[0], prefixes, shares[1], place]
     lines = ((group_starts, shares[0], prefixes, plan.slot_groups), (own_starts, shares[1], place, plan.slot_members))

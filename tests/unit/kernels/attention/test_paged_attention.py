@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -80,10 +81,14 @@ def test_layers_of_one_step_differ(device: torch.device) -> None:
     attentions = PagedAttention(shape_of(there)), reference.PagedAttention(shape_of(there))
     for attention in attentions:
         attention.plan(there.batch)
-    for params in (AttentionParams(window=9, soft_cap=2.0), AttentionParams(), AttentionParams(window=9)):
+    sinks = torch.tensor([0.5, -1.0, 2.0, 0.0])
+    layers = (AttentionParams(window=9, soft_cap=2.0), AttentionParams(), AttentionParams(window=9))
+    for params, sinks_too in itertools.product((*layers, AttentionParams(window=20)), (False, True)):
         for attention in attentions:
-            out = attention(there.q, there.cache, params).cpu().double()
-            torch.testing.assert_close(out, textbook(case, params), atol=3e-6, rtol=1e-5)
+            layer_sinks = sinks.to(device) if sinks_too else None
+            out = attention(there.q, there.cache, params, sinks=layer_sinks).cpu().double()
+            expected = textbook(case, params, sinks if sinks_too else None)
+            torch.testing.assert_close(out, expected, atol=3e-6, rtol=1e-5)
 
 
 def test_attention_must_be_planned(device: torch.device) -> None:

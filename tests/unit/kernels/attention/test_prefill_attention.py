@@ -29,7 +29,11 @@ def shape_of(case: Case) -> AttentionShape:
 
 
 def attend(
-    case: Case, tiling: Tiling | None = None, params: AttentionParams = PLAIN, unpacked_tokens: int | None = None
+    case: Case,
+    tiling: Tiling | None = None,
+    params: AttentionParams = PLAIN,
+    unpacked_tokens: int | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """What the kernel makes of the case, over a poisoned result, and poisoned room for what is unpacked."""
     attention = PrefillAttention(shape_of(case), tiling, unpacked_tokens)
@@ -37,7 +41,7 @@ def attend(
         attention._unpacked._parts[:, :4096].fill_(torch.nan)
     attention.plan(case.batch)
     out = torch.full_like(case.q, torch.nan)
-    attention(case.q, case.cache, case.batch, out, params)
+    attention(case.q, case.cache, case.batch, out, params, sinks)
     return out
 
 
@@ -47,12 +51,14 @@ def check(
     tiling: Tiling | None = None,
     params: AttentionParams = PLAIN,
     unpacked_tokens: int | None = None,
+    sinks: Tensor | None = None,
 ) -> None:
     """The prefills are right; the rows of decode sequences and those beyond all sequences are untouched."""
-    out = attend(case.on(device), tiling, params, unpacked_tokens).cpu()
+    there = sinks if sinks is None else sinks.to(device)
+    out = attend(case.on(device), tiling, params, unpacked_tokens, there).cpu()
     first, end = case.batch.num_decode, sum(case.batch.query_lens)
     atol, rtol = TOLERANCES[case.q.dtype]
-    expected = textbook(case, params)
+    expected = textbook(case, params, sinks)
     torch.testing.assert_close(out[first:end].double(), expected[first:end], atol=atol, rtol=rtol)
     assert out[:first].isnan().all()
     assert out[end:].isnan().all()
@@ -87,7 +93,22 @@ def test_lengths_straddle_every_tile_edge(queries: int, block_size: int, device:
 @pytest.mark.parametrize(("window", "block_size"), [(1, 16), (7, 3), (16, 32), (17, 16), (40, 3), (500, 16)])
 def test_windows_begin_anywhere(block_size: int, window: int, device: torch.device) -> None:
     case = make_case(MIXED, heads=2, kv_heads=1, dim=16, block_size=block_size, seed=window)
-    check(case, device, SMALL, AttentionParams(window=window))
+    check(case.with_freed_blocks(window), device, SMALL, AttentionParams(window=window))
+
+
+@pytest.mark.parametrize("window", [60, 64, 77, 100])
+def test_tiles_that_every_row_sees_through_its_window(window: int, device: torch.device) -> None:
+    """They are not masked; those before and after them are."""
+    case = make_case([(40, 200), (5, 130), (33, 33)], heads=2, kv_heads=1, dim=16, block_size=16, seed=window)
+    check(case.with_freed_blocks(window), device, SMALL, AttentionParams(window=window))
+
+
+@pytest.mark.parametrize("window", [None, 20])
+def test_sinks(window: int | None, device: torch.device) -> None:
+    case = make_case(MIXED, heads=6, kv_heads=2, dim=16, block_size=16, seed=15)
+    sinks, params = torch.tensor([-30.0, -1.0, 0.0, 1.0, 4.0, 40.0]), AttentionParams(window=window)
+    for each in (case, case.with_fp8_cache(), case.of(torch.bfloat16)):
+        check(each, device, SMALL, params, sinks=sinks)
 
 
 @pytest.mark.parametrize("window", [None, 20])
@@ -163,9 +184,20 @@ def test_fp8_cache_of_odd_heads(dim: int, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("window", [1, 17, 40])
-def test_windows_over_an_fp8_cache(window: int, device: torch.device) -> None:
+@pytest.mark.parametrize("unpacked_tokens", [1, 70, None], ids=["packed", "in rounds", "at once"])
+def test_windows_over_an_fp8_cache(unpacked_tokens: int | None, window: int, device: torch.device) -> None:
     case = make_case(MIXED, heads=2, kv_heads=1, dim=16, block_size=16, seed=window).with_fp8_cache()
-    check(case, device, SMALL, AttentionParams(window=window))
+    check(case.with_freed_blocks(window), device, SMALL, AttentionParams(window=window), unpacked_tokens)
+
+
+def test_only_what_a_window_leaves_is_unpacked() -> None:
+    """From the tile of 16 keys on that the first query's window begins in."""
+    (span,) = prefill_spans((40,), (1000,), num_decode=0)
+    within = span.within(100, keys=16)
+    assert (within.begin, within.read) == (848, 152)  # the first query, at 960, sees 861 to 960
+    assert span.within(None, keys=16) == span.within(2000, keys=16) == span
+    ((placed,),) = rounds([within], capacity=152)
+    assert unpack_tiles([placed])[0] == (0, 848, -848)
 
 
 def test_values_that_only_the_scales_make_small(device: torch.device) -> None:

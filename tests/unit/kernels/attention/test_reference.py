@@ -6,6 +6,7 @@ import random
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.support.attention_case import Case, Group, make_case, textbook
 from thothy_ai.kernels.paged import AttentionParams
@@ -14,10 +15,10 @@ from thothy_ai.kernels.reference.attention import paged_attention
 SCALED = AttentionParams(scale=0.21)
 
 
-def check(case: Case, params: AttentionParams = SCALED) -> None:
-    out = paged_attention(case.q, case.cache, case.batch, params)
+def check(case: Case, params: AttentionParams = SCALED, sinks: Tensor | None = None) -> None:
+    out = paged_attention(case.q, case.cache, case.batch, params, sinks)
     assert out.dtype == case.q.dtype
-    torch.testing.assert_close(out.double(), textbook(case, params), atol=2e-6, rtol=1e-5)
+    torch.testing.assert_close(out.double(), textbook(case, params, sinks), atol=2e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 4, 8), (9, 3, 16), (5, 1, 6), (8, 2, 33)])
@@ -60,6 +61,14 @@ def test_windows_and_soft_caps(soft_cap: float | None, window: int, block_size: 
     case = make_case(lengths, heads=4, kv_heads=2, dim=8, block_size=block_size, seed=window)
     for params in (AttentionParams(0.21, window, soft_cap), AttentionParams(soft_cap=soft_cap)):
         check(case, params)
+    check(case.with_freed_blocks(window), AttentionParams(0.21, window, soft_cap))
+
+
+@pytest.mark.parametrize("params", [AttentionParams(), AttentionParams(window=9), AttentionParams(soft_cap=2.0)])
+def test_sinks(params: AttentionParams) -> None:
+    lengths = [(1, 17), (1, 1), (1, 33), (7, 7), (3, 20), (16, 31)]
+    case = make_case(lengths, heads=6, kv_heads=2, dim=8, block_size=4, seed=4)
+    check(case, params, torch.tensor([-30.0, -1.0, 0.0, 1.0, 4.0, 40.0]))
 
 
 def test_padded_rows_come_back_as_zeros() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from thothy_ai.cli.export import Format, file_name, write
+from thothy_ai.cli.export import Format, Grouping, file_name, write
 
 
 def artifact(**values: Any) -> dict[str, Any]:
@@ -53,3 +54,20 @@ def test_no_artifact_manipulates_a_terminal(
     assert "à la mode" in shown
     assert "\x1b" not in shown
     assert "\x07" not in shown
+
+
+@pytest.mark.parametrize("title", ['=HYPERLINK("https://x.example")', "+1", "-1+2", "@SUM(A1)", "＝1"])
+def test_a_spreadsheet_takes_no_cell_for_a_formula(tmp_path: Path, title: str) -> None:
+    made = artifact(body={"title": title, "text": f"{title} more"}, audience=title, created_at=datetime.now(UTC))
+    write(iter([made]), tmp_path / "all.csv", Format.CSV)
+    with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:
+        [row] = csv.DictReader(file)
+    assert (row["audience"], row["title"]) == (f"'{title}", f"'{title}")
+    assert row["attempt"] == "2"
+
+
+@pytest.mark.parametrize("keys", [("x" * 70 + "1", "x" * 70 + "2"), ("a/b", "a_b"), ("日", "本")])
+def test_sources_whose_keys_look_alike_have_a_file_each(tmp_path: Path, keys: tuple[str, str]) -> None:
+    made = [artifact(source_key=key, created_at=datetime.now(UTC)) for key in keys]
+    assert write(iter(made), tmp_path, Format.JSON, Grouping.SOURCE) == 2
+    assert len(list(tmp_path.iterdir())) == 2

@@ -33,6 +33,10 @@ def on_a_loop(test: Callable[P, Coroutine[None, None, None]]) -> Callable[P, Non
     return run
 
 
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
 def kind_with(folder: Path, code: str, other: str) -> tuple[str, ...]:
     """A file with the echo kind, and other code in it."""
     text = Path("tests/support/echo_kind.py").read_text(encoding="utf-8")
@@ -168,3 +172,20 @@ async def test_nothing_is_left_behind() -> None:
 
 def test_there_are_at_least_two() -> None:
     assert 2 <= default_processes() <= 4
+
+
+@on_a_loop
+async def test_a_process_that_cannot_be_started_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    async with judges() as made:
+        await made.advance(ECHO, [], None)
+        monkeypatch.setattr("thothy_ai.worker.judges.subprocess.Popen", refuse)
+        before = open_files()
+        for judge in made._judges:
+            await judge.kill()
+            with pytest.raises(OSError, match="no more processes"):
+                await judge.ask(b"")
+        await asyncio.sleep(0)
+        assert open_files() < before

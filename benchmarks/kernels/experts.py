@@ -1,0 +1,286 @@
+"""Mixtures of experts: time, bandwidth and TFLOP/s of a layer of qwen3-30b-a3b, by format and tokens.
+
+Run as a module, it tries other tiles, too: each is checked against plain torch first.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import triton.testing
+from torch import Tensor
+from torch.nn import functional
+
+from thothy_ai.kernels.experts import SILU, ExpertMatrix, ExpertWeights, Mxfp4, Routing
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.reference.experts import gated
+from thothy_ai.kernels.reference.mxfp4 import dequantize_mxfp4
+from thothy_ai.kernels.reference.quantize import dequantize
+from thothy_ai.kernels.triton.experts.experts import Experts, add_up
+from thothy_ai.kernels.triton.experts.matmul import down, gate_up
+from thothy_ai.kernels.triton.experts.operands import Operand
+from thothy_ai.kernels.triton.experts.router import route
+from thothy_ai.kernels.triton.experts.sort import sort_by_expert
+from thothy_ai.kernels.triton.experts.tiles import ExpertTile
+from thothy_ai.kernels.triton.quantize import quantize_fp8
+
+EXPERTS, TOP_K, HIDDEN, INNER = 128, 8, 2048, 768
+FORMATS = ("bf16", "fp8", "mxfp4")
+TOKENS = (16, 64, 256, 640, 1536, 4096)
+SAMPLE = 5  # milliseconds; the median of ten counts
+COMPILERS = 14  # processes
+TILES = [
+    ExpertTile(16, 64, 64, 6, 4, weights_first=True),
+    ExpertTile(16, 64, 128, 3, 4, weights_first=True),
+    ExpertTile(16, 64, 128, 5, 4, weights_first=True),
+    ExpertTile(16, 128, 64, 5, 4, weights_first=True),
+    ExpertTile(16, 128, 128, 3, 8, weights_first=True),
+    ExpertTile(32, 64, 64, 5, 4, weights_first=True),
+    ExpertTile(32, 64, 128, 3, 4, weights_first=True),
+    ExpertTile(32, 128, 64, 5, 8, weights_first=True),
+    ExpertTile(64, 64, 64, 4, 4, weights_first=True),
+    ExpertTile(64, 64, 128, 3, 4, weights_first=True),
+    ExpertTile(64, 128, 64, 3, 4, weights_first=False),
+    ExpertTile(64, 128, 64, 4, 8, weights_first=True),
+    ExpertTile(128, 64, 64, 4, 4, weights_first=True),
+    ExpertTile(128, 128, 64, 3, 8, weights_first=True),
+    ExpertTile(128, 128, 64, 4, 8, weights_first=False),
+    ExpertTile(128, 128, 128, 2, 8, weights_first=True),
+    ExpertTile(256, 64, 64, 3, 8, weights_first=True),
+    ExpertTile(64, 128, 128, 3, 4, weights_first=False),
+    ExpertTile(128, 128, 128, 3, 8, weights_first=False),
+    ExpertTile(128, 128, 128, 3, 8, weights_first=True),
+]
+OF_DOWN = [  # twice as many outputs as gate and up have registers for
+    ExpertTile(16, 128, 64, 6, 4, weights_first=True),
+    ExpertTile(64, 256, 64, 3, 4, weights_first=False),
+    ExpertTile(64, 256, 64, 4, 8, weights_first=False),
+    ExpertTile(128, 256, 64, 3, 8, weights_first=False),
+    ExpertTile(256, 128, 64, 3, 8, weights_first=True),
+    ExpertTile(128, 256, 128, 3, 8, weights_first=False),
+]
+SUITING = {16: (16,), 64: (16, 32), 256: (16, 32, 64), 640: (32, 64, 128), 1536: (64, 128, 256), 4096: (64, 128, 256)}
+
+Row = tuple[str, ...]
+HEADER: Row = ("matmul", "format", "tokens", "tile", "us", "GB/s", "TFLOP/s", "of dense")
+Call = Callable[[], object]
+
+
+@dataclass
+class Layer:
+    """A layer's experts and the tokens of a step, whose router chooses among them nearly evenly."""
+
+    kind: str
+    tokens: int
+    experts: int = EXPERTS
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(self.tokens)
+        first, second = (matrix(self.kind, self.experts, *sizes) for sizes in ((2 * INNER, HIDDEN), (HIDDEN, INNER)))
+        self.weights = ExpertWeights(first, second)
+        self.made = Experts(self.weights, SILU)
+        self.first, self.second = Operand.of(first), Operand.of(second)
+        self.set_tokens(self.tokens)
+
+    def set_tokens(self, tokens: int) -> None:
+        self.tokens = tokens
+        self.x = normal(tokens, HIDDEN)
+        self.router = normal(self.experts, HIDDEN)
+        self.ids, self.shares = route(self.x, self.router, None, None, Routing(min(TOP_K, self.experts)))
+        self.rows = quantize_fp8(self.x) if self.first.quantizes else self.x
+        inner = normal(self.ids.numel(), INNER)
+        self.between = quantize_fp8(inner) if self.first.quantizes else inner
+        self.hit = len(self.ids.unique())
+
+    def calls(self, tile: ExpertTile) -> dict[str, Callable[[], Tensor]]:
+        by_expert = sort_by_expert(self.ids, self.experts, tile.tokens)
+        nan = partial(torch.full, fill_value=torch.nan, dtype=torch.bfloat16, device="cuda")
+        first, second = nan((self.ids.numel(), INNER)), nan((self.ids.numel(), HIDDEN))
+        return {
+            "gate_up": partial(gate_up, self.rows, self.first, None, SILU, by_expert, tile, first),
+            "down": partial(down, self.between, self.second, None, self.shares, by_expert, tile, second),
+        }
+
+    def bytes_of(self, name: str) -> float:
+        """Of the weights that are read."""
+        whole = self.weights.gate_up if name == "gate_up" else self.weights.down
+        parts = (whole,) if isinstance(whole, Tensor) else whole
+        return sum(part.nbytes for part in parts) * self.hit / self.experts
+
+    def flops_of(self, name: str) -> float:
+        return 2 * self.ids.numel() * HIDDEN * INNER * (2 if name == "gate_up" else 1)
+
+
+def matrix(kind: str, experts: int, outputs: int, inputs: int) -> ExpertMatrix:
+    if kind == "mxfp4":
+        blocks, scales = (
+            torch.randint(*bounds, (experts, outputs, inputs // share), dtype=torch.uint8, device="cuda")
+            for bounds, share in (((0, 256), 2), ((118, 122), 32))
+        )
+        return Mxfp4(blocks, scales)
+    plain = torch.stack([normal(outputs, inputs) / inputs**0.5 for _ in range(experts)])
+    if kind == "bf16":
+        return plain
+    packed = quantize_fp8(plain.flatten(0, 1))
+    return Quantized(packed.values.view(plain.shape), packed.scales.view(experts, outputs, 1))
+
+
+def measure() -> list[Row]:
+    """The tiles that the engine uses, and what surrounds the matmuls."""
+    return [row for kind in FORMATS for row in layer_rows(kind)]
+
+
+def layer_rows(kind: str) -> Iterator[Row]:
+    layer, dense = Layer(kind, TOKENS[0]), dense_rates(kind)
+    for tokens in TOKENS:
+        layer.set_tokens(tokens)
+        for name, tile in zip(("gate_up", "down"), layer.made.tiles(layer.ids, layer.x.dtype), strict=True):
+            yield figures(layer, name, tile, timed(layer.calls(tile)[name]), dense)
+        whole = timed(partial(layer.made, layer.x, layer.ids, layer.shares))
+        yield from (("whole layer", kind, str(tokens), "-", f"{whole * 1e3:.1f}", "-", "-", "-"),)
+
+
+def dense_rates(kind: str) -> dict[str, float]:
+    """TFLOP/s of cuBLAS over as many rows as 4,096 tokens make, one weight for all; MXFP4 beside bf16."""
+    rows, rates = 4096 * TOP_K, {}
+    for name, outputs, inputs in (("gate_up", 2 * INNER, HIDDEN), ("down", HIDDEN, INNER)):
+        x, weight = normal(rows, inputs), normal(outputs, inputs)
+        call: Call = partial(functional.linear, x, weight)
+        if kind == "fp8":
+            (a, a_scales), (b, b_scales) = quantize_fp8(x), quantize_fp8(weight)
+            call = partial(
+                torch._scaled_mm, a, b.t(), a_scales, b_scales.t(), out_dtype=torch.bfloat16, use_fast_accum=True
+            )
+        rates[name] = 2 * rows * outputs * inputs / timed(call) / 1e9
+    return rates
+
+
+def timed(call: Call) -> float:
+    """Milliseconds in a CUDA graph."""
+    return float(triton.testing.do_bench_cudagraph(call, rep=SAMPLE, return_mode="median"))
+
+
+def figures(layer: Layer, name: str, tile: ExpertTile, milliseconds: float, dense: dict[str, float]) -> Row:
+    rate = layer.flops_of(name) / milliseconds / 1e9
+    bandwidth = layer.bytes_of(name) / milliseconds / 1e6
+    cut = f"{tile.tokens} {tile.outputs} {tile.step} {tile.stages} {tile.warps}{' w' * tile.weights_first}"
+    measured = (f"{milliseconds * 1e3:.1f}", f"{bandwidth:.0f}", f"{rate:.0f}", f"{rate / dense[name]:.0%}")
+    return (name, layer.kind, str(layer.tokens), cut, *measured)
+
+
+def sweep(formats: tuple[str, ...] = FORMATS) -> Iterator[Row]:
+    """Every tile that compiles and computes what it must, for the numbers of tokens that it suits."""
+    for kind in formats:
+        layer, dense = Layer(kind, TOKENS[0]), dense_rates(kind)
+        for tokens, suiting in SUITING.items():
+            layer.set_tokens(tokens)
+            wanted = {name: expected(layer, name) for name in ("gate_up", "down")}
+            for tile in (each for each in TILES + OF_DOWN if each.tokens in suiting):
+                for name, call in layer.calls(tile).items():
+                    if name == "down" or tile in TILES:
+                        yield tried(layer, name, tile, call, wanted[name], dense)
+
+
+def tried(
+    layer: Layer, name: str, tile: ExpertTile, call: Callable[[], Tensor], wanted: Tensor, dense: dict[str, float]
+) -> Row:
+    try:
+        got = call().clone()
+        if name == "gate_up":  # in sorted order
+            got = torch.empty_like(got).index_copy_(0, sort_by_expert(layer.ids, layer.experts, 16).order.long(), got)
+        apart = float((got.float() - wanted).norm() / wanted.norm())
+        same = torch.equal(call(), call())
+        row = figures(layer, name, tile, timed(call), dense)
+    except Exception as error:  # noqa: BLE001  a tile that does not fit the GPU is a result, too
+        return (name, layer.kind, str(layer.tokens), str(tuple(tile)), f"{type(error).__name__} {error}"[:60], "0")
+    return (*row, "" if apart < 0.02 and same else f"WRONG {apart:.4f} {same}")
+
+
+def expected(layer: Layer, name: str) -> Tensor:
+    """float32 [T * k, N], by assignment; `between` lies in sorted order."""
+    flat, order = layer.ids.flatten(), sort_by_expert(layer.ids, layer.experts, 16).order.long()
+    out = torch.empty(len(flat), INNER if name == "gate_up" else HIDDEN, device="cuda")
+    place = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device="cuda"))
+    for expert in flat.unique().tolist():
+        chosen = (flat == expert).nonzero().flatten()
+        if name == "gate_up":
+            out[chosen] = gated(
+                wide(layer.rows, chosen // layer.ids.shape[1]) @ of(layer.weights.gate_up, expert), SILU
+            )
+        else:
+            out[chosen] = wide(layer.between, place[chosen]) @ of(layer.weights.down, expert)
+    return out if name == "gate_up" else out * layer.shares.flatten()[:, None]
+
+
+def wide(rows: Tensor | Quantized, index: Tensor) -> Tensor:
+    if isinstance(rows, Tensor):
+        return rows[index].float()
+    return dequantize(Quantized(rows.values[index], rows.scales[index]))
+
+
+def of(matrix: ExpertMatrix, expert: int) -> Tensor:
+    """float32 [K, N]."""
+    if isinstance(matrix, Tensor):
+        return matrix[expert].float().t()
+    if isinstance(matrix, Quantized):
+        return dequantize(Quantized(matrix.values[expert], matrix.scales[expert])).t()
+    return dequantize_mxfp4(Mxfp4(matrix.blocks[expert], matrix.scales[expert])).t()
+
+
+def surroundings() -> Iterator[Row]:
+    """What a layer runs beside its matmuls."""
+    for tokens in TOKENS:
+        layer = Layer("bf16", tokens, experts=TOP_K)
+        router = normal(EXPERTS, HIDDEN)
+        ids, _ = route(layer.x, router, None, None, Routing(TOP_K))
+        made, inner = normal(tokens * TOP_K, HIDDEN), normal(tokens * TOP_K, INNER)
+        calls: dict[str, Call] = {
+            "router": partial(route, layer.x, router, None, None, Routing(TOP_K)),
+            "sort": partial(sort_by_expert, ids, EXPERTS, 64),
+            "add_up": partial(add_up, made, TOP_K),
+            "quantize inner": partial(quantize_fp8, inner),
+        }
+        yield from ((name, "-", str(tokens), "-", f"{timed(call) * 1e3:.1f}") for name, call in calls.items())
+
+
+def compiled(work: tuple[str, ExpertTile]) -> None:
+    """Compile one tile's kernels into Triton's cache."""
+    kind, tile = work
+    try:
+        for name, call in Layer(kind, 32, experts=2).calls(tile).items():
+            if name == "down" or tile in TILES:
+                call()
+    except Exception:  # noqa: BLE001  the sweep says so
+        return
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.bfloat16, device="cuda")
+
+
+def main() -> None:
+    formats = tuple(os.environ.get("FORMATS", ",".join(FORMATS)).split(","))
+    with ProcessPoolExecutor(COMPILERS, multiprocessing.get_context("fork")) as pool:  # before there is a CUDA context
+        list(pool.map(compiled, [(kind, tile) for tile in TILES + OF_DOWN for kind in formats]))
+    rows = list(sweep(formats))
+    for row in rows:
+        print(*row, sep=" | ")
+    for row in surroundings():
+        print(*row, sep=" | ")
+    print("\nbest")
+    for kind in formats:
+        for tokens in SUITING:
+            for name in ("gate_up", "down"):
+                ours = [row for row in rows if row[:3] == (name, kind, str(tokens)) and len(row) == 9 and not row[8]]
+                for row in sorted(ours, key=lambda row: float(row[4]))[:2]:
+                    print(*row, sep=" | ")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Log-probabilities of drawn tokens, for the rows that want them. Owns which rows those are.
+
+They are the model's own: of its scores before biases, penalties, masks and temperature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isfinite
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.api import TokenLogprob
+from thothy_ai.engine.execution.transfers import Readback, send
+from thothy_ai.engine.step import StartedRows
+from thothy_ai.kernels.operations import operations_for
+from thothy_ai.kernels.sampling import TokenLogprobs
+
+AT_ONCE = 64  # rows: their logits are copied
+
+
+class LogprobReadback(NamedTuple):
+    """Log-probabilities on their way to the host: `rows` [A] with how many of the likeliest each wants."""
+
+    rows: list[tuple[int, int]]
+    chosen: Readback
+    top_tokens: Readback
+    top: Readback
+
+    def read(self) -> Iterator[tuple[int, TokenLogprob]]:
+        """Wait for them: by row."""
+        columns = (self.chosen.tensor().tolist(), self.top_tokens.tensor().tolist(), self.top.tensor().tolist())
+        for (row, count), chosen, tokens, logprobs in zip(self.rows, *columns, strict=True):
+            finite = [place for place in range(count) if isfinite(logprobs[place])]
+            yield row, TokenLogprob(chosen, tuple(tokens[at] for at in finite), tuple(logprobs[at] for at in finite))
+
+
+class LogprobRows:
+    """Which rows want log-probabilities, and of how many of the likeliest tokens."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._compute = operations_for(device).token_logprobs
+        self._wanted: dict[int, int] = {}
+
+    def start_rows(self, started: StartedRows) -> None:
+        """Rows start over."""
+        for row, count in zip(started.rows.tolist(), started.logprobs.tolist(), strict=True):
+            self._wanted.pop(row, None)
+            if count >= 0:
+                self._wanted[row] = count
+
+    def begin(self, logits: Tensor, tokens: Tensor, members: Sequence[int]) -> list[LogprobReadback]:
+        """Compute those of the tokens [R] that were chosen by logits [R, V] for the members with these rows."""
+        if not self._wanted:
+            return []
+        asking = [(place, row, self._wanted[row]) for place, row in enumerate(members) if row in self._wanted]
+        parts = [asking[begin : begin + AT_ONCE] for begin in range(0, len(asking), AT_ONCE)]
+        return [self._part(logits, tokens, part) for part in parts]
+
+    def _part(self, logits: Tensor, tokens: Tensor, asking: list[tuple[int, int, int]]) -> LogprobReadback:
+        places = send([place for place, _, _ in asking], self._device).to(torch.int64)
+        top = max(count for _, _, count in asking)
+        made: TokenLogprobs = self._compute(logits, places, tokens[places], top)
+        return LogprobReadback([(row, count) for _, row, count in asking], *map(Readback, made))

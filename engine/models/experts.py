@@ -1,0 +1,100 @@
+"""Reads the weights of experts into one stack per layer, whichever way a checkpoint keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.models.tensors import TensorSource, merged
+from thothy_ai.kernels.experts import ExpertMatrix, ExpertWeights
+from thothy_ai.kernels.fp8 import Quantized
+
+Quantize = Callable[[Tensor], Quantized]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSizes:
+    """Of a model's experts: how many a layer has and uses per token, and their inner size.
+
+    `shared` is the inner size of those that every token uses, `layers` the number of layers that have experts at all.
+    """
+
+    count: int
+    top_k: int
+    inner: int
+    layers: int
+    shared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertNames:
+    """Where a layer's experts are: `experts` followed by their number and a projection's name, or `stacked` alone."""
+
+    experts: str
+    stacked: str
+    gate: str = "gate_proj"
+    up: str = "up_proj"
+    down: str = "down_proj"
+
+    def projection(self, expert: int, name: str) -> str:
+        """An expert's own weight."""
+        return f"{self.experts}{expert}.{name}.weight"
+
+
+def read_experts(
+    source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int, quantize: Quantize | None
+) -> ExpertWeights:
+    """A layer's experts. `quantize` turns what is not packed into fp8, one expert at a time."""
+    stacks = _stacked if source.has(f"{names.stacked}gate_up_proj") else _one_by_one
+    gate_up, down = stacks(source, names, sizes, hidden)
+    return ExpertWeights(stack_experts(gate_up, sizes.count, quantize), stack_experts(down, sizes.count, quantize))
+
+
+def _stacked(
+    source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int
+) -> tuple[Iterable[Tensor], Iterable[Tensor]]:
+    gate_up = source.tensor(f"{names.stacked}gate_up_proj", sizes.count, 2 * sizes.inner, hidden)
+    return gate_up, source.tensor(f"{names.stacked}down_proj", sizes.count, hidden, sizes.inner)
+
+
+def _one_by_one(
+    source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int
+) -> tuple[Iterable[Tensor | Quantized], Iterable[Tensor | Quantized]]:
+    def gate_up(expert: int) -> Tensor | Quantized:
+        both = [names.projection(expert, name) for name in (names.gate, names.up)]
+        return _known(both[0], merged(both, [source.weight(name, sizes.inner, hidden) for name in both]))
+
+    def down(expert: int) -> Tensor | Quantized:
+        name = names.projection(expert, names.down)
+        return _known(name, source.weight(name, hidden, sizes.inner))
+
+    return map(gate_up, range(sizes.count)), map(down, range(sizes.count))
+
+
+def _known(name: str, weight: object) -> Tensor | Quantized:
+    if isinstance(weight, Tensor | Quantized):
+        return weight
+    raise UnsupportedModelError(f"{name}: experts in this format are not implemented ({type(weight).__name__})")
+
+
+def stack_experts(matrices: Iterable[Tensor | Quantized], count: int, quantize: Quantize | None) -> ExpertMatrix:
+    """[count, ...] of experts' matrices, filled as they come, so that no more than one is held twice."""
+    if isinstance(matrices, Tensor) and quantize is None:
+        return matrices
+    rooms: list[Tensor] = []
+    matrix: Tensor | Quantized | None = None
+    for expert, matrix in enumerate(matrices):
+        part = quantize(matrix) if quantize is not None and isinstance(matrix, Tensor) else matrix
+        parts = [part] if isinstance(part, Tensor) else list(part)
+        rooms = rooms or [each.new_empty(count, *each.shape) for each in parts]
+        for room, each in zip(rooms, parts, strict=True):
+            _raw(room)[expert].copy_(_raw(each))
+    return rooms[0] if len(rooms) == 1 else Quantized(*rooms)
+
+
+def _raw(tensor: Tensor) -> Tensor:
+    return tensor.view(torch.uint8) if tensor.dtype == torch.float8_e4m3fn else tensor

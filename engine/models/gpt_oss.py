@@ -1,0 +1,134 @@
+"""GPT-OSS: experts behind a clamped SwiGLU, sinks and biases in attention, a sliding window in every other layer.
+
+Checkpoints keep experts stacked, gate and up rows interleaved: as published in MXFP4, which stays so in memory, or
+plain and transposed, as transformers saves them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.experts import ExpertSizes, stack_experts
+from thothy_ai.engine.models.family import (
+    GGUFNames,
+    Windows,
+    layer_windows,
+    require_activation,
+    require_full_rotary,
+)
+from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
+from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
+from thothy_ai.kernels.experts import CLAMPED_SWIGLU, MXFP4_BLOCK, ExpertMatrix, ExpertWeights, Mxfp4, Routing
+from thothy_ai.kernels.paged import AttentionParams
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from thothy_ai.engine.models.builder import ModelBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class GptOss:
+    """The experts' sizes, how far each layer sees, and whether attention has biases."""
+
+    model_type: ClassVar[str] = "gpt_oss"
+    gguf: ClassVar[GGUFNames | None] = None
+
+    experts: ExpertSizes
+    windows: Windows
+    attention_bias: bool
+
+    @classmethod
+    def read(cls, config: PreTrainedConfig) -> Self:
+        """From transformers' configuration."""
+        require_activation(config.hidden_act, "silu")
+        require_full_rotary(config)
+        limit = getattr(config, "swiglu_limit", CLAMPED_SWIGLU.limit)
+        if limit != CLAMPED_SWIGLU.limit:  # which transformers computes with, whatever the configuration says
+            raise UnsupportedModelError(f"a swiglu_limit of {limit} is not implemented")
+        sizes = ExpertSizes(
+            config.num_local_experts, config.num_experts_per_tok, config.intermediate_size, config.num_hidden_layers
+        )
+        return cls(experts=sizes, windows=layer_windows(config), attention_bias=config.attention_bias)
+
+    def build(self, build: ModelBuilder) -> Decoder:
+        """The decoder."""
+        return Decoder(
+            embedding=TokenEmbedding(build.embedding),
+            layers=tuple(
+                self._layer(build, f"model.layers.{index}.", window) for index, window in enumerate(self.windows)
+            ),
+            norm=build.final_norm(),
+            head=LinearHead(build.head()),
+        )
+
+    def _layer(self, build: ModelBuilder, prefix: str, window: int | None) -> SparseLayer:
+        attention = self._attention(build, prefix + "self_attn.", window)
+        return SparseLayer(
+            attention_norm=build.add_norm(prefix + "input_layernorm", before=attention.qkv),
+            attention=attention,
+            feed_forward=SparseBlock(
+                norm=build.plain_norm(prefix + "post_attention_layernorm"),
+                router=build.router(prefix + "mlp.router", self.experts.count, Routing(self.experts.top_k), bias=True),
+                experts=build.made_experts(self._experts(build, prefix + "mlp.experts."), CLAMPED_SWIGLU),
+            ),
+        )
+
+    def _attention(self, build: ModelBuilder, prefix: str, window: int | None) -> Attention:
+        config = build.config
+        return Attention(
+            qkv=build.qkv(prefix, bias=self.attention_bias),
+            output=build.attention_output(prefix, bias=self.attention_bias),
+            rotary=build.rotary,
+            num_heads=config.num_heads,
+            head_dim=config.head_dim,
+            norm_eps=config.norm_eps,
+            params=AttentionParams(window=window).within(config.max_context),
+            sinks=build.held(build.tensor(prefix + "sinks", config.num_heads).float()),
+        )
+
+    def _experts(self, build: ModelBuilder, prefix: str) -> ExpertWeights:
+        """Of one layer."""
+        count, inner, hidden = self.experts.count, self.experts.inner, build.config.hidden_size
+        read = self._plain if build.config.quantization is None else self._packed
+        gate_up, down = read(build, prefix)
+        return ExpertWeights(
+            gate_up=gate_up,
+            down=down,
+            gate_up_bias=_gate_first(build.tensor(prefix + "gate_up_proj_bias", count, 2 * inner)),
+            down_bias=build.tensor(prefix + "down_proj_bias", count, hidden),
+        )
+
+    def _plain(self, build: ModelBuilder, prefix: str) -> tuple[ExpertMatrix, ExpertMatrix]:
+        """Transposed in the checkpoint, and quantized here if other layers are."""
+        count, inner, hidden = self.experts.count, self.experts.inner, build.config.hidden_size
+        gate_up = build.tensor(prefix + "gate_up_proj", count, hidden, 2 * inner).transpose(1, 2)
+        down = build.tensor(prefix + "down_proj", count, inner, hidden).transpose(1, 2)
+        quantize = build.expert_quantizer(self.experts)
+        return stack_experts(iter(_gate_first(gate_up)), count, quantize), stack_experts(iter(down), count, quantize)
+
+    def _packed(self, build: ModelBuilder, prefix: str) -> tuple[Mxfp4, Mxfp4]:
+        inner, hidden = self.experts.inner, build.config.hidden_size
+        blocks, scales = self._mxfp4(build, prefix + "gate_up_proj", 2 * inner, hidden)
+        down = self._mxfp4(build, prefix + "down_proj", hidden, inner)
+        return Mxfp4(_gate_first(blocks), _gate_first(scales)), down
+
+    def _mxfp4(self, build: ModelBuilder, name: str, rows: int, inputs: int) -> Mxfp4:
+        """[E, rows, inputs]: a block's 16 bytes are an axis of their own in the checkpoint."""
+        if inputs % MXFP4_BLOCK:
+            raise UnsupportedModelError(f"{name}: MXFP4 of {inputs} inputs is not implemented")
+        shape = self.experts.count, rows, inputs // MXFP4_BLOCK
+        blocks = build.stored(f"{name}_blocks", *shape, MXFP4_BLOCK // 2, dtype=torch.uint8)
+        return Mxfp4(blocks.flatten(2), build.stored(f"{name}_scales", *shape, dtype=torch.uint8))
+
+
+def _gate_first(rows: Tensor) -> Tensor:
+    """[E, 2N, ...] of gate and up by turns -> all of gate, then all of up."""
+    return torch.cat((rows[:, ::2], rows[:, 1::2]), dim=1)

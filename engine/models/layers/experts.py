@@ -1,0 +1,76 @@
+"""Feed-forward layers that are mixtures of experts (Shazeer et al., 2017), and the decoder layers around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.layers.context import LayerContext
+from thothy_ai.engine.models.layers.mlp import SwiGLU
+from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
+from thothy_ai.kernels.experts import Experts, Routed, Routing
+from thothy_ai.kernels.operations import Operations
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """`weight` [E, hidden], `bias` [E] or none; `correction` [E] float32 or none is added to scores for the choice."""
+
+    weight: Tensor
+    routing: Routing
+    bias: Tensor | None = None
+    correction: Tensor | None = None
+
+    def __call__(self, hidden: Tensor, operations: Operations) -> Routed:
+        """The experts of each token of [R, hidden]."""
+        return operations.route(hidden, self.weight, self.bias, self.correction, self.routing)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseBlock:
+    """What the chosen experts make of each normalized token, weighted, plus what the shared ones make of it, if any.
+
+    Nothing is quantized before the router: what it chooses by should be exact.
+    """
+
+    norm: FinalNorm
+    router: Router
+    experts: Experts
+    shared: SwiGLU | None = None
+
+    def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
+        """update [R, hidden] -> the next one; `residual` is overwritten with the sum."""
+        hidden = self.norm(update, residual, operations)
+        made = self.experts(hidden, *self.router(hidden, operations))
+        return made if self.shared is None else made.add_(self.shared(hidden, operations))
+
+
+@dataclass(frozen=True, slots=True)
+class DenseBlock:
+    """An MLP and the norm before it."""
+
+    norm: AddRMSNorm
+    mlp: SwiGLU
+
+    def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
+        """update [R, hidden] -> the next one; `residual` is overwritten with the sum."""
+        return self.mlp(self.norm(update, residual, operations), operations)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseLayer:
+    """x += attention(norm(x)); x += experts(norm(x)), or an MLP. Each sum is left to the norm that follows it."""
+
+    attention_norm: AddRMSNorm
+    attention: Attention
+    feed_forward: SparseBlock | DenseBlock
+
+    def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
+        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
+        return self.attention(self.attention_norm(update, residual, context.operations), context)
+
+    def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
+        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` is overwritten with the sum."""
+        return self.feed_forward(self.attention.project(attended, operations), residual, operations)

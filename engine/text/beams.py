@@ -1,0 +1,137 @@
+"""A beam search as requests to the core: one token each, for every beam of every step.
+
+What beams share is in the prefix cache, and a beam that is given up leaves nothing behind; a step computes a beam's
+last, incomplete block anew. The log-probabilities of the likeliest next tokens are all that comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from thothy_ai.engine.api import (
+    BeamSearch,
+    Choice,
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    SamplingParams,
+    TokenLogprob,
+    Usage,
+)
+from thothy_ai.engine.backend import Failure, Output, Sink
+from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, TokenEvent
+from thothy_ai.engine.errors import EngineError, InvalidRequestError
+from thothy_ai.engine.sampling_params import MAX_LOGPROBS
+from thothy_ai.engine.text.beam_search import Beam, Continuations, Search
+from thothy_ai.engine.text.detokenizer import Detokenizer
+from thothy_ai.engine.text.groups import Advance, Stop, core_ids, late_deltas, usage_of_all
+from thothy_ai.engine.text.token_bytes import TokenBytes
+
+
+class Beams:
+    """Implements `Group`. `end_tokens` are the model's; `max_context` bounds prompt and output together."""
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        wanted: BeamSearch,
+        sink: Sink,
+        vocabulary: TokenBytes,
+        end_tokens: Sequence[int],
+        max_context: int,
+    ) -> None:
+        self.request, self.sink = request, sink
+        self.core_ids = core_ids(request.id, wanted.width)
+        self._wanted, self._vocabulary, self._max_context = wanted, vocabulary, max_context
+        own = () if request.sampling.ignore_eos else end_tokens
+        self._ends = frozenset((*own, *request.sampling.stop_token_ids))
+        self._open: dict[str, None] = {}
+        self._continuations: dict[str, Continuations] = {}  # of the present step, by the core's id
+        self._usage: Usage | None = None
+        self._error: EngineError | None = None
+        self._aborted = False
+        self._late_deltas = request.stream
+
+    def begin(self, base: CoreRequest) -> Sequence[CoreRequest]:
+        """The prompt, with one token to follow. InvalidRequestError if so many tokens end a text that it cannot be."""
+        sampling = self.request.sampling
+        longest = max(1, min(sampling.max_tokens, self._max_context - len(base.prompt)))
+        self._search = Search(self._wanted, self._ends, sampling.min_tokens, longest)
+        if self._search.continuations > MAX_LOGPROBS:
+            raise InvalidRequestError(
+                f"beam_search: width and the {len(self._ends)} tokens that end a text are more than {MAX_LOGPROBS}"
+            )
+        likeliest = SamplingParams(max_tokens=1, ignore_eos=True, logprobs=self._search.continuations)
+        self._base = replace(base, sampling=likeliest, profile=f"{base.profile}/beam")
+        return self._requests()
+
+    def advance(self, event: Event) -> Advance:
+        """Keep what comes of one beam; with the last of a step, take the step."""
+        if isinstance(event, TokenEvent):
+            self._continuations[event.id] = _continuations(event.logprobs)
+            return Advance()
+        stops = self._keep(event)
+        if self._open:
+            return Advance(stops=stops)
+        if self._error is None and not self._aborted:
+            self._search.step([self._continuations[core_id] for core_id in self._present])
+            if not self._search.done:
+                return Advance(submits=self._requests())
+        return Advance(self._end(), ended=True)
+
+    def start_deltas(self) -> list[Output]:
+        """At the end: no text is certain before."""
+        self._late_deltas = True
+        return []
+
+    def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
+        """Stop the present step; the first error is kept."""
+        self._error = self._error or error
+        self._aborted = error is None
+        return [Stop(core_id) for core_id in self._open]
+
+    def _requests(self) -> list[CoreRequest]:
+        beams = self._search.beams
+        self._continuations = {}
+        self._present = self.core_ids[: len(beams)]
+        self._open = dict.fromkeys(self._present)
+        prompt = self._base.prompt
+        return [
+            replace(self._base, id=core_id, prompt=(*prompt, *beam.tokens))
+            for core_id, beam in zip(self._present, beams, strict=True)
+        ]
+
+    def _keep(self, event: Event) -> Sequence[Stop]:
+        """Keep what a request took; one that failed, or that was ended before it had its token, ends the search."""
+        del self._open[event.id]
+        error = None if isinstance(event, TokenEvent) else event.error
+        if isinstance(event, FinishedEvent):
+            self._usage = usage_of_all([self._usage, event.usage]) if self._usage else event.usage
+        if error is not None:
+            return self.stop(error)
+        return () if event.id in self._continuations else self.stop()
+
+    def _end(self) -> list[Output]:
+        usage = self._usage
+        if usage is None or self._error is not None:
+            return [Failure(self.request.id, self._error or EngineError("no text was made"), usage)]
+        if self._aborted:
+            choices = [self._choice(beam, FinishReason.ABORTED) for beam in self._search.beams[: self.request.n]]
+        else:
+            choices = [
+                self._choice(each.beam, FinishReason.STOP if each.ended else FinishReason.LENGTH)
+                for each in self._search.results[: self.request.n]
+            ]
+        deltas = late_deltas(self.request, choices) if self._late_deltas else []
+        return [*deltas, GenerationResult.of(self.request.id, choices, usage)]
+
+    def _choice(self, beam: Beam, reason: FinishReason) -> Choice:
+        tokens = beam.tokens[:-1] if reason is FinishReason.STOP else beam.tokens
+        mean = beam.logprob / len(beam.tokens) if beam.tokens else None
+        return Choice(Detokenizer(self._vocabulary).push(tokens), tokens, reason, mean_logprob=mean)
+
+
+def _continuations(logprobs: Sequence[TokenLogprob | None] | None) -> Continuations:
+    drawn = logprobs[0] if logprobs else None
+    return () if drawn is None else tuple(zip(drawn.top_tokens, drawn.top_logprobs, strict=True))

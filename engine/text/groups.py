@@ -1,0 +1,189 @@
+"""Requests that are several requests to the core: how the text edge follows them.
+
+The core's first request has the id of the whole; the others' ids are made from it. All are computed by their own, and
+find the prompt in the prefix cache. What all of them took is the usage of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import NamedTuple, Protocol
+
+from thothy_ai.engine.api import Choice, Delta, FinishReason, GenerationRequest, GenerationResult, Usage
+from thothy_ai.engine.backend import Failure, Output, Sink
+from thothy_ai.engine.core_api import CoreRequest, Event, TokenEvent
+from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.text.stream import Stream
+from thothy_ai.engine.text.token_bytes import TokenBytes
+
+
+class Stop(NamedTuple):
+    """A request to the core that is to end. `saved`: tokens of its budget, if it was stopped in a loop."""
+
+    core_id: str
+    reason: FinishReason = FinishReason.ABORTED
+    saved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What follows from an event: outputs to the client, requests to the core, and those of its requests to stop."""
+
+    outputs: list[Output] = field(default_factory=list)
+    submits: Sequence[CoreRequest] = ()
+    stops: Sequence[Stop] = ()
+    ended: bool = False
+
+
+class Group(Protocol):
+    """A request that is several to the core. Used by the frontend's output thread, `begin` before that."""
+
+    request: GenerationRequest
+    sink: Sink
+
+    @property
+    def core_ids(self) -> tuple[str, ...]:
+        """Ids of all requests that it may make."""
+
+    def begin(self, base: CoreRequest) -> Sequence[CoreRequest]:
+        """The first requests; `base` is what the core would get for the request, were it a single one."""
+
+    def advance(self, event: Event) -> Advance:
+        """What follows from an event of one of its requests."""
+
+    def start_deltas(self) -> list[Output]:
+        """Send deltas from now on; what there is of them already."""
+
+    def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
+        """End early, with this error if there is one; what to stop for it."""
+
+
+def core_ids(request_id: str, count: int) -> tuple[str, ...]:
+    """Ids of the core's requests for a request; the first is its own."""
+    return (request_id, *(f"{request_id}\0{number}" for number in range(1, count)))
+
+
+def usage_of_all(parts: Sequence[Usage]) -> Usage | None:
+    """The prompt once, as little of it cached as for the first that computed it, and the sums of the rest."""
+    if not parts:
+        return None
+    return Usage(
+        parts[0].prompt_tokens,
+        min(part.cached_tokens for part in parts),
+        sum(part.output_tokens for part in parts),
+        sum(part.compute_seconds for part in parts),
+        sum(part.preemptions for part in parts),
+    )
+
+
+class Siblings:
+    """Implements `Group`: drawn texts over one prompt, the best of which are returned if there are more than wanted."""
+
+    def __init__(self, request: GenerationRequest, sink: Sink, vocabulary: TokenBytes) -> None:
+        self.request, self.sink = request, sink
+        self.core_ids = core_ids(request.id, request.candidates)
+        self._ranked = request.candidates > request.n
+        self._streams = {
+            core_id: Stream(self._part(number), sink, vocabulary, number)
+            for number, core_id in enumerate(self.core_ids)
+        }
+        self._open = dict.fromkeys(self.core_ids)
+        self._results: dict[str, GenerationResult] = {}
+        self._usages: list[Usage] = []
+        self._error: EngineError | None = None
+        self._aborted = False
+        self._late_deltas = request.stream
+
+    def begin(self, base: CoreRequest) -> Sequence[CoreRequest]:
+        """One for each candidate, with a seed of its own."""
+        return [
+            replace(base, id=core_id, sampling=stream.request.sampling) for core_id, stream in self._streams.items()
+        ]
+
+    def advance(self, event: Event) -> Advance:
+        """Follow one of the texts; at the end of the last, the result or the failure."""
+        stream = self._streams[event.id]
+        if isinstance(event, TokenEvent):
+            return self._take(stream, event)
+        *outputs, end = stream.end(event)
+        del self._open[event.id]
+        stops = self._keep(event.id, end)
+        if self._open:
+            return Advance(outputs, stops=stops)
+        return Advance([*outputs, *self._end()], ended=True)
+
+    def start_deltas(self) -> list[Output]:
+        """From now on, or at the end if the texts are ranked."""
+        self._late_deltas = True
+        if self._ranked:
+            return []
+        return [output for stream in self._streams.values() for output in stream.start_deltas()]
+
+    def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
+        """Stop all that have not ended; the first error is kept."""
+        self._error = self._error or error
+        self._aborted = error is None
+        return [Stop(core_id) for core_id in self._open]
+
+    def _part(self, number: int) -> GenerationRequest:
+        """The request as the one for this candidate alone."""
+        request, sampling = self.request, self.request.sampling
+        if sampling.seed is not None and number:
+            sampling = replace(sampling, seed=_seed(sampling.seed, number))
+        if self._ranked and sampling.logprobs is None:
+            sampling = replace(sampling, logprobs=0)
+        early = request.report_after if not (number or self._ranked) else 0
+        streams = request.stream and not self._ranked
+        return replace(request, sampling=sampling, n=1, best_of=None, stream=streams, report_after=early)
+
+    def _take(self, stream: Stream, event: TokenEvent) -> Advance:
+        before, gained, reason = stream.stop_reason, stream.take(event.tokens, event.logprobs), stream.stop_reason
+        if reason is None or before is not None:
+            return Advance(gained)
+        saved = stream.saved_tokens if reason is FinishReason.REPETITION else 0
+        return Advance(gained, stops=[Stop(event.id, reason, saved)])
+
+    def _keep(self, core_id: str, end: Output) -> Sequence[Stop]:
+        """Keep how a text ended; a failure is that of the whole, and stops the others."""
+        match end:
+            case GenerationResult():
+                self._results[core_id] = end
+                self._usages.append(end.usage)
+            case Failure():
+                self._usages += [end.usage] if end.usage is not None else []
+                return self.stop(end.error)
+        return ()
+
+    def _end(self) -> list[Output]:
+        usage = usage_of_all(self._usages)
+        if usage is None or self._error is not None:
+            return [Failure(self.request.id, self._error or EngineError("no text was made"), usage)]
+        choices = [_choice(self._results[core_id]) for core_id in self.core_ids]
+        if self._ranked:
+            choices = sorted(choices, key=_rank, reverse=True)[: self.request.n]
+        if self._aborted:
+            choices[0] = replace(choices[0], finish_reason=FinishReason.ABORTED)
+        if self.request.sampling.logprobs is None:
+            choices = [replace(choice, logprobs=()) for choice in choices]
+        deltas = late_deltas(self.request, choices) if self._ranked and self._late_deltas else []
+        return [*deltas, GenerationResult.of(self.request.id, choices, usage)]
+
+
+def late_deltas(request: GenerationRequest, choices: Sequence[Choice]) -> list[Output]:
+    """The texts of choices that could not be sent before they were ranked."""
+    return [Delta(request.id, each.text, each.token_ids, number) for number, each in enumerate(choices)]
+
+
+def _choice(result: GenerationResult) -> Choice:
+    return result.choices[0]
+
+
+def _rank(choice: Choice) -> float:
+    return float("-inf") if choice.mean_logprob is None else choice.mean_logprob
+
+
+def _seed(seed: int, number: int) -> int:
+    """Of a further candidate: 63 bits."""
+    return int.from_bytes(sha256(f"{seed}/{number}".encode()).digest()[:8]) >> 1

@@ -1,0 +1,80 @@
+"""Mixtures of experts in plain torch: the router, and the experts one after another."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from thothy_ai.kernels.experts import ExpertMatrix, ExpertWeights, GatedActivation, Mxfp4, Routed, Routing
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.reference.mxfp4 import dequantize_mxfp4
+from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8
+
+_BEST_OF_A_GROUP = 2  # scores whose sum is the group's
+
+
+def route(x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | None, routing: Routing) -> Routed:
+    """Experts of tokens x [T, K] by the router's weight [E, K] and bias [E] or none, computed in float32.
+
+    `correction` [E] float32 or none.
+    """
+    logits = functional.linear(x.float(), weight.float(), None if bias is None else bias.float())
+    scores = logits.softmax(-1) if routing.scores == "softmax" else logits.sigmoid()
+    ranks = scores if correction is None else scores + correction
+    if routing.groups > 1:
+        ranks = _within_kept_groups(ranks, routing)
+    experts = ranks.sort(dim=-1, descending=True, stable=True).indices[:, : routing.top_k]
+    weights = scores.gather(1, experts)
+    if routing.renormalized:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return Routed(experts.int(), weights * routing.scale)
+
+
+class Experts:
+    """x [T, K] -> [T, K]. Plain weights multiply in the type of x, fp8 ones in float32 what both sides stand for."""
+
+    def __init__(self, weights: ExpertWeights, activation: GatedActivation) -> None:
+        self._weights, self._activation = weights, activation
+
+    def __call__(self, x: Tensor, expert_ids: Tensor, expert_weights: Tensor) -> Tensor:
+        """The weighted sum, in float32."""
+        made = x.new_zeros(*expert_ids.shape, x.shape[1], dtype=torch.float32)
+        for expert in expert_ids.unique().tolist():
+            token, place = (expert_ids == expert).nonzero(as_tuple=True)
+            made[token, place] = self._expert(expert, x[token]).float()
+        return (made * expert_weights[..., None]).sum(1).to(x.dtype)
+
+    def _expert(self, expert: int, x: Tensor) -> Tensor:
+        weights = self._weights
+        gate_up = _linear(x, weights.gate_up, weights.gate_up_bias, expert)
+        return _linear(gated(gate_up, self._activation), weights.down, weights.down_bias, expert).to(x.dtype)
+
+
+def gated(gate_up: Tensor, activation: GatedActivation) -> Tensor:
+    """[T, 2N], gate in the first half -> [T, N]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    if activation.limit is not None:
+        gate, up = gate.clamp(max=activation.limit), up.clamp(-activation.limit, activation.limit)
+    return gate * torch.sigmoid(activation.alpha * gate) * (up + activation.offset)
+
+
+def _linear(x: Tensor, matrix: ExpertMatrix, bias: Tensor | None, expert: int) -> Tensor:
+    bias = None if bias is None else bias[expert]
+    if isinstance(matrix, Quantized):
+        wide = dequantize(Quantized(matrix.values[expert], matrix.scales[expert]))
+        return functional.linear(dequantize(quantize_fp8(x)), wide, None if bias is None else bias.float())
+    if isinstance(matrix, Mxfp4):
+        matrix_of_expert = dequantize_mxfp4(Mxfp4(matrix.blocks[expert], matrix.scales[expert])).to(x.dtype)
+    else:
+        matrix_of_expert = matrix[expert]
+    return functional.linear(x, matrix_of_expert, None if bias is None else bias.to(x.dtype))
+
+
+def _within_kept_groups(ranks: Tensor, routing: Routing) -> Tensor:
+    """Ranks [T, E]; minus infinity outside the groups that take part."""
+    grouped = ranks.unflatten(-1, (routing.groups, -1))
+    best = grouped.topk(_BEST_OF_A_GROUP, dim=-1).values.sum(-1)
+    kept = best.sort(dim=-1, descending=True, stable=True).indices[:, : routing.kept_groups]
+    inside = torch.zeros_like(best, dtype=torch.bool).scatter_(1, kept, value=True)
+    return grouped.masked_fill(~inside[..., None], -torch.inf).flatten(-2)

@@ -1,0 +1,53 @@
+"""Models with sliding windows, and what they release before their sequences end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.core_api import OnEvents
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import LoadedModel
+
+WINDOW = 20  # sequences come to 57 tokens
+SHORT = 5  # in one block of 4 or two, wherever it begins
+QWEN = {"use_sliding_window": True, "sliding_window": WINDOW}
+WINDOWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mistral": ("mistral", {"sliding_window": WINDOW}),
+    "mistral, short": ("mistral", {"sliding_window": SHORT}),
+    "qwen2, all layers": ("qwen2", QWEN | {"max_window_layers": 0}),
+    "qwen2, some layers": ("qwen2", QWEN | {"max_window_layers": 1}),
+    "gemma2": ("gemma2", {}),
+}
+WINDOWED = {"mistral", "mistral, short", "qwen2, all layers"}  # in each layer
+
+
+class Released:
+    """Counts the blocks that sequences release before their end, and spoils those that nothing holds or finds."""
+
+    def __init__(self) -> None:
+        self.blocks = 0
+
+    def build(self, loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
+        core = build_core(loaded, options, on_events)
+        scheduler = core._scheduler
+        scheduler._lengths.observe("", 0, 1)  # so that more are admitted than fit: what windows leave is known else
+        release = scheduler._release_unread
+
+        def spoiling(sequence):
+            before = sequence.released
+            release(sequence)
+            self.blocks += sequence.released - before
+            scheduler.check()
+            pool = scheduler.pool
+            released = sequence.blocks[before : sequence.released]
+            free = [block for block in released if not pool._references[block] and pool._keys[block] is None]
+            for layer in core._runner._cache.layers if free else ():
+                layer.keys[free] = torch.nan
+                layer.values[free] = 300.0
+
+        scheduler._release_unread = spoiling
+        return core

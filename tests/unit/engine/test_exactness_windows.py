@@ -1,0 +1,62 @@
+"""Greedy and fp32, over sequences several windows long: transformers' own tokens, and blocks that come back early."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.support.oracle import ROOMY, Oracle, options, tiny_oracle
+from tests.support.windows import WINDOWED, WINDOWS, Released
+
+AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")
+
+
+@pytest.fixture(scope="module", params=WINDOWS)
+def model(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def oracle(model: str, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
+    family, overrides = WINDOWS[model]
+    return tiny_oracle(family, tmp_path_factory.mktemp(family), torch.device("cpu"), **overrides)
+
+
+@pytest.mark.parametrize(AXES, list(itertools.product([False, True], repeat=len(AXES))))
+def test_greedy_tokens_equal_transformers(
+    model: str, oracle: Oracle, *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool, graphs: bool
+) -> None:
+    released = Released()
+    made = options(preempted=preempted, chunked=chunked, overlap=overlap, prefix_cache=prefix_cache, graphs=graphs)
+    stats = oracle.check(made, build=released.build)
+    if model != "mistral, short":  # of which all that are admitted fit
+        assert (stats.scheduler.preemptions > 0) == preempted
+    assert (stats.core.cached_tokens > 0) == prefix_cache
+    assert (released.blocks > 0) == (model in WINDOWED)
+
+
+@pytest.mark.parametrize("prefix_cache", [False, True])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_though_higher_priorities_preempt(model: str, oracle: Oracle, *, overlap: bool, prefix_cache: bool) -> None:
+    roomy = options(preempted=False, chunked=True, overlap=overlap, prefix_cache=prefix_cache)
+    released = Released()
+    stats = oracle.check(replace(roomy, max_rows=3), urgent=3, build=released.build)
+    assert stats.scheduler.preemptions > 0
+    assert (released.blocks > 0) == (model in WINDOWED)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("prefix_cache", [False, True])
+def test_a_pool_that_holds_no_sequence_as_a_whole(
+    model: str, oracle: Oracle, *, overlap: bool, prefix_cache: bool
+) -> None:
+    """It holds a window and what a step computes."""
+    if model not in WINDOWED:
+        pytest.skip("full layers read everything")
+    tokens = 4 * (8 if model != "mistral, short" else 4)
+    tight = replace(ROOMY, kv_tokens=tokens, token_budget=7, overlap=overlap, prefix_cache=prefix_cache)
+    oracle.check(tight)

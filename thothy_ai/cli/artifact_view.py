@@ -1,0 +1,30 @@
+"""Lines of `thothy artifacts show` on how an artifact was made, and what a review found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+SUPPORTED = "supported"
+
+
+def provenance_lines(provenance: Mapping[str, Any] | None) -> Iterator[str]:
+    """One line: model, version of the prompts, and seed; none if nothing was recorded."""
+    if provenance:
+        version, seed = provenance.get("version"), provenance.get("seed")
+        yield f"Made by {provenance.get('model') or 'an unknown model'}, prompts {version}, seed {seed}"
+
+
+def review_lines(review: Mapping[str, Any] | None) -> Iterator[str]:
+    """How many statements the model found supported, and one line per other statement, with its reason."""
+    findings = review["findings"] if review else []
+    if not findings:
+        return
+    counts = Counter(finding["finding"] for finding in findings)
+    found = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.most_common())
+    yield f"Review: {found}"
+    for finding in findings:
+        if finding["finding"] != SUPPORTED:
+            reason = f" ({finding['reason']})" if finding["reason"] else ""
+            yield f"  {finding['finding'].replace('_', ' ')}: {finding['statement']}{reason}"

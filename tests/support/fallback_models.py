@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from tests.support.oracle import Oracle, generate, random_prompts
 from thothy_ai.engine.weights.loader import load_model
@@ -45,9 +45,14 @@ _OF: dict[str, dict[str, Any]] = {
 }
 
 
+def fallback_config(kind: str, **overrides: Any) -> PreTrainedConfig:
+    """A small configuration of architecture `kind`."""
+    return AutoConfig.for_model(kind, **(_SHAPE | _OF.get(kind, {}) | overrides))
+
+
 def fallback_model(kind: str, tmp_path: Path, **overrides: Any) -> Path:
     """Save a random float32 model of architecture `kind` under `tmp_path` and return its folder."""
-    config = AutoConfig.for_model(kind, **(_SHAPE | _OF.get(kind, {}) | overrides))
+    config = fallback_config(kind, **overrides)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)

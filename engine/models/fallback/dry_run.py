@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from thothy_ai.engine.errors import UnsupportedModelError, one_line
+from thothy_ai.engine.models.fallback.refusals import BY_LENGTH
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
@@ -49,9 +50,20 @@ def attention_of(model: PreTrainedModel, max_context: int) -> dict[str, LayerAtt
     if model._can_set_experts_implementation():
         model.set_experts_implementation(_EXPERTS)
     names = {module: name for name, module in model.named_modules()}
+    for module in names:
+        _depend_on_no_length(module)
     with _LOCK:
         calls = _Recorder(max_context).run(model)
     return {names[module]: layer for module, layer in calls.items()}
+
+
+def _depend_on_no_length(module: nn.Module) -> None:
+    """Rotary embedding that asks for the longest position has none to look at here."""
+    kind = getattr(module, "rope_type", None)
+    if isinstance(kind, str) and kind in BY_LENGTH:
+        module.rope_type = "default"
+    elif isinstance(kind, dict):
+        module.rope_type = {layers: "default" if each in BY_LENGTH else each for layers, each in kind.items()}
 
 
 class _Recorder:
@@ -75,7 +87,7 @@ class _Recorder:
         except UnsupportedModelError:
             raise
         except Exception as error:  # a model's code is foreign
-            raise UnsupportedModelError(f"it can't be run without a cache of its own: {one_line(error)}") from error
+            raise UnsupportedModelError(f"its pass can't be followed without weights: {one_line(error)}") from error
         self._require_layers(model.config.num_hidden_layers)
         return self._layers
 

@@ -42,6 +42,7 @@ def loaded_from(folder: Path, device: torch.device, config: PreTrainedConfig, dt
                 output_loading_info=True,
                 local_files_only=True,
                 use_safetensors=True,
+                ignore_mismatched_sizes=True,  # they are reported, with names
             )
         model, report = cast("tuple[PreTrainedModel, _Report]", loaded)
         _require_all(report)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 _ALIBI = {"bloom", "mpt"}
-_BY_LENGTH = {"dynamic", "longrope"}  # beyond the original context, rotary frequencies that change with the length
+_ATTENTION = {"full_attention", "sliding_attention"}  # of the types that layers have in configurations
+BY_LENGTH = {"dynamic", "longrope"}  # beyond the original context, rotary frequencies that change with the length
 
 
 def model_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
@@ -31,6 +32,9 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
         raise UnsupportedModelError("it would run through transformers, and not quantized there")
     found: type[PreTrainedModel] = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # type: ignore[assignment]  # of the named
     _require_interface(found)
+    others = sorted({str(kind) for kind in getattr(config, "layer_types", None) or ()} - _ATTENTION)
+    if others:
+        raise UnsupportedModelError(f"layers of type {', '.join(others)} are not implemented")
     return found
 
 
@@ -49,7 +53,7 @@ def context_of(config: PreTrainedConfig) -> int:
     originals: list[int | None] = [
         each.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", None)
         for each in _ropes(config)
-        if each.get("rope_type") in _BY_LENGTH
+        if each.get("rope_type") in BY_LENGTH
     ]
     return min([context, *filter(None, originals)])
 

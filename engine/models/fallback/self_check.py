@@ -3,13 +3,14 @@
 Whether a token is computed from its own sequence alone. What mixes the tokens of a row in another way than by attention
 (a convolution, a shift, experts with a capacity), or takes a token's place in the row for its position, would be wrong
 in steps of several sequences: a few tokens are computed beside different neighbours, at different places of the row,
-and must come out the same. And whether a step can be captured in a CUDA graph, with the same result.
+at once and in two steps, and must come out the same. And whether a step can be captured in a CUDA graph, with the same
+result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,9 +25,17 @@ if TYPE_CHECKING:
     from thothy_ai.engine.models.fallback.dry_run import LayerAttention
 
 _BLOCK = 16
-_OWN, _OTHER = 7, 5  # tokens
+_OWN, _OTHER, _EARLY = 7, 5, 4  # tokens: of the sequence that is compared, of others, of the former's first step
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 1e-1}  # of the states' norm
 _MEMBERS = 2
+
+
+class _Part(NamedTuple):
+    """Tokens of a sequence from position `start` on; it lies in one block."""
+
+    block: int
+    start: int
+    tokens: list[int]
 
 
 class SelfCheck:
@@ -49,8 +58,10 @@ class SelfCheck:
         vocab = len(self._decoder.table)
         own = [(3 + 5 * place) % vocab for place in range(_OWN)]
         one, two = ([(first + 7 * place) % vocab for place in range(_OTHER)] for first in (1, 2))
-        before, after = self._states([own, one])[:_OWN], self._states([two, own])[_OTHER:]
-        if not self._alike(before, after):
+        at_once = self._states([_Part(1, 0, own), _Part(2, 0, one)])[:_OWN]
+        first = self._states([_Part(2, 0, two), _Part(1, 0, own[:_EARLY])])[_OTHER:]
+        second = self._states([_Part(2, _OTHER, [0]), _Part(1, _EARLY, own[_EARLY:])])[1:]
+        if not self._alike(at_once, torch.cat([first, second])):
             raise UnsupportedModelError(f"{kind}: tokens depend on other sequences of a step, or on their places in it")
 
     @torch.inference_mode()
@@ -58,9 +69,9 @@ class SelfCheck:
         """Whether a pass never waits for the device, can be captured, and gives the same when it is replayed."""
         if self._device.type != "cuda":
             return False
-        tokens = self._tokens([[3], [4]])
-        expected = self._pass(tokens, self._batch([1, 1], replayed=False))
-        batch = self._batch([1, 1], replayed=True)
+        parts = [_Part(1, 0, [3]), _Part(2, 0, [4])]
+        tokens, batch = self._tokens(parts), self._batch(parts, replayed=True)
+        expected = self._pass(tokens, self._batch(parts, replayed=False))
         mode = torch.cuda.get_sync_debug_mode()
         try:
             torch.cuda.set_sync_debug_mode("error")
@@ -84,38 +95,37 @@ class SelfCheck:
         difference = (one.float() - other.float()).norm() / one.float().norm()
         return bool(difference <= _TOLERANCE[self._dtype])
 
-    def _states(self, sequences: list[list[int]]) -> Tensor:
-        """Final hidden states [T, hidden] of prompts that make up one step."""
-        return self._pass(self._tokens(sequences), self._batch([len(each) for each in sequences], replayed=False))
+    def _states(self, parts: list[_Part]) -> Tensor:
+        """Final hidden states [T, hidden] of parts that make up one step."""
+        return self._pass(self._tokens(parts), self._batch(parts, replayed=False))
 
     def _pass(self, tokens: StepTokens, batch: AttentionBatch) -> Tensor:
         attention: Attention = self._attention
         attention.plan(batch)
         return self._decoder.body(tokens, self._caches, attention, self._operations)[0]
 
-    def _tokens(self, sequences: list[list[int]]) -> StepTokens:
-        """Sequence i lies in block i + 1."""
+    def _tokens(self, parts: list[_Part]) -> StepTokens:
         columns = [
-            (token, place, (index + 1) * _BLOCK + place)
-            for index, sequence in enumerate(sequences)
-            for place, token in enumerate(sequence)
+            (token, place, part.block * _BLOCK + place)
+            for part in parts
+            for place, token in enumerate(part.tokens, start=part.start)
         ]
         return StepTokens(*torch.tensor(columns, dtype=torch.int64).T.contiguous().to(self._device))
 
-    def _batch(self, counts: list[int], *, replayed: bool) -> AttentionBatch:
-        """Sequences of so many tokens, all of them queries; a batch for a graph has no lengths on the host."""
-        lengths = () if replayed else tuple(counts)
-        nothing = self._column([0] * len(counts))
+    def _batch(self, parts: list[_Part], *, replayed: bool) -> AttentionBatch:
+        """A batch for a graph has no lengths on the host."""
+        counts, ends = [len(part.tokens) for part in parts], [part.start + len(part.tokens) for part in parts]
+        nothing = self._column([0] * len(parts))
         return AttentionBatch(
-            block_tables=self._column(list(range(1, len(counts) + 1)))[:, None],
-            rows=self._column(list(range(len(counts)))),
-            context_lens=self._column(counts),
+            block_tables=self._column([part.block for part in parts])[:, None],
+            rows=self._column(list(range(len(parts)))),
+            context_lens=self._column(ends),
             query_starts=self._column([sum(counts[:index]) for index in range(len(counts) + 1)]),
             shared_lens=nothing,
             group_sizes=nothing,
             num_decode=counts.count(1),
-            query_lens=lengths,
-            kv_lens=lengths,
+            query_lens=() if replayed else tuple(counts),
+            kv_lens=() if replayed else tuple(ends),
         )
 
     def _column(self, values: list[int]) -> Tensor:

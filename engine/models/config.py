@@ -133,12 +133,11 @@ class ModelConfig:
             architecture = ThroughTransformers.read(config)
         except UnsupportedModelError as error:
             raise UnsupportedModelError(f"{folder}: {error}") from None
-        inner = getattr(config, "intermediate_size", None)
         return cls(
             family=config.model_type,
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
-            intermediate_size=inner if isinstance(inner, int) else 4 * config.hidden_size,
+            intermediate_size=architecture.inner_size,
             num_layers=len(architecture.layers),
             num_heads=architecture.layers[0].num_heads,
             num_kv_heads=architecture.layers[0].num_kv_heads,

@@ -41,7 +41,7 @@ _OF: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": {"head_dim": 8},
     "ernie4_5": {"head_dim": 8},
     "exaone4": {"sliding_window": 12, "sliding_window_pattern": 2},
-    "starcoder2": {"sliding_window": 12},
+    "starcoder2": {"sliding_window": 40, "initializer_range": 0.5},
 }
 
 

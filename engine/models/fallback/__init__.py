@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from thothy_ai.engine.models.fallback.checked import CHECKED, REFUSED
 from thothy_ai.engine.models.fallback.family import ThroughTransformers
 
-__all__ = ["ThroughTransformers"]
+__all__ = ["CHECKED", "REFUSED", "ThroughTransformers"]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_INNER_SIZES = ("moe_intermediate_size", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
 _META = torch.device("meta")
 
 
@@ -66,6 +67,15 @@ class ThroughTransformers:
         """The size of heads in the cache, even: keys and values are as long as the longer of them."""
         longest = max(self.layers[0].key_dim, self.layers[0].value_dim)
         return longest + longest % 2
+
+    @property
+    def inner_size(self) -> int:
+        """How wide a token's MLP is, in all its experts together; an estimate, for memory and shares of time."""
+        config = self.config
+        sizes = (getattr(config, name, None) for name in _INNER_SIZES)
+        inner = next((size for size in sizes if isinstance(size, int)), 4 * int(config.hidden_size))
+        experts = getattr(config, "num_experts_per_tok", None)
+        return inner * experts if isinstance(experts, int) else inner
 
     def build(self, build: ModelBuilder) -> TransformersDecoder:
         """The decoder, its weights read by transformers, whose names and conversions they have."""

@@ -9,8 +9,7 @@ import torch
 
 from tests.support.fallback_models import fallback_oracle
 from tests.support.oracle import Oracle, options
-from thothy_ai.engine.models.fallback import ThroughTransformers
-from thothy_ai.engine.models.fallback.checked import CHECKED
+from thothy_ai.engine.models.fallback import CHECKED, ThroughTransformers
 
 POINTS = {
     "plain": {"preempted": False, "chunked": False, "overlap": False, "prefix_cache": False},

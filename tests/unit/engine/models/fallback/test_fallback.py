@@ -19,15 +19,16 @@ from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model
 from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.models.fallback import ThroughTransformers
-from thothy_ai.engine.models.fallback.checked import CHECKED, REFUSED
+from thothy_ai.engine.models.fallback import CHECKED, REFUSED, ThroughTransformers
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.sizing import plan_memory, weight_bytes
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.engine.weights.random import MARKER
+from thothy_ai.kernels.fp8 import FP8
 
 CPU = torch.device("cpu")
+MLPS = {"arcee": 80, "opt": 80, "deepseek_v3": 64}  # of two experts, of 32 each
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4,
         "original_max_position_embeddings": 64}  # fmt: skip
 
@@ -81,8 +82,8 @@ def test_windows_are_those_of_the_masks(tmp_path: Path) -> None:
     assert config.architecture.windows == (12, None, 12)
     assert config.window is None
     everywhere = ModelConfig.from_folder(described("starcoder2", tmp_path / "all"))
-    assert everywhere.architecture.windows == (12, 12, 12)
-    assert everywhere.window == 12
+    assert everywhere.architecture.windows == (40, 40, 40)
+    assert everywhere.window == 40
 
 
 def test_rotary_embedding_that_depends_on_the_length_ends_at_the_original_context(tmp_path: Path) -> None:
@@ -109,6 +110,20 @@ def test_memory_is_known_before_weights_are_read(tmp_path: Path) -> None:
     assert held == 4 * num_parameters(config)
     assert weight_bytes(config, "auto", CPU, torch.bfloat16) == held // 2
     assert plan_memory(config, EngineOptions(url=""), CPU, torch.float32).weights == held
+
+
+def test_the_width_of_mlps(tmp_path: Path) -> None:
+    sizes = {kind: ModelConfig.from_folder(described(kind, tmp_path / kind)).intermediate_size for kind in MLPS}
+    assert sizes == MLPS
+
+
+def test_an_fp8_cache(tmp_path: Path) -> None:
+    model = load_model(fallback_model("gpt_neox", tmp_path), device=CPU, dtype=torch.float32).model
+    tokens = list(range(3, 33))
+    exact, rounded = (
+        PagedRun(model, sequences=1, longest=32, kv_dtype=dtype).step({0: tokens})[0] for dtype in (None, FP8)
+    )
+    assert 0 < (exact - rounded).norm() < 0.05 * exact.norm()
 
 
 def test_fp8_weights_are_refused(tmp_path: Path) -> None:

@@ -1,5 +1,10 @@
 """`python -m benchmarks.accuracy`: the accuracy cost of fp8 weights and an fp8 KV cache, on the demo's source texts.
 
+    python -m benchmarks.accuracy --checkpoints
+
+quantizes the model's weights in each of the formats that checkpoints are published in, to nearest and without
+calibration, and says what that costs.
+
 Each text is processed in one forward pass with teacher forcing, using the reference operations on a CPU and the Triton
 kernels on a GPU.
 """
@@ -9,10 +14,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
 
+from benchmarks.checkpoints import SCHEMES, bits_of_a_weight, write_quantized
 from benchmarks.command_line import CommandLine
 from benchmarks.results import table, write_section
 from thothy_ai.demo.sources import load_sources
@@ -21,13 +28,16 @@ from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.execution.device import resolve_device
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.weights.loader import load_model
+from thothy_ai.engine.weights.convert import converted_folder
+from thothy_ai.engine.weights.loader import default_cache_dir, load_model
 from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 from thothy_ai.kernels.step import StepColumns
 
 BLOCK = 16
-HEADER = ("weights", "KV cache", "perplexity", "mean difference", "99th percentile", "maximum", "same top token")
+FIGURES = ("perplexity", "mean difference", "99th percentile", "maximum", "same top token")
+HEADER = ("weights", "KV cache", *FIGURES)
+CHECKPOINT_HEADER = ("format", "bits per weight", *FIGURES)
 
 
 @dataclass(frozen=True)
@@ -126,23 +136,43 @@ def run(path: Path, device: torch.device) -> tuple[int, list[tuple[str, ...]]]:
     return len(base.log_probabilities) if base else 0, rows
 
 
+def run_checkpoints(path: Path, device: torch.device) -> tuple[int, list[tuple[str, ...]]]:
+    """As `run`, for the formats of published checkpoints; the model's own weights first."""
+    plain = Variant(torch.bfloat16 if device.type == "cuda" else torch.float32)
+    source = path if path.is_dir() else converted_folder(path, torch.float32, default_cache_dir())
+    base = read(source, plain, device)
+    rows: list[tuple[str, ...]] = []
+    for name, scheme in {plain.label[0]: None, **SCHEMES}.items():
+        with TemporaryDirectory() as folder:
+            made = None if scheme is None else write_quantized(source, Path(folder) / "quantized", scheme)
+            reading = base if made is None else read(made, plain, device)
+            bits = 8.0 * plain.dtype.itemsize if made is None else bits_of_a_weight(made, source)
+        rows.append((name, f"{bits:.2f}", *compare(plain, reading, base)[2:]))
+        print(*rows[-1], sep="; ", flush=True)
+    return len(base.log_probabilities), rows
+
+
 def main() -> None:
     parser = CommandLine("accuracy", __doc__)
+    parser.add_argument("--checkpoints", action="store_true", help="the formats of published checkpoints instead.")
     parser.add_argument("--model", type=Path, help="Hugging Face folder or GGUF file. Default: the bundled model.")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda. Default: auto.")
     options = parser.parse_args()
     path = options.model or bundled_model_path()
     with parser.checked():
         device = resolve_device(options.device)
-        tokens, rows = run(path, device)
+        tokens, rows = run_checkpoints(path, device) if options.checkpoints else run(path, device)
+    what, flag, header = ("fp8", "", HEADER)
+    if options.checkpoints:
+        what, flag, header = "quantized checkpoints", " --checkpoints", CHECKPOINT_HEADER
     kernels, where = "plain torch", None
     if device.type == "cuda":
         kernels, where = "Triton", f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
     write_section(
-        f"Accuracy of fp8, {path.stem}, {kernels}",
-        "python -m benchmarks.accuracy" + (f" --model {path.name}" if options.model else ""),
+        f"Accuracy of {what}, {path.stem}, {kernels}",
+        f"python -m benchmarks.accuracy{flag}" + (f" --model {path.name}" if options.model else ""),
         f"{tokens:,} tokens of the demo's source texts, predicted with teacher forcing. Differences are between the "
-        f"log-probabilities of these tokens and those of the first row.\n\n{table(HEADER, rows)}",
+        f"log-probabilities of these tokens and those of the first row.\n\n{table(header, rows)}",
         where=where,
     )
 

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -38,9 +39,9 @@ START = (
 SCHEMA = '{"type": "object", "properties": {"title": {"type": "string", "maxLength": 40}}, "required": ["title"]}'
 
 
-def write_folder(shape: str, folder: Path) -> None:
-    """A model of the shape, each layer in a shard of its own."""
-    config = SHAPES[shape] | {"eos_token_id": 0}
+def write_folder(shape: dict[str, Any], folder: Path) -> None:
+    """A model of this configuration, each layer in a shard of its own."""
+    config = shape | {"eos_token_id": 0}
     (folder / "config.json").write_text(json.dumps(config))
     write_tokenizer(int(config["vocab_size"]), folder)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -106,7 +107,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
     shape = parser.parse_args().shape
     with tempfile.TemporaryDirectory() as made:
-        write_folder(shape, Path(made))
+        write_folder(SHAPES[shape], Path(made))
         for label in ("first", "again"):
             start(Path(made), f"{shape}, {label}")
 

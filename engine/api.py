@@ -6,12 +6,13 @@ Plain dataclasses of plain values, so that they travel as msgpack and import any
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.sampling_params import MAX_LOGPROBS, LogitBias, SamplingParams, TokenLogprob
+from thothy_ai.engine.template_options import TemplateOption, check_template_options
 
 __all__ = [
     "MAX_BEAMS",
@@ -106,6 +107,8 @@ class GenerationRequest:
 
     With `report_after`, a request that does not stream sends one delta, once it has at least so many output tokens.
     `stop_repetition` ends an output that repeats itself, with REPETITION; None does so for requests with a schema.
+    `template_options` are variables of the model's chat template, such as `enable_thinking`; a template ignores those
+    that it does not have.
 
     The result has `n` choices over one prompt, which is computed once as far as the prefix cache reaches. Of `best_of`
     drawn texts, these are the ones with the highest mean log-probability. With a seed, the first choice is what it
@@ -128,9 +131,11 @@ class GenerationRequest:
     n: int = 1
     best_of: int | None = None  # None: as many as `n`
     beam_search: BeamSearch | None = None
+    template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse an order that no queue could keep, and texts that are too long (`InvalidRequestError`)."""
+        check_template_options(self.template_options)
         if self.report_after < 0:
             raise InvalidRequestError(f"report_after={self.report_after} is out of range")
         if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
@@ -275,7 +280,10 @@ class BlockStats:
 
 @dataclass(frozen=True, slots=True)
 class CoreStats:
-    """Filled by the engine core: counters since the start, and the size of the last step."""
+    """Filled by the engine core: counters since the start, and the size of the last step.
+
+    A request with several candidates counts once for each of them, and a beam search once for each beam of each step.
+    """
 
     steps: int = 0
     batch_size: int = 0  # sequences in the last step

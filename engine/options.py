@@ -67,6 +67,7 @@ class EngineOptions:
     weights: Annotated[
         str, Option("Format of the weights: auto (as --dtype), or fp8 (quantized at load).", _BOTH, choices=_FP8)
     ] = "auto"
+    check_weights: Annotated[bool, Option("Refuse a model with weights that are NaN or infinite.", _BOTH)] = False
     kv_dtype: Annotated[str, Option("Data type of the KV cache: auto (as --dtype) or fp8.", _BOTH, choices=_FP8)] = (
         "auto"
     )

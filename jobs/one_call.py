@@ -12,7 +12,7 @@ from typing_extensions import TypeVar
 
 from thothy_ai.jobs import retries
 from thothy_ai.jobs.kind import Artifact, Request
-from thothy_ai.jobs.plan import Call, Context, End, Message, Output, Plan, Sampling, stopped
+from thothy_ai.jobs.plan import Call, Context, End, Message, Output, Plan, Sampling, TemplateOption, stopped
 from thothy_ai.jobs.problems import describe
 from thothy_ai.jobs.schema import grammar_schema
 from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
@@ -38,8 +38,8 @@ class OneCall(Generic[R, A]):
 
     `prompt` gets the context, too, since a small model may need plainer instructions. `checks` runs the validators,
     cheapest first; the first rejection decides. `locale` returns the language of the text. `schema_overrides` replaces
-    top-level properties of the schema for one request. Raises `SchemaError` if the artifact has an unbounded string or
-    array.
+    top-level properties of the schema for one request. `template_options` are the call's. Raises `SchemaError` if the
+    artifact has an unbounded string or array.
     """
 
     artifact: type[A]
@@ -48,6 +48,7 @@ class OneCall(Generic[R, A]):
     checks: Callable[[R, A], Iterable[Rejection | None]]
     locale: Callable[[R], str | None] = lambda _: None
     schema_overrides: Callable[[R], Mapping[str, Any]] = _no_overrides
+    template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
     _schema: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +57,13 @@ class OneCall(Generic[R, A]):
     def __call__(self, request: R, context: Context) -> Plan:
         """Ask once, and judge the output."""
         locale = self.locale(request)
-        call = Call(self.prompt(request, context), self.schema(request), self.sampling(request), locale=locale)
+        call = Call(
+            self.prompt(request, context),
+            self.schema(request),
+            self.sampling(request),
+            locale=locale,
+            template_options=self.template_options,
+        )
         (output,) = yield (retries.adapted(call, context, locale or "en"),)
         return self.judge(request, output)
 

@@ -13,13 +13,15 @@ A plan is pure: the same request, context and outputs give the same calls, so th
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
 
 MAX_STEPS = 100  # of a plan, which is replayed at each; a worker ends one that takes more
+TemplateOption = str | int | float | bool | None
+
 PLAIN_PARAMETERS = 1_000_000_000  # a model below this size follows short, plain instructions better than detailed ones
 
 
@@ -56,7 +58,7 @@ class Sampling:
 class Call:
     """One generation. `schema` is the JSON schema that its output matches; `step` says what it is for in the plan, such
     as `write`, `repair` or `review`. `locale` is the language that its text must have, which is checked early; None if
-    it has none.
+    it has none. `template_options` are variables of the model's chat template; one that it does not have is ignored.
     """
 
     messages: tuple[Message, ...]
@@ -64,6 +66,7 @@ class Call:
     sampling: Sampling
     step: str = "write"
     locale: str | None = None
+    template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
 
 
 class End(StrEnum):

@@ -1,4 +1,6 @@
-"""fp8 numbers (e4m3: Micikevicius et al., "FP8 Formats for Deep Learning", 2022) with a scale for each row."""
+"""Numbers of 8 bits with a scale for each row: fp8 (e4m3: Micikevicius et al., "FP8 Formats for Deep Learning", 2022)
+or int8.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,14 @@ from torch import Tensor
 
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0  # the largest finite value of e4m3
+INT8_MAX = 127.0
 TINY = 1e-30  # rows with nothing larger count as zero, so that a scale is never subnormal
 
 
 class Quantized(NamedTuple):
-    """`values` [..., N] fp8 and `scales` [..., 1] float32: values * scales is what was quantized."""
+    """`values` [..., N] fp8, or int8 where that is said, and `scales` [..., 1] float32: values * scales is what was
+    quantized.
+    """
 
     values: Tensor
     scales: Tensor

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from thothy_ai.kernels.experts import Experts, ExpertWeights, GatedActivation, Routed, Routing
 from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.grouped import GroupedInts
 from thothy_ai.kernels.paged import Attention, AttentionShape, LayerCache
 from thothy_ai.kernels.rotary import QKNorm, Rotary
 from thothy_ai.kernels.sampling import Biases, SamplingBatch, TokenChooser, TokenLogprobs
@@ -20,6 +21,22 @@ class Fp8Matmul(Protocol):
 
     def __call__(self, x: Quantized) -> Tensor:
         """x [T, in] -> [T, N]."""
+        ...
+
+
+class Int8Matmul(Protocol):
+    """A matmul with one int8 weight [N, in]."""
+
+    def __call__(self, x: Quantized) -> Tensor:
+        """x [T, in] -> [T, N]."""
+        ...
+
+
+class GroupedMatmul(Protocol):
+    """A matmul with one integer weight [N, in] that has groups."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [T, in] -> [T, N] in its type."""
         ...
 
 
@@ -114,6 +131,18 @@ class Operations(Protocol):
 
     def experts(self, weights: ExpertWeights, activation: GatedActivation, /) -> Experts:
         """A layer's experts."""
+        ...
+
+    def quantize_int8(self, x: Tensor, /) -> Quantized:
+        """x [T, N], quantized to int8 by token."""
+        ...
+
+    def int8_matmul(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, /) -> Int8Matmul:
+        """The matmul with one int8 weight [N, in] and bias [N] or none, with results of `dtype`."""
+        ...
+
+    def grouped_matmul(self, weight: GroupedInts, bias: Tensor | None, /) -> GroupedMatmul:
+        """The matmul with one integer weight [N, in] that has groups, and bias [N] or none."""
         ...
 
     def token_chooser(self, max_rows: int, device: torch.device, /) -> TokenChooser:

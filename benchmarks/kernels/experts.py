@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import torch
 import triton.testing
@@ -27,7 +29,7 @@ from thothy_ai.kernels.triton.experts.matmul import down, gate_up
 from thothy_ai.kernels.triton.experts.operands import Operand
 from thothy_ai.kernels.triton.experts.router import route
 from thothy_ai.kernels.triton.experts.sort import sort_by_expert
-from thothy_ai.kernels.triton.experts.tiles import ExpertTile
+from thothy_ai.kernels.triton.experts.tiles import ExpertTile, form_of, shared_memory, suited
 from thothy_ai.kernels.triton.quantize import quantize_fp8
 
 EXPERTS, TOP_K, HIDDEN, INNER = 128, 8, 2048, 768
@@ -36,36 +38,30 @@ TOKENS = (16, 64, 256, 640, 1536, 4096)
 SAMPLE = 5  # milliseconds; the median of ten counts
 COMPILERS = 14  # processes
 TILES = [
-    ExpertTile(16, 64, 64, 6, 4, weights_first=True),
     ExpertTile(16, 64, 128, 3, 4, weights_first=True),
-    ExpertTile(16, 64, 128, 5, 4, weights_first=True),
-    ExpertTile(16, 128, 64, 5, 4, weights_first=True),
-    ExpertTile(16, 128, 128, 3, 8, weights_first=True),
-    ExpertTile(32, 64, 64, 5, 4, weights_first=True),
+    ExpertTile(16, 64, 256, 3, 4, weights_first=True),
     ExpertTile(32, 64, 128, 3, 4, weights_first=True),
-    ExpertTile(32, 128, 64, 5, 8, weights_first=True),
     ExpertTile(64, 64, 64, 4, 4, weights_first=True),
     ExpertTile(64, 64, 128, 3, 4, weights_first=True),
-    ExpertTile(64, 128, 64, 3, 4, weights_first=False),
-    ExpertTile(64, 128, 64, 4, 8, weights_first=True),
-    ExpertTile(128, 64, 64, 4, 4, weights_first=True),
-    ExpertTile(128, 128, 64, 3, 8, weights_first=True),
-    ExpertTile(128, 128, 64, 4, 8, weights_first=False),
-    ExpertTile(128, 128, 128, 2, 8, weights_first=True),
-    ExpertTile(256, 64, 64, 3, 8, weights_first=True),
-    ExpertTile(64, 128, 128, 3, 4, weights_first=False),
-    ExpertTile(128, 128, 128, 3, 8, weights_first=False),
-    ExpertTile(128, 128, 128, 3, 8, weights_first=True),
+    ExpertTile(64, 64, 64, 4, 4),
+    ExpertTile(64, 128, 64, 3, 4),
+    ExpertTile(64, 128, 128, 3, 4),
+    ExpertTile(128, 64, 64, 3, 4, short=64),
+    ExpertTile(128, 64, 128, 3, 4, short=64),
+    ExpertTile(128, 128, 64, 4, 8),
+    ExpertTile(128, 128, 64, 4, 8, short=64),
+    ExpertTile(128, 128, 64, 3, 8, short=64),
+    ExpertTile(128, 128, 128, 3, 8, short=64),
+    ExpertTile(128, 64, 64, 3, 4, weights_first=True),
 ]
 OF_DOWN = [  # twice as many outputs as gate and up have registers for
-    ExpertTile(16, 128, 64, 6, 4, weights_first=True),
-    ExpertTile(64, 256, 64, 3, 4, weights_first=False),
-    ExpertTile(64, 256, 64, 4, 8, weights_first=False),
-    ExpertTile(128, 256, 64, 3, 8, weights_first=False),
-    ExpertTile(256, 128, 64, 3, 8, weights_first=True),
-    ExpertTile(128, 256, 128, 3, 8, weights_first=False),
+    ExpertTile(128, 128, 64, 3, 4, short=64),
+    ExpertTile(128, 128, 128, 3, 4, short=64),
+    ExpertTile(128, 256, 64, 3, 8, short=64),
+    ExpertTile(128, 256, 64, 4, 8, short=64),
+    ExpertTile(128, 256, 128, 3, 8, short=64),
 ]
-SUITING = {16: (16,), 64: (16, 32), 256: (16, 32, 64), 640: (32, 64, 128), 1536: (64, 128, 256), 4096: (64, 128, 256)}
+SUITING = {64: (16,), 256: (32, 64), 640: (64,), 1536: (64, 128), 4096: (64, 128)}
 
 Row = tuple[str, ...]
 HEADER: Row = ("matmul", "format", "tokens", "tile", "us", "GB/s", "TFLOP/s", "of dense")
@@ -85,7 +81,7 @@ class Layer:
         first, second = (matrix(self.kind, self.experts, *sizes) for sizes in ((2 * INNER, HIDDEN), (HIDDEN, INNER)))
         self.weights = ExpertWeights(first, second)
         self.made = Experts(self.weights, SILU)
-        self.first, self.second = Operand.of(first), Operand.of(second)
+        self.first, self.second = Operand.of(first, 2), Operand.of(second, 1)
         self.set_tokens(self.tokens)
 
     def set_tokens(self, tokens: int) -> None:
@@ -140,7 +136,10 @@ def layer_rows(kind: str) -> Iterator[Row]:
     layer, dense = Layer(kind, TOKENS[0]), dense_rates(kind)
     for tokens in TOKENS:
         layer.set_tokens(tokens)
-        for name, tile in zip(("gate_up", "down"), layer.made.tiles(layer.ids, layer.x.dtype), strict=True):
+        dtype = (layer.rows if isinstance(layer.rows, Tensor) else layer.rows.values).dtype
+        form = form_of(dtype, mxfp4=layer.first.mxfp4)
+        tiles = suited(tokens * TOP_K / EXPERTS, form, dtype.itemsize, shared_memory(layer.x.device))
+        for name, tile in tiles._asdict().items():
             yield figures(layer, name, tile, timed(layer.calls(tile)[name]), dense)
         whole = timed(partial(layer.made, layer.x, layer.ids, layer.shares))
         yield from (("whole layer", kind, str(tokens), "-", f"{whole * 1e3:.1f}", "-", "-", "-"),)
@@ -169,7 +168,8 @@ def timed(call: Call) -> float:
 def figures(layer: Layer, name: str, tile: ExpertTile, milliseconds: float, dense: dict[str, float]) -> Row:
     rate = layer.flops_of(name) / milliseconds / 1e9
     bandwidth = layer.bytes_of(name) / milliseconds / 1e6
-    cut = f"{tile.tokens} {tile.outputs} {tile.step} {tile.stages} {tile.warps}{' w' * tile.weights_first}"
+    kind = " w" * tile.weights_first + f" short {tile.short}" * bool(tile.short)
+    cut = f"{tile.tokens} {tile.outputs} {tile.step} {tile.stages} {tile.warps}{kind}"
     measured = (f"{milliseconds * 1e3:.1f}", f"{bandwidth:.0f}", f"{rate:.0f}", f"{rate / dense[name]:.0%}")
     return (name, layer.kind, str(layer.tokens), cut, *measured)
 
@@ -266,20 +266,12 @@ def normal(*shape: int) -> Tensor:
 
 def main() -> None:
     formats = tuple(os.environ.get("FORMATS", ",".join(FORMATS)).split(","))
+    started = time.perf_counter()
     with ProcessPoolExecutor(COMPILERS, multiprocessing.get_context("fork")) as pool:  # before there is a CUDA context
-        list(pool.map(compiled, [(kind, tile) for tile in TILES + OF_DOWN for kind in formats]))
-    rows = list(sweep(formats))
-    for row in rows:
-        print(*row, sep=" | ")
-    for row in surroundings():
-        print(*row, sep=" | ")
-    print("\nbest")
-    for kind in formats:
-        for tokens in SUITING:
-            for name in ("gate_up", "down"):
-                ours = [row for row in rows if row[:3] == (name, kind, str(tokens)) and len(row) == 9 and not row[8]]
-                for row in sorted(ours, key=lambda row: float(row[4]))[:2]:
-                    print(*row, sep=" | ")
+        list(pool.map(compiled, [(kind, tile) for tile in reversed(TILES + OF_DOWN) for kind in formats]))
+    print(f"compiled in {time.perf_counter() - started:.0f} s", flush=True)
+    for row in chain(surroundings(), sweep(formats)):
+        print(*row, sep=" | ", flush=True)
 
 
 if __name__ == "__main__":

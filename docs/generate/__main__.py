@@ -4,24 +4,24 @@ a page is not what the code says."""
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from docs.generate.pages import REFERENCE, pages
+from docs.generate.pages import DOCS, pages
 
 
 def main(*, check: bool) -> int:
     """Write the pages that differ from what is on disk, or only name them; returns the exit code."""
     wanted = pages()
-    stale = [name for name, text in wanted.items() if text != _written(name)]
-    for name in stale:
+    stale = [path for path, text in wanted.items() if text != _written(path)]
+    for path in stale:
         if not check:
-            (REFERENCE / name).write_text(wanted[name], encoding="utf-8")
-        print(f"{'stale' if check else 'wrote'}: docs/reference/{name}")
+            path.write_text(wanted[path], encoding="utf-8")
+        print(f"{'stale' if check else 'wrote'}: docs/{path.relative_to(DOCS)}")
     return 1 if check and stale else 0
 
 
-def _written(name: str) -> str:
-    file = REFERENCE / name
-    return file.read_text(encoding="utf-8") if file.exists() else ""
+def _written(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 if __name__ == "__main__":

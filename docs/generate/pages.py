@@ -10,10 +10,13 @@ from docs.generate.errors import errors_page
 from docs.generate.exit_codes import empty_folder, exit_codes_page
 from docs.generate.jsonl import jsonl_page
 from docs.generate.metrics import metrics_page
+from docs.generate.models import models_page
 from docs.generate.prompts import prompts_page
 from docs.generate.settings import settings_page
 
-REFERENCE = Path(__file__).parents[1] / "reference"
+DOCS = Path(__file__).parents[1]
+REFERENCE = DOCS / "reference"
+GUIDES: dict[str, Callable[[], str]] = {"models.md": models_page}  # beside the pages that are written by hand
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "cli.md": commands_page,
@@ -25,7 +28,9 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
-def pages() -> dict[str, str]:
+def pages() -> dict[Path, str]:
     """The text of every page, whatever is set in the environment."""
+    written = {REFERENCE / name: write for name, write in PAGES.items()}
+    written |= {DOCS / name: write for name, write in GUIDES.items()}
     with empty_folder():
-        return {name: write() for name, write in PAGES.items()}
+        return {path: write() for path, write in written.items()}

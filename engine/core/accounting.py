@@ -37,10 +37,9 @@ class StepCost:
         """Costs of a model whose KV takes `kv_bytes` per token over all layers."""
         flops, bandwidth = _GPU_RATES if on_gpu else _CPU_RATES
         heads = config.num_heads * config.head_dim
-        projections = config.hidden_size * (2 * heads + 2 * config.num_kv_heads * config.head_dim)
-        layer = projections + 3 * config.hidden_size * config.intermediate_size
+        projections = config.num_layers * (2 * heads + 2 * config.num_kv_heads * config.head_dim)
         return cls(
-            token=2 * config.num_layers * layer / flops,
+            token=2 * config.hidden_size * (projections + 3 * config.active_inner) / flops,
             sample=2 * config.hidden_size * config.vocab_size / flops,
             attended=4 * config.num_layers * heads / flops,
             read=kv_bytes / bandwidth,

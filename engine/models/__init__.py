@@ -9,10 +9,12 @@ from thothy_ai.engine.models.gemma2 import Gemma2
 from thothy_ai.engine.models.gemma3 import Gemma3
 from thothy_ai.engine.models.glm import Glm
 from thothy_ai.engine.models.glm4 import Glm4
+from thothy_ai.engine.models.glm4_moe import Glm4Moe
 from thothy_ai.engine.models.gpt_oss import GptOss
 from thothy_ai.engine.models.granite import Granite
 from thothy_ai.engine.models.llama import Llama
 from thothy_ai.engine.models.mistral import Mistral
+from thothy_ai.engine.models.mixtral import Mixtral
 from thothy_ai.engine.models.olmo2 import Olmo2
 from thothy_ai.engine.models.phi3 import Phi3
 from thothy_ai.engine.models.qwen2 import Qwen2
@@ -23,6 +25,6 @@ from thothy_ai.engine.models.smollm3 import SmolLM3
 
 _FAMILIES: tuple[type[Family], ...] = (
     Llama, Mistral, Qwen2, Qwen3, Gemma2, Gemma3, Phi3, Granite, SmolLM3, Olmo2, Glm, Glm4, Cohere, Cohere2, SeedOss,
-    Qwen3Moe, GptOss,
+    Qwen3Moe, Mixtral, Glm4Moe, GptOss,
 )  # fmt: skip
 FAMILIES: dict[str, type[Family]] = {family.model_type: family for family in _FAMILIES}

@@ -12,13 +12,23 @@ from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes, Quantize, read_experts
 from thothy_ai.engine.models.interleaved import half_split_order, reordered, reordered_rows
 from thothy_ai.engine.models.layers.experts import Router
-from thothy_ai.engine.models.layers.linear import FP8_MULTIPLE, Fp8Format, Fp8Linear, Linear, LinearFormat, linear
+from thothy_ai.engine.models.layers.linear import (
+    FP8_MULTIPLE,
+    Fp8Format,
+    Fp8Linear,
+    Linear,
+    LinearFormat,
+    SeparateLinears,
+    fits_fp8,
+    linear,
+)
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
 from thothy_ai.engine.models.rope import Rope
-from thothy_ai.engine.models.tensors import TensorSource, merged
+from thothy_ai.engine.models.tensors import TensorSource, Weight, num_rows, stacked
 from thothy_ai.kernels.experts import SILU, Experts, ExpertWeights, GatedActivation, Routing
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.reference.quantize import dequantize
 from thothy_ai.kernels.rotary import QKNorm, Rotary, rotary_table
 
 
@@ -80,6 +90,10 @@ class ModelBuilder:
         """A tensor to make another one of: its bytes are not counted."""
         return self._source.tensor(name, *shape)
 
+    def holds(self, name: str) -> bool:
+        """Whether there is a tensor of this name: checkpoints of a family may differ."""
+        return self._source.holds(name)
+
     def stored(self, name: str, *shape: int, dtype: torch.dtype) -> Tensor:
         """A tensor of a packed weight, in the type that it is stored in: its bytes are not counted."""
         return self._source.stored(name, *shape, dtype=dtype)
@@ -101,10 +115,10 @@ class ModelBuilder:
             for name, rows in outputs.items()
             if bias
         ]
-        weight, joined = merged(list(outputs), parts), _joined(biases)
-        if isinstance(weight, Quantized):
-            return self._counted(Fp8Linear(weight, joined, self.embedding.dtype, self._operations))
-        return self._counted(self._format(weight, joined))
+        weights = stacked(parts)
+        shares = _split(_joined(biases), [num_rows(weight) for weight in weights])
+        layers = [self._layer(weight, share) for weight, share in zip(weights, shares, strict=True)]
+        return self._counted(layers[0] if len(layers) == 1 else SeparateLinears(layers))
 
     def qkv(self, prefix: str, *, bias: bool = False) -> Linear:
         """The query, key and value projections in one layer."""
@@ -182,7 +196,7 @@ class ModelBuilder:
             self.vector(f"{name}.weight", experts, self.config.hidden_size),
             routing,
             self.vector(f"{name}.bias", experts) if bias else None,
-            None if correction is None else self.held(self._source.exact(correction, experts)),
+            None if correction is None else self.held(self._source.stored(correction, experts).float()),
         )
 
     def plain_norm(self, name: str) -> FinalNorm:
@@ -199,11 +213,23 @@ class ModelBuilder:
         return FinalNorm(self.vector("model.norm.weight", self.config.hidden_size), self.config.norm_eps)
 
     def head(self) -> Linear:
-        """The projection to logits, which keeps the model's type; tied to the embedding or on its own."""
+        """The projection to logits, tied to the embedding or on its own; plain unless the checkpoint has it packed."""
         config = self.config
         if config.tied_embeddings:
             return self._counted(linear(self.embedding, shared=True))
-        return self._counted(linear(self._source.tensor("lm_head.weight", config.vocab_size, config.hidden_size)))
+        weight = self._source.weight("lm_head.weight", config.vocab_size, config.hidden_size)
+        return self._counted(linear(weight) if isinstance(weight, Tensor) else self._layer(weight, None))
+
+    def _layer(self, weight: Weight, bias: Tensor | None) -> Linear:
+        """The layer of a weight in the form it comes in, or in `linear_format` if it is plain."""
+        dtype = self.embedding.dtype
+        if isinstance(weight, Tensor):
+            return self._format(weight, bias)
+        if not isinstance(weight, Quantized):
+            return weight.linear(bias, dtype, self._operations)
+        if fits_fp8(weight.values):
+            return Fp8Linear(weight, bias, dtype, self._operations)
+        return linear(dequantize(weight).to(dtype), bias)
 
     def _counted(self, layer: Linear) -> Linear:
         self.num_bytes += layer.num_bytes
@@ -212,3 +238,7 @@ class ModelBuilder:
 
 def _joined(biases: list[Tensor]) -> Tensor | None:
     return torch.cat(biases) if len(biases) > 1 else next(iter(biases), None)
+
+
+def _split(bias: Tensor | None, sizes: list[int]) -> list[Tensor | None]:
+    return [None] * len(sizes) if bias is None else list(bias.split(sizes))

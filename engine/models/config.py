@@ -6,14 +6,19 @@ What this engine would compute wrongly is refused here, by name.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError, one_line
 from thothy_ai.engine.models import FAMILIES
+from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.fallback import ThroughTransformers
-from thothy_ai.engine.models.family import Family
+from thothy_ai.engine.models.family import Family, SparseFamily
+from thothy_ai.engine.models.multimodal import CONTAINERS, text_part
+from thothy_ai.engine.models.quantized.config import quantization_of
+from thothy_ai.engine.models.quantized.layout import Quantization
 from thothy_ai.engine.models.rope import Rope, extended_context, read_ropes
 
 if TYPE_CHECKING:
@@ -48,7 +53,10 @@ class ModelConfig:
     max_context: int
     eos_token_ids: tuple[int, ...]
     local_rope: Rope | None = None
-    quantization: str | None = None  # the method, if experts come packed
+    quantization: Quantization | None = None
+    experts: ExpertSizes | None = None
+    num_unused_layers: int = 0  # after the last one: they predict further tokens
+    container: str | None = None  # the multimodal architecture that this is the text part of
 
     @classmethod
     def from_folder(cls, folder: Path, named: Path | None = None) -> ModelConfig:
@@ -58,13 +66,39 @@ class ModelConfig:
         """
         where = named or folder
         model_type = _model_type(folder, where)
-        _require_known(where, model_type)
+        if model_type not in CONTAINERS:
+            _require_known(where, model_type, (*FAMILIES, *_of_transformers()))
         try:
-            return cls._from_config(where, *_read(folder))
+            config, ends = _read(folder)
+            text = text_part(config)
+            container = None if text is config else config.model_type
+            if container is not None:
+                _require_known(where, text.model_type, FAMILIES)
+            return replace(cls._from_config(where, text, ends), container=container)
         except EngineError:
             raise
         except Exception as error:  # transformers computes with whatever values the file has
             raise ModelLoadError(f"{where}: config.json can't be used: {one_line(error)}") from error
+
+    @property
+    def active_inner(self) -> int:
+        """The inner sizes of the MLPs that a token goes through, added up over all layers."""
+        if self.experts is None:
+            return self.num_layers * self.intermediate_size
+        dense = (self.num_layers - self.experts.layers) * self.intermediate_size
+        return dense + self.experts.layers * self.experts.active_inner
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """What the names of tensors begin with that checkpoints have and that nothing here reads."""
+        return tuple(f"model.layers.{self.num_layers + index}." for index in range(self.num_unused_layers))
+
+    @property
+    def widest_inner(self) -> int:
+        """The inner size of the layer in which it is largest, for all experts that a token goes to."""
+        active = 0 if self.experts is None else self.experts.active_inner
+        dense = self.experts is None or self.experts.layers < self.num_layers
+        return max(active, self.intermediate_size * dense)
 
     def within(self, context: int | None) -> ModelConfig:
         """The same with a context of at most so many tokens, and the rotary frequencies for that."""
@@ -100,10 +134,11 @@ class ModelConfig:
         if heads % kv_heads or head_dim % 2:
             raise ModelLoadError(f"{folder}: {heads} heads over {kv_heads} KV heads of {head_dim} do not divide")
         try:
+            quantization = quantization_of(config)
             architecture = FAMILIES[config.model_type].read(config)
             rope, local_rope = read_ropes(config, head_dim)
-        except UnsupportedModelError as error:
-            raise UnsupportedModelError(f"{folder}: {error}") from None
+        except (UnsupportedModelError, ModelLoadError) as error:
+            raise type(error)(f"{folder}: {error}") from None
         reach = extended_context(config)
         return cls(
             family=config.model_type,
@@ -121,7 +156,9 @@ class ModelConfig:
             max_context=reach,
             eos_token_ids=eos_token_ids,
             local_rope=local_rope,
-            quantization=_quantization(folder, config),
+            quantization=quantization,
+            experts=architecture.experts if isinstance(architecture, SparseFamily) else None,
+            num_unused_layers=getattr(config, "num_mtp_layers", 0),
         ).within(None)
 
     @classmethod
@@ -151,16 +188,16 @@ class ModelConfig:
         )
 
 
-def _require_known(where: Path, model_type: str) -> None:
-    """UnsupportedModelError unless the architecture has a family here, or transformers has one."""
-    if model_type in FAMILIES:
-        return
+def _of_transformers() -> Collection[str]:
     from transformers import CONFIG_MAPPING  # noqa: PLC0415  slow to import
 
-    if model_type not in CONFIG_MAPPING:
+    return CONFIG_MAPPING.keys()
+
+
+def _require_known(where: Path, model_type: str, known: Collection[str]) -> None:
+    if model_type not in known:
         raise UnsupportedModelError(
-            f"{where}: architecture {model_type!r} is not implemented (known: {', '.join(FAMILIES)}), and not known to "
-            "transformers either"
+            f"{where}: architecture {model_type!r} is not implemented (known: {', '.join((*FAMILIES, *CONTAINERS))})"
         )
 
 
@@ -202,19 +239,10 @@ def _read(folder: Path) -> tuple[PreTrainedConfig, tuple[int, ...]]:
     from transformers import AutoConfig, GenerationConfig  # noqa: PLC0415  slow to import
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    ends = _token_ids(config.eos_token_id)
+    ends = _token_ids(getattr(config, "eos_token_id", None)) + _token_ids(text_part(config).eos_token_id)
     if (folder / "generation_config.json").is_file():
         ends += _token_ids(GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id)
     return config, tuple(dict.fromkeys(ends))
-
-
-def _quantization(folder: Path, config: PreTrainedConfig) -> str | None:
-    settings = getattr(config, "quantization_config", None)
-    if settings is None:
-        return None
-    if config.model_type == "gpt_oss" and settings.get("quant_method") == "mxfp4":
-        return "mxfp4"
-    raise UnsupportedModelError(f"{folder}: quantized safetensors are not implemented ({settings})")
 
 
 def _token_ids(value: object) -> tuple[int, ...]:

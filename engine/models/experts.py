@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.errors import UnsupportedModelError
-from thothy_ai.engine.models.tensors import TensorSource, merged
+from thothy_ai.engine.models.tensors import TensorSource
 from thothy_ai.kernels.experts import ExpertMatrix, ExpertWeights
 from thothy_ai.kernels.fp8 import Quantized
 
+_MULTIPLE = 8  # rows of 16 bytes, of 16-bit numbers
 Quantize = Callable[[Tensor], Quantized]
 
 
@@ -21,6 +22,7 @@ class ExpertSizes:
     """Of a model's experts: how many a layer has and uses per token, and their inner size.
 
     `shared` is the inner size of those that every token uses, `layers` the number of layers that have experts at all.
+    UnsupportedModelError for sizes that kernels can't compute with.
     """
 
     count: int
@@ -28,6 +30,17 @@ class ExpertSizes:
     inner: int
     layers: int
     shared: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.top_k <= self.count:
+            raise UnsupportedModelError(f"tokens that go to {self.top_k} of {self.count} experts are not implemented")
+        if self.inner % _MULTIPLE:
+            raise UnsupportedModelError(f"experts of an inner size of {self.inner}: only multiples of {_MULTIPLE} are")
+
+    @property
+    def active_inner(self) -> int:
+        """The inner sizes of all that a token goes through in one layer."""
+        return self.top_k * self.inner + self.shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +62,7 @@ def read_experts(
     source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int, quantize: Quantize | None
 ) -> ExpertWeights:
     """A layer's experts. `quantize` turns what is not packed into fp8, one expert at a time."""
-    stacks = _stacked if source.has(f"{names.stacked}gate_up_proj") else _one_by_one
+    stacks = _stacked if source.holds(f"{names.stacked}gate_up_proj") else _one_by_one
     gate_up, down = stacks(source, names, sizes, hidden)
     return ExpertWeights(stack_experts(gate_up, sizes.count, quantize), stack_experts(down, sizes.count, quantize))
 
@@ -64,21 +77,26 @@ def _stacked(
 def _one_by_one(
     source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int
 ) -> tuple[Iterable[Tensor | Quantized], Iterable[Tensor | Quantized]]:
+    def read(expert: int, projection: str, *shape: int) -> Tensor | Quantized:
+        name = names.projection(expert, projection)
+        weight = source.weight(name, *shape)
+        if isinstance(weight, Tensor | Quantized):
+            return weight
+        raise UnsupportedModelError(f"{name}: experts in this format are not implemented ({type(weight).__name__})")
+
     def gate_up(expert: int) -> Tensor | Quantized:
-        both = [names.projection(expert, name) for name in (names.gate, names.up)]
-        return _known(both[0], merged(both, [source.weight(name, sizes.inner, hidden) for name in both]))
+        gate, up = (read(expert, name, sizes.inner, hidden) for name in (names.gate, names.up))
+        if isinstance(gate, Tensor) and isinstance(up, Tensor):
+            return torch.cat((gate, up))
+        if isinstance(gate, Quantized) and isinstance(up, Quantized):
+            values = torch.cat((_raw(gate.values), _raw(up.values))).view(gate.values.dtype)
+            return Quantized(values, torch.cat((gate.scales, up.scales)))
+        raise UnsupportedModelError(f"{names.projection(expert, names.gate)}: only a part of this expert is quantized")
 
     def down(expert: int) -> Tensor | Quantized:
-        name = names.projection(expert, names.down)
-        return _known(name, source.weight(name, hidden, sizes.inner))
+        return read(expert, names.down, hidden, sizes.inner)
 
     return map(gate_up, range(sizes.count)), map(down, range(sizes.count))
-
-
-def _known(name: str, weight: object) -> Tensor | Quantized:
-    if isinstance(weight, Tensor | Quantized):
-        return weight
-    raise UnsupportedModelError(f"{name}: experts in this format are not implemented ({type(weight).__name__})")
 
 
 def stack_experts(matrices: Iterable[Tensor | Quantized], count: int, quantize: Quantize | None) -> ExpertMatrix:
@@ -86,8 +104,9 @@ def stack_experts(matrices: Iterable[Tensor | Quantized], count: int, quantize: 
     if isinstance(matrices, Tensor) and quantize is None:
         return matrices
     rooms: list[Tensor] = []
-    matrix: Tensor | Quantized | None = None
     for expert, matrix in enumerate(matrices):
+        if rooms and rooms[0].is_meta:
+            continue  # all are alike, and there is nothing to copy
         part = quantize(matrix) if quantize is not None and isinstance(matrix, Tensor) else matrix
         parts = [part] if isinstance(part, Tensor) else list(part)
         rooms = rooms or [each.new_empty(count, *each.shape) for each in parts]

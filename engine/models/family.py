@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from thothy_ai.engine.errors import UnsupportedModelError
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.decoder import StepDecoder
+    from thothy_ai.engine.models.experts import ExpertSizes
 
 
 Windows = tuple[int | None, ...]  # how many tokens a query sees, itself included; None: all before it
@@ -52,6 +53,12 @@ GGUF_ATTENTION = {
 GGUF_GATED_MLP = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 GGUF_FUSED_MLP = {"ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"}
 GGUF_QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+GGUF_SANDWICH_NORMS = {
+    "attn_norm": "input_layernorm",
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
 GGUF_NORMS_BEFORE = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 
 
@@ -73,6 +80,16 @@ class Family(Protocol):
 
     def build(self, build: ModelBuilder) -> StepDecoder:
         """The decoder, its weights read in the order of the layers."""
+        ...
+
+
+@runtime_checkable
+class SparseFamily(Family, Protocol):
+    """A family whose layers, or some of them, are mixtures of experts."""
+
+    @property
+    def experts(self) -> ExpertSizes:
+        """Their sizes."""
         ...
 
 

@@ -6,8 +6,9 @@ transformers computes with, and rounding it to bfloat16 would lose what w has be
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -15,17 +16,19 @@ from torch import Tensor
 from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_GATED_MLP,
+    GGUF_SANDWICH_NORMS,
     GGUFNames,
     Windows,
     require_activation,
     require_full_rotary,
 )
 from thothy_ai.engine.models.layers.attention import Attention
-from thothy_ai.engine.models.layers.context import LayerContext
+from thothy_ai.engine.models.layers.blocks import SandwichNormLayer
 from thothy_ai.engine.models.layers.embedding import Head, LinearHead, ScaledEmbedding, SoftCappedHead
 from thothy_ai.engine.models.layers.mlp import GeGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm, RMSNorm
-from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
@@ -34,12 +37,31 @@ if TYPE_CHECKING:
     from thothy_ai.engine.models.builder import ModelBuilder
 
 
+_LAYERS_OF_27B = 46
+
+
+def _unsaid(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a GGUF file leaves to those who read it; llama.cpp's rule. Every other layer is without a window."""
+    share = fields["hidden_size"] // fields["num_attention_heads"]
+    return {"query_pre_attn_scalar": share if fields["num_hidden_layers"] == _LAYERS_OF_27B else fields["head_dim"]}
+
+
 @dataclass(frozen=True, slots=True)
 class Gemma2:
     """The attention of each layer, and what logits are capped at (None: they are not)."""
 
     model_type: ClassVar[str] = "gemma2"
-    gguf: ClassVar[GGUFNames | None] = None  # such a file does not say what scores are multiplied by
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "gemma2",
+        {**GGUF_SANDWICH_NORMS, **GGUF_ATTENTION, **GGUF_GATED_MLP},
+        one_plus=True,
+        settings={
+            "sliding_window": ".attention.sliding_window",
+            "attn_logit_softcapping": ".attn_logit_softcapping",
+            "final_logit_softcapping": ".final_logit_softcapping",
+        },
+        derived=_unsaid,
+    )
 
     attention: tuple[AttentionParams, ...]
     attention_bias: bool
@@ -76,12 +98,12 @@ class Gemma2:
             head=self._head(build),
         )
 
-    def _layer(self, build: ModelBuilder, prefix: str, params: AttentionParams) -> Gemma2Layer:
+    def _layer(self, build: ModelBuilder, prefix: str, params: AttentionParams) -> SandwichNormLayer:
         config, eps, heads, mlp = build.config, build.config.norm_eps, prefix + "self_attn.", prefix + "mlp."
         qkv = build.qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads, bias=self.attention_bias)
         gate_up = build.gate_up(mlp)
-        return Gemma2Layer(
+        return SandwichNormLayer(
             before_attention=AddRMSNorm(_norm_weight(build, prefix + "input_layernorm"), eps, qkv.takes_fp8),
             attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, eps, params=params),
             after_attention=RMSNorm(_norm_weight(build, prefix + "post_attention_layernorm"), eps),
@@ -93,28 +115,6 @@ class Gemma2:
     def _head(self, build: ModelBuilder) -> Head:
         linear = build.head()
         return LinearHead(linear) if self.logit_cap is None else SoftCappedHead(linear, self.logit_cap)
-
-
-@dataclass(frozen=True, slots=True)
-class Gemma2Layer:
-    """x += norm(attention(norm(x))); x += norm(mlp(norm(x))). Each sum is left to the norm that follows it."""
-
-    before_attention: AddRMSNorm
-    attention: Attention
-    after_attention: RMSNorm
-    before_mlp: AddRMSNorm
-    mlp: GeGLU
-    after_mlp: RMSNorm
-
-    def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
-        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
-        return self.attention(self.before_attention(update, residual, context.operations), context)
-
-    def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
-        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` is overwritten with the sum."""
-        update = self.after_attention(self.attention.project(attended, operations), operations)
-        hidden = self.before_mlp(update, residual, operations)
-        return self.after_mlp(self.mlp(hidden, operations), operations)
 
 
 def _attention(config: PreTrainedConfig, kind: str) -> AttentionParams:

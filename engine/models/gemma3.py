@@ -19,6 +19,7 @@ from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
     GGUF_GATED_MLP,
     GGUF_QK_NORMS,
+    GGUF_SANDWICH_NORMS,
     GGUFNames,
     Windows,
     layer_windows,
@@ -59,10 +60,7 @@ class Gemma3:
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
         "gemma3",
         {
-            "attn_norm": "input_layernorm",
-            "post_attention_norm": "post_attention_layernorm",
-            "ffn_norm": "pre_feedforward_layernorm",
-            "post_ffw_norm": "post_feedforward_layernorm",
+            **GGUF_SANDWICH_NORMS,
             **GGUF_QK_NORMS,
             **GGUF_ATTENTION,
             **GGUF_GATED_MLP,

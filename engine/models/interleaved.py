@@ -28,6 +28,8 @@ def reordered(weight: Weight, order: Tensor | None) -> Weight:
         return weight
     if isinstance(weight, Tensor):
         return weight.index_select(0, order)
+    if not isinstance(weight, Quantized):
+        return weight.reordered(order)
     values = weight.values.view(torch.uint8).index_select(0, order).view(weight.values.dtype)
     return Quantized(values, weight.scales.index_select(0, order))
 

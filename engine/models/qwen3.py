@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from torch import Tensor
-
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
@@ -18,11 +16,9 @@ from thothy_ai.engine.models.family import (
     require_full_rotary,
 )
 from thothy_ai.engine.models.layers.attention import Attention
-from thothy_ai.engine.models.layers.context import LayerContext
+from thothy_ai.engine.models.layers.blocks import PreNormLayer
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.mlp import SwiGLU
-from thothy_ai.engine.models.layers.norm import AddRMSNorm
-from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
@@ -69,12 +65,12 @@ class Qwen3:
             head=LinearHead(build.head()),
         )
 
-    def _layer(self, build: ModelBuilder, prefix: str, window: int | None) -> Qwen3Layer:
+    def _layer(self, build: ModelBuilder, prefix: str, window: int | None) -> PreNormLayer:
         config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
         qkv = build.qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads, bias=self.attention_bias)
         gate_up = build.gate_up(mlp)
-        return Qwen3Layer(
+        return PreNormLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
             attention=Attention(
                 qkv,
@@ -89,22 +85,3 @@ class Qwen3:
             mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
             mlp=SwiGLU(gate_up, build.down(mlp)),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Qwen3Layer:
-    """x += attention(norm(x)); x += mlp(norm(x)). Each sum is left to the norm that follows it."""
-
-    attention_norm: AddRMSNorm
-    attention: Attention
-    mlp_norm: AddRMSNorm
-    mlp: SwiGLU
-
-    def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
-        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
-        return self.attention(self.attention_norm(update, residual, context.operations), context)
-
-    def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
-        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` is overwritten with the sum."""
-        update = self.attention.project(attended, operations)
-        return self.mlp(self.mlp_norm(update, residual, operations), operations)

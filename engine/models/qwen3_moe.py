@@ -10,8 +10,7 @@ from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
 from thothy_ai.engine.models.family import GGUFNames, Windows, require_activation, require_full_rotary
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
-from thothy_ai.engine.models.layers.experts import DenseBlock, SparseBlock, SparseLayer
-from thothy_ai.engine.models.layers.mlp import SwiGLU
+from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer, dense_block
 from thothy_ai.kernels.experts import Routing
 from thothy_ai.kernels.paged import AttentionParams
 
@@ -88,10 +87,3 @@ class Qwen3Moe:
             router=build.router(prefix + "mlp.gate", self.experts.count, self.routing),
             experts=build.experts(names, self.experts),
         )
-
-
-def dense_block(build: ModelBuilder, prefix: str) -> DenseBlock:
-    """The MLP of a layer without experts."""
-    gate_up = build.gate_up(prefix + "mlp.")
-    norm = build.add_norm(prefix + "post_attention_layernorm", before=gate_up)
-    return DenseBlock(norm, SwiGLU(gate_up, build.down(prefix + "mlp.")))

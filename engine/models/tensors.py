@@ -1,17 +1,47 @@
-"""Where a model's tensors come from."""
+"""Where a model's tensors come from, and the forms that a linear layer's weight can have."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.models.layers.linear import Linear
 from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.operations import Operations
 
-Weight = Tensor | Quantized  # plain, or packed with a scale for each row
+
+class PackedWeight(Protocol):
+    """A weight [rows, inputs] in a quantized format of its own, which knows the layer that multiplies it."""
+
+    @property
+    def rows(self) -> int:
+        """Outputs of the layer."""
+        ...
+
+    @property
+    def inputs(self) -> int:
+        """Inputs of the layer."""
+        ...
+
+    def joined(self, below: Sequence[PackedWeight], /) -> PackedWeight | None:
+        """This weight with others `below` it, which have as many inputs; None if the format can't hold them in one."""
+        ...
+
+    def reordered(self, order: Tensor, /) -> PackedWeight:
+        """The weight whose row i is row order[i] [rows] int64 of this one."""
+        ...
+
+    def linear(self, bias: Tensor | None, dtype: torch.dtype, operations: Operations, /) -> Linear:
+        """The layer of this weight and bias [rows] or none, with results of `dtype`."""
+        ...
+
+
+Weight = Tensor | Quantized | PackedWeight  # plain; fp8 with a scale for each row; or any other quantized format
 
 
 class TensorSource(Protocol):
@@ -32,36 +62,54 @@ class TensorSource(Protocol):
         """The Hugging Face folder that they are read from; None if they are made."""
         ...
 
-    def has(self, name: str, /) -> bool:
-        """Whether there is a tensor of this name."""
-        ...
-
     def tensor(self, name: str, *shape: int) -> Tensor:
         """The tensor, which must have `shape`; ModelLoadError otherwise."""
-        ...
-
-    def exact(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`, in float32 whatever the model's type."""
-        ...
-
-    def stored(self, name: str, /, *shape: int, dtype: torch.dtype) -> Tensor:
-        """A tensor of a packed weight, in the type that it is stored in, which must be `dtype`."""
         ...
 
     def weight(self, name: str, *shape: int) -> Weight:
         """The weight [out, in] of a linear layer, as it is stored."""
         ...
 
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A tensor that a packed weight consists of, in the type it is stored in.
 
-def merged(names: list[str], parts: list[Weight]) -> Weight:
-    """One weight of several with as many inputs, below each other; all are plain or all are packed."""
-    if len(parts) == 1:
-        return parts[0]
-    plain = [part for part in parts if isinstance(part, Tensor)]
-    packed = [part for part in parts if isinstance(part, Quantized)]
-    if plain and packed:
-        raise UnsupportedModelError(f"of {', '.join(names)} some weights are packed and some are not")
+        ModelLoadError unless it has `shape` and `dtype`, or any floating-point type if that is None. A single number
+        may be stored with any number of axes.
+        """
+        ...
+
+    def holds(self, name: str, /) -> bool:
+        """Whether a tensor of this name is stored: some formats have tensors that may be absent."""
+        ...
+
+
+def stacked(parts: Sequence[Weight]) -> list[Weight]:
+    """Weights with as many inputs, below each other: neighbours of one format are one weight where it allows that."""
+    return [weight for _, run in groupby(parts, key=_form) for weight in _one_form(list(run))]
+
+
+def num_rows(weight: Weight) -> int:
+    """Outputs of its layer."""
+    if isinstance(weight, Quantized):
+        return len(weight.values)
+    return len(weight) if isinstance(weight, Tensor) else weight.rows
+
+
+def _form(weight: Weight) -> type:
+    return next((form for form in (Tensor, Quantized) if isinstance(weight, form)), type(weight))
+
+
+def _one_form(run: list[Weight]) -> list[Weight]:
+    plain = [weight for weight in run if isinstance(weight, Tensor)]
+    quantized = [weight for weight in run if isinstance(weight, Quantized)]
+    packed = [weight for weight in run if not isinstance(weight, Tensor | Quantized)]
+    if len(run) == 1:
+        return run
     if plain:
-        return torch.cat(plain)
-    values = torch.cat([part.values.view(torch.uint8) for part in packed]).view(packed[0].values.dtype)
-    return Quantized(values, torch.cat([part.scales for part in packed]))
+        return [torch.cat(plain)]
+    if quantized:
+        values = torch.cat([weight.values.view(torch.uint8) for weight in quantized])
+        scales = torch.cat([weight.scales for weight in quantized])
+        return [Quantized(values.view(quantized[0].values.dtype), scales)]
+    joined = packed[0].joined(packed[1:])
+    return run if joined is None else [joined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, use
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.process.progress import LoadingProgress
 from thothy_ai.engine.process.sizing import MAX_CONTEXT, plan_memory
 from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.text.frontend import Frontend
@@ -86,16 +88,20 @@ def load(options: EngineOptions, on_folder: Callable[[Path], None] = lambda _: N
     device = resolve_device(options.device)
     use_device(device)
     dtype = resolve_dtype(options.dtype, device)
+    progress = LoadingProgress(sys.stderr)
     try:
-        return load_model(
-            model,
-            device=device,
-            dtype=dtype,
-            weights=options.weights,
-            cache_dir=options.cache_dir,
-            max_context=options.max_context or MAX_CONTEXT,
-            check=lambda config: plan_memory(config, options, device, dtype).require(model.name),
-            on_folder=on_folder,
-        )
+        with progress.showing():
+            return load_model(
+                model,
+                device=device,
+                dtype=dtype,
+                weights=options.weights,
+                cache_dir=options.cache_dir,
+                max_context=options.max_context or MAX_CONTEXT,
+                finite=options.check_weights,
+                check=lambda config: plan_memory(config, options, device, dtype).require(model.name),
+                on_folder=on_folder,
+                on_read=progress,
+            )
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(f"{model} does not fit {device}: {error}") from error

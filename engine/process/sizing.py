@@ -26,6 +26,8 @@ MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every r
 _LARGEST_BUDGET = 8192
 _STEP_WORK = 4e12  # tokens times parameters: takes an H200 12 ms, about as long as launching a step without a graph
 _GPU_BUFFERS = 1 << 29  # bytes for attention's partial results and for CUDA graphs
+_QUANTIZED_BUFFERS = 1 << 26  # bytes for pieces of dequantized weights
+_ELSEWHERE = torch.device("meta")  # a device that can't be asked what it is able to do
 GB = 1e9
 
 
@@ -67,18 +69,32 @@ class MemoryPlan:
         return f"{where} has {max(0, self.available) / GB:.1f} GB available"
 
 
-def plan_memory(model: ModelConfig, options: EngineOptions, device: torch.device, dtype: torch.dtype) -> MemoryPlan:
-    """The plan of an engine that is not loaded yet."""
+def plan_memory(
+    model: ModelConfig, options: EngineOptions, device: torch.device, dtype: torch.dtype, memory: int | None = None
+) -> MemoryPlan:
+    """The plan of an engine that is not loaded yet. `memory`: the bytes of a device of this type that is not here."""
     sizes = engine_sizes(model, options, device)
-    kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, device)
+    asked = device if memory is None else _ELSEWHERE
+    kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, asked)
     return MemoryPlan(
-        weights=weight_bytes(model, options.weights, device, dtype),
+        weights=weight_bytes(model, options.weights, asked, dtype),
         kv=KVCache.bytes_per_block(model, sizes.block_size, kv_dtype) * _min_blocks(sizes, options, device),
         workspace=workspace_bytes(model, sizes, dtype, device),
-        available=_usable(options, device),
+        available=_usable(options, device) if memory is None else int(memory * options.memory_utilization),
         weight_type="fp8" if options.weights == "fp8" else str(dtype).removeprefix("torch."),
         device=device,
     )
+
+
+def kv_tokens_left(
+    plan: MemoryPlan, model: ModelConfig, options: EngineOptions, dtype: torch.dtype
+) -> tuple[int, float]:
+    """Tokens whose KV fits beside the plan's weights and workspace, and bytes per token."""
+    sizes = engine_sizes(model, options, plan.device)
+    kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, _ELSEWHERE)
+    per_block = KVCache.bytes_per_block(model, sizes.block_size, kv_dtype)
+    blocks = max(0, plan.available - plan.weights - plan.workspace) // per_block
+    return max(0, blocks - 1) * sizes.block_size, per_block / sizes.block_size  # a block is the dummy
 
 
 def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: torch.dtype) -> int:
@@ -124,21 +140,24 @@ def _gpu_budget(model: ModelConfig, rows: int) -> int:
     """Tokens per step: as few as keep the device busy while the host launches a step, so that prefill is spread over
     the steps that decode. Prefill that is over early leaves steps that read all weights for few tokens.
     """
-    projections = (2 * model.num_heads + 2 * model.num_kv_heads) * model.head_dim + 3 * model.intermediate_size
-    parameters = model.num_layers * model.hidden_size * projections
+    attention = model.num_layers * (2 * model.num_heads + 2 * model.num_kv_heads) * model.head_dim
+    parameters = model.hidden_size * (attention + 3 * model.active_inner)
     return min(_LARGEST_BUDGET, max(int(_STEP_WORK / parameters), rows) // 256 * 256 + 256)
 
 
 def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:
     """Bytes for the largest step's activations, logits and rows; generous, since memory fragments."""
-    activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.intermediate_size) * dtype.itemsize
+    activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.widest_inner) * dtype.itemsize
+    if model.experts is not None:  # what each of a token's experts makes, before it is added up
+        activations += sizes.token_budget * model.experts.top_k * model.hidden_size * dtype.itemsize
     logits = 2 * sizes.max_rows * model.vocab_size * dtype.itemsize  # of this step and of the previous one
     drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
     rows = sizes.max_rows * sizes.max_context * 4
     if device.type == "cuda":
         queries = model.num_layers * sizes.token_budget * model.num_heads * model.head_dim * dtype.itemsize
         mixed = queries if sizes.graphs and sizes.token_budget <= MOST_TOKENS else 0  # kept by the graphs of each layer
-        return 2 * activations + logits + drawing + rows + mixed + _GPU_BUFFERS
+        pieces = 0 if model.quantization is None else _QUANTIZED_BUFFERS
+        return 2 * activations + logits + drawing + rows + mixed + pieces + _GPU_BUFFERS
     gathered = 8 * sizes.max_context * model.num_heads * model.head_dim * 4
     return 2 * (activations + gathered) + logits + drawing + rows
 

@@ -83,7 +83,8 @@ def read_request(fields: Fields) -> GenerationRequest:
         sampling = read(SamplingParams, fields.get("sampling", {}))
         messages = _messages(fields.get("messages", []))
         plain = {**_BEFORE_REPETITION, **fields, "messages": [], "sampling": {}}
-        return read(GenerationRequest, plain, sampling=sampling, messages=messages)
+        options = _map(plain.pop("template_options", {}))
+        return read(GenerationRequest, plain, sampling=sampling, messages=messages, template_options=options)
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"malformed request: {error}") from error
 
@@ -174,4 +175,10 @@ def _pair(value: object) -> tuple[str, str]:
 def _list(values: object) -> list[Any]:
     if not isinstance(values, list):
         raise TypeError("messages are no list")
+    return values
+
+
+def _map(values: object) -> dict[Any, Any]:
+    if not isinstance(values, dict):
+        raise TypeError("template_options are no map")
     return values

@@ -45,13 +45,22 @@ class PromptEncoder:
         for message in request.messages:
             _check_unicode(message.role)
             _check_unicode(message.content)
+        for value in request.template_options.values():
+            _check_unicode(value if isinstance(value, str) else "")
         return self._encode_chat(request)
 
     def _encode_chat(self, request: GenerationRequest) -> tuple[int, ...]:
-        """Without thinking, if the template has that option and a grammar leaves no room for thoughts."""
+        """Without thinking, if the template has that option and a grammar leaves no room for thoughts.
+
+        The request's own options come last.
+        """
         if any(self._special.in_text(message.role) for message in request.messages):
             raise InvalidRequestError("a message's role contains a special token")
+        texts = (value for value in request.template_options.values() if isinstance(value, str))
+        if any(map(self._special.in_text, texts)):
+            raise InvalidRequestError("a template option contains a special token")
         options: dict[str, Any] = {} if request.schema is None else {"enable_thinking": False}
+        options |= request.template_options
         messages = self._template.without_system(request.messages)
         text = self._template.render(messages, options)
         marked = self._template.mark(text, messages, options)

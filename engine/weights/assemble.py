@@ -17,6 +17,8 @@ def assemble(
     config: ModelConfig, source: TensorSource, weight_format: Callable[[Operations], LinearFormat] = plain
 ) -> Model:
     """The model of `config` with the source's weights, in `weight_format` unless they come packed."""
+    if config.quantization is not None:
+        source = config.quantization.over(source)
     operations = operations_for(source.device)
     build = ModelBuilder(config, source, operations, weight_format(operations))
     decoder = config.architecture.build(build)

@@ -23,7 +23,7 @@ from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights import gguf_config
 from thothy_ai.engine.weights.gguf import GGUFFile
 from thothy_ai.engine.weights.gguf_tokenizer import build_tokenizer
-from thothy_ai.engine.weights.huggingface import INDEX, SINGLE
+from thothy_ai.engine.weights.index import INDEX, SINGLE
 from thothy_ai.engine.weights.inventory import expected_tensors
 
 _VERSION = 1
@@ -65,6 +65,22 @@ def _convert_into(folder: Path, path: Path, dtype: torch.dtype) -> None:
 def convert(path: Path, folder: Path, dtype: torch.dtype) -> None:
     """Write the model of GGUF file `path` into the empty `folder`."""
     file = GGUFFile(path)
+    _describe(file, path, folder, dtype)
+    _save_weights(((name, tensor.to(dtype)) for name, tensor in gguf_config.tensors(file)), folder)
+
+
+def described(path: Path, folder: Path) -> None:
+    """Write the configuration and the tokenizer of GGUF file `path` into `folder`; ModelLoadError as a conversion."""
+    try:
+        _describe(GGUFFile(path), path, folder, torch.float32)
+    except EngineError:
+        raise
+    except Exception as error:  # as above
+        raise ModelLoadError(f"{path}: can't be converted: {one_line(error)}") from error
+
+
+def _describe(file: GGUFFile, path: Path, folder: Path, dtype: torch.dtype) -> None:
+    """Write configuration and tokenizer; ModelLoadError if the file's tensors are not those of the configuration."""
     config = gguf_config.configuration(file)
     config.dtype = dtype
     config.save_pretrained(folder)
@@ -74,7 +90,6 @@ def convert(path: Path, folder: Path, dtype: torch.dtype) -> None:
     model.ending_with(path, None if tokenizer is None else tokenizer.eos_token_id)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
-    _save_weights(((name, tensor.to(dtype)) for name, tensor in gguf_config.tensors(file)), folder)
 
 
 def _save_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:

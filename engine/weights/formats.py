@@ -22,13 +22,13 @@ def fp8(operations: Operations) -> LinearFormat:
     return Fp8Format(operations)
 
 
-_FORMATS: dict[str, Callable[[Operations], LinearFormat]] = {"auto": plain, "fp8": fp8}
+FORMATS: dict[str, Callable[[Operations], LinearFormat]] = {"auto": plain, "fp8": fp8}
 
 
 def weight_format(name: str, device: torch.device) -> Callable[[Operations], LinearFormat]:
     """The form of this name; InvalidRequestError for one that is unknown, or that the device can't multiply."""
-    if name not in _FORMATS:
-        raise InvalidRequestError(f"weights {name!r} are not supported: {', '.join(_FORMATS)}")
+    if name not in FORMATS:
+        raise InvalidRequestError(f"weights {name!r} are not supported: {', '.join(FORMATS)}")
     if name == "fp8":
         refuse_fp8_without_hardware(device)
-    return _FORMATS[name]
+    return FORMATS[name]

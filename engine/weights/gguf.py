@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
@@ -113,6 +114,11 @@ class GGUFFile:
     def names(self) -> tuple[str, ...]:
         """Names of all tensors, in file order."""
         return tuple(self._tensors)
+
+    @property
+    def stored(self) -> Iterator[tuple[str, int]]:
+        """Type and bytes of each tensor."""
+        return ((tensor.tensor_type.name, int(tensor.n_bytes)) for tensor in self._tensors.values())
 
     def shape(self, name: str) -> tuple[int, ...]:
         """A tensor's shape, outermost axis first; ModelLoadError when the tensor is missing."""

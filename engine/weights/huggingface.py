@@ -2,36 +2,59 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
-from collections.abc import Collection
-from contextlib import ExitStack, suppress
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
+from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.models.tensors import Weight
+from thothy_ai.engine.weights.finite import require_finite
+from thothy_ai.engine.weights.index import stored_by_name
+from thothy_ai.engine.weights.reading import ParallelReader, Reading
+from thothy_ai.engine.weights.shard import StoredTensor
 
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
+_PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+_AHEAD_BYTES = {"cuda": 512 << 20, "cpu": 128 << 20}  # of tensors that are read before they are asked for
+
+OnRead = Callable[[int, int], None]  # told the bytes that were taken so far, and those of all tensors
 
 
 class SafetensorsFolder:
-    """The folder's tensors by name, read one at a time straight to their device and type. Use it in a `with`.
+    """The folder's tensors by name, read straight to their device. Use it in a `with`.
 
-    Raises ModelLoadError when a file is missing or truncated, or when a tensor is missing or has another shape.
+    `renamed` gives the name of a tensor by the name that it is stored under, or None for one that is not wanted.
+    `finite` refuses tensors with values that are not. Raises ModelLoadError when a file is missing or truncated, when
+    files contradict each other, or when a tensor is missing or has another shape.
     """
 
-    def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        renamed: Callable[[str], str | None] = lambda name: name,
+        finite: bool = False,
+        on_read: OnRead = lambda _done, _of: None,
+    ) -> None:
         self._folder, self.device, self._dtype = folder, device, dtype
-        self._files = _files_by_tensor(folder)
-        self._open: dict[str, safe_open] = {}
-        self._stack = ExitStack()
+        self._places = _renamed(folder, stored_by_name(folder), renamed)
+        self._finite, self._on_read = finite, on_read
+        self._reader = ParallelReader(device)
+        self._ahead: deque[str] = deque()  # names to read next
+        self._readings: dict[str, Reading] = {}  # of tensors that nobody asked for yet
+        self._asked: set[str] = set()
+        self._taken = 0
+        self._total = sum(place.num_bytes for place in self._places.values())
 
     def __enter__(self) -> Self:
         return self
@@ -39,7 +62,8 @@ class SafetensorsFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stack.close()
+        self._readings.clear()
+        self._reader.close()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -54,91 +78,117 @@ class SafetensorsFolder:
     @property
     def names(self) -> Collection[str]:
         """Names of all tensors."""
-        return self._files.keys()
+        return self._places.keys()
 
-    def has(self, name: str) -> bool:
-        """Whether there is a tensor of this name."""
-        return name in self._files
+    @property
+    def places(self) -> Mapping[str, StoredTensor]:
+        """Types, shapes and places of all tensors."""
+        return self._places
+
+    def check_values(self) -> None:
+        """Read all tensors for their values' sake, if those have to be finite: transformers will read them again."""
+        if self._finite:
+            for name, place in self._places.items():
+                self._read(name, place.shape)
+
+    def expect(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Tensors in the order in which they will be asked for: some are read ahead. ModelLoadError for another shape.
+
+        Tensors that nobody expects are read when they are asked for.
+        """
+        for name, shape in shapes.items():
+            if name in self._places:
+                self._require_shape(name, shape)
+        self._ahead = deque(name for name in shapes if name in self._places)
+        self._total = sum(self._places[name].num_bytes for name in self._ahead)
+        self._on_read(0, self._total)
 
     def tensor(self, name: str, *shape: int) -> Tensor:
-        """A copy of tensor `name`, which must have `shape`."""
-        return self._read(name, shape, self._dtype)
-
-    def exact(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`, in float32."""
-        return self._read(name, shape, torch.float32)
-
-    def stored(self, name: str, /, *shape: int, dtype: torch.dtype) -> Tensor:
-        """A copy of tensor `name` in its own type."""
-        copy = self._copy(name, shape)
-        if copy.dtype != dtype:
-            raise ModelLoadError(f"{self._folder}: tensor {name!r} is {copy.dtype}, its format wants {dtype}")
-        return copy
+        """Tensor `name`, which must have `shape`, in the folder's type; it must be stored in 16 bits or more."""
+        found = self._read(name, shape)
+        if found.dtype not in _PLAIN:
+            raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {found.dtype}: quantized weights")
+        with self._fitting():
+            return found.to(self._dtype)
 
     def weight(self, name: str, *shape: int) -> Weight:
-        """As `tensor`: nothing packed is read from safetensors yet."""
+        """As `tensor`: which weights are packed is for the configuration to say."""
         return self.tensor(name, *shape)
 
-    def _read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        copy = self._copy(name, shape, dtype)
-        if not copy.is_floating_point():
-            raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {copy.dtype}: quantized weights")
-        return copy
+    def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Tensor `name` in the type that it is stored in; a single number may have any number of axes.
 
-    def _copy(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
-        """In `dtype` if it is of a floating-point type and that is given."""
-        handle = self._handle(name)
-        found = tuple(handle.get_slice(name).get_shape())
-        if found != shape:
+        ModelLoadError unless that is `dtype`, or any floating-point type if it is None.
+        """
+        found = self._read(name, shape)
+        if not (found.is_floating_point() if dtype is None else found.dtype == dtype):
+            wanted = "a floating-point type" if dtype is None else dtype
+            raise ModelLoadError(f"{self._folder}: tensor {name!r} is {found.dtype}, its format wants {wanted}")
+        return found
+
+    def holds(self, name: str) -> bool:
+        """Whether there is such a tensor."""
+        return name in self._places
+
+    def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        if name not in self._places:
+            raise ModelLoadError(f"{self._folder}: tensor {name!r} is missing")
+        self._require_shape(name, shape)
+        with self._fitting():
+            tensor = self._take(name)
+            self._taken += tensor.nbytes
+            self._on_read(self._taken, self._total)
+            if self._finite:
+                require_finite(self._folder, name, tensor)
+        return tensor.view(shape)
+
+    def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
+        found = self._places[name].shape
+        if found != shape and not math.prod(found) == math.prod(shape) == 1:
             raise ModelLoadError(f"{self._folder}: tensor {name!r} has shape {found}, the configuration wants {shape}")
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
         try:
-            stored: Tensor = handle.get_tensor(name)
-            wanted = dtype if stored.is_floating_point() and dtype else stored.dtype
-            return stored.to(wanted, copy=True)  # the file's pages may not outlive the file
+            yield
         except torch.OutOfMemoryError as error:
             raise OutOfMemoryError(f"{self._folder}: the weights do not fit {self.device}") from error
 
-    def _handle(self, name: str) -> safe_open:
-        file = self._files.get(name)
-        if file is None:
-            raise ModelLoadError(f"{self._folder}: tensor {name!r} is missing")
-        if file not in self._open:
-            self._open[file] = self._stack.enter_context(_opened(self._folder / file, str(self.device)))
-        if name not in self._open[file].keys():  # noqa: SIM118  the handle is no mapping
-            raise ModelLoadError(f"{self._folder}: tensor {name!r} is missing from {file}")
-        return self._open[file]
+    def _take(self, name: str) -> Tensor:
+        self._asked.add(name)
+        reading = self._readings.pop(name, None) or self._reader.start(self._places[name])
+        self._read_ahead()
+        return reading.result()
+
+    def _read_ahead(self) -> None:
+        """Start as many of the expected tensors as may be in memory beside those that are in use."""
+        held = sum(reading.tensor.nbytes for reading in self._readings.values())
+        while self._ahead and held < _AHEAD_BYTES[self.device.type]:
+            name = self._ahead.popleft()
+            if name not in self._asked:
+                self._readings[name] = self._reader.start(self._places[name])
+                held += self._places[name].num_bytes
 
 
 def read_ahead(folder: Path) -> None:
-    """Have the kernel read the folder's weights into its page cache, as far as it has room, while others do without."""
-    for path in sorted(folder.glob("*.safetensors")):
+    """Have the kernel read the folder's weights into its page cache, if it has room, while others do without."""
+    shards = sorted(folder.glob("*.safetensors"))
+    with suppress(OSError):
+        if sum(path.stat().st_size for path in shards) > host_memory().available:
+            return
+    for path in shards:
         with suppress(OSError), path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
-def _files_by_tensor(folder: Path) -> dict[str, str]:
-    if (folder / SINGLE).is_file():
-        with _opened(folder / SINGLE, "cpu") as handle:
-            return dict.fromkeys(handle.keys(), SINGLE)
-    if (folder / INDEX).is_file():
-        return _read_index(folder)
-    raise ModelLoadError(f"{folder}: no {SINGLE} and no {INDEX}")
-
-
-def _read_index(folder: Path) -> dict[str, str]:
-    try:
-        weight_map = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        files = {str(name): str(file) for name, file in weight_map.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelLoadError(f"{folder / INDEX}: not an index of shards: {error!r}") from error
-    missing = sorted({file for file in files.values() if not (folder / file).is_file()})
-    if missing:
-        raise ModelLoadError(f"{folder}: shards are missing: {', '.join(missing)}")
-    return files
-
-
-def _opened(path: Path, device: str) -> safe_open:
-    try:
-        return safe_open(path, framework="pt", device=device)
-    except (SafetensorError, OSError) as error:
-        raise ModelLoadError(f"{path}: truncated or not a safetensors file: {error}") from error
+def _renamed(
+    folder: Path, stored: Mapping[str, StoredTensor], renamed: Callable[[str], str | None]
+) -> dict[str, StoredTensor]:
+    names: dict[str, StoredTensor] = {}
+    for name, tensor in stored.items():
+        new = renamed(name)
+        if new in names:
+            raise ModelLoadError(f"{folder}: tensor {new!r} is there under two names; one of them is {name!r}")
+        if new is not None:
+            names[new] = tensor
+    return names

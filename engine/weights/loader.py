@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.layers.linear import LinearFormat
+from thothy_ai.engine.models.multimodal import renaming
 from thothy_ai.engine.phases import Phases
 from thothy_ai.engine.weights.assemble import assemble
+from thothy_ai.engine.weights.end_of_turn import end_of_turn, names_ends
 from thothy_ai.engine.weights.formats import weight_format
-from thothy_ai.engine.weights.huggingface import SafetensorsFolder, read_ahead
-from thothy_ai.engine.weights.inventory import expected_tensors, require_tensors
+from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder, read_ahead
+from thothy_ai.engine.weights.inventory import HEAD, expected_tensors, require_tensors
 from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
+from thothy_ai.kernels.operations import Operations
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -49,15 +54,18 @@ def load_model(
     weights: str = "auto",
     cache_dir: Path | None = None,
     max_context: int | None = None,
+    finite: bool = False,
     check: Callable[[ModelConfig], None] = lambda _: None,
     on_folder: Callable[[Path], None] = lambda _: None,
+    on_read: OnRead = lambda _done, _of: None,
 ) -> LoadedModel:
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
     `weights`: "auto" (as `dtype`) or "fp8". `cache_dir` keeps converted GGUF files; None: the user's cache folder.
     `max_context`: of a longer context only so much will be used. `on_folder` is told where the model's configuration
-    and tokenizer are, as soon as that is known. `check` is called before any weight is read, and may raise. A model for
-    which neither its configurations nor its tokenizer name an end-of-text token is refused.
+    and tokenizer are, as soon as that is known. `check` is called before any weight is read, and may raise. `on_read`
+    is told the bytes of weights that were read so far, and how many there are. With `finite`, a weight that is NaN or
+    infinite is refused. So is a model for which neither its configurations nor its tokenizer name an end-of-text token.
     """
     form = weight_format(weights, device)
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir())
@@ -67,28 +75,54 @@ def load_model(
         pool.submit(read_ahead, folder)
         with phases.timed("configuration"):
             config = ModelConfig.from_folder(folder, named=path).within(max_context)
-            source = _source(path, folder, config, device, dtype)
+            if config.quantization is not None and config.quantization.needs_fp8:
+                refuse_fp8_without_hardware(device)
+            source: SafetensorsFolder | RandomWeights = RandomWeights(device, dtype)
+            if not wants_random_weights(folder):
+                renamed = renaming(config.container)
+                source = SafetensorsFolder(folder, device, dtype, renamed=renamed, finite=finite, on_read=on_read)
+                config = fitting(path, config, source)
             check(config)
         tokenizer = pool.submit(_timed_tokenizer, folder, phases)  # on another thread: copies of weights need no GIL
         with source, phases.timed("weights"):
-            model = assemble(config, source, form)
+            model = _assembled(path, config, source, form)
     name = path.stem if path.is_file() else path.resolve().name
     if isinstance(source, RandomWeights):
         name = f"{name} (random weights)"
-    return LoadedModel(_ending(config, path, tokenizer.result()), model, tokenizer.result(), name, phases)
+    return LoadedModel(ending(config, path, folder, tokenizer.result()), model, tokenizer.result(), name, phases)
 
 
-def _source(
-    path: Path, folder: Path, config: ModelConfig, device: torch.device, dtype: torch.dtype
-) -> SafetensorsFolder | RandomWeights:
-    """Where the tensors come from; ModelLoadError if they are not those of the configuration."""
-    if wants_random_weights(folder):
-        return RandomWeights(device, dtype)
-    source = SafetensorsFolder(folder, device, dtype)
-    if config.family in FAMILIES:  # otherwise transformers knows which names its weights may have
-        expected = expected_tensors(path, config, source.names)
-        require_tensors(path, source.names, expected, tied=config.tied_embeddings)
-    return source
+def _assembled(
+    path: Path,
+    config: ModelConfig,
+    source: SafetensorsFolder | RandomWeights,
+    form: Callable[[Operations], LinearFormat],
+) -> Model:
+    try:
+        return assemble(config, source, form)
+    except ValueError as error:  # the tensors of a packed weight contradict each other
+        raise ModelLoadError(f"{path}: {error}") from error
+
+
+def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:
+    """The configuration as the weights have it; ModelLoadError if they are not those of a model of it."""
+    if config.family not in FAMILIES:  # transformers knows which names its weights may have
+        source.check_values()
+        return config
+    config = as_stored(config, source.names)
+    names = [name for name in source.names if not name.startswith(config.unused)]
+    needless = () if config.quantization is None else config.quantization.needless
+    expected = expected_tensors(path, config, source.names)
+    require_tensors(path, names, expected, tied=config.tied_embeddings, needless=needless)
+    source.expect(expected)
+    return config
+
+
+def as_stored(config: ModelConfig, names: Collection[str]) -> ModelConfig:
+    """The same for a model of these tensors: the text part of a multimodal one is tied if it has no head of its own."""
+    if config.container is None:
+        return config
+    return replace(config, tied_embeddings=config.tied_embeddings and HEAD not in names)
 
 
 def _timed_tokenizer(folder: Path, phases: Phases) -> PreTrainedTokenizerBase | None:
@@ -96,8 +130,15 @@ def _timed_tokenizer(folder: Path, phases: Phases) -> PreTrainedTokenizerBase | 
         return load_tokenizer(folder)
 
 
-def _ending(config: ModelConfig, path: Path, tokenizer: PreTrainedTokenizerBase | None) -> ModelConfig:
-    return config.ending_with(path, getattr(tokenizer, "eos_token_id", None))
+def ending(config: ModelConfig, path: Path, folder: Path, tokenizer: PreTrainedTokenizerBase | None) -> ModelConfig:
+    """The configuration with all tokens that end a generation: those it names, the tokenizer's end of text and, unless
+    generation_config.json names some, what the chat template writes after an answer. ModelLoadError if there are none.
+    """
+    if tokenizer is None:
+        return config.ending_with(path, None)
+    turn = None if names_ends(folder) else end_of_turn(tokenizer)
+    ends = config.eos_token_ids if turn is None else (*config.eos_token_ids, turn)
+    return replace(config, eos_token_ids=ends).ending_with(path, tokenizer.eos_token_id)
 
 
 def default_cache_dir() -> Path:

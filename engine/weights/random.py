@@ -5,6 +5,7 @@ A folder asks for them with an empty file `random_weights`, which no real model 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -43,22 +44,31 @@ class RandomWeights:
         self._drawn += fresh.nbytes
         return fresh.fill_(1.0) if "norm" in name else fresh.normal_(0.0, 0.02, generator=self._generator)
 
-    def has(self, _name: str, /) -> bool:
-        """It has them all."""
-        return True
-
-    def exact(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`, in float32."""
-        return self.tensor(name, *shape).float()
-
-    def stored(self, name: str, /, *shape: int, dtype: torch.dtype) -> Tensor:
-        """A new tensor of this shape: bytes near 127, which are numbers and scales of a usual size in MXFP4."""
-        del name
-        return torch.randint(120, 128, shape, dtype=dtype, device=self.device, generator=self._generator)
-
     def weight(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`: random weights are never packed."""
+        """As `tensor`: which weights are packed is for the configuration to say."""
         return self.tensor(name, *shape)
+
+    def stored(self, _name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Random bits, of which an fp8 number keeps those that leave it small; scales are all 0.01.
+
+        Bytes are near 127: numbers and scales of a usual size in MXFP4.
+        """
+        self._on_drawn(self._drawn)
+        if dtype is None:
+            fresh = torch.full(shape, 0.01, dtype=torch.float16, device=self.device)
+        elif dtype == torch.uint8:
+            fresh = torch.randint(120, 128, shape, dtype=dtype, device=self.device, generator=self._generator)
+        else:
+            count = math.prod(shape) * dtype.itemsize
+            most = 0x38 if dtype.is_floating_point else 256  # fp8 below 1
+            drawn = torch.randint(most, (count,), dtype=torch.uint8, device=self.device, generator=self._generator)
+            fresh = drawn.view(dtype).view(shape)
+        self._drawn += fresh.nbytes
+        return fresh
+
+    def holds(self, _name: str, /) -> bool:
+        """Nothing that may be absent."""
+        return False
 
 
 def wants_random_weights(folder: Path) -> bool:

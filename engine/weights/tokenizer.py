@@ -1,16 +1,20 @@
-"""Loads a folder's tokenizer."""
+"""Loads a folder's tokenizer, with its chat template, from any of the files that it may come in."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError, one_line
+from thothy_ai.engine.weights.tekken import TEKKEN, cut_as_tekken, tekken_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_OTHER_FILES = ("tokenizer_config.json", "tokenizer.model", "vocab.json")
+FAST = "tokenizer.json"
+_PROCESSORS_TEMPLATE = "chat_template.json"  # of multimodal models, some of which have no other
+_SLOW = ("tokenizer.model", "spiece.model", "tokenization_*.py", "*.tiktoken")
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
@@ -18,22 +22,59 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
 
     A tokenizer.json is taken as it stands: the class that AutoTokenizer picks by model type may rebuild it from the
     vocabulary alone, and loses what is special about it (SmolLM2's digits, for one). Its length limit is dropped: how
-    long a prompt may be is the engine's to say.
+    long a prompt may be is the engine's to say. What only a slow tokenizer can read is refused, and so is one that is
+    code of the model's own: what transformers would make of it need not encode as it does.
     """
+    try:
+        tokenizer = _read(folder)
+        if tokenizer is not None and not tokenizer.chat_template:
+            tokenizer.chat_template = _processors_template(folder)
+    except ModelLoadError:
+        raise
+    except Exception as error:  # tokenizers raises bare Exception for a malformed file
+        raise ModelLoadError(f"{folder}: the tokenizer can't be read: {one_line(error)}") from error
+    return tokenizer
+
+
+def tokenizer_file(folder: Path) -> str | None:
+    """The file that the tokenizer is read from; None when there is none. UnsupportedModelError for one that is not."""
+    for name in (FAST, TEKKEN):
+        if (folder / name).is_file():
+            return name
+    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        return "vocab.json"
+    slow = sorted(path.name for pattern in _SLOW for path in folder.glob(pattern))
+    if slow:
+        raise UnsupportedModelError(
+            f"{folder}: the tokenizer is only there as {slow[0]}, which is not implemented: save it as {FAST}, "
+            f"by transformers' AutoTokenizer with the model's own class"
+        )
+    return None
+
+
+def _read(folder: Path) -> PreTrainedTokenizerBase | None:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415  slow to import
     from transformers.tokenization_utils_base import VERY_LARGE_INTEGER  # noqa: PLC0415  as above
 
-    kind: type[PreTrainedTokenizerFast | AutoTokenizer]
-    if (folder / "tokenizer.json").is_file():
-        kind = PreTrainedTokenizerFast
-    elif any((folder / name).is_file() for name in _OTHER_FILES):
-        kind = AutoTokenizer
-    else:
+    name = tokenizer_file(folder)
+    if name is None:
         return None
-    try:
-        tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(
-            folder, local_files_only=True, model_max_length=VERY_LARGE_INTEGER
-        )
-    except Exception as error:  # tokenizers raises bare Exception for a malformed file
-        raise ModelLoadError(f"{folder}: the tokenizer can't be read: {' '.join(str(error).split())}") from error
-    return tokenizer
+    if name == TEKKEN:
+        return tekken_tokenizer(folder / TEKKEN)
+    options: dict[str, Any] = {"local_files_only": True, "model_max_length": VERY_LARGE_INTEGER}
+    if name != FAST:
+        slow: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, **options)
+        return slow
+    if not (folder / TEKKEN).is_file():
+        fast: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(folder, **options)
+        return fast
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, fix_mistral_regex=False, **options)
+    return cut_as_tekken(tokenizer, folder / TEKKEN)
+
+
+def _processors_template(folder: Path) -> str | None:
+    path = folder / _PROCESSORS_TEMPLATE
+    if not path.is_file():
+        return None
+    template = json.loads(path.read_text(encoding="utf-8"))["chat_template"]
+    return template if isinstance(template, str) else None

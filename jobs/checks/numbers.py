@@ -18,6 +18,7 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _MIN_SPELLED = 11  # below, words for numbers are idiom as often as figures: "one of the two"
 _ROUND = frozenset(Decimal(10) ** power for power in (2, 3, 6, 9))  # "per cento" and "mille grazie" are no figures
+_MIN_ROUNDED, _ROUNDED = 200, Decimal("0.02")  # of sums and products
 _MIN_ADDED = 5  # numbers in words from which on their sums and differences are taken for figures
 _MAX_LOOSE = 2  # "both", "a pair", the dual: a translation has many ways to say one or two
 _BARE = re.compile(r"[:.]\d\d\b|\s?(?:$|[,;!?)]|\.(?!\d)|[–-]\s?\d|(?:to|bis|a|à|до|do)\s\d)")
@@ -81,6 +82,7 @@ class _Known:
         self._figures |= derived.with_cents(found) | derived.other_years(found, text)
         self._figures |= numerals.ordinals(text) | numerals.scales(text, language)
         self._about: set[Decimal] = set()
+        self._combined: set[Decimal] = set()
         self._years, self._measures = derived.spans(found), measures(found)
         shares = derived.shares(found, text, language)
         self._by_word = {
@@ -95,6 +97,7 @@ class _Known:
             all_found = [each for each in quantities(everything, language) if max(each.readings) >= _MIN_ADDED]
             self._figures |= {near for quantity in found for near in rounded(quantity)} | derived.sums(found, text)
             self._figures |= derived.sums(all_found, everything)
+            self._combined = derived.combined(all_found, everything)
             shares |= derived.shares(all_found, everything, language)
             self._about = {near for quantity in found for near in rounded(quantity, "0.1")}
             self._by_word["times"] = derived.multiples(found, text)
@@ -106,11 +109,13 @@ class _Known:
     def has(self, quantity: Quantity) -> bool:
         """Whether a number of a text is known. One below eleven in words always is; half is fifty in digits only."""
         if quantity.spelled:
-            known = self._figures | self._beside(quantity) | _ROUND
+            known = self._figures | self._beside(quantity) | self._combined | _ROUND
             return min(quantity.readings) < _MIN_SPELLED or bool(quantity.readings & known)
         if quantity.readings & (self._with_shares | self._beside(quantity)) or converts(quantity, self._measures):
             return True
         times = self._with_shares | _hours(self._with_shares)
+        if any(_is_near(reading, result) for reading in quantity.readings for result in self._combined):
+            return True
         known = self._figures | (times if _may_be_clock(quantity) else set())
         return bool(quantity.parts and set(quantity.parts) <= known)
 
@@ -132,6 +137,13 @@ class _Known:
             if derived.pattern(name).match(after.lstrip()):
                 known |= numbers
         return known
+
+
+def _is_near(reading: Decimal, result: Decimal) -> bool:
+    """Whether a number is what a combination comes to, rounded only if that leaves three digits or more."""
+    if reading == result:
+        return True
+    return min(reading, result) >= _MIN_ROUNDED and abs(reading - result) <= result * _ROUNDED
 
 
 def _is_clock(quantity: Quantity) -> bool:

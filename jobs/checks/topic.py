@@ -10,6 +10,11 @@ from thothy_ai.jobs.checks.segments import is_spaced, runs, scaled, words
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _MIN_WORD, _PREFIX = 5, 5  # characters; inflected forms of a word have a beginning in common
+_STEM = 4  # characters of words that a topic is told by
+_MIN_DENSE = 3  # characters of a word in scripts whose words are short
+_DENSE = re.compile("[\u0590-\u06ff\u0900-\u0d7f\uac00-\ud7a3]")
+_HANGUL = re.compile("[\uac00-\ud7a3]")
+_ARTICLE = re.compile("^[\u0648\u0641\u0628\u0644\u0643]?\u0627\u0644(?=.{3})")
 _MIN_UNSPACED = 2  # characters of a Chinese, Japanese or Thai word
 _ECHO = 8  # words
 # Words that say what to do with a topic rather than what it is.
@@ -21,17 +26,20 @@ _GENERIC = re.compile(
 )
 
 
-def off_topic(text: str, source: str, locale: str, min_share: float, topic: str | None = None) -> Rejection | None:
+def off_topic(
+    text: str, source: str, locale: str, min_share: float, topic: str | None = None, evidence: str = ""
+) -> Rejection | None:
     """Reject a text if too small a share of its longer words (compared by their beginnings) is in the source.
 
-    With a topic, reject also a text without any of the words that say what the topic is, if the source has them. Passes
-    if the source is in a language other than that of the locale.
+    With a topic, reject also a text that has, and whose evidence has, none of the words that say what the topic is, if
+    the source has them. Passes if the source is in a language other than that of the locale.
     """
     if detect.language(source) not in {None, primary(locale)}:
         return None
     mine, theirs = _content(text, locale), _content(source, locale)
     asked = {word for word in _content(topic or "", locale) if not _GENERIC.fullmatch(word)}
-    if asked & theirs and not asked & mine:
+    said = _stems(mine | _content(evidence, locale))
+    if asked & theirs and not _stems(asked) & said:
         return Rejection(RejectionReason.OFF_TOPIC, f"says nothing of its topic: {', '.join(sorted(asked & theirs))}")
     share = len(mine & (theirs | asked)) / max(len(mine), 1)
     if not mine or share >= min_share:
@@ -40,12 +48,24 @@ def off_topic(text: str, source: str, locale: str, min_share: float, topic: str 
 
 
 def _content(text: str, locale: str) -> set[str]:
-    """The beginnings of a text's longer words."""
-    return {
-        word[:_PREFIX]
-        for word in words(text, locale)
-        if len(word) >= (_MIN_WORD if is_spaced(word[0]) else _MIN_UNSPACED) and not word.isdigit()
-    }
+    """The beginnings of a text's longer words, without the article of Arabic and Hebrew."""
+    found = (_ARTICLE.sub("", word) for word in words(text, locale) if not word.isdigit())
+    return {word[: _prefix(word)] for word in found if _is_long(word)}
+
+
+def _is_long(word: str) -> bool:
+    if not word or not is_spaced(word[0]):
+        return len(word) >= _MIN_UNSPACED
+    return len(word) >= (_MIN_DENSE if _DENSE.match(word) else _MIN_WORD)
+
+
+def _prefix(word: str) -> int:
+    """Characters that forms of a word share: in Hangul, what follows the first two may be a particle."""
+    return _MIN_UNSPACED if _HANGUL.match(word) else _PREFIX
+
+
+def _stems(found: set[str]) -> set[str]:
+    return {word[:_STEM] for word in found}
 
 
 def echo(text: str, instruction: str) -> Rejection | None:

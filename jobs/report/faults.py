@@ -33,10 +33,14 @@ def section_fault(
     """
     found = (
         *_faults(section, text, request),
-        checks.off_topic(section.body, text, request.locale, 0.2, topic=topic),
+        checks.off_topic(section.body, text, request.locale, 0.2, topic, _evidence(section)),
         checks.near_duplicate(section.body, [other.body for other in others]),
     )
     return next(filter(None, found), None)
+
+
+def _evidence(section: Section) -> str:
+    return "\n".join(citation.quote for citation in section.citations)
 
 
 def _faults(section: Section, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:

@@ -73,7 +73,7 @@ def _linear(x: Tensor, matrix: ExpertMatrix, bias: Tensor | None, expert: int) -
 
 def _within_kept_groups(ranks: Tensor, routing: Routing) -> Tensor:
     """Ranks [T, E]; minus infinity outside the groups that take part."""
-    grouped = ranks.unflatten(-1, (routing.groups, -1))
+    grouped: Tensor = ranks.unflatten(-1, (routing.groups, -1))
     best = grouped.topk(_BEST_OF_A_GROUP, dim=-1).values.sum(-1)
     kept = best.sort(dim=-1, descending=True, stable=True).indices[:, : routing.kept_groups]
     inside = torch.zeros_like(best, dtype=torch.bool).scatter_(1, kept, value=True)

@@ -6,6 +6,8 @@ from thothy_ai.kernels.paged import Attention, AttentionShape
 from thothy_ai.kernels.reference import activation, layernorm, norm, quantize, rope, rows, scores
 from thothy_ai.kernels.reference.attention import PagedAttention
 from thothy_ai.kernels.reference.experts import Experts, route
+from thothy_ai.kernels.reference.grouped import GroupedMatmul
+from thothy_ai.kernels.reference.int8_matmul import Int8Matmul
 from thothy_ai.kernels.reference.matmul import Fp8Matmul
 from thothy_ai.kernels.reference.sampling import TokenChooser
 
@@ -33,6 +35,9 @@ class ReferenceOperations:
     changed_scores = staticmethod(scores.changed_scores)
     token_logprobs = staticmethod(scores.token_logprobs)
     fp8_matmul = Fp8Matmul
+    quantize_int8 = staticmethod(quantize.quantize_int8)
+    int8_matmul = Int8Matmul
+    grouped_matmul = GroupedMatmul
     token_chooser = TokenChooser
 
     def attention(self, shape: AttentionShape) -> Attention:

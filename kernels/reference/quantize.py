@@ -1,11 +1,11 @@
-"""Quantization to fp8, a scale for each row. Dequantizing is always the stored value times the scale."""
+"""Quantization to fp8 and int8, a scale for each row. Dequantizing is always the stored value times the scale."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.fp8 import FP8, FP8_MAX, TINY, Quantized
+from thothy_ai.kernels.fp8 import FP8, FP8_MAX, INT8_MAX, TINY, Quantized
 
 
 def quantize_fp8(x: Tensor) -> Quantized:
@@ -14,6 +14,14 @@ def quantize_fp8(x: Tensor) -> Quantized:
     largest = wide.abs().amax(dim=-1, keepdim=True)
     scales = torch.where(largest <= TINY, 1.0, largest / FP8_MAX)
     return Quantized((wide / scales).to(FP8), scales)
+
+
+def quantize_int8(x: Tensor) -> Quantized:
+    """Each row of x [..., N] divided by its largest magnitude / 127, ties to even; a row of zeros has scale 1."""
+    wide = x.float()
+    largest = wide.abs().amax(dim=-1, keepdim=True)
+    scales = torch.where(largest <= TINY, 1.0, largest / INT8_MAX)
+    return Quantized((wide / scales).round().to(torch.int8), scales)
 
 
 def dequantize(x: Quantized) -> Tensor:

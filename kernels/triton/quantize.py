@@ -1,4 +1,4 @@
-"""Quantization to fp8 in Triton, as a kernel and as the parts that other kernels quantize their results with."""
+"""Quantization to fp8 and int8 in Triton: kernels, and for fp8 the parts that others quantize their results with."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.fp8 import FP8, FP8_MAX, TINY, Quantized
+from thothy_ai.kernels.fp8 import FP8, FP8_MAX, INT8_MAX, TINY, Quantized
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 from thothy_ai.kernels.triton.tiles import row_tile
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
 _FP8_MAX = tl.constexpr(FP8_MAX)
+_INT8_MAX = tl.constexpr(INT8_MAX)
 _TINY = tl.constexpr(TINY)
 
 
@@ -36,6 +37,27 @@ def _quantize_kernel(out, scales, x, x_row, SIZE: tl.constexpr, WIDTH: tl.conste
     column = tl.arange(0, WIDTH)
     wide = tl.load(x + row * x_row + column, mask=column < SIZE, other=0.0).to(tl.float32)
     store_quantized(out, scales, row, wide, SIZE, WIDTH)
+
+
+def quantize_int8(x: Tensor) -> Quantized:
+    """x [T, N], rows anywhere, by row."""
+    rows, size = x.shape
+    out = Quantized(x.new_empty(rows, size, dtype=torch.int8), x.new_empty(rows, 1, dtype=torch.float32))
+    tile = row_tile(size)
+    _quantize_int8_kernel[(rows,)](*out, x, x.stride(0), size, tile.width, num_warps=tile.warps)
+    return out
+
+
+@triton.jit
+def _quantize_int8_kernel(out, scales, x, x_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, WIDTH)
+    wide = tl.load(x + row * x_row + column, mask=column < SIZE, other=0.0).to(tl.float32)
+    largest = tl.max(tl.abs(wide), 0)
+    scale = tl.where(largest > _TINY, tl.div_rn(largest, _INT8_MAX), 1.0)
+    rounded = (wide * reciprocal(scale) + 12582912.0) - 12582912.0  # floats near 1.5 * 2^23 are the integers
+    tl.store(out + row * SIZE + column, rounded.to(tl.int8), mask=column < SIZE)
+    tl.store(scales + row, scale)
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""The matmul of a few fp8 rows and an fp8 weight in Triton: bound by how fast the weight is read.
+"""The matmul of a few rows and a weight, both fp8 or int8, in Triton: bound by how fast the weight is read.
 
 cuBLAS cuts such a matmul into too few tiles for all SMs to load at once. Here the weight's rows are the long
 side of the tensor cores' tiles, so that few tokens cost little, and the inner dimension is split over programs until
@@ -53,7 +53,9 @@ def counters(weight: Quantized) -> Tensor:
 def multiply(
     x: Quantized, weight: Quantized, bias: Tensor | None, out: Tensor, tile: MatmulTile, done: Tensor
 ) -> Tensor:
-    """Fill out [T, N] for x [T, in], 0 < T <= tile.tokens, and weight [N, in], in and N multiples of 16.
+    """Fill out [T, N] for x [T, in], 0 < T, and weight [N, in], in and N multiples of 16.
+
+    If the tile is split, T <= tile.tokens.
 
     `done` are counters that are zero, and are so again.
     """
@@ -62,7 +64,7 @@ def multiply(
     share = triton.cdiv(steps, tile.split)
     parts = triton.cdiv(steps, share)
     partials = out.new_empty(parts, rows, outputs, dtype=torch.float32) if parts > 1 else None
-    _matmul_kernel[(triton.cdiv(outputs, tile.outputs), parts)](
+    _matmul_kernel[(triton.cdiv(rows, tile.tokens), triton.cdiv(outputs, tile.outputs), parts)](
         out,
         partials,
         done,
@@ -107,15 +109,17 @@ def _matmul_kernel(
     STAGES: tl.constexpr,
     CHUNK: tl.constexpr,  # rows that are merged at a time
 ):
-    tile = tl.program_id(0)
-    part = tl.program_id(1)
-    row = tl.arange(0, TOKENS)
+    tile = tl.program_id(1)
+    part = tl.program_id(2)
+    row = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     output = tile * OUTPUTS + tl.arange(0, OUTPUTS)
     column = tl.arange(0, STEP)
     weights = weight + tl.minimum(output, outputs - 1).to(tl.int64)[:, None] * inner + column[None, :]
     tokens = x + row.to(tl.int64)[:, None] * inner + column[None, :]
     present = (row < rows)[:, None]
-    sums = tl.zeros([OUTPUTS, TOKENS], tl.float32)
+    INTEGERS: tl.constexpr = weight.dtype.element_ty == tl.int8
+    SUM: tl.constexpr = tl.int32 if INTEGERS else tl.float32
+    sums = tl.zeros([OUTPUTS, TOKENS], SUM)
 
     begin = part * share * STEP
     for place in tl.range(begin, tl.minimum(begin + share * STEP, inner), STEP, num_stages=STAGES):
@@ -126,14 +130,14 @@ def _matmul_kernel(
             inside = (column < inner - place)[None, :]
             a = tl.load(weights + place, mask=inside, other=0.0)
             b = tl.load(tokens + place, mask=present & inside, other=0.0)
-        if _INTERPRETED:
+        if _INTERPRETED and not INTEGERS:
             a, b = a.to(tl.float32), b.to(tl.float32)
-        sums = tl.dot(a, tl.trans(b), sums)
+        sums = tl.dot(a, tl.trans(b), sums, out_dtype=SUM)
 
     if PARTS == 1:
         _store(out, tl.trans(sums), row, output, x_scales, weight_scales, bias, rows, outputs)
     else:
-        _store_partial(partials, tl.trans(sums), part, row, output, rows, outputs)
+        _store_partial(partials, tl.trans(sums).to(tl.float32), part, row, output, rows, outputs)
         if last_to_arrive(done + tile, PARTS):
             for first in range(0, rows, CHUNK):
                 merged_row = first + tl.arange(0, CHUNK)

@@ -51,6 +51,7 @@ KIND = JobKind(
         prompt=lambda request, _: (Message("user", request.text),),
         sampling=lambda _: Sampling(max_tokens=16, temperature=0.5),
         checks=_checks,
+        template_options={"style": "plain"},
     ),
     locale=lambda _: "en",
     source=lambda request: request.text,

@@ -19,7 +19,7 @@ Choose = Callable[[str], Quant]
 Extra = Callable[[gguf.GGUFWriter], None]
 
 _INTERLEAVED = {"llama", "granite", "smollm3"}  # which the converter permutes for
-_ONE_PLUS = {"gemma3"}
+_ONE_PLUS = {"gemma2", "gemma3"}
 _MAX_LAYERS = 64
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -38,9 +39,9 @@ class Margins:
         """From now on, in the interpreter."""
         load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
 
-        def watched_load(builder: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+        def watched_load(builder: Any, pointers: Any, mask: Any, *rest: Any, **options: Any) -> Any:
             self._assert_outside(pointers, mask)
-            return load(builder, pointers, mask, *rest)
+            return load(builder, pointers, mask, *rest, **options)
 
         def watched_store(builder: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
             self._assert_outside(pointers, mask)
@@ -50,7 +51,7 @@ class Margins:
         monkeypatch.setattr(InterpreterBuilder, "create_masked_store", watched_store)
 
     def _assert_outside(self, pointers: Any, mask: Any) -> None:
-        places = pointers.data[mask.data.astype(bool)].astype("int64")
+        places = np.asarray(pointers.data)[np.asarray(mask.data).astype(bool)].astype("int64")
         for buffer in self._buffers:
             begin, end = buffer.data_ptr(), buffer.data_ptr() + buffer.numel()
             for first in (begin, end - _MARGIN):

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+SPARSE = ("qwen3_moe", "mixtral", "glm4_moe", "gpt_oss")  # mixtures of experts
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
-    "cohere", "cohere2", "seed_oss", "qwen3_moe", "gpt_oss",
+    "cohere", "cohere2", "seed_oss", *SPARSE,
 )  # fmt: skip
 _ONE_PLUS = ("gemma2", "gemma3_text")  # whose norms multiply by 1 + w
 
@@ -73,6 +74,20 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
         "norm_topk_prob": True,
         "mlp_only_layers": [1],
     },
+    "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": None},
+    "glm4_moe": {  # the first layer has no experts; groups and a shared expert
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 3,
+        "n_shared_experts": 2,
+        "moe_intermediate_size": 16,
+        "n_group": 4,
+        "topk_group": 2,
+        "first_k_dense_replace": 1,
+        "routed_scaling_factor": 1.5,
+        "use_qk_norm": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+        "tie_word_embeddings": False,
+    },
     "gpt_oss": {  # a window that is felt; yarn whose range of corrections is not rounded
         "tie_word_embeddings": False,
         "num_local_experts": 6,
@@ -109,6 +124,9 @@ def tiny_model(family: str, tmp_path: Path, **overrides: Any) -> Path:
                 torch.nn.init.normal_(parameter, mean=mean, std=0.3)
             if name.endswith("sinks"):
                 torch.nn.init.normal_(parameter, std=2.0)
+        for name, buffer in model.named_buffers():
+            if name.endswith("correction_bias"):
+                torch.nn.init.normal_(buffer, std=0.3)
     folder = tmp_path / family
     model.eval().save_pretrained(folder, max_shard_size=shard_size)
     return folder

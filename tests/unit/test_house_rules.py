@@ -22,7 +22,9 @@ ENGINE_DOORS = {
     "thothy_ai.engine.client",
     "thothy_ai.engine.errors",
     "thothy_ai.engine.main",
+    "thothy_ai.engine.model_check",
     "thothy_ai.engine.options",
+    "thothy_ai.engine.template_options",
 }
 MEASURES_THE_ENGINE = ROOT / "thothy_ai" / "bench"  # from inside, and without the service's libraries
 HEAVY = ["torch", "triton", "transformers", "celery", "lingua"]

@@ -39,7 +39,7 @@ def bench_model(shape: str, options: EngineOptions, say: Callable[[str], None] =
     dtype = resolve_dtype(options.dtype, device)
     try:
         if options.model is not None:
-            return _from_folder(options.model, options, device, dtype)
+            return _from_folder(options.model, options, device, dtype, say)
         return _drawn(shape, options, device, dtype, say)
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(f"{options.model or shape} does not fit {device}: {error}") from error
@@ -77,12 +77,21 @@ def default_shape(options: EngineOptions) -> str:
     return next((shape for shape in ON_A_GPU if _plan(shape, options, device).fits), ON_A_GPU[-1])
 
 
-def _from_folder(model: Path, options: EngineOptions, device: torch.device, dtype: torch.dtype) -> LoadedModel:
+def _from_folder(
+    model: Path, options: EngineOptions, device: torch.device, dtype: torch.dtype, say: Callable[[str], None]
+) -> LoadedModel:
     def check(config: ModelConfig) -> None:
         _require(plan_memory(config, options, device, dtype), model.resolve().name, options)
 
     return load_model(
-        model, device=device, dtype=dtype, weights=options.weights, cache_dir=options.cache_dir, check=check
+        model,
+        device=device,
+        dtype=dtype,
+        weights=options.weights,
+        cache_dir=options.cache_dir,
+        finite=options.check_weights,
+        check=check,
+        on_read=lambda done, of: say(f"Reading weights: {done / GB:.1f} of {of / GB:.1f} GB"),
     )
 
 

@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity
 from thothy_ai.engine.errors import InvalidRequestError
 
 _ATTENTION = re.compile(r"attention|flash|fmha|^_?(decode|merge|plan|prefill|unpack)_kernel", re.IGNORECASE)
-_GEMM = re.compile(r"gemm|gemv|cublas|cutlass|nvjet|xmma|split_?k", re.IGNORECASE)
+_GEMM = re.compile(r"gemm|gemv|cublas|cutlass|nvjet|xmma|split_?k|^_(gate_up|down)_kernel", re.IGNORECASE)
 _WAITS = re.compile(r"^(cuda|cu)(Event|Stream|Device|Ctx)Synchronize")
 _MAX_KERNELS = 12
 _MAX_NAME = 60

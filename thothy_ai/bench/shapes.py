@@ -35,6 +35,40 @@ SHAPES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 8192,
         "rms_norm_eps": 1e-6,
     },
+    "qwen3-30b-a3b": {  # a mixture of experts: 30 billion parameters, of which a token meets 3
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "num_hidden_layers": 48,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "moe_intermediate_size": 768,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "norm_topk_prob": True,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "vocab_size": 151_936,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-6,
+    },
+    "mixtral-8x7b": {
+        "architectures": ["MixtralForCausalLM"],
+        "model_type": "mixtral",
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 32_000,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-5,
+    },
     "smollm2-135m": {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -75,10 +109,19 @@ def parameters(shape: str) -> int:
     config = SHAPES[shape]
     hidden, heads, kv_heads = (config[name] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
     attention = 2 * hidden * (heads + kv_heads) * config["head_dim"]
-    head_norms = 2 * config["head_dim"] if config["model_type"] == "qwen3" else 0
-    layer = attention + head_norms + 3 * hidden * config["intermediate_size"] + 2 * hidden
+    head_norms = 2 * config["head_dim"] if config["model_type"].startswith("qwen3") else 0
+    layer = attention + head_norms + _feed_forward(config) + 2 * hidden
     tables = 1 if config["tie_word_embeddings"] else 2
     return int(config["num_hidden_layers"] * layer + tables * config["vocab_size"] * hidden + hidden)
+
+
+def _feed_forward(config: dict[str, Any]) -> int:
+    """Parameters of a layer's MLP, or of its experts and their router."""
+    hidden, experts = config["hidden_size"], config.get("num_experts", config.get("num_local_experts"))
+    if experts is None:
+        return int(3 * hidden * config["intermediate_size"])
+    inner = config.get("moe_intermediate_size", config["intermediate_size"])
+    return int(experts * (3 * inner + 1) * hidden)
 
 
 def described(shape: str) -> str:

@@ -18,6 +18,7 @@ from thothy_ai.cli import (
     history,
     jobs,
     logs,
+    models,
     queue,
     report,
     services,
@@ -55,6 +56,7 @@ app.add_typer(doctor.app)
 app.add_typer(logs.app)
 app.add_typer(chaos.app)
 app.add_typer(bench.app, name="bench")
+app.add_typer(models.app, name="models")
 app.add_typer(services.app)
 app.add_typer(completion.app)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
 from collections.abc import Iterable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from thothy_ai.cli.ask_view import AskView
     from thothy_ai.embedded.endpoint import Endpoint
     from thothy_ai.engine.client import EngineClient
+    from thothy_ai.engine.template_options import TemplateOption
     from thothy_ai.jobs import Context
     from thothy_ai.jobs.registry import AnyKind
     from thothy_ai.settings import Settings
@@ -36,6 +38,14 @@ Model = Annotated[
 Seed = Annotated[
     int | None,
     typer.Option(min=0, max=MAX_SEED, help="Seed for sampling; a further attempt counts it up. Default: drawn."),
+]
+TemplateOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--template-option",
+        metavar="NAME=VALUE",
+        help="Variable of the model's chat template, such as enable_thinking=false. May be repeated.",
+    ),
 ]
 
 
@@ -73,6 +83,7 @@ def ask(
     ] = None,
     seed: Seed = None,
     model: Model = None,
+    template_option: TemplateOptions = None,
     as_json: AsJson = False,
 ) -> None:
     """Send one request to the engine, past the queue: a job's, or a plain prompt. Nothing is recorded.
@@ -93,7 +104,8 @@ def ask(
         raise typer.Exit(WRONG_INPUT)
     from thothy_ai.cli.ask_questions import Chat
 
-    return _run(load_settings(), Chat(text, system, max_tokens, temperature, n, logprobs), seed, 1, model, as_json)
+    chat = Chat(text, system, max_tokens, temperature, n, logprobs, _template_options(template_option))
+    return _run(load_settings(), chat, seed, 1, model, as_json)
 
 
 def _refuse_options(ctx: typer.Context) -> None:
@@ -118,6 +130,29 @@ def _prompt(prompt: str | None, file: str | None) -> str | None:
     return text
 
 
+def _template_options(given: list[str] | None) -> dict[str, TemplateOption]:
+    """From NAME=VALUE; a value is JSON, or else a text as it stands."""
+    from thothy_ai.engine.errors import InvalidRequestError
+    from thothy_ai.engine.template_options import check_template_options
+
+    options = dict(map(_template_option, given or ()))
+    try:
+        check_template_options(options)
+    except InvalidRequestError as error:
+        usage(f"--template-option: {error}")
+    return options
+
+
+def _template_option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        usage(f"--template-option: {text!r} is not NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
 def _command(kind: AnyKind) -> Any:
     """The command of one kind: one option per request field, plus those of every request."""
     from thothy_ai.cli.ask_questions import JobQuestion
@@ -132,11 +167,12 @@ def _command(kind: AnyKind) -> Any:
         ] = 1,
         seed: Seed = None,
         model: Model = None,
+        template_option: TemplateOptions = None,
         as_json: AsJson = False,
         **given: Any,
     ) -> None:
-        settings = load_settings()
-        question = JobQuestion.of(kind, values_of(flags, given), settings)
+        settings, options = load_settings(), _template_options(template_option)
+        question = JobQuestion.of(kind, values_of(flags, given), settings, options)
         _run(settings, question, seed, attempts, model, as_json)
 
     single = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from thothy_ai.cli.ask_engine import Answer
 from thothy_ai.engine.api import MAX_PRIORITY, Choice, FinishReason, GenerationRequest, Message, SamplingParams, Usage
+from thothy_ai.engine.template_options import TemplateOption
 from thothy_ai.worker.finish import total
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from thothy_ai.jobs import Context, Previous
+    from thothy_ai.jobs import Call, Context, Previous
     from thothy_ai.jobs.registry import AnyKind
     from thothy_ai.settings import Settings
     from thothy_ai.worker.plans import Judgement
@@ -131,6 +130,7 @@ class Chat:
     temperature: float
     n: int = 1
     logprobs: int | None = None
+    template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
     kind: None = None
 
     def next(self, seed: int, context: Context, steps: Steps) -> tuple[GenerationRequest, ...] | None:  # noqa: ARG002
@@ -139,7 +139,16 @@ class Chat:
             return None
         messages = (*([Message("system", self.system)] if self.system else []), Message("user", self.prompt))
         sampling = SamplingParams(self.max_tokens, self.temperature, seed=seed, logprobs=self.logprobs)
-        return (GenerationRequest(_key(), messages, sampling=sampling, stream=True, priority=PRIORITY, n=self.n),)
+        request = GenerationRequest(
+            _key(),
+            messages,
+            sampling=sampling,
+            stream=True,
+            priority=PRIORITY,
+            n=self.n,
+            template_options=self.template_options,
+        )
+        return (request,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +158,21 @@ class JobQuestion:
     kind: str
     tenant: str
     body: Any = field(repr=False)  # the request as JSON values, as the queue would keep it
+    template_options: Mapping[str, TemplateOption] = field(default_factory=dict)  # beside those of the kind's calls
 
     @classmethod
-    def of(cls, kind: AnyKind, values: Mapping[str, Any], settings: Settings) -> JobQuestion:
+    def of(
+        cls,
+        kind: AnyKind,
+        values: Mapping[str, Any],
+        settings: Settings,
+        options: Mapping[str, TemplateOption] | None = None,
+    ) -> JobQuestion:
         """From the values of the request's fields. Raises `InvalidJobError`."""
         from thothy_ai.queue.drafts import DEFAULT, draft, parse_request
 
         drafted = draft(parse_request(kind.name, values), DEFAULT, settings, datetime.now(UTC))
-        return cls(kind.name, settings.tenant, json.loads(drafted.request))
+        return cls(kind.name, settings.tenant, json.loads(drafted.request), options or {})
 
     def next(self, seed: int, context: Context, steps: Steps) -> tuple[GenerationRequest, ...] | Judgement:
         """The plan's next calls, or its judgement. Raises `PlanError`."""
@@ -169,7 +185,10 @@ class JobQuestion:
             return step
         asker = Asker(_key(), self.kind, seed, self.tenant, PRIORITY, stream=True)
         first = sum(map(len, steps))
-        return tuple(asker.request(call, number) for number, call in enumerate(step.calls, first))
+        return tuple(asker.request(self._with_options(call), number) for number, call in enumerate(step.calls, first))
+
+    def _with_options(self, call: Call) -> Call:
+        return replace(call, template_options={**call.template_options, **self.template_options})
 
 
 def _key() -> str:

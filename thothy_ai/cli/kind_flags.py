@@ -33,6 +33,7 @@ RESERVED = frozenset(
         "attempts",
         "seed",
         "model",
+        "template_option",
         "as_json",
         "json",
         "help",

@@ -45,6 +45,7 @@ class Asker:
             report_after=EARLY_TOKENS if call.locale is not None and call.sampling.max_tokens > EARLY_TOKENS else 0,
             n=call.sampling.n,
             best_of=call.sampling.best_of,
+            template_options=call.template_options,
         )
 
 

@@ -101,12 +101,14 @@ def _call(call: Call) -> Fields:
         "sampling": asdict(call.sampling),
         "step": call.step,
         "locale": call.locale,
+        "template_options": call.template_options,
     }
 
 
 def _read_call(fields: Fields) -> Call:
     messages = tuple(Message(*message) for message in fields["messages"])
-    return Call(messages, fields["schema"], Sampling(**fields["sampling"]), fields["step"], fields["locale"])
+    sampling = Sampling(**fields["sampling"])
+    return Call(messages, fields["schema"], sampling, fields["step"], fields["locale"], fields["template_options"])
 
 
 def _judgement(fields: Fields) -> Judgement:

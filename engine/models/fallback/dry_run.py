@@ -27,6 +27,7 @@ _EXPERTS = "batched_mm"  # the form of experts that counts no tokens, thus runs 
 _LOCK = threading.Lock()  # what is registered is everybody's
 _TOKENS = 4
 _PASSED = {"dropout", "scaling", "sliding_window", "softcap", "s_aux", "position_ids", "is_causal"}  # understood
+_ROPE_TYPE = "rope_type"  # of rotary modules
 _WINDOW = "thothy_ai_window"  # of masks
 _MaskFunction = Callable[[int, int, Tensor, Tensor], Tensor]
 
@@ -59,11 +60,12 @@ def attention_of(model: PreTrainedModel, max_context: int) -> dict[str, LayerAtt
 
 def _depend_on_no_length(module: nn.Module) -> None:
     """Rotary embedding that asks for the longest position has none to look at here."""
-    kind = getattr(module, "rope_type", None)
+    kind = getattr(module, _ROPE_TYPE, None)
     if isinstance(kind, str) and kind in BY_LENGTH:
-        module.rope_type = "default"
+        setattr(module, _ROPE_TYPE, "default")
     elif isinstance(kind, dict):
-        module.rope_type = {layers: "default" if each in BY_LENGTH else each for layers, each in kind.items()}
+        fixed = {layers: "default" if each in BY_LENGTH else each for layers, each in kind.items()}
+        setattr(module, _ROPE_TYPE, fixed)
 
 
 class _Recorder:

@@ -71,7 +71,7 @@ class SelfCheck:
             return False
         parts = [_Part(1, 0, [3]), _Part(2, 0, [4])]
         tokens, batch = self._tokens(parts), self._batch(parts, replayed=True)
-        expected = self._pass(tokens, self._batch(parts, replayed=False))
+        expected = self._pass(tokens, self._batch(parts, replayed=False)).clone()
         mode = torch.cuda.get_sync_debug_mode()
         try:
             torch.cuda.set_sync_debug_mode("error")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,7 +57,7 @@ class DenseLinear:
 
     def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
-        return functional.linear(_plain(x, self._weight.dtype), self._weight, self._bias)
+        return functional.linear(plain(x, self._weight.dtype), self._weight, self._bias)
 
 
 class PackedLinear:
@@ -71,7 +72,7 @@ class PackedLinear:
 
     def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
-        x = _plain(x, torch.float32)
+        x = plain(x, torch.float32)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
         return out
 
@@ -104,9 +105,27 @@ class Fp8Format:
 
     def __call__(self, weight: Tensor, bias: Tensor | None = None, /) -> Linear:
         """Make the layer; beside the weight only its fp8 copy is needed."""
-        if any(size % FP8_MULTIPLE for size in weight.shape):
+        if not fits_fp8(weight):
             return linear(weight, bias)
         return Fp8Linear(self.operations.quantize_fp8(weight), bias, weight.dtype, self.operations)
+
+
+class SeparateLinears:
+    """Layers of the same inputs whose weights can't be one: their results [T, out] stand beside each other."""
+
+    def __init__(self, layers: Sequence[Linear]) -> None:
+        self._layers = tuple(layers)
+        self.takes_fp8 = all(layer.takes_fp8 for layer in layers)
+        self.num_bytes = sum(layer.num_bytes for layer in layers)
+
+    def __call__(self, x: Activations) -> Tensor:
+        """Multiply."""
+        return torch.cat([layer(x) for layer in self._layers], dim=-1)
+
+
+def fits_fp8(weight: Tensor) -> bool:
+    """Whether the device multiplies an fp8 weight of this shape."""
+    return not any(size % FP8_MULTIPLE for size in weight.shape)
 
 
 def prepared(x: Tensor, layer: Linear, operations: Operations) -> Activations:
@@ -129,7 +148,8 @@ def packs(device: torch.device, dtype: torch.dtype) -> bool:
     return device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
-def _plain(x: Activations, dtype: torch.dtype) -> Tensor:
+def plain(x: Activations, dtype: torch.dtype) -> Tensor:
+    """x [T, in] as it is, or dequantized to `dtype`."""
     return x if isinstance(x, Tensor) else dequantize(x).to(dtype)
 
 

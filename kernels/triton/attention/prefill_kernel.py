@@ -73,9 +73,6 @@ def prefill_kernel(
     total = tl.zeros([ROWS, DIM_PAD], tl.float32)
     m_i = tl.full([ROWS], float("-inf"), tl.float32)
     l_i = tl.zeros([ROWS], tl.float32)
-    if sinks is not None:  # as if a key with a value of zeros had been seen
-        m_i = tl.load(sinks + query_head) * LOG2_E
-        l_i += 1.0
     if WINDOW is not None:
         total, m_i, l_i = _attend(
             total, m_i, l_i, factor, position, keys, values, key_scales, value_scales, table,
@@ -88,6 +85,8 @@ def prefill_kernel(
             seen_by_all if masked else seen, end if masked else seen_by_all, end - 1,
             kv_block, kv_slot, scale_block, scale_slot, scale, masked, DIM, DIM_PAD, PAGE, KEYS, WINDOW, SOFT_CAP,
         )  # fmt: skip
+    if sinks is not None:  # where one outweighs all keys by far, their share becomes 0
+        l_i += tl.exp2(tl.load(sinks + query_head) * LOG2_E - m_i)
     if key_scales is not None:
         l_i *= _FP8_MAX
     target = out + (token * out_token + query_head * out_head)[:, None] + dim[None, :]

@@ -2,50 +2,52 @@
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.experts import ExpertWeights, GatedActivation
-from thothy_ai.kernels.triton.experts.matmul import down, gate_up
+from thothy_ai.kernels.triton.experts.matmul import Rows, down, gate_up
 from thothy_ai.kernels.triton.experts.operands import Operand
 from thothy_ai.kernels.triton.experts.sort import sort_by_expert
-from thothy_ai.kernels.triton.experts.tiles import ExpertTile, suited
+from thothy_ai.kernels.triton.experts.tiles import ExpertTiles, form_of, shared_memory, suited
 from thothy_ai.kernels.triton.quantize import quantize_fp8
 from thothy_ai.kernels.triton.tiles import row_tile
 
 
 class Experts:
-    """x [T, K] -> [T, K]. A row of K and one of N are multiples of 16 bytes, in MXFP4 multiples of 32 numbers."""
+    """x [T, K] -> [T, K]. A row of K and one of N are multiples of 16 bytes, in MXFP4 multiples of 32 numbers.
 
-    def __init__(self, weights: ExpertWeights, activation: GatedActivation) -> None:
-        self._weights, self._activation = weights, activation
-        self._gate_up, self._down = Operand.of(weights.gate_up), Operand.of(weights.down)
-        self._experts = len(self._gate_up.values) // self._gate_up.outputs
+    `tiles`: these, whatever the number of tokens.
+    """
+
+    def __init__(self, weights: ExpertWeights, activation: GatedActivation, tiles: ExpertTiles | None = None) -> None:
+        self._activation, self._tiles = activation, tiles
+        self._gate_up_bias, self._down_bias = weights.gate_up_bias, weights.down_bias
+        self._gate_up, self._down = Operand.of(weights.gate_up, 2), Operand.of(weights.down, 1)
+        self._experts = len(self._down.values)
+        self._shared = shared_memory(self._down.values.device)
 
     def __call__(self, x: Tensor, expert_ids: Tensor, expert_weights: Tensor) -> Tensor:
         """The weighted sum, in float32."""
         if not len(x):
             return x.new_empty(x.shape)
-        return self.run(x, expert_ids, expert_weights, *self.tiles(expert_ids, x.dtype))
-
-    def tiles(self, expert_ids: Tensor, dtype: torch.dtype) -> tuple[ExpertTile, ExpertTile]:
-        """Those of gate and up, and of down, for so many assignments."""
-        return suited(expert_ids.numel() / self._experts, dtype, self._gate_up)
-
-    def run(
-        self, x: Tensor, expert_ids: Tensor, expert_weights: Tensor, first: ExpertTile, second: ExpertTile
-    ) -> Tensor:
-        """With these tiles for gate and up, and for down; they have as many tokens."""
-        by_expert = sort_by_expert(expert_ids, self._experts, first.tokens)
-        inner = x.new_empty(expert_ids.numel(), self._down.inputs)
-        made = x.new_empty(expert_ids.numel(), self._down.outputs)
-        rows = quantize_fp8(x) if self._gate_up.quantizes else x
-        gate_up(rows, self._gate_up, self._weights.gate_up_bias, self._activation, by_expert, first, inner)
-        between = quantize_fp8(inner) if self._gate_up.quantizes else inner
-        down(between, self._down, self._weights.down_bias, expert_weights, by_expert, second, made)
+        assignments, rows = expert_ids.numel(), self._rows(x)
+        tiles = self._tiles or self._suited(assignments / self._experts, rows)
+        by_expert = sort_by_expert(expert_ids, self._experts, tiles.gate_up.tokens)
+        inner = x.new_empty(assignments, self._down.inputs)
+        gate_up(rows, self._gate_up, self._gate_up_bias, self._activation, by_expert, tiles.gate_up, inner)
+        made = x.new_empty(assignments, self._down.outputs)
+        between = self._rows(inner)
+        down(between, self._down, self._down_bias, expert_weights, by_expert, tiles.down, made)
         return add_up(made, expert_ids.shape[1])
+
+    def _rows(self, x: Tensor) -> Rows:
+        return quantize_fp8(x) if self._gate_up.quantizes else x
+
+    def _suited(self, tokens: float, rows: Rows) -> ExpertTiles:
+        dtype = (rows if isinstance(rows, Tensor) else rows.values).dtype
+        return suited(tokens, form_of(dtype, mxfp4=self._gate_up.mxfp4), dtype.itemsize, self._shared)
 
 
 def add_up(made: Tensor, parts: int) -> Tensor:

@@ -9,9 +9,9 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from thothy_ai.kernels.experts import MXFP4_BLOCK, ExpertMatrix
-from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.experts import MXFP4_BLOCK, ExpertMatrix, Mxfp4
 from thothy_ai.kernels.triton.experts.tiles import ExpertTile
+from thothy_ai.kernels.triton.experts.unpack_mxfp4 import arranged, unpack_mxfp4
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
@@ -19,9 +19,9 @@ _BLOCK = tl.constexpr(MXFP4_BLOCK)
 
 
 class Operand(NamedTuple):
-    """A matrix [E, N, K] as one of E * N rows.
+    """Matrices [M, N, K]: of each expert one, or its gate and its up.
 
-    `values` [E * N, K], or [E * N, K / 2] of MXFP4; `scales` [E * N] float32 of fp8, [E * N, K / 32] uint8 of MXFP4.
+    `values` are [M, N, K], or [M, N, K / 2] of MXFP4; `scales` [M * N] float32 of fp8, [M, K / 32, N] uint8 of MXFP4.
     """
 
     values: Tensor
@@ -31,78 +31,74 @@ class Operand(NamedTuple):
     mxfp4: bool
 
     @classmethod
-    def of(cls, matrix: ExpertMatrix) -> Operand:
-        """The same numbers."""
-        if isinstance(matrix, Tensor):
-            return cls(matrix.flatten(0, 1), None, *matrix.shape[1:], mxfp4=False)
-        if isinstance(matrix, Quantized):
-            return cls(matrix.values.flatten(0, 1), matrix.scales.flatten(), *matrix.values.shape[1:], mxfp4=False)
-        _, outputs, half = matrix.blocks.shape
-        return cls(matrix.blocks.flatten(0, 1), matrix.scales.flatten(0, 1), outputs, 2 * half, mxfp4=True)
+    def of(cls, matrix: ExpertMatrix, parts: int) -> Operand:
+        """Of a matrix [E, parts * N, K]."""
+        if isinstance(matrix, Mxfp4):
+            return cls._of_mxfp4(matrix, parts)
+        values = matrix if isinstance(matrix, Tensor) else matrix.values
+        scales = None if isinstance(matrix, Tensor) else matrix.scales.flatten()
+        experts, rows, inputs = values.shape
+        return cls(values.view(experts * parts, rows // parts, inputs), scales, rows // parts, inputs, mxfp4=False)
+
+    @classmethod
+    def _of_mxfp4(cls, matrix: Mxfp4, parts: int) -> Operand:
+        experts, rows, half = matrix.blocks.shape
+        shape = (experts * parts, rows // parts)
+        blocks, scales = arranged(Mxfp4(matrix.blocks.view(*shape, half), matrix.scales.view(*shape, -1)))
+        return cls(blocks, scales, rows // parts, 2 * half, mxfp4=True)
 
     @property
     def quantizes(self) -> bool:
         """Whether activations are quantized too."""
         return self.scales is not None and not self.mxfp4
 
-    def tiles(self, tile: ExpertTile) -> TensorDescriptor:
-        """The values, read in blocks of this tile by the tensor memory accelerator."""
-        return TensorDescriptor.from_tensor(self.values, [tile.outputs, tile.step // (2 if self.mxfp4 else 1)])
+    def tiles(self, tile: ExpertTile, parts: int) -> TensorDescriptor:
+        """The values of so many matrices at a time in blocks of this tile, read by the tensor memory accelerator."""
+        return TensorDescriptor.from_tensor(self.values, [parts, tile.outputs, tile.step // (1 + self.mxfp4)])
+
+    def scale_tiles(self, tile: ExpertTile, parts: int) -> TensorDescriptor | Tensor | None:
+        """The scales of such a block of MXFP4; all scales of fp8."""
+        if self.scales is None or not self.mxfp4:
+            return self.scales
+        return TensorDescriptor.from_tensor(self.scales, [parts, tile.step // MXFP4_BLOCK, tile.outputs])
 
 
 @triton.jit
-def no_sums(TOKENS: tl.constexpr, OUTPUTS: tl.constexpr, WEIGHTS_FIRST: tl.constexpr):
-    """Zeros [T, N], or [N, T] where weights come first."""
-    rows: tl.constexpr = OUTPUTS if WEIGHTS_FIRST else TOKENS
-    columns: tl.constexpr = TOKENS if WEIGHTS_FIRST else OUTPUTS
-    return tl.zeros([rows, columns], tl.float32)
-
-
-@triton.jit
-def multiply_add(weights, tokens, sums, WEIGHTS_FIRST: tl.constexpr):
-    """Add the products of weights [N, K] and tokens [T, K] to sums [T, N], or [N, T] where weights come first."""
+def multiply_add(left, right, sums):
+    """Add the products of left [M, K] and right [K, N] to sums [M, N]."""
     if _INTERPRETED:
-        weights, tokens = weights.to(tl.float32), tokens.to(tl.float32)
-    if WEIGHTS_FIRST:
-        sums = tl.dot(weights, tl.trans(tokens), sums, input_precision="ieee")
-    else:
-        sums = tl.dot(tokens, tl.trans(weights), sums, input_precision="ieee")
-    return sums
+        left, right = left.to(tl.float32), right.to(tl.float32)
+    return tl.dot(left, right, sums, input_precision="ieee")
 
 
 @triton.jit
-def load_weights(values, scales, row, rows, place, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, STEP: tl.constexpr,
-                 MXFP4: tl.constexpr, dtype: tl.constexpr):  # fmt: skip
-    """[OUTPUTS, STEP] from row `row` and column `place` on: as they are stored, or what MXFP4 stands for.
+def load_rows(source, column, present, place, INPUTS: tl.constexpr, WHOLE: tl.constexpr):
+    """Tokens [T, STEP] from column `place` on; zeros where none is present, and past the last column."""
+    inside = present[:, None] if WHOLE else present[:, None] & (column < INPUTS - place)[None, :]
+    return tl.load(source + place, mask=inside, other=0.0)
 
-    Of the rows only the first `rows` count.
+
+@triton.jit
+def load_weights(
+    values,
+    scales,
+    matrix,
+    row,
+    place,
+    PARTS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    STEP: tl.constexpr,
+    MXFP4: tl.constexpr,
+    dtype: tl.constexpr,
+):
+    """[PARTS * OUTPUTS, STEP] of matrices [N, K], `matrix` and the next ones, from `row` and column `place` on.
+
+    As they are stored, or what MXFP4 stands for.
     """
     if MXFP4:
-        packed = values.load([row, place // 2])
-        numbers = tl.reshape(tl.join(_e2m1(packed & 15), _e2m1(packed >> 4)), [OUTPUTS, STEP // _BLOCK, _BLOCK])
-        each = tl.arange(0, OUTPUTS)
-        block = place // _BLOCK + tl.arange(0, STEP // _BLOCK)
-        factors = tl.load(
-            scales + (row + each).to(tl.int64)[:, None] * (INPUTS // _BLOCK) + block[None, :],
-            mask=(each < rows)[:, None] & (block < INPUTS // _BLOCK)[None, :],
-            other=0,
-        )
-        loaded = tl.reshape(numbers * _e8m0(factors)[:, :, None], [OUTPUTS, STEP]).to(dtype)
+        packed = tl.reshape(values.load([matrix, row, place // 2]), [PARTS * OUTPUTS, STEP // 2])
+        exponents = tl.permute(scales.load([matrix, place // _BLOCK, row]), [0, 2, 1])
+        loaded = unpack_mxfp4(packed, tl.reshape(exponents, [PARTS * OUTPUTS, STEP // _BLOCK])).to(dtype)
     else:
-        loaded = values.load([row, place])
+        loaded = tl.reshape(values.load([matrix, row, place]), [PARTS * OUTPUTS, STEP])
     return loaded
-
-
-@triton.jit
-def _e2m1(number):
-    """float32 of the low four bits: a sign, two bits of exponent and one of mantissa."""
-    bits = number.to(tl.uint32)
-    tiny = (((bits & 8) << 28) | ((bits & 7) << 22)).to(tl.float32, bitcast=True)  # the same, with float32's bias
-    return tiny * 8.507059173023462e37  # 2^126
-
-
-@triton.jit
-def _e8m0(exponent):
-    """float32 of an exponent alone; 0 stands for 2^-127."""
-    bits = exponent.to(tl.uint32) << 23
-    return tl.where(exponent == 0, 5.877471754111438e-39, bits.to(tl.float32, bitcast=True))

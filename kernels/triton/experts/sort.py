@@ -1,11 +1,11 @@
 """Sorting by expert on the device: each expert's tokens lie together, cut into tiles for matmuls.
 
 An assignment is one of a token's k experts: number t * k + j. Every expert has a program that finds its own assignments
-among all, in their order, thus nothing depends on which program runs first. Nothing waits for the host: there is room
-for as many tiles as there can be, and those that there are not have no rows.
+among all, in their order, thus nothing depends on which program runs first. Nothing waits for the host: an expert's
+tiles begin at a number that depends on the tokens before its own only, by which there is room for its last tile too.
 
-    order   | expert 0's assignments      | expert 1's | expert 2's ...
-    tiles   | tile 0    | tile 1 | tile 2 | tile 3     | tile 4    ...
+    order   | expert 0's assignments   | expert 1's | expert 2's ...
+    tiles   | tile 0    | tile 1 |     | tile 3     | tile 4    ...       tile 2 has no rows
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from torch import Tensor
 
 from thothy_ai.kernels.triton.tiles import power_of_two
 
-_CHUNK = 4096  # assignments at a time
+_CHUNK = 8192  # assignments at a time
+_ELEMENTS = 512  # of them for each warp
 _TILES = tl.constexpr(128)  # at a time
-_WARPS = 8
 
 
 class Sorted(NamedTuple):
     """`order` [T * k] int32: assignments, sorted by expert. `tiles` [3, most tiles] int32: the expert of each tile, and
-    where in the order its rows begin and end; for a tile that does not exist, the end is the beginning.
+    where in the order its rows begin and end; a tile without rows ends where it begins.
     """
 
     order: Tensor
@@ -34,8 +34,8 @@ class Sorted(NamedTuple):
 
 
 def most_tiles(assignments: int, experts: int, rows: int) -> int:
-    """How many tiles of so many rows there can be."""
-    return min(assignments, assignments // rows + experts)
+    """How many tiles of so many rows there are, with those that have none."""
+    return assignments // rows + experts
 
 
 def sort_by_expert(expert_ids: Tensor, experts: int, rows: int) -> Sorted:
@@ -46,77 +46,49 @@ def sort_by_expert(expert_ids: Tensor, experts: int, rows: int) -> Sorted:
         torch.empty(assignments, dtype=torch.int32, device=expert_ids.device),
         torch.empty(3, tiles, dtype=torch.int32, device=expert_ids.device),
     )
+    chunk = min(_CHUNK, power_of_two(assignments, _ELEMENTS))
     _sort_kernel[(experts,)](
-        *found,
-        expert_ids,
-        assignments,
-        tiles,
-        ROWS=rows,
-        EXPERTS=experts,
-        BINS=power_of_two(experts + 1),
-        CHUNK=min(_CHUNK, power_of_two(assignments, 256)),
-        num_warps=_WARPS,
+        *found, expert_ids, assignments, experts, tiles, ROWS=rows, CHUNK=chunk, num_warps=chunk // _ELEMENTS
     )
     return found
 
 
-@triton.jit(do_not_specialize=["assignments", "most"])
-def _sort_kernel(
-    order,
-    tiles,
-    expert_ids,
-    assignments,
-    most,
-    ROWS: tl.constexpr,
-    EXPERTS: tl.constexpr,
-    BINS: tl.constexpr,  # one for each expert, and one more
-    CHUNK: tl.constexpr,
-):
+@triton.jit(do_not_specialize=["assignments", "experts", "most"])
+def _sort_kernel(order, tiles, expert_ids, assignments, experts, most, ROWS: tl.constexpr, CHUNK: tl.constexpr):
     expert = tl.program_id(0)
-    each = tl.arange(0, BINS)
-    counts = tl.zeros([BINS], tl.int32)
+    before = tl.zeros([CHUNK], tl.int32)
+    ours = tl.zeros([CHUNK], tl.int32)
     for first in range(0, assignments, CHUNK):
-        counts += tl.histogram(_ids(expert_ids, first, assignments, EXPERTS, CHUNK), BINS)
-    counts = tl.where(each < EXPERTS, counts, 0)
-    begin = tl.sum(tl.where(each < expert, counts, 0), 0)
-    end = begin + tl.sum(tl.where(each == expert, counts, 0), 0)
-    tiles_of = (counts + ROWS - 1) // ROWS
-    tile = tl.sum(tl.where(each < expert, tiles_of, 0), 0)
-    _store_tiles(tiles, most, tile, expert, begin, end, ROWS)
-    if expert == EXPERTS - 1:
-        there = tl.sum(tiles_of, 0)
-        for first in range(there, most, _TILES):
-            _store_tile(tiles, most, first + tl.arange(0, _TILES), most, 0, 0, 0)
+        ids = _ids(expert_ids, first, assignments, experts, CHUNK)
+        before += (ids < expert).to(tl.int32)
+        ours += (ids == expert).to(tl.int32)
+    begin = tl.sum(before, 0)
+    end = begin + tl.sum(ours, 0)
+    _store_tiles(tiles, most, expert, begin, end, tl.where(expert == experts - 1, most, end // ROWS + expert + 1), ROWS)
 
     place = begin
     for first in range(0, assignments, CHUNK):
-        ours = _ids(expert_ids, first, assignments, EXPERTS, CHUNK) == expert
-        rank = tl.cumsum(ours.to(tl.int32), 0) - 1
-        tl.store(order + place + rank, first + tl.arange(0, CHUNK), mask=ours)
-        place += tl.sum(ours.to(tl.int32), 0)
+        mine = _ids(expert_ids, first, assignments, experts, CHUNK) == expert
+        rank = tl.cumsum(mine.to(tl.int32), 0)
+        tl.store(order + place + rank - 1, first + tl.arange(0, CHUNK), mask=mine)
+        place += tl.sum(mine.to(tl.int32), 0)
 
 
 @triton.jit
-def _ids(expert_ids, first, assignments, EXPERTS: tl.constexpr, CHUNK: tl.constexpr):
-    """Experts of assignments from `first` on; EXPERTS past the last one."""
+def _ids(expert_ids, first, assignments, experts, CHUNK: tl.constexpr):
+    """Experts of assignments from `first` on; none of them past the last one."""
     element = first + tl.arange(0, CHUNK)
-    return tl.load(expert_ids + element, mask=element < assignments, other=EXPERTS)
+    return tl.load(expert_ids + element, mask=element < assignments, other=experts)
 
 
 @triton.jit
-def _store_tiles(tiles, most, tile, expert, begin, end, ROWS: tl.constexpr):
-    """The expert's own, from `tile` on."""
-    count = (end - begin + ROWS - 1) // ROWS
-    for first in range(0, count, _TILES):
-        number = first + tl.arange(0, _TILES)
-        row = begin + number * ROWS
-        _store_tile(tiles, most, tile + number, tile + count, expert, row, tl.minimum(row + ROWS, end))
-
-
-@triton.jit
-def _store_tile(tiles, most, tile, beyond, expert, begin, end):
-    """Tiles below `beyond`."""
-    inside = tile < beyond
-    tl.store(tiles + tile, expert, mask=inside)
-    tl.store(tiles + most + tile, begin, mask=inside)
-    tl.store(tiles + 2 * most + tile, end, mask=inside)
+def _store_tiles(tiles, most, expert, begin, end, beyond, ROWS: tl.constexpr):
+    """The expert's own tiles, and those without rows before tile `beyond`."""
+    start = begin // ROWS + expert
+    for first in range(start, beyond, _TILES):
+        tile = first + tl.arange(0, _TILES)
+        inside = tile < beyond
+        row = tl.minimum(begin + (tile - start) * ROWS, end)
+        tl.store(tiles + tile, expert, mask=inside)
+        tl.store(tiles + most + tile, row, mask=inside)
+        tl.store(tiles + 2 * most + tile, tl.minimum(row + ROWS, end), mask=inside)

@@ -151,12 +151,25 @@ def test_several_texts_and_their_log_probabilities(ask: Ask, backend: AnsweringB
     ]
 
 
+def test_template_options_reach_the_engine(ask: Ask, backend: AnsweringBackend) -> None:
+    ask("--prompt", "x", "--template-option", "enable_thinking=false", "--template-option", "effort=low")
+    ask("echo", "--text", "ok", "--template-option", "depth=3", "--template-option", 'style="bold"')
+    plain, job = (request.template_options for request in backend.requests)
+    assert plain == {"enable_thinking": False, "effort": "low"}
+    assert job == {"style": "bold", "depth": 3}
+    ask("echo", "--text", "ok")
+    assert backend.requests[-1].template_options == {"style": "plain"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--prompt", "x", "--n", "65"], "--n"),
         (["--prompt", "x", "--logprobs", "21"], "--logprobs"),
         (["--prompt", "x", "--n", "2", "--temperature", "0"], "n=2 needs a temperature"),
+        (["--prompt", "x", "--template-option", "thinking"], "'thinking' is not NAME=VALUE"),
+        (["--prompt", "x", "--template-option", "messages=[]"], "not for requests to set"),
+        (["echo", "--text", "x", "--template-option", "depth=[1]"], "is wanted"),
         (["echo"], "text: is missing"),
         (["echo", "--text", " "], "text: is empty"),
         (["echo", "--text", "x", "--attempts", "0"], "--attempts"),

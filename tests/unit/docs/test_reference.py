@@ -19,7 +19,7 @@ from docs.generate import exit_codes, jsonl, reasons
 from docs.generate.commands import commands, split_help
 from docs.generate.errors import engine_errors
 from docs.generate.metrics import counted, of_engine, of_queue
-from docs.generate.pages import PAGES, REFERENCE
+from docs.generate.pages import GUIDES, PAGES, REFERENCE
 from thothy_ai.cli.jsonl import JobLines
 from thothy_ai.engine.options import all_options
 from thothy_ai.jobs import RejectionReason, registry
@@ -38,6 +38,8 @@ def test_every_page_is_what_the_code_says() -> None:
     )  # fmt: skip
     assert done.returncode == 0, f"run `make docs`: {done.stdout}{done.stderr}"
     assert {page.name for page in REFERENCE.glob("*.md")} == set(PAGES)
+    index = (REFERENCE.parent / "README.md").read_text(encoding="utf-8")
+    assert all(f"({name})" in index for name in GUIDES)
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
@@ -135,3 +137,11 @@ def test_alerts_and_rules_read_only_metrics_that_exist() -> None:
     }
     assert len(read) > 10
     assert read <= families
+
+
+def test_every_family_is_in_the_matrix_of_exactness() -> None:
+    """Thus the page of models says of each that it was checked."""
+    from tests.support import tiny_models
+    from thothy_ai.engine.models import FAMILIES
+
+    assert set(tiny_models.FAMILIES) >= set(FAMILIES)

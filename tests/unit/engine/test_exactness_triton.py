@@ -12,21 +12,17 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.oracle import Oracle, options, tiny_oracle
+from tests.support.oracle import options, tiny_oracle
 from thothy_ai.engine.execution import sampler
+from thothy_ai.engine.weights import assemble
 from thothy_ai.kernels.triton.operations import TritonOperations
 
 SOME = slice(3, 7)  # prompts of 5 tokens, and of 21, 24 and 30 that begin alike
 
 
-def over_triton(oracle: Oracle) -> Oracle:
-    """The same model on the operations of a GPU."""
-    operations = TritonOperations()
-    model = replace(oracle.loaded.model, operations=operations)
-    return Oracle(replace(oracle.loaded, model=model), oracle.prompts[SOME], oracle.expected[SOME])
-
-
-FAMILIES = ["qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "glm4", "cohere", "gpt_oss"]
+FAMILIES = [
+    "qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "glm4", "cohere", "qwen3_moe", "gpt_oss",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -37,7 +33,9 @@ FAMILIES = ["qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "glm4"
 def test_greedy_tokens_equal_transformers(
     family: str, overrides: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool
 ) -> None:
-    monkeypatch.setattr(sampler, "operations_for", lambda _: TritonOperations())
-    oracle = over_triton(tiny_oracle(family, tmp_path, torch.device("cpu"), new_tokens=4, **overrides))
+    for module in (sampler, assemble):
+        monkeypatch.setattr(module, "operations_for", lambda _: TritonOperations())
+    oracle = tiny_oracle(family, tmp_path, torch.device("cpu"), new_tokens=4, **overrides)
+    oracle = replace(oracle, prompts=oracle.prompts[SOME], expected=oracle.expected[SOME])
     stats = oracle.check(options(preempted=False, chunked=chunked, overlap=True, prefix_cache=True))
     assert stats.core.cached_tokens

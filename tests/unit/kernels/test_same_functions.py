@@ -19,6 +19,8 @@ NAMES = (
     "norm",
     "layernorm",
     "matmul",
+    "int8_matmul",
+    "grouped",
     "quantize",
     "rope",
     "rows",
@@ -26,16 +28,19 @@ NAMES = (
     "attention",
     "sampling",
     "philox",
+    "experts",
     "operations",
 )
 ONLY_IN_REFERENCE = {
     "quantize": {"dequantize"},  # for tests, and for matmuls that have no fp8
+    "grouped": {"packed", "unpacked", "dequantized"},  # once at load, and for tests
     "rope": {"apply_rope", "write_kv"},  # the steps of `rotate_and_cache`, which is one kernel in Triton
     "attention": {"paged_attention", "gather_blocks"},  # the steps of `PagedAttention`
     "sampling": {  # the steps of `TokenChooser`
         "choose", "penalize_repetition", "apply_bitmask", "gumbel", "sample_unfiltered", "sample_filtered", "survivors",
     },
     "philox": {"philox", "token_words"},  # Triton has them as device functions
+    "experts": {"gated"},  # the kernel of gate and up ends with it
     "operations": {"ReferenceOperations"},
 }  # fmt: skip
 ONLY_IN_TRITON = {

@@ -57,13 +57,23 @@ def expected(loaded: LoadedModel, prompt: Sequence[int], slots: Sequence[Slot]) 
     return output, logprobs
 
 
+class LateSlots(Slots):
+    """What is forced is found when its mask is filled, as with most tokens of a schema."""
+
+    def may_force_after(self, token: int) -> bool:
+        return False
+
+
 @pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("slots", [Slots, LateSlots])
 @pytest.mark.parametrize("sizes", [{}, {"kv_tokens": TINY_POOL}, {"token_budget": 7}, {"graphs": True}], ids=str)
-def test_penalties_and_biases_under_a_grammar(loaded: LoadedModel, sizes: dict[str, int], *, overlap: bool) -> None:
+def test_penalties_and_biases_under_a_grammar(
+    loaded: LoadedModel, slots: type[Slots], sizes: dict[str, int], *, overlap: bool
+) -> None:
     """Forced tokens count, have no log-probability, and are what they are whatever the penalties say."""
     prompts = random_prompts(VOCAB)[: len(SCRIPTS)]
     requests = [
-        request(str(place), prompt, ASKING, Slots(script))
+        request(str(place), prompt, ASKING, slots(script))
         for place, (prompt, script) in enumerate(zip(prompts, SCRIPTS, strict=True))
     ]
     made = collected(loaded, requests, replace(ROOMY, overlap=overlap, **sizes))
@@ -97,7 +107,16 @@ def test_a_step_in_parts_changes_nothing(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, *, overlap: bool
 ) -> None:
     requests = [
-        CoreRequest(str(place), prompt, replace(ASKING, stop_token_ids=tuple(range(40)), min_tokens=3 * place))
+        CoreRequest(
+            str(place),
+            prompt,
+            replace(
+                ASKING,
+                stop_token_ids=tuple(range(40)),
+                min_tokens=3 * place,
+                frequency_penalty=ASKING.frequency_penalty * (place % 2),
+            ),
+        )
         for place, prompt in enumerate(random_prompts(VOCAB))
     ]
     options = replace(ROOMY, overlap=overlap)

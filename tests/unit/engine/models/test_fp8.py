@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.support.paged_run import PagedRun
-from tests.support.tiny_models import FAMILIES, tiny_model
+from tests.support.tiny_models import FAMILIES, SPARSE, tiny_model
 from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
@@ -44,7 +44,8 @@ def test_perplexity_barely_moves(family: str, weights: str, kv_dtype: torch.dtyp
     plain = log_probabilities(load(folder), tokens)
     fp8 = log_probabilities(load(folder, weights), tokens, kv_dtype)
     apart = (fp8 - plain).norm() / (plain - plain.mean(-1, keepdim=True)).norm()
-    assert 1e-3 < float(apart) < (0.2 if weights == "fp8" else 0.07)  # random weights forgive little
+    most = 0.2 if weights == "fp8" else 0.1 if family in SPARSE else 0.07  # random weights forgive little,
+    assert 1e-3 < float(apart) < most  # and rounding may lead to other experts
     assert perplexity(fp8, tokens) == pytest.approx(perplexity(plain, tokens), rel=0.03)
 
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.support.mxfp4_checkpoint import Checkpoints, mxfp4_checkpoints, rewritten
+from tests.support.mxfp4_checkpoint import SETTINGS, Checkpoints, mxfp4_checkpoints, rewritten
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.process.sizing import weight_bytes
-from thothy_ai.engine.weights.inventory import num_parameters
+from thothy_ai.engine.weights.inventory import expected_tensors, num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")
+PACKED = ("_blocks", "_scales")
+PUBLISHED = json.loads((Path(__file__).parents[3] / "data" / "published_configs.json").read_text(encoding="utf-8"))[
+    "gpt-oss-20b (its numbers unpacked)"
+]["config"]
 EXPERTS = "model__layers__1__mlp__experts__"
 
 
@@ -77,6 +82,19 @@ def test_tensors_that_are_not_as_the_format_says(
     rewritten(folder, **{EXPERTS + name: tensor for name, tensor in tensors.items()})
     with pytest.raises(ModelLoadError, match=words):
         load(folder)
+
+
+def test_the_published_checkpoint_has_the_tensors_that_are_read(tmp_path: Path) -> None:
+    """Those of gpt-oss-20b come to the size that its index says."""
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED | {"quantization_config": SETTINGS}))
+    config = ModelConfig.from_folder(tmp_path)
+    assert (config.max_context, config.window) == (131_072, None)
+    shapes = expected_tensors(tmp_path, config.within(64))
+    sizes = {name: math.prod(shape) * (1 if name.endswith(PACKED) else 2) for name, shape in shapes.items()}
+    assert sum(sizes.values()) == 13_761_264_768
+    experts = "model.layers.0.mlp.experts."
+    assert shapes[experts + "gate_up_proj_blocks"] == (32, 5760, 90, 16)
+    assert shapes[experts + "down_proj_scales"] == (32, 2880, 90)
 
 
 def with_settings(folder: Path, **settings: Any) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.tiny_models import tiny_model
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.shapes import SHAPES, parameters
 from thothy_ai.engine.execution.host_memory import host_memory
@@ -71,3 +72,14 @@ def test_a_gpu_s_step_is_as_large_as_launching_it_takes_and_holds_every_row(
     sizes = engine_sizes(config, EngineOptions(url="", max_rows=rows), torch.device("cuda"))
     assert sizes.token_budget == budget
     assert engine_sizes(config, EngineOptions(url="", token_budget=7), torch.device("cuda")).token_budget == 7
+
+
+@pytest.mark.parametrize(("max_context", "window"), [(None, 100), (101, 100), (100, None)])
+def test_an_engine_has_the_window_that_its_contexts_outgrow(
+    max_context: int | None, window: int | None, tmp_path: Path
+) -> None:
+    model = ModelConfig.from_folder(tiny_model("mistral", tmp_path, sliding_window=100))
+    options = EngineOptions(url="", kv_tokens=64, token_budget=16, max_context=max_context)
+    sizes = engine_sizes(model, options, torch.device("cpu"))
+    assert sizes.window == window
+    assert sizes.max_context == (max_context or 256)

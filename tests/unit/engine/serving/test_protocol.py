@@ -80,6 +80,7 @@ REQUEST = GenerationRequest(
     deadline=1.8e9,
     report_after=40,
     stop_repetition=True,
+    template_options={"enable_thinking": False, "effort": "low", "depth": 3, "share": 0.5, "none": None},
 )
 ASKING = GenerationRequest(
     id="job/2",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.engine.api import GenerationRequest, Message
 from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.template_options import TemplateOption
 from thothy_ai.engine.text.prompts import PromptEncoder
 
 END, START, STOP = 0, 1, 2
@@ -128,3 +134,69 @@ def test_a_system_message_begins_the_next_one_where_the_template_has_none(
         encoder = PromptEncoder(gemma)
         said.append(tokenizer.decode(encoder.encode(GenerationRequest("id", messages=messages))).strip())
     assert said == ["user: Be brief.\n\nHello assistant: Hi", "system: Be brief. user: Hello assistant: Hi"]
+
+
+OPTIONS_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    "{% if enable_thinking is defined and enable_thinking is false %}quiet{% endif %}"
+    "{% if note is defined %}{{ note }}{% endif %}"
+)
+
+
+@pytest.fixture
+def with_options() -> PromptEncoder:
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = OPTIONS_TEMPLATE
+    return PromptEncoder(tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "ends"),
+    [
+        ({}, None, "<|im_end|>"),
+        ({}, "{}", "quiet"),
+        ({"enable_thinking": False}, None, "quiet"),
+        ({"enable_thinking": True}, "{}", "<|im_end|>"),
+        ({"note": 3, "unknown": 1.5}, None, "<|im_end|>3"),
+        ({"note": None}, None, "<|im_end|>None"),
+    ],
+)
+def test_a_template_sees_the_request_s_options(
+    with_options: PromptEncoder, options: dict[str, TemplateOption], schema: str | None, ends: str
+) -> None:
+    request = replace(chat("Hello.", schema=schema), template_options=options)
+    text = make_tokenizer().decode(with_options.encode(request))
+    assert text.endswith(ends)
+
+
+def test_an_option_that_spells_out_a_control_token_is_refused(with_options: PromptEncoder) -> None:
+    with pytest.raises(InvalidRequestError, match="option contains a special token"):
+        with_options.encode(replace(chat("Hello."), template_options={"note": "a <|im_start|> b"}))
+
+
+def test_an_option_with_a_lone_surrogate_is_refused(with_options: PromptEncoder) -> None:
+    with pytest.raises(InvalidRequestError, match="lone surrogate"):
+        with_options.encode(replace(chat("Hello."), template_options={"note": "\ud800"}))
+
+
+ARGUMENTS = [
+    name for name in inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters if name != "self"
+]
+OTHERS = ["messages", "bos_token", "additional_special_tokens", "_x", "a b", "é", ""]
+
+
+@pytest.mark.parametrize("name", [*ARGUMENTS, *OTHERS])
+def test_an_option_that_is_not_for_requests_is_refused(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match="template option"):
+        GenerationRequest("id", text="x", template_options={name: True})
+
+
+@pytest.mark.parametrize("value", ["x" * 1001, 2**53 + 1, float("nan"), [1], {"a": 1}, b"x"])
+def test_an_option_s_value_is_a_bounded_scalar(value: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="is wanted"):
+        GenerationRequest("id", text="x", template_options={"note": value})
+
+
+def test_options_are_few() -> None:
+    with pytest.raises(InvalidRequestError, match="17 template options; 16"):
+        GenerationRequest("id", text="x", template_options={f"o{number}": 1 for number in range(17)})

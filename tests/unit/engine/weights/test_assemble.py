@@ -11,7 +11,6 @@ from torch import Tensor
 
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, tiny_model
-from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.tensors import Weight
@@ -37,6 +36,12 @@ class Packed:
     def weight(self, name: str, *shape: int) -> Weight:
         plain = self.source.tensor(name, *shape)
         return quantize_fp8(plain) if name.endswith(self.packed) else plain
+
+    def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        return self.source.stored(name, *shape, dtype=dtype)
+
+    def holds(self, name: str, /) -> bool:
+        return self.source.holds(name)
 
 
 def packed_model(folder: Path, *packed: str) -> Model:
@@ -66,6 +71,13 @@ def test_each_layer_has_a_format_of_its_own(tmp_path: Path) -> None:
     assert not any(layer.mlp_norm.to_fp8 for layer in mixed.decoder.layers)
 
 
-def test_layers_that_are_packed_in_part_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModelError, match=r"k_proj.* some weights are packed"):
-        packed_model(tiny_model("llama", tmp_path), "q_proj.weight")
+def test_projections_that_are_packed_in_part_are_separate_layers(tmp_path: Path) -> None:
+    folder = tiny_model("qwen2", tmp_path)
+    mixed = packed_model(folder, "q_proj.weight")
+    attention = mixed.decoder.layers[0].attention  # type: ignore[attr-defined]
+    assert not attention.qkv.takes_fp8
+    all_packed = packed_model(folder, "_proj.weight")
+    none_packed = packed_model(folder, "no such layer")
+    assert all_packed.num_bytes < mixed.num_bytes < none_packed.num_bytes
+    apart = (logits(mixed) - logits(none_packed)).norm() / logits(none_packed).norm()
+    assert 1e-4 < float(apart) < 0.1

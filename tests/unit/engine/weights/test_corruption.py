@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import resource
 import shutil
 import struct
@@ -17,6 +18,7 @@ import pytest
 import torch
 from gguf import GGUFValueType as Kind
 from gguf.gguf_writer import GGUFValue
+from safetensors.torch import load_file, save_file
 
 from tests.support.gguf_files import write_gguf
 from tests.support.naive_tokenizers import byte_alphabet
@@ -214,8 +216,6 @@ def test_absurd_lengths_of_arrays(whole: bytes, kind: Kind, bytes_: int, tmp_pat
 
 
 def without(name: str, tmp_path: Path, hf_folder: Path) -> Path:
-    from safetensors.torch import load_file, save_file
-
     folder = tmp_path / "without"
     shutil.copytree(hf_folder, folder)
     tensors = load_file(folder / "model.safetensors")
@@ -305,3 +305,53 @@ def test_files_of_something_else(name: str, content: bytes, hf_folder: Path, tmp
     shutil.copytree(hf_folder, copy)
     (copy / name).write_bytes(content)
     outcome(copy, tmp_path / "cache")
+
+
+def _two_shards_with_a_tensor(folder: Path) -> None:
+    first, second = sorted(folder.glob("model-*.safetensors"))[:2]
+    save_file(load_file(first) | load_file(second), second)
+
+
+def _cut_shard(folder: Path) -> None:
+    shard = max(folder.glob("model-*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+
+def _not_a_number(folder: Path) -> None:
+    shard = max(folder.glob("model-*.safetensors"))
+    tensors = load_file(shard)
+    min(tensors.values(), key=torch.Tensor.numel).view(-1)[0] = NAN
+    save_file(tensors, shard)
+
+
+def _huge(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    layers = {"num_hidden_layers": 1000, "hidden_size": 16384, "intermediate_size": 65536}
+    (folder / "config.json").write_text(json.dumps(config | layers))
+    (folder / "random_weights").touch()
+
+
+BAD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a tensor in two shards": (_two_shards_with_a_tensor, "is in two shards"),
+    "a truncated shard": (_cut_shard, "truncated or not a safetensors file"),
+    "a missing shard": (lambda folder: max(folder.glob("model-*.safetensors")).unlink(), "shards are missing"),
+    "not a number": (_not_a_number, "1 of .* values are NaN or infinite"),
+    "larger than the machine": (_huge, "needs .* GB for weights in float32, and this machine has .* GB available"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_an_engine_refuses_a_bad_folder_in_one_line(
+    fault: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    breaks, message = BAD[fault]
+    folder = tiny_model("llama", tmp_path, vocab_size=700, max_shard_size="60KB", **TINY)
+    make_tokenizer().save_pretrained(folder)
+    breaks(folder)
+    capfd.readouterr()
+    options = EngineOptions(url=f"unix://{tmp_path}/e.sock", model=folder, device="cpu", check_weights=True)
+    with pytest.raises(SystemExit) as caught:
+        run_engine(options)
+    assert caught.value.code == 2
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "INFO" not in line]
+    assert re.search(f"^thothy engine: .*{message}", line), line

@@ -41,6 +41,12 @@ def granite(writer: gguf.GGUFWriter) -> None:
     writer.add_logit_scale(3.0)
 
 
+def gemma2(writer: gguf.GGUFWriter) -> None:
+    writer.add_sliding_window(12)
+    writer.add_attn_logit_softcapping(2.0)
+    writer.add_final_logit_softcapping(5.0)
+
+
 def gemma3(writer: gguf.GGUFWriter) -> None:
     writer.add_sliding_window(12)
     writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -69,6 +75,7 @@ FILES: dict[str, tuple[str, str, dict[str, Any], Metadata]] = {
     "phi3": ("phi3", "phi3", {}, lambda writer: writer.add_sliding_window(30)),
     "phi3 no window": ("phi3", "phi3", {"sliding_window": None}, lambda writer: writer.add_sliding_window(0)),
     "glm4": ("glm4", "glm4", {}, lambda _: None),
+    "gemma2": ("gemma2", "gemma2", {"query_pre_attn_scalar": 16}, gemma2),
     "gemma3": ("gemma3_text", "gemma3", GEMMA3, gemma3),
     "command-r": ("cohere", "command-r", {"use_qk_norm": False}, lambda writer: writer.add_logit_scale(0.7)),
     "command-r plus": ("cohere", "command-r", {"use_qk_norm": True}, lambda writer: writer.add_logit_scale(0.7)),
@@ -105,6 +112,14 @@ def test_long_factors_of_phi3(tmp_path: Path) -> None:
     loaded = load(path, tmp_path / "cache", context=200)
     got = PagedRun(loaded.model, 1, 48).step({0: TOKENS})[0]
     torch.testing.assert_close(got, reference(folder), atol=1e-4, rtol=0)
+
+
+def test_gemma2_of_27b_multiplies_scores_by_what_a_head_has_of_the_hidden_size(tmp_path: Path) -> None:
+    sizes = {"num_hidden_layers": 46, "intermediate_size": 8, "vocab_size": 131, "query_pre_attn_scalar": 8}
+    folder = tiny_model("gemma2", tmp_path, **sizes)
+    path = write_gguf(folder, tmp_path / "g.gguf", architecture="gemma2", extra=gemma2)
+    attention = load(path, tmp_path / "cache").config.architecture.attention  # type: ignore[attr-defined]
+    assert {params.scale for params in attention} == {8**-0.5}
 
 
 def test_gemma3_of_27b_multiplies_scores_by_what_a_head_has_of_the_hidden_size(tmp_path: Path) -> None:

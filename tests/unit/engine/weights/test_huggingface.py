@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,11 +17,15 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.paged_run import PagedRun
+from tests.support.shards import write_shards
 from tests.support.tiny_models import tiny_model
 from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.weights import huggingface, reading
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.loader import load_model
+from thothy_ai.engine.weights.reading import ParallelReader, Reading
+from thothy_ai.engine.weights.shard import StoredTensor
 
 CPU = torch.device("cpu")
 TOKENS = [5, 9, 77, 120, 3]
@@ -155,12 +160,137 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
         logits(folder)
 
 
-def test_a_shard_without_its_tensor(tmp_path: Path) -> None:
+def shards_of(folder: Path) -> list[Path]:
+    return sorted(folder.glob("model-*.safetensors"))
+
+
+def test_a_tensor_in_two_shards(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path, max_shard_size="60KB")
-    first, second = sorted(folder.glob("model-*.safetensors"))[:2]
-    first.write_bytes(second.read_bytes())
+    first, second, *_ = shards_of(folder)
+    save_file(load_file(first) | load_file(second), second)
+    with pytest.raises(ModelLoadError, match=f"is in two shards, {first.name} and {second.name}"):
+        logits(folder)
+
+
+def test_shards_that_changed_their_names(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path, max_shard_size="60KB")
+    first, second, *_ = shards_of(folder)
+    first.rename(folder / "third")
+    second.rename(first)
+    (folder / "third").rename(second)
+    with pytest.raises(ModelLoadError, match=f"is in ({first.name}|{second.name}), the index says"):
+        logits(folder)
+
+
+def test_a_shard_of_another_part(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path, max_shard_size="60KB")
+    first, *_ = shards_of(folder)
+    save_file({"other": torch.ones(1)}, first)
     with pytest.raises(ModelLoadError, match=f"is missing from {first.name}"):
         logits(folder)
+
+
+def test_a_truncated_shard(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path, max_shard_size="60KB")
+    shard = shards_of(folder)[2]
+    truncate(shard, shard.stat().st_size - 1)
+    with pytest.raises(ModelLoadError, match=f"{shard.name}: truncated"):
+        logits(folder)
+
+
+def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+    with SafetensorsFolder(folder, CPU, torch.float32) as source:
+        truncate(folder / "model.safetensors", 4000)
+        last = max(source.places, key=lambda name: source.places[name].offset)
+        with pytest.raises(ModelLoadError, match="truncated: it ends at byte"):
+            source.tensor(last, *source.places[last].shape)
+
+
+@pytest.mark.parametrize("file", ["../x.safetensors", "/etc/passwd", ""])
+def test_an_index_that_leads_out_of_the_folder(file: str, tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": file}}))
+    with pytest.raises(ModelLoadError, match="is not the name of a file in this folder"):
+        logits(folder)
+
+
+def test_weights_of_another_kind_are_named(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+    (folder / "model.safetensors").rename(folder / "consolidated.safetensors")
+    (folder / "pytorch_model.bin").touch()
+    with pytest.raises(ModelLoadError, match=r"there are consolidated\.safetensors, pytorch_model\.bin"):
+        logits(folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_values_that_are_not_finite_are_found_when_asked(value: float, tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+
+    def spoil(tensors: dict[str, Tensor]) -> None:
+        tensors["model.layers.1.mlp.up_proj.weight"][3, 5] = value
+
+    edit_tensors(folder, spoil)
+    load_model(folder, device=CPU, dtype=torch.float32)
+    with pytest.raises(ModelLoadError, match=r"layers\.1\.mlp\.up_proj\.weight': 1 of 3,840 values are NaN"):
+        load_model(folder, device=CPU, dtype=torch.float32, finite=True)
+
+
+def test_tensors_arrive_whole_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of 100 bytes, and little that may be read ahead: both end within tensors."""
+    monkeypatch.setattr(reading, "PIECE_BYTES", 100)
+    monkeypatch.setattr(huggingface, "_AHEAD_BYTES", {"cpu": 1000})
+    types = [torch.float32, torch.bfloat16, torch.int32, torch.uint8, torch.float8_e4m3fn, torch.bool]
+    tensors = {f"t{at}": torch.randint(0, 2, (at % 7, 2 * at)).to(types[at % 6]) for at in range(60)}
+    tensors["number"] = torch.tensor(3.5)
+    folder = write_shards(tmp_path, tensors, shards=4)
+    order = sorted(tensors, key=lambda name: name[::-1])
+    reported: list[tuple[int, int]] = []
+    with SafetensorsFolder(folder, CPU, torch.float32, on_read=lambda *seen: reported.append(seen)) as source:
+        source.expect({name: tuple(tensors[name].shape) for name in order})
+        for name in [*order[40:], *order[:40]]:
+            found = source.stored(name, *tensors[name].shape, dtype=tensors[name].dtype)
+            assert found.dtype == tensors[name].dtype
+            assert torch.equal(found.view(torch.uint8) if found.dim() else found, _bytes(tensors[name])), name
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    assert reported[-1] == (total, total)
+    assert reported == sorted(reported)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.view(torch.uint8) if tensor.dim() else tensor
+
+
+def test_read_ahead_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    begin = ParallelReader.start
+
+    def counted(self: ParallelReader, place: StoredTensor) -> Reading:
+        started.append(place.path.name)
+        return begin(self, place)
+
+    monkeypatch.setattr(ParallelReader, "start", counted)
+    monkeypatch.setattr(huggingface, "_AHEAD_BYTES", {"cpu": 3000})
+    folder = write_shards(tmp_path, {f"t{at:02}": torch.ones(250) for at in range(20)}, shards=3)
+    with SafetensorsFolder(folder, CPU, torch.float32) as source:
+        source.expect({f"t{at:02}": (250,) for at in range(20)})
+        source.tensor("t00", 250)
+        assert len(started) == 4, "the one that was asked for, and three of 1,000 bytes"
+        for at in range(1, 20):
+            source.tensor(f"t{at:02}", 250)
+    assert len(started) == 20
+
+
+def test_a_missing_shard_stops_the_threads(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path, {"a": torch.ones(9), "b": torch.ones(9)}, shards=2)
+    source = SafetensorsFolder(folder, CPU, torch.float32)
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    with source:
+        source.tensor("a", 9)
+        with pytest.raises(ModelLoadError, match="can't be read: No such file"):
+            source.tensor("b", 9)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("weights")]
 
 
 @pytest.mark.parametrize("index", ["{", "[]", "{}", '{"weight_map": 3}'])
@@ -182,9 +312,9 @@ def test_quantized_tensors_are_refused(tmp_path: Path) -> None:
 def test_a_quantization_config_is_refused(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path)
     config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    config["quantization_config"] = {"quant_method": "hqq", "bits": 4}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UnsupportedModelError, match="gptq"):
+    with pytest.raises(UnsupportedModelError, match="hqq"):
         logits(folder)
 
 
@@ -232,6 +362,38 @@ def test_a_model_without_an_end_token_is_refused(unknown: object, tmp_path: Path
         end_tokens(folder, None, config=unknown, generation_config=None)
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def turns(begin: str, end: str) -> str:
+    return "{% for m in messages %}" + begin + "{{ m.content }}" + end + "{% endfor %}"
+
+
+TURNS = {  # as models write them, and the special token that ends an answer
+    "gemma": (turns("<start_of_turn>{{ m.role }}\n", "<end_of_turn>\n"), "<end_of_turn>"),
+    "llama 3": (turns("<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n", "<|eot_id|>"), "<|eot_id|>"),
+    "glm": (turns("<|{{ m.role }}|>\n", ""), "<|user|>"),
+    "mistral": (turns("[INST]", "[/INST]{{ eos_token }}"), "[/INST]"),
+    "plain": (turns("", ". "), None),
+    "refuses": ("{{ raise_exception('no') }}", None),
+    "gpt-oss": (turns("<|channel|>", "<|end|>"), None),
+}
+NAMES = ("<start_of_turn>", "<end_of_turn>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|user|>",
+         "<|assistant|>", "[INST]", "[/INST]", "<|end|>")  # fmt: skip
+
+
+@pytest.mark.parametrize("model", TURNS)
+def test_what_the_template_writes_after_an_answer_ends_it(model: str, tmp_path: Path) -> None:
+    template, end = TURNS[model]
+    folder = tiny_model("llama", tmp_path, vocab_size=730)
+    tokenizer = make_tokenizer()
+    tokenizer.add_special_tokens(
+        {"additional_special_tokens": [*NAMES, *(["<|channel|>"] if model == "gpt-oss" else [])]}
+    )
+    tokenizer.chat_template = template
+    expected = (5, *([] if end is None else [tokenizer.convert_tokens_to_ids(end)]), 2)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    assert end_tokens(folder, tokenizer, config=5) == expected
+    assert end_tokens(folder, None, config=5, generation_config=[5, 7]) == (5, 7, 2), "what it lists is all"
 
 
 def test_buffers_and_a_tied_head_are_needless(tmp_path: Path) -> None:

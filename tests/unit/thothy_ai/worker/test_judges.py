@@ -71,6 +71,7 @@ async def test_a_task_is_done_in_another_process() -> None:
         step = await by.advance(ECHO, [], None)
         assert isinstance(step, Step)
         assert step.calls[0].messages[0].content == "ok"
+        assert step.calls[0].template_options == {"style": "plain"}
         assert (await judged(by, "ok")).body == {"echo": "ok"}
         with pytest.raises(PlanError, match="unknown_kind"):
             await by.advance(PlannedJob("nothing", {}), [], None)

@@ -48,7 +48,7 @@ def test_refusals_say_why_before_weights_are_looked_for(kind: str, tmp_path: Pat
 
 def test_what_nobody_knows_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "abacus"}))
-    with pytest.raises(UnsupportedModelError, match=r"architecture 'abacus' is not implemented .* not known to transf"):
+    with pytest.raises(UnsupportedModelError, match=r"'abacus' is not implemented \(known: llama, .*mistral3"):
         ModelConfig.from_folder(tmp_path)
 
 
@@ -148,6 +148,15 @@ def test_weights_that_do_not_fit_the_configuration(
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelLoadError, match=said):
         load_model(folder, device=CPU, dtype=torch.float32)
+
+
+def test_values_that_are_not_finite_are_found_when_asked(tmp_path: Path) -> None:
+    folder = fallback_model("gpt_neox", tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["gpt_neox.final_layer_norm.weight"][3] = torch.nan
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelLoadError, match=r"final_layer_norm\.weight': 1 of 48 values are NaN"):
+        load_model(folder, device=CPU, dtype=torch.float32, finite=True)
 
 
 def test_a_truncated_file(tmp_path: Path) -> None:

@@ -1,0 +1,118 @@
+"""`models.md`: which models load. Families and formats are those that the engine has; whatever depends on a
+configuration is tried while the page is written, so that the page says what the engine does."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from docs.generate.markdown import code, listed, page, paragraph, table
+from docs.generate.model_cases import QUANTIZATIONS, REFUSED_FILES, REFUSED_SETTINGS, ROPES, TINY
+from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.models import FAMILIES
+from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.multimodal import CONTAINERS
+from thothy_ai.engine.weights import formats, gguf
+from thothy_ai.engine.weights.index import stored_by_name
+from thothy_ai.engine.weights.tokenizer import tokenizer_file
+
+_DETAILS = re.compile(r" \((?:known: |\{).*\)$", re.DOTALL)  # of a message: what there is, what was given
+_MATRIX = "tests.support.tiny_models"  # whose families the tests of exactness run over
+
+
+def models_page() -> str:
+    """The page."""
+    return page(
+        "Models",
+        "Which models load, in which formats, how that was checked, and what is refused.",
+        "A model is a Hugging Face folder with safetensors, or a GGUF file. `thothy models check FOLDER_OR_GGUF` says"
+        " whether one will load,\nwhat it takes, and what its chat template can be told. What the engine would compute"
+        " wrongly is refused by name when it loads,\nbefore any weight is read, and so is a model that does not fit.",
+        "## Families",
+        "The `model_type` of config.json decides. *Checked* means: small random models of the family give the same"
+        " greedy tokens as\n`transformers` in float32, over all combinations of preemption, chunked prefill, overlapped"
+        " steps and prefix cache, and the same\nlog-probabilities in bfloat16.",
+        table(("`model_type`", "Checked", "GGUF", "Models"), _families()),
+        "## Text parts of multimodal checkpoints",
+        "Their text part is one of the families above, and is loaded alone: images are not taken. Logits are compared"
+        " with those of\n`transformers` for the whole checkpoint, given text.",
+        table(("`model_type`", "Models"), ((code(name), each.about) for name, each in CONTAINERS.items())),
+        "## Rotary embedding",
+        "By `rope_type`, in a Llama configuration; a partial one in Phi-3's.",
+        table(("Variant", "Outcome"), ((code(name), _outcome(change)) for name, change in ROPES.items())),
+        "## Weights as they are stored",
+        "Plain weights in float64, float32, float16 or bfloat16 are converted to the engine's `--dtype`. `--weights`"
+        " says what is made of them\nat load:",
+        table(("`--weights`", "What it does"), _load_formats()),
+        "Checkpoints that are quantized already, by `quantization_config`:",
+        table(("Format", "Outcome"), ((name, _outcome(change)) for name, change in QUANTIZATIONS.items())),
+        f"GGUF tensors: {listed(sorted(kind.name for kind in gguf.QUANTIZATIONS))}.",
+        "## Tokenizers",
+        "`tokenizer.json` is taken as it stands. Without one, Mistral's `tekken.json`, or `vocab.json` with"
+        " `merges.txt`, is read. A `tokenizer.json`\nbeside a `tekken.json` cuts texts as the latter says. The chat"
+        " template is that of `chat_template.jinja`, of `tokenizer_config.json`\n(the default one, if several have"
+        " names) or of `chat_template.json`. A generation ends at the tokens that `generation_config.json` and\n"
+        "`config.json` list, and at the tokenizer's end of text; if `generation_config.json` lists none, also at what"
+        " the template writes after an answer.",
+        "## Refused",
+        "Examples, with the message:",
+        table(("What", "Message"), _refused()),
+    )
+
+
+def _families() -> Iterator[tuple[str, ...]]:
+    matrix = importlib.import_module(_MATRIX).FAMILIES
+    for name, family in FAMILIES.items():
+        module = inspect.getmodule(family)
+        about = paragraph(module.__doc__ if module else "")
+        yield code(name), "yes" if name in matrix else "no", "yes" if family.gguf else "no", about
+
+
+def _load_formats() -> Iterator[tuple[str, str]]:
+    return ((code(name), paragraph(form.__doc__)) for name, form in formats.FORMATS.items())
+
+
+def _outcome(change: Mapping[str, Any]) -> str:
+    return f"refused: {message}" if (message := _message(change)) else "loads"
+
+
+def _refused() -> Iterator[tuple[str, str]]:
+    """Those that are still refused: what loads by now is in the tables above."""
+    for what, change in REFUSED_SETTINGS.items():
+        if message := _message(change):
+            yield what, message
+    for what, files in REFUSED_FILES.items():
+        if message := _message_of_files(files):
+            yield what, message
+
+
+def _message(change: Mapping[str, Any]) -> str:
+    """What the engine says about a small configuration with these values; nothing if it takes it."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "config.json").write_text(json.dumps({**TINY, **change}), encoding="utf-8")
+        try:
+            ModelConfig.from_folder(folder)
+        except EngineError as error:
+            return _DETAILS.sub("", str(error).removeprefix(f"{folder}: "))
+    return ""
+
+
+def _message_of_files(files: Mapping[str, str]) -> str:
+    """What the engine says about a folder of these files."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        for name, content in files.items():
+            (folder / name).write_text(content, encoding="utf-8")
+        try:
+            tokenizer_file(folder)
+            stored_by_name(folder)
+        except EngineError as error:
+            return str(error).replace(str(folder), "FOLDER").removeprefix("FOLDER: ")
+    return ""

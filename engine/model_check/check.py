@@ -1,0 +1,106 @@
+"""Looks at a folder or a GGUF file part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from thothy_ai.engine.errors import EngineError, ModelLoadError
+from thothy_ai.engine.model_check.checkpoint import Checkpoint, FolderCheckpoint, GGUFCheckpoint
+from thothy_ai.engine.model_check.memory import Target, memory_report
+from thothy_ai.engine.model_check.report import ModelReport, Problem
+from thothy_ai.engine.model_check.text import text_report
+from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.weights.inventory import num_parameters
+
+OnRead = Callable[[int, int], None]
+
+
+def check_model(
+    path: Path,
+    options: EngineOptions,
+    *,
+    memory: int | None = None,
+    values: bool = False,
+    on_read: OnRead = lambda _done, _of: None,
+) -> ModelReport:
+    """The report for an engine with these options on this device, or on one of `memory` bytes that is not here.
+
+    With `values`, all weights are read and looked through for NaN and infinite ones; `on_read` is told how far that is.
+    ModelLoadError if there is nothing at `path`, InvalidRequestError for a device or a type that is not there.
+    """
+    if not path.exists():
+        raise ModelLoadError(f"{path}: no such file or folder")
+    check = _Check(path, options, Target.of(options, memory))
+    check.all_parts()
+    if values:
+        check.values(on_read)
+    return check.report
+
+
+class _Check:
+    """Collects in `report` what it finds."""
+
+    def __init__(self, path: Path, options: EngineOptions, target: Target) -> None:
+        self._path, self._options, self._target = path, options, target
+        self._checkpoint: Checkpoint = FolderCheckpoint(path) if path.is_dir() else GGUFCheckpoint(path)
+        self.report = ModelReport(str(path), self._checkpoint.form)
+
+    def all_parts(self) -> None:
+        """Without values. What is wrong with one part hides nothing of the others, unless they need it."""
+        with self._part("configuration"), self._checkpoint.folder() as folder:
+            with self._part("weights"):
+                self._found(stored=self._checkpoint.stored(), files=self._checkpoint.files)
+            config = self._configuration(folder)
+            with self._part("tokenizer"):
+                self._found(text=text_report(folder, self._path, config))
+            if config is not None:
+                self._memory(config)
+
+    def _configuration(self, folder: Path) -> ModelConfig | None:
+        """As the weights have it; None if it is refused."""
+        config = None
+        with self._part("configuration"):
+            config = ModelConfig.from_folder(folder, named=self._path).within(self._options.max_context)
+            with self._part("weights"):
+                config = self._checkpoint.fitting(config)
+            self._found(
+                family=config.family,
+                container=config.container,
+                parameters=num_parameters(config),
+                layers=config.num_layers,
+                context=config.max_context,
+                rope=self._checkpoint.rope(folder),
+            )
+        return config
+
+    def _memory(self, config: ModelConfig) -> None:
+        report, plan = memory_report(config, self._options, self._target)
+        self._found(memory=report)
+        with self._part("memory"):
+            plan.require(self._path.name)
+
+    def values(self, on_read: OnRead) -> None:
+        """Read all weights."""
+        with self._part("weights"):
+            for problem in self._checkpoint.not_finite(on_read):
+                self._problem("weights", problem)
+            self._found(values_checked=True)
+
+    @contextmanager
+    def _part(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except EngineError as error:
+            self._problem(name, str(error))
+
+    def _problem(self, part: str, says: str) -> None:
+        if all(problem.says != says for problem in self.report.problems):
+            self._found(problems=(*self.report.problems, Problem(part, says)))
+
+    def _found(self, **values: Any) -> None:  # noqa: ANN401  any field's
+        self.report = replace(self.report, **values)

@@ -1,0 +1,175 @@
+"""The two forms of a checkpoint, as the check looks at them: without loading, and without a GPU."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.multimodal import renaming
+from thothy_ai.engine.weights.finite import not_finite
+from thothy_ai.engine.weights.huggingface import SafetensorsFolder
+from thothy_ai.engine.weights.loader import fitting
+from thothy_ai.engine.weights.random import wants_random_weights
+
+OnRead = Callable[[int, int], None]
+
+
+class Checkpoint(Protocol):
+    """What may be at a path. Raises ModelLoadError or a subclass for what is wrong with it."""
+
+    @property
+    def form(self) -> str:
+        """The kind of checkpoint, in words."""
+        ...
+
+    @property
+    def files(self) -> int:
+        """How many files have its weights, once `stored` was called."""
+        ...
+
+    def folder(self) -> AbstractContextManager[Path]:
+        """A folder with its config.json and its tokenizer."""
+        ...
+
+    def stored(self) -> dict[str, int]:
+        """Bytes of its tensors by the type that they are stored in."""
+        ...
+
+    def fitting(self, config: ModelConfig) -> ModelConfig:
+        """The configuration as the tensors have it, which must be those of a model of it."""
+        ...
+
+    def rope(self, folder: Path) -> str:
+        """The variant of its rotary embedding."""
+        ...
+
+    def not_finite(self, on_read: OnRead) -> Iterator[str]:
+        """A line for each tensor with NaN or infinite values; reads all of them."""
+        ...
+
+
+class FolderCheckpoint:
+    """A Hugging Face folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._renamed: Callable[[str], str | None] = renaming(None)
+        self._random = wants_random_weights(path)
+        self.form = "Hugging Face folder, random weights" if self._random else "Hugging Face folder, safetensors"
+        self.files = 0
+
+    def folder(self) -> AbstractContextManager[Path]:
+        """Itself."""
+        return nullcontext(self._path)
+
+    def stored(self) -> dict[str, int]:
+        """From the files' headers."""
+        if self._random:
+            return {}
+        tensors = self._source().places.values()
+        self.files = len({tensor.path for tensor in tensors})
+        return _by_type((_name(tensor.dtype), tensor.num_bytes) for tensor in tensors)
+
+    def fitting(self, config: ModelConfig) -> ModelConfig:
+        """As the loader does; shapes, too, which it compares when it reads a tensor."""
+        if self._random:
+            return config
+        self._renamed = renaming(config.container)
+        return fitting(self._path, config, self._source())
+
+    def rope(self, folder: Path) -> str:
+        """From config.json."""
+        return rope_variant(folder)
+
+    def not_finite(self, on_read: OnRead) -> Iterator[str]:
+        """Read by as many threads as when it is loaded."""
+        if self._random:
+            return
+        with self._source(on_read) as source:
+            source.expect({name: place.shape for name, place in source.places.items()})
+            for name, place in source.places.items():
+                tensor = source.stored(name, *place.shape, dtype=place.dtype)
+                if count := not_finite(tensor):
+                    yield _problem(self._path, name, count, tensor.numel())
+
+    def _source(self, on_read: OnRead = lambda _done, _of: None) -> SafetensorsFolder:
+        return SafetensorsFolder(self._path, torch.device("cpu"), torch.float32, renamed=self._renamed, on_read=on_read)
+
+
+class GGUFCheckpoint:
+    """A GGUF file."""
+
+    form, files = "GGUF file", 1
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix.lower() != ".gguf":
+            raise ModelLoadError(f"{path}: neither a Hugging Face folder nor a .gguf file")
+        self._path = path
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A temporary one, for its configuration and tokenizer."""
+        from thothy_ai.engine.weights.convert import described  # noqa: PLC0415  gguf is there where GGUF files are
+
+        with tempfile.TemporaryDirectory() as made:
+            described(self._path, Path(made))
+            yield Path(made)
+
+    def stored(self) -> dict[str, int]:
+        """From the file's header."""
+        from thothy_ai.engine.weights.gguf import GGUFFile  # noqa: PLC0415  as above
+
+        return _by_type(GGUFFile(self._path).stored)
+
+    def fitting(self, config: ModelConfig) -> ModelConfig:
+        """Compared already, when it was described."""
+        return config
+
+    def rope(self, folder: Path) -> str:
+        """From the configuration that it was described by."""
+        return rope_variant(folder)
+
+    def not_finite(self, on_read: OnRead) -> Iterator[str]:
+        """Each tensor dequantized."""
+        from thothy_ai.engine.weights.gguf import GGUFFile  # noqa: PLC0415  as above
+
+        file = GGUFFile(self._path)
+        for done, name in enumerate(file.names, 1):
+            tensor = file.tensor(name)
+            if count := not_finite(tensor):
+                yield _problem(self._path, name, count, tensor.numel())
+            on_read(done, len(file.names))
+
+
+def rope_variant(folder: Path) -> str:
+    """What config.json names: "default", "llama3", "yarn", …; of several, all that its layers have."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = config.get("text_config") or config
+    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    tables = [each for each in given.values() if isinstance(each, dict)] or [given]
+    kinds = dict.fromkeys(str(each.get("rope_type") or each.get("type") or "default") for each in tables)
+    return ", ".join(kinds)
+
+
+def _by_type(tensors: Iterator[tuple[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for kind, size in tensors:
+        total[kind] += size
+    return dict(total.most_common())
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _problem(where: Path, name: str, count: int, of: int) -> str:
+    return f"{where}: tensor {name!r}: {count:,} of {of:,} values are NaN or infinite"

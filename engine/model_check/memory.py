@@ -1,0 +1,57 @@
+"""What an engine would take of a device, whether that is here or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, resolve_kv_dtype
+from thothy_ai.engine.model_check.report import MemoryReport
+from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.sizing import GB, MAX_CONTEXT, MemoryPlan, kv_tokens_left, plan_memory
+from thothy_ai.engine.weights.formats import weight_format
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a model would be loaded on, and the type of its activations. `memory`: bytes of a GPU that is not here."""
+
+    device: torch.device
+    dtype: torch.dtype
+    memory: int | None
+
+    @classmethod
+    def of(cls, options: EngineOptions, memory: int | None) -> Target:
+        """By the options; InvalidRequestError for a device or a type that is not there, or a format that it lacks."""
+        device = resolve_device(options.device) if memory is None else torch.device("cuda")
+        asked = device if memory is None else torch.device("meta")
+        weight_format(options.weights, asked)
+        dtype = resolve_dtype(options.dtype, device)
+        resolve_kv_dtype(options.kv_dtype, dtype, asked)
+        return cls(device, dtype, memory)
+
+    def __str__(self) -> str:
+        """The device."""
+        return str(self.device) if self.memory is None else f"a GPU with {self.memory / GB:.1f} GB"
+
+
+def memory_report(config: ModelConfig, options: EngineOptions, target: Target) -> tuple[MemoryReport, MemoryPlan]:
+    """The figures, and the plan that they are of.
+
+    A GPU that is here is asked how much memory is free; nothing else touches it.
+    """
+    config = config.within(options.max_context or MAX_CONTEXT)
+    plan = plan_memory(config, options, target.device, target.dtype, target.memory)
+    tokens, per_token = kv_tokens_left(plan, config, options, target.dtype)
+    report = MemoryReport(
+        device=str(target),
+        weights=plan.weights,
+        workspace=plan.workspace,
+        available=plan.available,
+        kv_tokens=tokens,
+        kv_bytes_per_token=per_token,
+        dtype=plan.weight_type,
+    )
+    return report, plan

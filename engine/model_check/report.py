@@ -1,0 +1,74 @@
+"""What was found out about a model, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+
+class Problem(NamedTuple):
+    """Why the model does not load. `part`: configuration, weights, tokenizer or memory."""
+
+    part: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Bytes on a device; `kv_tokens` is how many tokens of KV are left beside weights and workspace."""
+
+    device: str
+    weights: int
+    workspace: int
+    available: int
+    kv_tokens: int
+    kv_bytes_per_token: float
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextReport:
+    """The tokenizer: the file it is read from, and the tokens that end a generation.
+
+    `template_options`: variables of the chat template that requests can set; None without a template.
+    """
+
+    file: str
+    vocabulary: int
+    ends: tuple[str, ...]
+    template_options: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """What is None was not found out, because of a problem before it.
+
+    `stored`: bytes of the model's tensors by the type that they are stored in. `container`: the multimodal architecture
+    of which only the text part is used. `rope`: the variant of its rotary embedding.
+    """
+
+    path: str
+    form: str
+    files: int = 0
+    stored: Mapping[str, int] = field(default_factory=dict)
+    family: str | None = None
+    container: str | None = None
+    parameters: int | None = None
+    layers: int | None = None
+    context: int | None = None
+    rope: str | None = None
+    text: TextReport | None = None
+    memory: MemoryReport | None = None
+    values_checked: bool = False
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def loads(self) -> bool:
+        """Whether nothing is in its way."""
+        return not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        problems = [problem._asdict() for problem in self.problems]
+        return {"loads": self.loads, **asdict(self), "problems": problems}

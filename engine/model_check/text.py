@@ -1,0 +1,60 @@
+"""The tokenizer and the chat template of a model's folder, loaded as an engine's text edge does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jinja2 import TemplateError, nodes
+from jinja2.meta import find_undeclared_variables
+
+from thothy_ai.engine.errors import ModelLoadError, one_line
+from thothy_ai.engine.model_check.report import TextReport
+from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
+from thothy_ai.engine.template_options import RESERVED
+from thothy_ai.engine.weights.loader import ending
+from thothy_ai.engine.weights.tokenizer import load_tokenizer, tokenizer_file
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+_GIVEN = {"raise_exception", "strftime_now"}  # functions that transformers gives to a template
+
+
+def text_report(folder: Path, path: Path, config: ModelConfig | None) -> TextReport:
+    """What the folder's tokenizer is; with `config`, the tokens that end a generation.
+
+    ModelLoadError, naming `path`, if there is none, or if it or its template can't be used.
+    """
+    tokenizer = fast_tokenizer(load_tokenizer(folder), str(path))
+    text_tools(tokenizer)
+    ends = () if config is None else ending(config, path, folder, tokenizer).eos_token_ids
+    return TextReport(
+        file=tokenizer_file(folder) or "",
+        vocabulary=len(tokenizer),
+        ends=tuple(map(str, tokenizer.convert_ids_to_tokens(list(ends)))),
+        template_options=_template_options(tokenizer, path),
+    )
+
+
+def _template_options(tokenizer: PreTrainedTokenizerFast, path: Path) -> tuple[str, ...] | None:
+    """Variables that the chat template reads and that neither it nor the engine sets."""
+    if not tokenizer.chat_template:
+        return None
+    try:
+        from transformers.utils.chat_template_utils import _compile_jinja_template  # noqa: PLC0415  slow to import
+
+        source = tokenizer.get_chat_template()
+        tree = _compile_jinja_template(source).environment.parse(source)
+    except (TemplateError, ValueError) as error:
+        raise ModelLoadError(f"{path}: the chat template can't be compiled: {one_line(error)}") from error
+    return tuple(sorted(filter(_is_option, _variables(tree))))
+
+
+def _variables(tree: nodes.Template) -> set[str]:
+    return find_undeclared_variables(tree) - _GIVEN - RESERVED
+
+
+def _is_option(name: str) -> bool:
+    return not name.endswith(("_token", "_tokens"))

@@ -1,0 +1,109 @@
+"""GLM-4.5 (Air): shared experts beside the chosen ones, plain MLPs in the first layers, scores by sigmoid.
+
+A correction is added to the scores for the choice only (Wang et al., "Auxiliary-Loss-Free Load Balancing", 2024), and
+experts may be chosen within groups (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024). The layers that predict several
+tokens at a time, which checkpoints have after the last one, are left out, as transformers does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
+from thothy_ai.engine.models.family import NO_WINDOW, GGUFNames, Windows, require_activation
+from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
+from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer, dense_block
+from thothy_ai.engine.models.layers.mlp import SwiGLU
+from thothy_ai.kernels.experts import Routing
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from thothy_ai.engine.models.builder import ModelBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class Glm4Moe:
+    """The experts' sizes and how tokens choose them; how many layers come before those; what attention has."""
+
+    model_type: ClassVar[str] = "glm4_moe"
+    gguf: ClassVar[GGUFNames | None] = None
+
+    dense_layers: int
+    experts: ExpertSizes
+    routing: Routing
+    attention_bias: bool
+    qk_norm: bool
+    windows: Windows = NO_WINDOW
+
+    @classmethod
+    def read(cls, config: PreTrainedConfig) -> Self:
+        """From transformers' configuration."""
+        require_activation(config.hidden_act, "silu")
+        layers, dense = config.num_hidden_layers, min(config.first_k_dense_replace, config.num_hidden_layers)
+        inner = config.moe_intermediate_size
+        return cls(
+            dense_layers=dense,
+            experts=ExpertSizes(
+                config.n_routed_experts,
+                config.num_experts_per_tok,
+                inner,
+                layers - dense,
+                shared=inner * config.n_shared_experts,
+            ),
+            routing=_routing(config),
+            attention_bias=config.attention_bias,
+            qk_norm=config.use_qk_norm,
+        )
+
+    def build(self, build: ModelBuilder) -> Decoder:
+        """The decoder."""
+        return Decoder(
+            embedding=TokenEmbedding(build.embedding),
+            layers=tuple(self._layer(build, index) for index in range(build.config.num_layers)),
+            norm=build.final_norm(),
+            head=LinearHead(build.head()),
+        )
+
+    def _layer(self, build: ModelBuilder, index: int) -> SparseLayer:
+        config, prefix = build.config, f"model.layers.{index}."
+        heads = prefix + "self_attn."
+        qkv = build.qkv(heads, bias=self.attention_bias)
+        output = build.attention_output(heads)
+        norms = build.qk_norm(heads) if self.qk_norm else None
+        return SparseLayer(
+            attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
+            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps, norms),
+            feed_forward=(dense_block if index < self.dense_layers else self._mixture)(build, prefix),
+        )
+
+    def _mixture(self, build: ModelBuilder, prefix: str) -> SparseBlock:
+        mlp, sizes = prefix + "mlp.", self.experts
+        shared = mlp + "shared_experts."
+        return SparseBlock(
+            norm=build.plain_norm(prefix + "post_attention_layernorm"),
+            router=build.router(
+                mlp + "gate", sizes.count, self.routing, correction=mlp + "gate.e_score_correction_bias"
+            ),
+            experts=build.experts(ExpertNames(mlp + "experts.", mlp + "experts."), sizes),
+            shared=SwiGLU(build.gate_up(shared, inner=sizes.shared), build.down(shared, inner=sizes.shared)),
+        )
+
+
+def _routing(config: PreTrainedConfig) -> Routing:
+    experts, groups, kept = config.n_routed_experts, config.n_group, config.topk_group
+    size = experts // groups  # of which a group's score takes two
+    if experts % groups or kept > groups or config.num_experts_per_tok > size * kept or (groups > 1 and size < 2):
+        raise UnsupportedModelError(f"{experts} experts in {groups} groups, of which {kept} are kept, do not divide")
+    return Routing(
+        config.num_experts_per_tok,
+        scores="sigmoid",
+        renormalized=config.norm_topk_prob,
+        scale=config.routed_scaling_factor,
+        groups=groups,
+        kept_groups=kept,
+    )

@@ -1,0 +1,1 @@
+"""Quantized checkpoints as they are published: what config.json says of them, and how each format stores a weight."""

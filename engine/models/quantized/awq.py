@@ -1,0 +1,46 @@
+"""AWQ checkpoints (Lin et al., "AWQ", 2024), as AutoAWQ stores them for its GEMM kernel."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import torch
+
+from thothy_ai.engine.models.quantized.grouped import GroupedWeight, group_size, grouped_weight
+from thothy_ai.engine.models.quantized.layout import Quantization, Rule, groups_of, plain_layers, strings
+from thothy_ai.engine.models.quantized.settings import Settings
+from thothy_ai.engine.models.quantized.words import unpacked
+from thothy_ai.engine.models.tensors import TensorSource
+
+_BITS, _PER = 4, 8
+_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)  # in a word, of the neighbouring outputs 0 to 7: the even ones come first
+
+
+@dataclass(frozen=True, slots=True)
+class Awq:
+    """`qweight` [K, N / 8] int32, `qzeros` [G, N / 8] int32 and `scales` [G, N], with eight outputs a word."""
+
+    size: int
+
+    def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedWeight:
+        """The weight."""
+        groups = groups_of(inputs, self.size)
+        if rows % _PER:
+            raise ValueError(f"{name}: {rows} outputs do not fill words of {_PER}")
+        words = source.stored(f"{name}.qweight", inputs, rows // _PER, dtype=torch.int32)
+        zeros = source.stored(f"{name}.qzeros", groups, rows // _PER, dtype=torch.int32)
+        scales = source.stored(f"{name}.scales", groups, rows)
+        numbers = unpacked(words, _BITS, _PLACES).t()
+        return grouped_weight(numbers, scales, unpacked(zeros, _BITS, _PLACES), _BITS, self.size)
+
+
+def awq(settings: Settings) -> Quantization:
+    """`quant_method` "awq"; layers whose names contain one of `modules_to_not_convert` are plain, and the head is."""
+    version = settings.get("version") or settings.get("format") or "gemm"
+    Settings(settings.method, {"version": str(version).lower()}).require("version", "gemm")
+    settings.require("bits", _BITS, None)
+    settings.require("zero_point", True, None)
+    size = group_size(settings, settings.values.get("group_size", 128))
+    listed = [rf".*{re.escape(name)}" for name in strings(settings.get("modules_to_not_convert"))]
+    return Quantization("awq", (*plain_layers(["lm_head$", *listed]), Rule("", Awq(size))))

@@ -1,0 +1,137 @@
+"""compressed-tensors checkpoints, which llm-compressor writes: fp8, W8A8 INT8, and int4 or int8 with groups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.models.quantized.fp8 import NEEDLESS, Fp8Blocks, Fp8Rows, Fp8Whole
+from thothy_ai.engine.models.quantized.grouped import BITS, WHOLE_ROW, GroupedWeight, group_size, grouped_weight
+from thothy_ai.engine.models.quantized.int8 import Int8Rows
+from thothy_ai.engine.models.quantized.layout import Layout, Quantization, Rule, groups_of, plain_layers, strings
+from thothy_ai.engine.models.quantized.settings import Settings
+from thothy_ai.engine.models.quantized.words import unpacked
+from thothy_ai.engine.models.tensors import TensorSource
+
+_METHOD = "compressed-tensors"
+_FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision", None)
+_IGNORED = (*NEEDLESS, "input_zero_point", "weight_shape")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedGroups:
+    """`weight_packed` [N, K / n] int32 with n = 32 / bits inputs a word, or `weight` [N, K] int8 if not `packed`;
+    `weight_scale` [N, G]; `weight_zero_point` [N / n, G] int32 with n outputs a word, or [N, G] int8, unless
+    `symmetric`; and `weight_g_idx` [K] int32, the group of each input, where they are `reordered`.
+
+    Packed numbers are unsigned: 2 ** (bits - 1) above what they stand for.
+    """
+
+    bits: int
+    size: int
+    symmetric: bool
+    reordered: bool
+    packed: bool
+
+    def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedWeight:
+        """The weight."""
+        per, groups = 32 // self.bits, groups_of(inputs, self.size)
+        scales = source.stored(f"{name}.weight_scale", rows, groups).t()
+        if self.packed:
+            words = source.stored(f"{name}.weight_packed", rows, -(-inputs // per), dtype=torch.int32)
+            numbers = unpacked(words, self.bits)[:, :inputs]
+        else:
+            numbers = self._unsigned(source.stored(f"{name}.weight", rows, inputs, dtype=torch.int8))
+        zeros = None if self.symmetric else self._zeros(source, f"{name}.weight_zero_point", rows, groups)
+        index = source.stored(f"{name}.weight_g_idx", inputs, dtype=torch.int32) if self.reordered else None
+        try:
+            return grouped_weight(numbers, scales, zeros, self.bits, self.size, index)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+
+    def _zeros(self, source: TensorSource, name: str, rows: int, groups: int) -> Tensor:
+        """[G, N] uint8."""
+        if not self.packed:
+            return self._unsigned(source.stored(name, rows, groups, dtype=torch.int8)).t()
+        words = source.stored(name, -(-rows * self.bits // 32), groups, dtype=torch.int32)
+        return unpacked(words.t().contiguous(), self.bits)[:, :rows]
+
+    def _unsigned(self, values: Tensor) -> Tensor:
+        return (values.to(torch.int16) + (1 << (self.bits - 1))).to(torch.uint8)
+
+
+def compressed_tensors(settings: Settings) -> Quantization:
+    """`quant_method` "compressed-tensors": each group of the configuration names its layers and how they are stored."""
+    settings.require("format", *_FORMATS)
+    sparsity = settings.get("sparsity_config")
+    if isinstance(sparsity, Mapping):
+        Settings(_METHOD, {"sparsity": sparsity.get("format")}).require("sparsity", "dense", None)
+    groups = settings.get("config_groups")
+    if not isinstance(groups, Mapping) or not groups:
+        raise ModelLoadError(f"{_METHOD}: config_groups is {groups!r}")
+    rules = plain_layers([_pattern(name) for name in strings(settings.get("ignore"))])
+    for group in groups.values():
+        rules += _group_rules(settings, group)
+    fp8 = any(isinstance(rule.layout, Fp8Rows | Fp8Whole | Fp8Blocks) for rule in rules)
+    return Quantization(_METHOD, tuple(rules), needs_fp8=fp8, needless=_IGNORED)
+
+
+def _group_rules(settings: Settings, group: object) -> list[Rule]:
+    if not isinstance(group, Mapping) or not isinstance(group.get("weights"), Mapping):
+        raise ModelLoadError(f"{_METHOD}: a group of config_groups is {group!r}")
+    if group.get("output_activations") is not None:
+        raise UnsupportedModelError(f"{_METHOD}: quantized output activations are not implemented")
+    form = group.get("format") or settings.get("format")
+    Settings(_METHOD, {"format": form}).require("format", *_FORMATS)
+    layout = _layout(Settings(_METHOD, group["weights"]), group.get("input_activations"), form)
+    return [Rule(_pattern(name), layout) for name in strings(group.get("targets"))]
+
+
+def _layout(weights: Settings, activations: object, form: object) -> Layout:
+    """What a group's arguments for weights and input activations mean."""
+    kind = f"{weights.get('type')}{weights.get('num_bits')}"
+    inputs = f"{activations.get('type')}{activations.get('num_bits')}" if isinstance(activations, Mapping) else None
+    if kind == "float8" and inputs in ("float8", None):
+        return _fp8(weights)
+    if kind == "int8" and inputs == "int8":
+        weights.require("strategy", "channel", "tensor")
+        weights.require("symmetric", True)
+        return Int8Rows(whole=weights.get("strategy") == "tensor")
+    if kind in {f"int{bits}" for bits in BITS} and inputs is None:
+        return _grouped(weights, packed=form not in ("int-quantized", "naive-quantized"))
+    with_inputs = f"activations in {inputs}" if inputs else "activations that are not quantized"
+    raise UnsupportedModelError(f"{_METHOD}: weights in {kind} with {with_inputs} are not implemented")
+
+
+def _fp8(weights: Settings) -> Layout:
+    weights.require("strategy", "tensor", "channel", "block")
+    weights.require("symmetric", True, None)
+    if weights.get("strategy") == "block":
+        height, width = weights.pair("block_structure")
+        return Fp8Blocks(height, width, suffix="weight_scale")
+    return Fp8Whole() if weights.get("strategy") == "tensor" else Fp8Rows()
+
+
+def _grouped(weights: Settings, *, packed: bool) -> PackedGroups:
+    weights.require("strategy", "group", "channel")
+    weights.require("actorder", None, False, "weight", "static", "group", True)
+    grouped = weights.get("strategy") == "group"
+    return PackedGroups(
+        bits=weights.integer("num_bits"),
+        size=group_size(weights, weights.get("group_size")) if grouped else WHOLE_ROW,
+        symmetric=weights.flag("symmetric", default=True),
+        reordered=weights.get("actorder") in ("group", True),
+        packed=packed,
+    )
+
+
+def _pattern(name: str) -> str:
+    """Of a module's name, of "re:" and a pattern, or of the class of all linear layers."""
+    if name.startswith("re:"):
+        return name.removeprefix("re:")
+    return "" if name == "Linear" else rf"{re.escape(name)}$"

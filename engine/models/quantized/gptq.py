@@ -1,0 +1,101 @@
+"""GPTQ checkpoints (Frantar et al., "GPTQ", 2023), as AutoGPTQ and GPTQModel store them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.models.quantized.grouped import BITS, GroupedWeight, group_size, grouped_weight
+from thothy_ai.engine.models.quantized.layout import Quantization, Rule, groups_of, plain_layers, strings
+from thothy_ai.engine.models.quantized.settings import Settings
+from thothy_ai.engine.models.quantized.words import unpacked
+from thothy_ai.engine.models.tensors import TensorSource
+
+
+@dataclass(frozen=True, slots=True)
+class Gptq:
+    """`qweight` [K / n, N] int32 with n = 32 / bits inputs a word, `qzeros` [G, N / n] int32 with n outputs a word,
+    `scales` [G, N] and `g_idx` [K] int32, the group of each input.
+
+    `offset`: 1 where zero points are stored less one, as in the first version of the format. `symmetric`: all zero
+    points are in the middle. `reordered`: groups are of inputs that quantization ordered by their activations.
+    """
+
+    bits: int
+    size: int
+    offset: int
+    symmetric: bool
+    reordered: bool
+
+    def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedWeight:
+        """The weight, its inputs in the order of their groups."""
+        per, groups = 32 // self.bits, groups_of(inputs, self.size)
+        if rows % per or inputs % per:
+            raise ValueError(f"{name}: {rows} by {inputs} numbers do not fill words of {per}")
+        words = source.stored(f"{name}.qweight", inputs // per, rows, dtype=torch.int32)
+        zeros = unpacked(source.stored(f"{name}.qzeros", groups, rows // per, dtype=torch.int32), self.bits)
+        scales = source.stored(f"{name}.scales", groups, rows)
+        numbers = unpacked(words.t().contiguous(), self.bits)
+        zeros = (zeros + self.offset) & ((1 << self.bits) - 1)
+        index = self._index(source, name, inputs)
+        try:
+            known = None if self.symmetric and zeros.is_meta else zeros
+            return grouped_weight(numbers, scales, known, self.bits, self.size, index)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+
+    def _index(self, source: TensorSource, name: str, inputs: int) -> torch.Tensor | None:
+        """The group of each input, if they may be out of order."""
+        if not self.reordered and not source.holds(f"{name}.g_idx"):
+            return None
+        index = source.stored(f"{name}.g_idx", inputs, dtype=torch.int32)
+        return None if index.is_meta and not self.reordered else index
+
+
+def gptq(settings: Settings) -> Quantization:
+    """`quant_method` "gptq"; GPTQModel's `dynamic` has other settings for some layers, or leaves them plain."""
+    form = settings.get("checkpoint_format") or settings.get("format")
+    Settings(settings.method, {"checkpoint_format": form}).require("checkpoint_format", "gptq", "gptq_v2", None)
+    rules = [_dynamic_rule(settings, pattern, changes) for pattern, changes in _dynamic(settings)]
+    if not settings.flag("lm_head", default=False):
+        rules += plain_layers(["lm_head$"])
+    return Quantization("gptq", (*rules, *_listed(settings)), needless=("masks",))
+
+
+def _layout(settings: Settings) -> Gptq:
+    settings.require("bits", *BITS)
+    return Gptq(
+        bits=settings.integer("bits"),
+        size=group_size(settings, settings.get("group_size")),
+        offset=0 if "gptq_v2" in (settings.get("checkpoint_format"), settings.get("format")) else 1,
+        symmetric=settings.flag("sym", default=True),
+        reordered=settings.flag("desc_act", default=False),
+    )
+
+
+def _listed(settings: Settings) -> list[Rule]:
+    """All layers, or those that the checkpoint lists by the ends of their names."""
+    blocks, layout = settings.get("modules_in_block_to_quantize"), _layout(settings)
+    if blocks is None:
+        return [Rule("", layout)]
+    if not isinstance(blocks, list):
+        raise ModelLoadError(f"{settings.method}: modules_in_block_to_quantize is {blocks!r}")
+    names = [name for block in blocks for name in (strings(block) if isinstance(block, list) else (block,))]
+    return [Rule(rf".*\.{re.escape(str(name))}$", layout) for name in names]
+
+
+def _dynamic(settings: Settings) -> list[tuple[str, Mapping[str, object]]]:
+    found = settings.get("dynamic") or {}
+    if not isinstance(found, Mapping) or not all(isinstance(changes, Mapping) for changes in found.values()):
+        raise ModelLoadError(f"{settings.method}: dynamic is {found!r}")
+    return list(found.items())
+
+
+def _dynamic_rule(settings: Settings, pattern: str, changes: Mapping[str, object]) -> Rule:
+    if pattern.startswith("-:"):
+        return Rule(pattern.removeprefix("-:"), None)
+    return Rule(pattern.removeprefix("+:"), _layout(Settings(settings.method, {**settings.values, **changes})))

@@ -1,0 +1,119 @@
+"""The form that int4 and int8 weights with groups take in memory, whichever format they were stored in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.models.layers.integer_linear import GroupedLinear
+from thothy_ai.engine.models.quantized.settings import Settings
+from thothy_ai.engine.models.tensors import PackedWeight
+from thothy_ai.kernels.grouped import SMALLEST_GROUP, GroupedInts
+from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.reference.grouped import packed
+
+BITS = (4, 8)
+WHOLE_ROW = -1  # the size of a group of all inputs
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedWeight:
+    """A weight whose input i is the layer's input order[i] ([inputs] int32), or its input i where that is None."""
+
+    ints: GroupedInts
+    order: Tensor | None = None
+
+    @property
+    def rows(self) -> int:
+        """Outputs of the layer."""
+        return self.ints.outputs
+
+    @property
+    def inputs(self) -> int:
+        """Inputs of the layer."""
+        return self.ints.inputs
+
+    def joined(self, below: Sequence[PackedWeight]) -> PackedWeight | None:
+        """One weight, if all are in the same form and order their inputs alike."""
+        others = [weight for weight in below if isinstance(weight, GroupedWeight) and self._fits(weight)]
+        if len(others) < len(below):
+            return None
+        parts = [self.ints, *(weight.ints for weight in others)]
+        ints = replace(
+            self.ints,
+            words=torch.cat([part.words for part in parts]),
+            factors=torch.cat([part.factors for part in parts], 1),
+        )
+        return GroupedWeight(ints, self.order)
+
+    def reordered(self, order: Tensor) -> GroupedWeight:
+        """With other rows."""
+        ints = self.ints
+        return replace(self, ints=replace(ints, words=ints.words[order], factors=ints.factors[:, order].contiguous()))
+
+    def linear(self, bias: Tensor | None, dtype: torch.dtype, operations: Operations) -> GroupedLinear:
+        """The layer."""
+        return GroupedLinear(self.ints, self.order, bias, dtype, operations)
+
+    def _fits(self, other: GroupedWeight) -> bool:
+        mine, its = self.ints, other.ints
+        alike = (mine.bits, mine.group, mine.inputs, mine.scale_type, mine.symmetric) == (
+            its.bits, its.group, its.inputs, its.scale_type, its.symmetric,
+        )  # fmt: skip
+        return alike and _same_order(self.order, other.order)
+
+
+def grouped_weight(
+    numbers: Tensor, scales: Tensor, zeros: Tensor | None, bits: int, size: int, groups: Tensor | None = None
+) -> GroupedWeight:
+    """Of numbers [N, K] and of scales and zeros [G, N]; `groups` [K] int32 says each input's group, if not in order.
+
+    ValueError unless each group but the last has `size` inputs.
+    """
+    inputs = numbers.shape[1]
+    size = inputs if size == WHOLE_ROW else size
+    order = None if groups is None else _by_group(groups, size)
+    if order is not None:
+        numbers = numbers.index_select(1, order)
+    return GroupedWeight(packed(numbers, scales, _unless_middle(zeros, bits), bits, size), order)
+
+
+def group_size(settings: Settings, value: object) -> int:
+    """A group size that the kernels have; ModelLoadError and UnsupportedModelError name others."""
+    if not isinstance(value, int) or isinstance(value, bool) or (value < 1 and value != WHOLE_ROW):
+        raise ModelLoadError(f"{settings.method}: group_size is {value!r}")
+    if value != WHOLE_ROW and (value < SMALLEST_GROUP or value & (value - 1)):
+        raise UnsupportedModelError(
+            f"{settings.method}: group_size {value} is not implemented (32, 64, 128, ... or -1)"
+        )
+    return value
+
+
+def _by_group(groups: Tensor, size: int) -> Tensor | None:
+    """The order [K] int32 that brings inputs of a group together; None if they are."""
+    if groups.is_meta:
+        return groups
+    in_order = torch.arange(len(groups), device=groups.device, dtype=groups.dtype) // size
+    if torch.equal(groups, in_order):
+        return None
+    order = groups.argsort(stable=True)
+    if not torch.equal(groups[order], in_order):
+        raise ValueError(f"the groups of inputs (g_idx) are not {size} inputs each")
+    return order.to(torch.int32)
+
+
+def _unless_middle(zeros: Tensor | None, bits: int) -> Tensor | None:
+    """The zeros, or None if all are in the middle."""
+    if zeros is None or zeros.is_meta:
+        return zeros
+    return None if bool((zeros == 1 << (bits - 1)).all()) else zeros
+
+
+def _same_order(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.is_meta or torch.equal(one, other)  # layers of the same inputs are mostly quantized in the same order

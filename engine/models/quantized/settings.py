@@ -1,0 +1,48 @@
+"""What `quantization_config` says, read with errors that name the setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one quantization; errors begin with the method's name."""
+
+    method: str
+    values: Mapping[str, Any]
+
+    def get(self, name: str) -> object:
+        """A value; None if it is absent."""
+        return self.values.get(name)
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """A whole number; ModelLoadError for anything else."""
+        value = self.values.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ModelLoadError(f"{self.method}: {name} is {value!r}, not a whole number")
+        return value
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """True or false; ModelLoadError for anything else."""
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise ModelLoadError(f"{self.method}: {name} is {value!r}, neither true nor false")
+        return default if value is None else value
+
+    def pair(self, name: str) -> tuple[int, int]:
+        """Two positive whole numbers; ModelLoadError for anything else."""
+        match self.values.get(name):
+            case [int(first), int(second)] if first > 0 and second > 0:
+                return first, second
+        raise ModelLoadError(f"{self.method}: {name} is {self.values.get(name)!r}, not two positive whole numbers")
+
+    def require(self, name: str, *implemented: object) -> None:
+        """UnsupportedModelError unless the value is one of these; None is absent."""
+        value = self.values.get(name)
+        if value not in implemented:
+            raise UnsupportedModelError(f"{self.method}: {name} {value!r} is not implemented")

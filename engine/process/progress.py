@@ -1,0 +1,78 @@
+"""How far loading is: a bar on a terminal, a line of the log every few seconds elsewhere, and one at the end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+EVERY_SECONDS = 5.0  # between lines, where there is no terminal
+_REDRAW_SECONDS = 0.1
+_GB = 1e9
+_CLEAR = "\r\x1b[K"
+_LONGEST_BAR, _SHORTEST_BAR = 40, 10
+
+log = logging.getLogger(__name__)
+
+
+class LoadingProgress:
+    """Told the bytes so far by the loader, on one thread. `stream` gets the bar if it is a terminal."""
+
+    def __init__(self, stream: TextIO, every_seconds: float = EVERY_SECONDS) -> None:
+        self._stream, self._in_place = stream, stream.isatty()
+        self._every = _REDRAW_SECONDS if self._in_place else every_seconds
+        self._began = self._shown = time.monotonic()
+        self._done = self._of = 0
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Remove the bar at the end, and log what was read."""
+        try:
+            yield
+        finally:
+            if self._in_place:
+                self._write(_CLEAR)
+        if self._of:
+            log.info("read %.2f GB of weights in %.1f s, %.2f GB/s", self._of / _GB, self._seconds(), self._rate())
+
+    def __call__(self, done: int, of: int) -> None:
+        """So many bytes are there; none, when reading begins."""
+        self._done, self._of = done, of
+        now = time.monotonic()
+        if not done:
+            self._began = self._shown = now
+        if now - self._shown >= self._every:
+            self._shown = now
+            self._show()
+
+    def _show(self) -> None:
+        text = f"{self._done / _GB:.1f} of {self._of / _GB:.1f} GB, {self._rate():.1f} GB/s"
+        if self._in_place:
+            self._write(f"{_CLEAR}Loading weights {self._bar(len(text))} {text}")
+        else:
+            log.info("loading weights: %s", text)
+
+    def _bar(self, beside: int) -> str:
+        room = self._columns() - beside - len("Loading weights   ")
+        width = max(_SHORTEST_BAR, min(_LONGEST_BAR, room))
+        full = round(width * self._done / max(self._of, 1))
+        return "█" * full + "░" * (width - full)
+
+    def _rate(self) -> float:
+        return self._done / _GB / self._seconds()
+
+    def _seconds(self) -> float:
+        return max(time.monotonic() - self._began, 1e-3)
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns - 1
+        except (OSError, ValueError):  # a terminal without a size
+            return 79
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()

@@ -1,0 +1,46 @@
+"""The token that ends an assistant's turn, where nothing but the chat template says which one that is.
+
+A checkpoint's generation_config.json lists the tokens at which generation stops. Where it is missing, as it often is
+beside fine-tuned or converted weights, the configuration may name only the end of a text (Gemma's `<eos>`), while the
+model ends its answers with what its template writes after them (`<end_of_turn>`).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_PROBE = "an-answer"
+_TURNS = [
+    {"role": "user", "content": "."},
+    {"role": "assistant", "content": _PROBE},
+    {"role": "user", "content": "."},  # whose beginning ends an answer in some templates
+]
+_CHANNEL = "<|channel|>"  # GPT-OSS writes several messages per answer, each with an end
+
+
+def names_ends(folder: Path) -> bool:
+    """Whether generation_config.json lists tokens at which generation stops."""
+    try:
+        content = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+        return content.get("eos_token_id") is not None
+    except (OSError, ValueError, AttributeError, RecursionError):  # what is wrong with it, others say
+        return False
+
+
+def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The special token that the template writes right after an assistant's message; None if it writes none there."""
+    special = {token.content: id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
+    if not tokenizer.chat_template or _CHANNEL in special:
+        return None
+    try:
+        text = str(tokenizer.apply_chat_template(_TURNS, tokenize=False))
+    except Exception:  # noqa: BLE001  a template is a program that comes with the model; it may refuse these messages
+        return None
+    after = text.partition(_PROBE)[2].lstrip()
+    found = max((name for name in special if name and after.startswith(name)), key=len, default=None)
+    return None if found is None else special[found]

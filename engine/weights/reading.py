@@ -1,0 +1,155 @@
+"""Reads tensors from files to a device, in large pieces on several threads, without a whole copy in host memory.
+
+file ──preadv──▶ the tensor itself                              on a CPU
+file ──preadv──▶ a pinned buffer ──▶ the tensor                 on a GPU: two buffers per thread, so that one is
+                                                                filled while the other one is copied
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.weights.shard import StoredTensor
+
+PIECE_BYTES = 8 << 20  # of one read
+_MOST_THREADS = 16
+_THREADS_PER_CORE = 2  # they wait for the disk
+
+
+def num_threads() -> int:
+    """How many threads read."""
+    return min(_MOST_THREADS, _THREADS_PER_CORE * (os.cpu_count() or 1))
+
+
+Arrived = Callable[[], None]  # has the caller's stream wait until a piece is there
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A tensor on its way."""
+
+    tensor: Tensor
+    pieces: tuple[Future[Arrived], ...]
+
+    def result(self) -> Tensor:
+        """Wait until the caller may use it. ModelLoadError if the file ends early or can't be read."""
+        for piece in self.pieces:
+            piece.result()()
+        return self.tensor
+
+
+class ParallelReader:
+    """Reads tensors to `device`. One thread starts readings and waits for them; `close` waits for those under way."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._threads = ThreadPoolExecutor(num_threads(), "weights")
+        self._files: dict[Path, int] = {}
+        self._staging = threading.local()
+
+    def start(self, stored: StoredTensor) -> Reading:
+        """Begin to read a tensor; pieces of tensors that were begun earlier come first."""
+        content = torch.empty(stored.num_bytes, dtype=torch.uint8, device=self._device)
+        file = self._file(stored.path)
+        read = self._to_device(content) if self._device.type == "cuda" else _to_host(content)
+        offsets = range(0, stored.num_bytes, PIECE_BYTES)
+        pieces = tuple(self._threads.submit(read, file, stored, begin) for begin in offsets)
+        return Reading(content.view(stored.dtype).view(stored.shape), pieces)
+
+    def close(self) -> None:
+        """Close all files, once no thread reads them."""
+        self._threads.shutdown(cancel_futures=True)
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+
+    def _file(self, path: Path) -> int:
+        if path not in self._files:
+            try:
+                self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise ModelLoadError(f"{path}: can't be read: {error.strerror}") from error
+        return self._files[path]
+
+    def _to_device(self, content: Tensor) -> Callable[[int, StoredTensor, int], Arrived]:
+        allocated = torch.cuda.Event()
+        allocated.record()  # what the memory was used for until now, on the caller's stream
+
+        def read(file: int, stored: StoredTensor, begin: int) -> Arrived:
+            part = content[begin : begin + PIECE_BYTES]
+            return self._own_staging().copy(part, allocated, lambda buffer: _fill(buffer, file, stored, begin))
+
+        return read
+
+    def _own_staging(self) -> _Staging:
+        """The calling thread's."""
+        if not hasattr(self._staging, "own"):
+            self._staging.own = _Staging(self._device)
+        staging: _Staging = self._staging.own
+        return staging
+
+
+class _Staging:
+    """Two pinned buffers and a stream, of one thread."""
+
+    def __init__(self, device: torch.device) -> None:
+        torch.cuda.set_device(device)
+        self._stream = torch.cuda.Stream(device)
+        self._next = [_Buffer(), _Buffer()]
+
+    def copy(self, part: Tensor, allocated: torch.cuda.Event, fill: Callable[[Tensor], None]) -> Arrived:
+        """Fill a buffer and have it copied to `part`; returns before that has happened."""
+        buffer, other = self._next
+        self._next = [other, buffer]
+        buffer.copied.synchronize()
+        filled = buffer.memory[: part.numel()]
+        fill(filled)
+        copied = torch.cuda.Event()
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(allocated)
+            part.copy_(filled, non_blocking=True)
+            copied.record()
+        buffer.copied = copied
+        return copied.wait
+
+
+class _Buffer:
+    """A pinned buffer, and the event after which it may be overwritten."""
+
+    def __init__(self) -> None:
+        self.memory = torch.empty(PIECE_BYTES, dtype=torch.uint8, pin_memory=True)
+        self.copied = torch.cuda.Event()
+
+
+def _to_host(content: Tensor) -> Callable[[int, StoredTensor, int], Arrived]:
+    def read(file: int, stored: StoredTensor, begin: int) -> Arrived:
+        _fill(content[begin : begin + PIECE_BYTES], file, stored, begin)
+        return _at_once
+
+    return read
+
+
+def _at_once() -> None:
+    """It is there already."""
+
+
+def _fill(buffer: Tensor, file: int, stored: StoredTensor, begin: int) -> None:
+    """Read as many bytes of a tensor as the buffer has, from `begin` on."""
+    left, offset = buffer.numpy().data, stored.offset + begin
+    while left:
+        try:
+            count = os.preadv(file, [left], offset)
+        except OSError as error:
+            raise ModelLoadError(f"{stored.path}: can't be read: {error.strerror}") from error
+        if not count:
+            raise ModelLoadError(f"{stored.path}: truncated: it ends at byte {offset:,}")
+        left, offset = left[count:], offset + count

@@ -1,0 +1,66 @@
+"""Integer weights of 4 or 8 bits with a scale, and perhaps a zero point, for each group of inputs of each output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LANES = (32, 16)  # words of a span that kernels take: the fewer for groups of 32
+SMALLEST_GROUP = 2 * min(LANES)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedInts:
+    """A weight [N, K]: (number - zero) * scale.
+
+    `words` [N, S * lanes] int32 hold S spans of 32 / bits * lanes inputs; inputs past K are there but count for
+    nothing. Of each word of a span, numbers j (from the lowest bits on) and j + 16 / bits are neighbours: those of
+    inputs j * 2 * lanes + 2 * w and the next one, where w is the word's place in the span. So one shift and one mask
+    leave two numbers in the halves of a word, as tensor cores take them.
+
+    `factors` [G, N] are scales, if all zeros are 2 ** (bits - 1); otherwise int32, whose lower halves are the bits of
+    scales of `scale_type` and whose upper halves are zeros. A `group` is a power-of-two multiple of 2 * lanes inputs,
+    or a whole row; G counts those of all spans.
+    """
+
+    words: Tensor
+    factors: Tensor
+    scale_type: torch.dtype
+    bits: int
+    lanes: int
+    group: int
+    inputs: int
+
+    @property
+    def outputs(self) -> int:
+        """N."""
+        return len(self.words)
+
+    @property
+    def span(self) -> int:
+        """Inputs of a span."""
+        return 32 // self.bits * self.lanes
+
+    @property
+    def spans(self) -> int:
+        """S."""
+        return self.words.shape[1] // self.lanes
+
+    @property
+    def num_bytes(self) -> int:
+        """What it holds."""
+        return self.words.nbytes + self.factors.nbytes
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether all zeros are in the middle."""
+        return self.factors.is_floating_point()
+
+
+def suited_lanes(inputs: int, bits: int, group: int) -> int:
+    """The most words that let groups begin with a slice, among those whose spans are filled best."""
+    span = 32 // bits
+    fitting = [lanes for lanes in LANES if 2 * lanes <= group]
+    return min(fitting, key=lambda lanes: (-inputs % (span * lanes), -lanes))

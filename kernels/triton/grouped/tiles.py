@@ -1,0 +1,56 @@
+"""How the matmul of a few rows and an integer weight is cut for the GPU: the one place that says so, by measurement."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from thothy_ai.kernels.grouped import GroupedInts
+from thothy_ai.kernels.triton.sms import RESERVED, SMs
+from thothy_ai.kernels.triton.tiles import power_of_two
+
+MAX_ROWS = 256
+OUTPUTS = 64  # rows of the weight that a program has: what the tensor cores take at least
+_MIN_TOKENS = 16  # that the tensor cores take
+_FEW_TOKENS = 64  # more of them have twice the outputs, by which they are loaded half as often
+_PROGRAMS_OF_SM = 3
+_STAGES = (3, 2)
+_HALF = 2  # bytes of an activation
+
+
+class GroupedTile(NamedTuple):
+    """How a matmul is cut and compiled.
+
+    A program has `outputs` rows of the weight and `tokens`, a power of two. It takes a span of inputs at a time, loads
+    `stages` spans ahead, and takes one of about `split` parts of all spans.
+    """
+
+    outputs: int
+    tokens: int
+    split: int
+    stages: int
+    warps: int = 4
+
+
+def suited(rows: int, weight: GroupedInts, sms: SMs) -> GroupedTile | None:
+    """The tile for so many rows, or None where dequantizing the weight first is faster (H200,
+    benchmarks/kernels/grouped.py).
+    """
+    if rows > MAX_ROWS:
+        return None
+    tokens = min(128, power_of_two(rows, _MIN_TOKENS))
+    return _suited(tokens, rows <= tokens, weight.outputs, weight.lanes, weight.span, sms)
+
+
+@cache
+def _suited(tokens: int, alone: bool, outputs: int, lanes: int, span: int, sms: SMs) -> GroupedTile | None:
+    """Several programs of an SM wait for each other's numbers to be converted; `alone`: all rows are in one tile."""
+    few = tokens <= _FEW_TOKENS
+    tile_outputs = OUTPUTS if few else 2 * OUTPUTS
+    stage = tile_outputs * lanes * 4 + tokens * span * _HALF
+    stages = [each for each in _STAGES if (each - 1) * stage <= sms.shared_of_program - RESERVED]
+    if not stages:
+        return None
+    programs = sms.count * (_PROGRAMS_OF_SM if few else 1)
+    split = max(1, round(programs / -(-outputs // tile_outputs))) if alone else 1
+    return GroupedTile(tile_outputs, tokens, split, stages[0], warps=4 if few else 8)

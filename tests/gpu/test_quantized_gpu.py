@@ -1,0 +1,51 @@
+"""Quantized checkpoints on a GPU: near what their weights stand for, in every type and under graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.checkpoints import SCHEMES, write_quantized
+from tests.support.dequantized import log_probabilities
+from tests.support.oracle import Oracle, generate, options, random_prompts
+from tests.support.published_formats import write_dequantized
+from tests.support.tiny_models import tiny_model
+from thothy_ai.engine.weights.loader import load_model
+
+pytestmark = pytest.mark.gpu
+CUDA = torch.device("cuda", 0)
+SIZES = {"hidden_size": 96, "intermediate_size": 160}
+TOKENS = torch.randint(3, 131, (200,), generator=torch.Generator().manual_seed(1)).tolist()
+ACTIVATIONS_TOO = ("fp8", "int8")
+EXACT = ("GPTQ, groups of 32, asymmetric, act-order, version 2", "AWQ, groups of 32", "GPTQ, 8 bits, groups of 128")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_log_probabilities(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """Over a prefill of 40 tokens, a chunk of 35 and many decode steps."""
+    plain = tiny_model("qwen2", tmp_path, initializer_range=0.08, **SIZES)
+    folder = write_quantized(plain, tmp_path / "quantized", SCHEMES[name])
+    wanted_folder = write_dequantized(folder, tmp_path / "plain")
+    wanted = log_probabilities(load_model(wanted_folder, device=torch.device("cpu"), dtype=torch.float32).model, TOKENS)
+    got = log_probabilities(load_model(folder, device=CUDA, dtype=dtype).model, TOKENS)
+    assert bool(got.isfinite().all())
+    apart = float((got - wanted).norm() / (wanted - wanted.mean(-1, keepdim=True)).norm())
+    if any(word in name for word in ACTIVATIONS_TOO):
+        assert apart < 0.12
+    else:
+        assert apart < {torch.bfloat16: 0.04, torch.float16: 0.01, torch.float32: 1e-4}[dtype]
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("name", EXACT)
+def test_greedy_tokens_are_those_of_transformers(name: str, graphs: bool, tmp_path: Path) -> None:
+    folder = write_quantized(tiny_model("qwen2", tmp_path, **SIZES), tmp_path / "quantized", SCHEMES[name])
+    loaded = load_model(folder, device=CUDA, dtype=torch.float32)
+    prompts = random_prompts(loaded.config.vocab_size)
+    expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, 24, CUDA)
+    Oracle(loaded, prompts, expected).check(
+        options(preempted=False, chunked=True, overlap=True, prefix_cache=True, graphs=graphs)
+    )

@@ -69,6 +69,10 @@ class SelfCheck:
         """Whether a pass never waits for the device, can be captured, and gives the same when it is replayed."""
         if self._device.type != "cuda":
             return False
+        with torch.cuda.device(self._device):
+            return self._captures()
+
+    def _captures(self) -> bool:
         parts = [_Part(1, 0, [3]), _Part(2, 0, [4])]
         tokens, batch = self._tokens(parts), self._batch(parts, replayed=True)
         expected = self._pass(tokens, self._batch(parts, replayed=False)).clone()

@@ -80,7 +80,7 @@ def _parts(x: Rows) -> tuple[Tensor, Tensor | None]:
 
 def _options(weight: Operand, tile: ExpertTile) -> dict[str, int | bool]:
     return {
-        "MXFP4": weight.mxfp4,
+        "MXFP4": weight.mxfp4 + weight.in_float32,
         "TOKENS": tile.tokens,
         "SHORT": tile.short,
         "OUTPUTS": tile.outputs,

@@ -11,7 +11,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from thothy_ai.kernels.experts import MXFP4_BLOCK, ExpertMatrix, Mxfp4
 from thothy_ai.kernels.triton.experts.tiles import ExpertTile
-from thothy_ai.kernels.triton.experts.unpack_mxfp4 import arranged, unpack_mxfp4
+from thothy_ai.kernels.triton.experts.unpack_mxfp4 import arranged, in_float32, unpack_mxfp4
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
@@ -29,6 +29,7 @@ class Operand(NamedTuple):
     outputs: int
     inputs: int
     mxfp4: bool
+    in_float32: bool = False  # how MXFP4 is unpacked
 
     @classmethod
     def of(cls, matrix: ExpertMatrix, parts: int) -> Operand:
@@ -45,7 +46,7 @@ class Operand(NamedTuple):
         experts, rows, half = matrix.blocks.shape
         shape = (experts * parts, rows // parts)
         blocks, scales = arranged(Mxfp4(matrix.blocks.view(*shape, half), matrix.scales.view(*shape, -1)))
-        return cls(blocks, scales, rows // parts, 2 * half, mxfp4=True)
+        return cls(blocks, scales, rows // parts, 2 * half, mxfp4=True, in_float32=in_float32(matrix))
 
     @property
     def quantizes(self) -> bool:
@@ -88,7 +89,7 @@ def load_weights(
     PARTS: tl.constexpr,
     OUTPUTS: tl.constexpr,
     STEP: tl.constexpr,
-    MXFP4: tl.constexpr,
+    MXFP4: tl.constexpr,  # 0: another format; 1: unpacked to bfloat16; 2: to float32
     dtype: tl.constexpr,
 ):
     """[PARTS * OUTPUTS, STEP] of matrices [N, K], `matrix` and the next ones, from `row` and column `place` on.
@@ -98,7 +99,8 @@ def load_weights(
     if MXFP4:
         packed = tl.reshape(values.load([matrix, row, place // 2]), [PARTS * OUTPUTS, STEP // 2])
         exponents = tl.permute(scales.load([matrix, place // _BLOCK, row]), [0, 2, 1])
-        loaded = unpack_mxfp4(packed, tl.reshape(exponents, [PARTS * OUTPUTS, STEP // _BLOCK])).to(dtype)
+        exponents = tl.reshape(exponents, [PARTS * OUTPUTS, STEP // _BLOCK])
+        loaded = unpack_mxfp4(packed, exponents, MXFP4 == 2).to(dtype)
     else:
         loaded = tl.reshape(values.load([matrix, row, place]), [PARTS * OUTPUTS, STEP])
     return loaded

@@ -309,12 +309,12 @@ def test_quantized_tensors_are_refused(tmp_path: Path) -> None:
         logits(folder)
 
 
-def test_a_quantization_config_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_quantization_is_refused(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path)
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "hqq", "bits": 4}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UnsupportedModelError, match="hqq"):
+    with pytest.raises(UnsupportedModelError, match="'hqq' is not implemented"):
         logits(folder)
 
 

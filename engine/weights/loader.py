@@ -13,6 +13,7 @@ import torch
 
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
+from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.layers.linear import LinearFormat
@@ -105,6 +106,9 @@ def _assembled(
 
 def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:
     """The configuration as the weights have it; ModelLoadError if they are not those of a model of it."""
+    if config.family not in FAMILIES:  # transformers knows which names its weights may have
+        source.check_values()
+        return config
     config = as_stored(config, source.names)
     expected = expected_tensors(path, config, source.names)
     names, needless = [name for name in source.names if not name.startswith(config.unused)], ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -67,6 +68,14 @@ class _QuantizedSource:
     @property
     def device(self) -> torch.device:
         return self.source.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.source.dtype
+
+    @property
+    def folder(self) -> Path | None:
+        return self.source.folder
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         return self.source.tensor(name, *shape)

@@ -49,7 +49,7 @@ def look_again(source: str, statements: Sequence[Statement], context: Context) -
         return Review(())
     outputs = yield tuple(_call(source, group, context) for group in groups)
     found = zip(groups, outputs, strict=True)
-    return Review(tuple(finding for group, output in found for finding in _findings(group, output)))
+    return Review(tuple(finding for group, output in found for finding in _findings(group, output, context)))
 
 
 def refuted(statement: Statement, finding: Finding) -> Rejection | None:
@@ -84,10 +84,11 @@ def _schema(count: int, *, reasons: bool) -> dict[str, Any]:
     return object_schema({"findings": findings, "reasons": listed} if reasons else {"findings": findings})
 
 
-def _findings(statements: Sequence[Statement], output: Output) -> list[Finding]:
+def _findings(statements: Sequence[Statement], output: Output, context: Context) -> list[Finding]:
     try:
         found = json.loads(output.text)
-        reasons = {entry["statement"]: entry["reason"] for entry in found.get("reasons", ())}
+        listed = () if context.plain else found["reasons"]
+        reasons = {entry["statement"]: entry["reason"] for entry in listed}
         named = dict(enumerate(found["findings"], start=1))
     except (ValueError, KeyError, TypeError):
         reasons, named = dict.fromkeys(range(1, len(statements) + 1), "the review could not be read"), {}

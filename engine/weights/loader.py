@@ -111,7 +111,8 @@ def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> Model
         return config
     config = as_stored(config, source.names)
     expected = expected_tensors(path, config, source.names)
-    names, needless = [name for name in source.names if not name.startswith(config.unused)], ()
+    names = [name for name in source.names if not name.startswith(config.unused)]
+    needless: tuple[str, ...] = ()
     if config.quantization is not None:
         doubtful = config.quantization.if_zero
         names = [name for name in names if name in expected or not (name.endswith(doubtful) and source.is_zero(name))]

@@ -101,7 +101,8 @@ def _source(
     if wants_random_weights(folder):
         return RandomWeights(device, dtype)
     source = SafetensorsFolder(folder, device, dtype)
-    expected, names, needless = expected_tensors(path, config, source.names), source.names, ()
+    expected, names = expected_tensors(path, config, source.names), source.names
+    needless: tuple[str, ...] = ()
     if config.quantization is not None:
         doubtful = config.quantization.if_zero
         names = [name for name in names if name in expected or not (name.endswith(doubtful) and source.is_zero(name))]

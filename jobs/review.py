@@ -30,6 +30,7 @@ _INSTRUCTION = (
     "{statements}\n\n"
     "findings: one per statement, in their order."
 )
+_PLAIN = "Is each statement supported by the text, contradicted by it, or not_found in it?\n\n{statements}"
 _REASONS = (
     " reasons: for each statement that is not supported, what the source says instead, in a few words of English."
 )
@@ -66,7 +67,7 @@ def _call(source: str, statements: Sequence[Statement], context: Context) -> Cal
     listed = "\n".join(f"{number}. {statement.text}" for number, statement in enumerate(statements, start=1))
     schema = _schema(len(statements), reasons=not context.plain)
     budget = Sampling(max_tokens=max_tokens(schema, "en", context))
-    asked = _INSTRUCTION.format(statements=listed) + ("" if context.plain else _REASONS)
+    asked = (_PLAIN if context.plain else _INSTRUCTION + _REASONS).format(statements=listed)
     return Call(about_source(source, asked, context), schema, budget, step="review")
 
 

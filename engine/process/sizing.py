@@ -39,7 +39,7 @@ class MemoryPlan:
     kv: int
     workspace: int
     available: int
-    weight_type: str  # as options name it
+    weight_type: str  # as options or the checkpoint name it
     device: torch.device
 
     @property
@@ -81,7 +81,7 @@ def plan_memory(
         kv=KVCache.bytes_per_block(model, sizes.block_size, kv_dtype) * _min_blocks(sizes, options, device),
         workspace=workspace_bytes(model, sizes, dtype, device),
         available=_usable(options, device) if memory is None else int(memory * options.memory_utilization),
-        weight_type="fp8" if options.weights == "fp8" else str(dtype).removeprefix("torch."),
+        weight_type=_weight_type(model, options, dtype),
         device=device,
     )
 
@@ -95,6 +95,12 @@ def kv_tokens_left(
     per_block = KVCache.bytes_per_block(model, sizes.block_size, kv_dtype)
     blocks = max(0, plan.available - plan.weights - plan.workspace) // per_block
     return max(0, blocks - 1) * sizes.block_size, per_block / sizes.block_size  # a block is the dummy
+
+
+def _weight_type(model: ModelConfig, options: EngineOptions, dtype: torch.dtype) -> str:
+    if model.quantization is not None:
+        return model.quantization.method
+    return "fp8" if options.weights == "fp8" else str(dtype).removeprefix("torch.")
 
 
 def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: torch.dtype) -> int:

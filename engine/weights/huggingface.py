@@ -130,6 +130,10 @@ class SafetensorsFolder:
         """Whether there is such a tensor."""
         return name in self._places
 
+    def is_zero(self, name: str) -> bool:
+        """Whether all numbers of tensor `name` are zero."""
+        return not self._reader.start(self._places[name]).result().any()
+
     def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if name not in self._places:
             raise ModelLoadError(f"{self._folder}: tensor {name!r} is missing")

@@ -110,9 +110,13 @@ def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> Model
         source.check_values()
         return config
     config = as_stored(config, source.names)
-    names = [name for name in source.names if not name.startswith(config.unused)]
-    needless = () if config.quantization is None else config.quantization.needless
     expected = expected_tensors(path, config, source.names)
+    names = [name for name in source.names if not name.startswith(config.unused)]
+    needless: tuple[str, ...] = ()
+    if config.quantization is not None:
+        doubtful = config.quantization.if_zero
+        names = [name for name in names if name in expected or not (name.endswith(doubtful) and source.is_zero(name))]
+        needless = config.quantization.needless
     require_tensors(path, names, expected, tied=config.tied_embeddings, needless=needless)
     source.expect(expected)
     return config

@@ -51,11 +51,11 @@ def unpacked(weight: GroupedInts) -> Tensor:
 
 def dequantized(weight: GroupedInts) -> Tensor:
     """[N, K] float32."""
-    scales, zeros = scales_and_zeros(weight)
+    scales, zeros = _scales_and_zeros(weight)
     return (unpacked(weight).float() - _by_input(zeros, weight)) * _by_input(scales, weight)
 
 
-def scales_and_zeros(weight: GroupedInts) -> tuple[Tensor, Tensor]:
+def _scales_and_zeros(weight: GroupedInts) -> tuple[Tensor, Tensor]:
     """Of groups, [G, N] float32 each."""
     if weight.symmetric:
         return weight.factors.float(), torch.full_like(weight.factors, 1 << (weight.bits - 1), dtype=torch.float32)

@@ -42,13 +42,14 @@ class Quantization:
     """The first of the rules that applies to a layer decides; a layer without one is plain.
 
     `needs_fp8`: the device must multiply fp8. `needless` are endings of names of tensors that a folder may have and
-    that are not read.
+    that are not read; those of `if_zero` are, to see that all their numbers are zero.
     """
 
     method: str
     rules: tuple[Rule, ...]
     needs_fp8: bool = False
     needless: tuple[str, ...] = ()
+    if_zero: tuple[str, ...] = ()
 
     def layout(self, name: str) -> Layout | None:
         """How the layer of this name stores its weight; None: as a plain tensor."""

@@ -1,4 +1,4 @@
-"""The experts' weights as matmuls read them, tile by tile, in any of their formats."""
+"""What the experts' two matmuls share: their weights in any format, read tile by tile, and rows of tokens."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from thothy_ai.kernels.experts import MXFP4_BLOCK, ExpertMatrix, Mxfp4
+from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.triton.experts.tiles import ExpertTile
 from thothy_ai.kernels.triton.experts.unpack_mxfp4 import arranged, in_float32, unpack_mxfp4
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
 _BLOCK = tl.constexpr(MXFP4_BLOCK)
+
+
+Rows = Tensor | Quantized
 
 
 class Operand(NamedTuple):
@@ -64,6 +68,26 @@ class Operand(NamedTuple):
         return TensorDescriptor.from_tensor(self.scales, [parts, tile.step // MXFP4_BLOCK, tile.outputs])
 
 
+def parts_of(x: Rows) -> tuple[Tensor, Tensor | None]:
+    """Values, and scales if there are any."""
+    return (x, None) if isinstance(x, Tensor) else (x.values, x.scales)
+
+
+def options(weight: Operand, tile: ExpertTile) -> dict[str, int | bool]:
+    """What both kernels are compiled for."""
+    return {
+        "MXFP4": weight.mxfp4 + weight.in_float32,
+        "TOKENS": tile.tokens,
+        "SHORT": tile.short,
+        "OUTPUTS": tile.outputs,
+        "STEP": tile.step,
+        "WHOLE": weight.inputs % tile.step == 0,
+        "STAGES": tile.stages,
+        "WEIGHTS_FIRST": tile.weights_first,
+        "num_warps": tile.warps,
+    }
+
+
 @triton.jit
 def multiply_add(left, right, sums):
     """Add the products of left [M, K] and right [K, N] to sums [M, N]."""
@@ -104,3 +128,14 @@ def load_weights(
     else:
         loaded = tl.reshape(values.load([matrix, row, place]), [PARTS * OUTPUTS, STEP])
     return loaded
+
+
+@triton.jit
+def scaled(sums, x_scales, token, weight_scales, bias, first, inside, OUTPUTS: tl.constexpr):
+    """sums [T, N] times the scales of both sides, if activations have any, and the bias of rows `first` and on."""
+    at = first + tl.arange(0, OUTPUTS)
+    if x_scales is not None:
+        sums *= tl.load(x_scales + token)[:, None] * tl.load(weight_scales + at, mask=inside, other=0.0)[None, :]
+    if bias is not None:
+        sums += tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)[None, :]
+    return sums

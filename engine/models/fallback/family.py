@@ -13,7 +13,7 @@ from thothy_ai.engine.models.fallback.attention import IMPLEMENTATION, CurrentSt
 from thothy_ai.engine.models.fallback.decoder import TransformersDecoder, require_head
 from thothy_ai.engine.models.fallback.dry_run import LayerAttention, attention_of
 from thothy_ai.engine.models.fallback.loading import loaded_from, made_on
-from thothy_ai.engine.models.fallback.refusals import context_of
+from thothy_ai.engine.models.fallback.refusals import context_of, model_class
 from thothy_ai.engine.models.fallback.self_check import SelfCheck
 from thothy_ai.kernels.operations import Operations
 
@@ -49,6 +49,7 @@ class ThroughTransformers:
     def read(cls, config: PreTrainedConfig) -> Self:
         """From transformers' configuration; UnsupportedModelError, naming what it is that paged attention lacks."""
         try:
+            model_class(config)
             context = context_of(config)
             model = made_on(_META, config, torch.float32)
             require_head(model)

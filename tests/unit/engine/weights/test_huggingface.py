@@ -320,7 +320,7 @@ def test_an_unknown_quantization_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
-    with pytest.raises(UnsupportedModelError, match="'mamba' is not implemented"):
+    with pytest.raises(UnsupportedModelError, match="'mamba': recurrent state is not implemented"):
         logits(tmp_path)
 
 

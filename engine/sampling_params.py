@@ -7,6 +7,7 @@ grammar's mask, temperature, top-k, top-p and min-p, in this order (transformers
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from thothy_ai.engine.errors import InvalidRequestError
 
@@ -17,6 +18,7 @@ MAX_BIAS = 100.0
 MAX_END_TOKENS = 100  # stop tokens and the model's own, where they must not come too early
 MAX_ENTRIES = MAX_BIASES + MAX_END_TOKENS
 MAX_LOGPROBS = 20  # OpenAI's limit
+MAX_BEAMS = 16
 _MAX_ADDITIVE = 2.0  # OpenAI's range of frequency and presence penalties
 
 
@@ -122,3 +124,30 @@ class SamplingParams:
             raise InvalidRequestError(f"logit_bias has more than {MAX_BIASES} entries")
         if len({bias.token for bias in self.logit_bias}) < len(self.logit_bias):
             raise InvalidRequestError("logit_bias names a token twice")
+
+
+class EarlyStopping(StrEnum):
+    """When a beam search ends that has as many complete texts as beams (the values of transformers' option)."""
+
+    FULL = "true"  # at once
+    LIKELY = "false"  # when no beam is likely to become better, as far as its present length tells
+    NEVER = "never"  # when none can become better
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearch:
+    """Keep the `width` likeliest beginnings; a text ranks by its log-probability over its length ** `length_penalty`.
+
+    It is transformers': its results are those of `generate(num_beams=width, length_penalty=..., early_stopping=...)`.
+    """
+
+    width: int
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = EarlyStopping.LIKELY
+
+    def __post_init__(self) -> None:
+        """Refuse values that no search could honour (`InvalidRequestError`, naming the parameter)."""
+        if not 2 <= self.width <= MAX_BEAMS:
+            raise InvalidRequestError(f"beam_search: width={self.width} is not between 2 and {MAX_BEAMS}")
+        if not -10.0 <= self.length_penalty <= 10.0:
+            raise InvalidRequestError(f"beam_search: length_penalty={self.length_penalty} is out of range")

@@ -28,8 +28,11 @@ _INSTRUCTION = (
     "contradicted: the source says otherwise.\n"
     "not_found: the source does not say it.\n\n"
     "{statements}\n\n"
-    "findings: one per statement, in their order. reasons: for each statement that is not supported, what the source "
-    "says instead, in a few words of English."
+    "findings: one per statement, in their order."
+)
+_PLAIN = "Is each statement supported by the text, contradicted by it, or not_found in it?\n\n{statements}"
+_REASONS = (
+    " reasons: for each statement that is not supported, what the source says instead, in a few words of English."
 )
 
 
@@ -47,7 +50,7 @@ def look_again(source: str, statements: Sequence[Statement], context: Context) -
         return Review(())
     outputs = yield tuple(_call(source, group, context) for group in groups)
     found = zip(groups, outputs, strict=True)
-    return Review(tuple(finding for group, output in found for finding in _findings(group, output)))
+    return Review(tuple(finding for group, output in found for finding in _findings(group, output, context)))
 
 
 def refuted(statement: Statement, finding: Finding) -> Rejection | None:
@@ -62,13 +65,14 @@ def refuted(statement: Statement, finding: Finding) -> Rejection | None:
 
 def _call(source: str, statements: Sequence[Statement], context: Context) -> Call:
     listed = "\n".join(f"{number}. {statement.text}" for number, statement in enumerate(statements, start=1))
-    schema = _schema(len(statements))
+    schema = _schema(len(statements), reasons=not context.plain)
     budget = Sampling(max_tokens=max_tokens(schema, "en", context))
-    return Call(about_source(source, _INSTRUCTION.format(statements=listed), context), schema, budget, step="review")
+    asked = (_PLAIN if context.plain else _INSTRUCTION + _REASONS).format(statements=listed)
+    return Call(about_source(source, asked, context), schema, budget, step="review")
 
 
-def _schema(count: int) -> dict[str, Any]:
-    """One schema per number of statements."""
+def _schema(count: int, *, reasons: bool) -> dict[str, Any]:
+    """One schema per number of statements. A small model is not asked for reasons, which take most of a review."""
     finding = {"enum": [SUPPORTED, CONTRADICTED, NOT_FOUND]}
     reason = object_schema(
         {
@@ -76,18 +80,16 @@ def _schema(count: int) -> dict[str, Any]:
             "reason": {"type": "string", "pattern": prose_pattern(4, 120)},
         }
     )
-    return object_schema(
-        {
-            "findings": {"type": "array", "items": finding, "minItems": count, "maxItems": count},
-            "reasons": {"type": "array", "items": reason, "minItems": 0, "maxItems": min(count, MAX_REASONS)},
-        }
-    )
+    findings = {"type": "array", "items": finding, "minItems": count, "maxItems": count}
+    listed = {"type": "array", "items": reason, "minItems": 0, "maxItems": min(count, MAX_REASONS)}
+    return object_schema({"findings": findings, "reasons": listed} if reasons else {"findings": findings})
 
 
-def _findings(statements: Sequence[Statement], output: Output) -> list[Finding]:
+def _findings(statements: Sequence[Statement], output: Output, context: Context) -> list[Finding]:
     try:
         found = json.loads(output.text)
-        reasons = {entry["statement"]: entry["reason"] for entry in found["reasons"]}
+        listed = () if context.plain else found["reasons"]
+        reasons = {entry["statement"]: entry["reason"] for entry in listed}
         named = dict(enumerate(found["findings"], start=1))
     except (ValueError, KeyError, TypeError):
         reasons, named = dict.fromkeys(range(1, len(statements) + 1), "the review could not be read"), {}

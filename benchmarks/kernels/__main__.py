@@ -10,7 +10,7 @@ import torch
 from benchmarks.kernels.bandwidth import copy_bandwidth
 from benchmarks.results import table
 
-MODULES = ("decode_attention", "prefill_attention", "windows", "layers", "grouped", "sampling", "scores")
+MODULES = ("decode_attention", "prefill_attention", "windows", "layers", "experts", "grouped", "sampling", "scores")
 Row = tuple[str, ...]
 
 

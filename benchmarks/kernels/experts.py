@@ -24,8 +24,9 @@ from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.reference.experts import gated
 from thothy_ai.kernels.reference.mxfp4 import dequantize_mxfp4
 from thothy_ai.kernels.reference.quantize import dequantize
+from thothy_ai.kernels.triton.experts.down import down
 from thothy_ai.kernels.triton.experts.experts import Experts, add_up
-from thothy_ai.kernels.triton.experts.matmul import down, gate_up
+from thothy_ai.kernels.triton.experts.gate_up import gate_up
 from thothy_ai.kernels.triton.experts.operands import Operand
 from thothy_ai.kernels.triton.experts.router import route
 from thothy_ai.kernels.triton.experts.sort import sort_by_expert

@@ -47,6 +47,12 @@ def _rows(rows: int) -> Iterator[Row]:
         yield _row(f"all four, {form}", rows, *map(sum, zip(*times, strict=True)))
 
 
+def _plain(x: Tensor, outputs: int) -> float:
+    shape = (outputs, x.shape[1])
+    weights = [torch.randn(shape, dtype=x.dtype, device=x.device) for _ in range(copies(outputs * x.shape[1]))]
+    return timed([partial(functional.linear, x, weight) for weight in weights])
+
+
 def _forms(x: Tensor, outputs: int, rows: int) -> Iterator[tuple[str, float]]:
     inputs = x.shape[1]
     for form, (group, zeros) in list(FORMS.items())[: None if rows in OTHERS else 1]:

@@ -19,6 +19,7 @@ from docs.generate.model_cases import QUANTIZATIONS, REFUSED_FILES, REFUSED_SETT
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.fallback import CHECKED, REFUSED
 from thothy_ai.engine.models.multimodal import CONTAINERS
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS
 from thothy_ai.engine.weights import formats, gguf
@@ -46,6 +47,15 @@ def models_page() -> str:
         "Their text part is one of the families above, and is loaded alone: images are not taken. Logits are compared"
         " with those of\n`transformers` for the whole checkpoint, given text.",
         table(("`model_type`", "Models"), ((code(name), each.about) for name, each in CONTAINERS.items())),
+        "## Any other decoder",
+        "What no family here implements and `transformers` knows runs through its model, slower: all but attention is"
+        " computed by `transformers`,\nin the model's own type, with CUDA graphs where a trial capture succeeds."
+        " Continuous batching, prefix cache, chunked prefill,\nsliding windows and grammars work as in other models. A"
+        " forward pass without weights shows whether its attention is what the paged\ncache serves; another one, with"
+        " weights, whether sequences stay apart. Checked token for token,\nat four points of the matrix above:",
+        f"{listed(CHECKED)}.",
+        "Checked to be refused:",
+        table(("`model_type`", "Message"), ((code(name), reason) for name, reason in REFUSED.items())),
         "## Rotary embedding",
         "By `rope_type`, in a Llama configuration; a partial one in Phi-3's.",
         table(("Variant", "Outcome"), ((code(name), _outcome(change)) for name, change in ROPES.items())),

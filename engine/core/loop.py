@@ -28,7 +28,6 @@ from thothy_ai.engine.api import (
     EngineInfo,
     EngineStats,
     FinishReason,
-    SamplingParams,
     SchedulerStats,
     TokenLogprob,
 )
@@ -36,7 +35,7 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
-from thothy_ai.engine.core.tokens import StepMasks, start_masks, take_forced, take_logprobs, take_samples
+from thothy_ai.engine.core.tokens import StepMasks, end_tokens, start_masks, take_forced, take_logprobs, take_samples
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, StepFailedError, TokenEvent
 from thothy_ai.engine.errors import (
     EngineError,
@@ -48,7 +47,6 @@ from thothy_ai.engine.errors import (
 )
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.sampling_params import MAX_END_TOKENS
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
@@ -164,22 +162,11 @@ class EngineCore:
             )
         if min(request.prompt) < 0 or max(request.prompt) >= self._vocab_size:
             raise InvalidRequestError(f"a token id is outside the vocabulary of {self._vocab_size}")
-        return Sequence(request, min(request.sampling.max_tokens, longest - length), self._end_tokens(request.sampling))
-
-    def _end_tokens(self, sampling: SamplingParams) -> frozenset[int]:
-        """Those of a request; InvalidRequestError if it names a token that the vocabulary does not have."""
-        for name, tokens in (
-            ("stop_token_ids", sampling.stop_token_ids),
-            ("logit_bias", [bias.token for bias in sampling.logit_bias]),
-        ):
-            if max(tokens, default=0) >= self._vocab_size:
-                raise InvalidRequestError(f"{name}: a token is outside the vocabulary of {self._vocab_size}")
-        if (sampling.logprobs or 0) > self._vocab_size:
-            raise InvalidRequestError(f"logprobs={sampling.logprobs} of a vocabulary of {self._vocab_size}")
-        ends = (frozenset() if sampling.ignore_eos else self._eos).union(sampling.stop_token_ids)
-        if sampling.min_tokens and len(ends) > MAX_END_TOKENS:
-            raise InvalidRequestError(f"min_tokens: {len(ends)} tokens end the text; {MAX_END_TOKENS} are possible")
-        return ends
+        return Sequence(
+            request,
+            min(request.sampling.max_tokens, longest - length),
+            end_tokens(request.sampling, self._eos, self._vocab_size),
+        )
 
     # ---- the core's thread
 

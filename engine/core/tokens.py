@@ -17,10 +17,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.api import FinishReason, TokenLogprob
-from thothy_ai.engine.errors import EngineError, NoFiniteScoreError
+from thothy_ai.engine.api import FinishReason, SamplingParams, TokenLogprob
+from thothy_ai.engine.errors import EngineError, InvalidRequestError, NoFiniteScoreError
 from thothy_ai.engine.grammar import Grammar
 from thothy_ai.engine.grammar_batch import Filling, advance_all, start_filling
+from thothy_ai.engine.sampling_params import MAX_END_TOKENS
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.step import Step
 from thothy_ai.kernels.sampling import NO_TOKEN
@@ -64,6 +65,20 @@ def start_masks(members: Seq[tuple[Sequence, int]], vocab_size: int) -> StepMask
         else:
             mask[row].fill_(_ALL)
     return StepMasks(mask, members, start_filling(mask, grammars))
+
+
+def end_tokens(sampling: SamplingParams, eos: frozenset[int], vocab_size: int) -> frozenset[int]:
+    """The tokens that end a request's text; InvalidRequestError if it names one that the vocabulary does not have."""
+    biased = [bias.token for bias in sampling.logit_bias]
+    for name, tokens in (("stop_token_ids", sampling.stop_token_ids), ("logit_bias", biased)):
+        if max(tokens, default=0) >= vocab_size:
+            raise InvalidRequestError(f"{name}: a token is outside the vocabulary of {vocab_size}")
+    if (sampling.logprobs or 0) > vocab_size:
+        raise InvalidRequestError(f"logprobs={sampling.logprobs} of a vocabulary of {vocab_size}")
+    ends = (frozenset() if sampling.ignore_eos else eos).union(sampling.stop_token_ids)
+    if sampling.min_tokens and len(ends) > MAX_END_TOKENS:
+        raise InvalidRequestError(f"min_tokens: {len(ends)} tokens end the text; {MAX_END_TOKENS} are possible")
+    return ends
 
 
 def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:

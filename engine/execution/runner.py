@@ -77,10 +77,11 @@ class Runner:
         self._rows = Rows(rows, longest, config.block_size, model.operations, device)
         self._sampler = Sampler(rows, model.config.vocab_size, device)
         self._timer = CudaTimer if device.type == "cuda" else HostTimer
-        self._graph_sizes = graph_sizes(rows) if config.graphs else []
+        self._graph_sizes = graph_sizes(rows) if config.graphs and model.captures else []
         self._graphs = DecodeGraphs()
         self._mixed = MixedGraphs()
-        self._mixed_size = config.token_budget if config.graphs and config.token_budget <= MOST_TOKENS else None
+        mixed = config.graphs and model.captures_between_attention and config.token_budget <= MOST_TOKENS
+        self._mixed_size = config.token_budget if mixed else None
 
     @property
     def replays(self) -> int:

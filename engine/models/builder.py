@@ -42,6 +42,21 @@ class ModelBuilder:
         self.num_bytes = 0
         self._source, self._operations, self._format = source, operations, linear_format
 
+    @property
+    def source(self) -> TensorSource:
+        """Where tensors come from."""
+        return self._source
+
+    @property
+    def operations(self) -> Operations:
+        """What the model computes with between its matrix multiplications."""
+        return self._operations
+
+    @property
+    def converts(self) -> bool:
+        """Whether linear layers get another format than that of the model's type."""
+        return self._format is not linear
+
     @cached_property
     def embedding(self) -> Tensor:
         """The table of token embeddings [vocab, hidden]; a tied head shares it."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError, one_line
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.experts import ExpertSizes
+from thothy_ai.engine.models.fallback import ThroughTransformers
 from thothy_ai.engine.models.family import Family, SparseFamily
 from thothy_ai.engine.models.multimodal import CONTAINERS, text_part
 from thothy_ai.engine.models.quantized.config import quantization_of
@@ -65,12 +66,14 @@ class ModelConfig:
         """
         where = named or folder
         model_type = _model_type(folder, where)
-        _require_known(where, model_type, (*FAMILIES, *CONTAINERS))
+        if model_type not in CONTAINERS:
+            _require_known(where, model_type, (*FAMILIES, *_of_transformers()))
         try:
             config, ends = _read(folder)
             text = text_part(config)
-            _require_known(where, text.model_type, FAMILIES)
             container = None if text is config else config.model_type
+            if container is not None:
+                _require_known(where, text.model_type, FAMILIES)
             return replace(cls._from_config(where, text, ends), container=container)
         except EngineError:
             raise
@@ -122,6 +125,8 @@ class ModelConfig:
 
     @classmethod
     def _from_config(cls, folder: Path, config: PreTrainedConfig, eos_token_ids: tuple[int, ...]) -> ModelConfig:
+        if config.model_type not in FAMILIES:
+            return cls._through_transformers(folder, config, eos_token_ids)
         _require_positive(folder, config)
         heads = config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -156,6 +161,45 @@ class ModelConfig:
             num_unused_layers=getattr(config, "num_mtp_layers", 0),
         ).within(None)
 
+    @classmethod
+    def _through_transformers(
+        cls, folder: Path, config: PreTrainedConfig, eos_token_ids: tuple[int, ...]
+    ) -> ModelConfig:
+        """Of an architecture without a family here. Heads are those that its attention modules have."""
+        try:
+            architecture = ThroughTransformers.read(config)
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(f"{folder}: {error}") from None
+        return cls(
+            family=config.model_type,
+            vocab_size=config.vocab_size,
+            hidden_size=config.hidden_size,
+            intermediate_size=architecture.inner_size,
+            num_layers=len(architecture.layers),
+            num_heads=architecture.layers[0].num_heads,
+            num_kv_heads=architecture.layers[0].num_kv_heads,
+            head_dim=architecture.width,
+            norm_eps=0.0,  # transformers' layers have theirs, and rotary embedding too
+            rope=Rope(()),
+            architecture=architecture,
+            tied_embeddings=False,  # as far as weights are concerned: transformers shares them
+            max_context=architecture.max_context,
+            eos_token_ids=eos_token_ids,
+        )
+
+
+def _of_transformers() -> Collection[str]:
+    from transformers import CONFIG_MAPPING  # noqa: PLC0415  slow to import
+
+    return CONFIG_MAPPING.keys()
+
+
+def _require_known(where: Path, model_type: str, known: Collection[str]) -> None:
+    if model_type not in known:
+        raise UnsupportedModelError(
+            f"{where}: architecture {model_type!r} is not implemented (known: {', '.join((*FAMILIES, *CONTAINERS))})"
+        )
+
 
 def _model_type(folder: Path, where: Path) -> str:
     path = folder / "config.json"
@@ -171,13 +215,6 @@ def _model_type(folder: Path, where: Path) -> str:
     if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list of as many
         raise ModelLoadError(f"{where}: num_hidden_layers is {layers}")
     return model_type
-
-
-def _require_known(where: Path, model_type: str, known: Collection[str]) -> None:
-    if model_type not in known:
-        raise UnsupportedModelError(
-            f"{where}: architecture {model_type!r} is not implemented (known: {', '.join(known)})"
-        )
 
 
 def _require_positive(where: Path, config: PreTrainedConfig) -> None:

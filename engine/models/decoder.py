@@ -1,9 +1,10 @@
-"""The pass that all families share: tokens to hidden states through a family's layers, and on to logits."""
+"""A step's pass: tokens to hidden states, and on to logits; and the pass that all families share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.embedding import Embedding, Head
 from thothy_ai.engine.models.layers.norm import FinalLayerNorm, FinalNorm
 from thothy_ai.kernels.operations import Operations
-from thothy_ai.kernels.paged import Attention, AttentionBatch
+from thothy_ai.kernels.paged import Attention, AttentionBatch, LayerCache
 from thothy_ai.kernels.step import StepTokens
 
 if TYPE_CHECKING:
@@ -36,14 +37,85 @@ class DecoderLayer(Protocol):
         ...
 
 
+class StepDecoder(Protocol):
+    """What computes a step."""
+
+    @property
+    def captures(self) -> bool:
+        """Whether its pass can be captured in a CUDA graph: it never waits for the device."""
+        ...
+
+    @property
+    def captures_between_attention(self) -> bool:
+        """Whether what lies between one layer's attention and the next one's can be: `body` ends with attention."""
+        ...
+
+    @property
+    def table(self) -> Tensor:
+        """The table of token embeddings: where all weights are, and of the type of activations."""
+        ...
+
+    def body(
+        self, tokens: StepTokens, caches: Sequence[LayerCache], attention: Attention, operations: Operations, /
+    ) -> tuple[Tensor, Tensor]:
+        """Up to the last layer's attention, which is planned: what it computed [T, heads * head_dim], and the residual
+        stream [T, hidden].
+        """
+        ...
+
+    def tail(self, attended: Tensor, residual: Tensor, wanted: Tensor | None, operations: Operations, /) -> Tensor:
+        """The rest, for the tokens `wanted` [R] int64 or for all: normalized hidden states [R, hidden]."""
+        ...
+
+    def logits(self, hidden: Tensor, /) -> Tensor:
+        """Logits [R, vocab] of hidden states [R, hidden]."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Decoder:
     """A family's parts, with their weights."""
+
+    captures: ClassVar[bool] = True
+    captures_between_attention: ClassVar[bool] = True
 
     embedding: Embedding
     layers: tuple[DecoderLayer, ...]
     norm: FinalNorm | FinalLayerNorm
     head: Head
+
+    @property
+    def table(self) -> Tensor:
+        """The table of token embeddings."""
+        return self.embedding.table
+
+    def body(
+        self, tokens: StepTokens, caches: Sequence[LayerCache], attention: Attention, operations: Operations
+    ) -> tuple[Tensor, Tensor]:
+        """As `StepDecoder` says."""
+        first, *others = zip(self.layers, caches, strict=True)
+        residual = self.embedding(tokens.ids)
+        layer, layer_cache = first
+        context = LayerContext(operations, tokens, attention, layer_cache)
+        attended = layer.attend(torch.zeros_like(residual), residual, context)
+        for following, layer_cache in others:
+            update = layer.finish(attended, residual, operations)
+            attended = following.attend(update, residual, context._replace(cache=layer_cache))
+            layer = following
+        return attended, residual
+
+    def tail(self, attended: Tensor, residual: Tensor, wanted: Tensor | None, operations: Operations) -> Tensor:
+        """Of a prompt only the last token is wanted: for the others the last layer leaves out its output projection
+        and its MLP, which is nearly all of it.
+        """
+        if wanted is not None:
+            attended, residual = attended.index_select(0, wanted), residual.index_select(0, wanted)
+        update = self.layers[-1].finish(attended, residual, operations)
+        return self.norm(update, residual, operations)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """By the head."""
+        return self.head(hidden)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +123,29 @@ class Model:
     """A decoder on its device."""
 
     config: ModelConfig
-    decoder: Decoder
+    decoder: StepDecoder
     num_bytes: int  # of all weights
     operations: Operations
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.decoder.embedding.table.device
+        return self.decoder.table.device
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of activations, and of weights and KV unless they are quantized."""
-        return self.decoder.embedding.table.dtype
+        return self.decoder.table.dtype
+
+    @property
+    def captures(self) -> bool:
+        """Whether decode steps can be captured in CUDA graphs."""
+        return self.decoder.captures
+
+    @property
+    def captures_between_attention(self) -> bool:
+        """Whether other steps can be, in pieces between attention."""
+        return self.decoder.captures_between_attention
 
     @torch.inference_mode()
     def forward(
@@ -83,31 +165,15 @@ class Model:
 
     @torch.inference_mode()
     def body(self, tokens: StepTokens, cache: KVCache, attention: Attention) -> tuple[Tensor, Tensor]:
-        """Up to the last layer's attention, which is planned: what it computed [T, heads * head_dim], and the residual
-        stream [T, hidden].
-        """
-        first, *others = zip(self.decoder.layers, cache.layers, strict=True)
-        residual = self.decoder.embedding(tokens.ids)
-        layer, layer_cache = first
-        context = LayerContext(self.operations, tokens, attention, layer_cache)
-        attended = layer.attend(torch.zeros_like(residual), residual, context)
-        for following, layer_cache in others:
-            update = layer.finish(attended, residual, self.operations)
-            attended = following.attend(update, residual, context._replace(cache=layer_cache))
-            layer = following
-        return attended, residual
+        """The pass up to the last layer's attention, which is planned; `tail` takes what it returns."""
+        return self.decoder.body(tokens, cache.layers, attention, self.operations)
 
     @torch.inference_mode()
     def tail(self, attended: Tensor, residual: Tensor, wanted: Tensor | None = None) -> Tensor:
-        """The rest. Of a prompt only the last token is wanted: for the others the last layer leaves out its output
-        projection and its MLP, which is nearly all of it.
-        """
-        if wanted is not None:
-            attended, residual = attended.index_select(0, wanted), residual.index_select(0, wanted)
-        update = self.decoder.layers[-1].finish(attended, residual, self.operations)
-        return self.decoder.norm(update, residual, self.operations)
+        """The rest of the pass, for the tokens `wanted` [R] int64 or for all."""
+        return self.decoder.tail(attended, residual, wanted, self.operations)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [R, vocab] of hidden states [R, hidden], in the model's type."""
-        return self.decoder.head(hidden)
+        return self.decoder.logits(hidden)

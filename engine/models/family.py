@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from thothy_ai.engine.models.builder import ModelBuilder
-    from thothy_ai.engine.models.decoder import Decoder
+    from thothy_ai.engine.models.decoder import StepDecoder
     from thothy_ai.engine.models.experts import ExpertSizes
 
 
@@ -78,7 +78,7 @@ class Family(Protocol):
         """Of each layer, or one for all of them."""
         ...
 
-    def build(self, build: ModelBuilder) -> Decoder:
+    def build(self, build: ModelBuilder) -> StepDecoder:
         """The decoder, its weights read in the order of the layers."""
         ...
 

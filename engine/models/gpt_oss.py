@@ -97,8 +97,9 @@ class GptOss:
     def _experts(self, build: ModelBuilder, prefix: str) -> ExpertWeights:
         """Of one layer."""
         count, inner, hidden = self.experts.count, self.experts.inner, build.config.hidden_size
-        read = self._plain if build.config.quantization is None else self._packed
-        gate_up, down = read(build, prefix)
+        quantization = build.config.quantization
+        packed = quantization is not None and quantization.method == "mxfp4"  # other methods leave experts plain
+        gate_up, down = (self._packed if packed else self._plain)(build, prefix)
         return ExpertWeights(
             gate_up=gate_up,
             down=down,

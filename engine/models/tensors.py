@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -49,6 +50,16 @@ class TensorSource(Protocol):
     @property
     def device(self) -> torch.device:
         """Where they are."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of plain tensors."""
+        ...
+
+    @property
+    def folder(self) -> Path | None:
+        """The Hugging Face folder that they are read from; None if they are made."""
         ...
 
     def tensor(self, name: str, *shape: int) -> Tensor:

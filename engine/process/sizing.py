@@ -39,7 +39,7 @@ class MemoryPlan:
     kv: int
     workspace: int
     available: int
-    weight_type: str  # as options name it, or the method of a quantized checkpoint
+    weight_type: str  # as options or the checkpoint name it
     device: torch.device
 
     @property
@@ -86,12 +86,6 @@ def plan_memory(
     )
 
 
-def _weight_type(model: ModelConfig, options: EngineOptions, dtype: torch.dtype) -> str:
-    if model.quantization is not None:
-        return f"{model.quantization.method} as stored"
-    return "fp8" if options.weights == "fp8" else str(dtype).removeprefix("torch.")
-
-
 def kv_tokens_left(
     plan: MemoryPlan, model: ModelConfig, options: EngineOptions, dtype: torch.dtype
 ) -> tuple[int, float]:
@@ -101,6 +95,12 @@ def kv_tokens_left(
     per_block = KVCache.bytes_per_block(model, sizes.block_size, kv_dtype)
     blocks = max(0, plan.available - plan.weights - plan.workspace) // per_block
     return max(0, blocks - 1) * sizes.block_size, per_block / sizes.block_size  # a block is the dummy
+
+
+def _weight_type(model: ModelConfig, options: EngineOptions, dtype: torch.dtype) -> str:
+    if model.quantization is not None:
+        return model.quantization.method
+    return "fp8" if options.weights == "fp8" else str(dtype).removeprefix("torch.")
 
 
 def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: torch.dtype) -> int:

@@ -66,6 +66,16 @@ class SafetensorsFolder:
         self._reader.close()
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The type that plain tensors get."""
+        return self._dtype
+
+    @property
+    def folder(self) -> Path:
+        """The folder."""
+        return self._folder
+
+    @property
     def names(self) -> Collection[str]:
         """Names of all tensors."""
         return self._places.keys()
@@ -74,6 +84,12 @@ class SafetensorsFolder:
     def places(self) -> Mapping[str, StoredTensor]:
         """Types, shapes and places of all tensors."""
         return self._places
+
+    def check_values(self) -> None:
+        """Read all tensors for their values' sake, if those have to be finite: transformers will read them again."""
+        if self._finite:
+            for name, place in self._places.items():
+                self._read(name, place.shape)
 
     def expect(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Tensors in the order in which they will be asked for: some are read ahead. ModelLoadError for another shape.
@@ -113,6 +129,10 @@ class SafetensorsFolder:
     def holds(self, name: str) -> bool:
         """Whether there is such a tensor."""
         return name in self._places
+
+    def is_zero(self, name: str) -> bool:
+        """Whether all numbers of tensor `name` are zero."""
+        return not self._reader.start(self._places[name]).result().any()
 
     def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if name not in self._places:

@@ -28,15 +28,16 @@ class WithoutStorage:
     """
 
     device = torch.device("meta")
+    folder = None
 
     def __init__(self, dtype: torch.dtype, names: Collection[str] = ()) -> None:
-        self._dtype, self._names = dtype, names
+        self.dtype, self._names = dtype, names
         self.shapes: dict[str, Shape] = {}
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A tensor of this shape."""
         self.shapes[name] = shape
-        return torch.empty(shape, dtype=self._dtype, device=self.device)
+        return torch.empty(shape, dtype=self.dtype, device=self.device)
 
     def weight(self, name: str, *shape: int) -> Tensor:
         """As `tensor`."""

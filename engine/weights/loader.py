@@ -13,6 +13,7 @@ import torch
 
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
+from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.layers.linear import LinearFormat
@@ -65,7 +66,8 @@ def load_model(
     GGUF files; None: the user's cache folder. `max_context`: of a longer context only so much will be used. `on_folder`
     is told where the model's configuration and tokenizer are, as soon as that is known. `check` is called before any
     weight is read, and may raise. `on_read` is told the bytes of weights that were read so far, and how many there are.
-    With `finite`, a weight that is NaN or infinite is refused. So is a model for which neither its configurations nor its tokenizer name an end-of-text token.
+    With `finite`, a weight that is NaN or infinite is refused. So is a model for which neither its configurations nor
+    its tokenizer name an end-of-text token.
     """
     form = weight_format(weights, device)
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir(), packed=keeps_packed(weights))
@@ -106,10 +108,17 @@ def _assembled(
 
 def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:
     """The configuration as the weights have it; ModelLoadError if they are not those of a model of it."""
+    if config.family not in FAMILIES:  # transformers knows which names its weights may have
+        source.check_values()
+        return config
     config = as_stored(config, source.names)
-    names = [name for name in source.names if not name.startswith(config.unused)]
-    needless = () if config.quantization is None else config.quantization.needless
     expected = expected_tensors(path, config, source.names)
+    names = [name for name in source.names if not name.startswith(config.unused)]
+    needless: tuple[str, ...] = ()
+    if config.quantization is not None:
+        doubtful = config.quantization.if_zero
+        names = [name for name in names if name in expected or not (name.endswith(doubtful) and source.is_zero(name))]
+        needless = config.quantization.needless
     require_tensors(path, names, expected, tied=config.tied_embeddings, needless=needless)
     source.expect(expected)
     return config

@@ -22,10 +22,12 @@ class RandomWeights:
     `on_drawn` is told the bytes so far before each tensor.
     """
 
+    folder = None
+
     def __init__(
         self, device: torch.device, dtype: torch.dtype, on_drawn: Callable[[int], None] = lambda _: None
     ) -> None:
-        self.device, self._dtype, self._on_drawn = device, dtype, on_drawn
+        self.device, self.dtype, self._on_drawn = device, dtype, on_drawn
         self._drawn = 0
         self._generator = torch.Generator(device).manual_seed(0)
 
@@ -38,7 +40,7 @@ class RandomWeights:
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A new tensor of this shape."""
         self._on_drawn(self._drawn)
-        fresh = torch.empty(shape, dtype=self._dtype, device=self.device)
+        fresh = torch.empty(shape, dtype=self.dtype, device=self.device)
         self._drawn += fresh.nbytes
         return fresh.fill_(1.0) if "norm" in name else fresh.normal_(0.0, 0.02, generator=self._generator)
 

@@ -17,14 +17,16 @@ def eras(years: Iterable[Decimal], text: str) -> set[Decimal]:
     return found
 
 
-def rounded(quantity: Quantity, tolerance: str = "0.05") -> set[Decimal]:
-    """What a number becomes when rounded, by up to a share of itself; small whole numbers and years may not be."""
+def rounded(quantity: Quantity, tolerance: str = "0.05", least: int = 100) -> set[Decimal]:
+    """What a number becomes when rounded, by up to a share of itself; years may not be, nor whole numbers to less than
+    `least`.
+    """
     if quantity.year or quantity.spelled:
         return set()
-    return {near for value in quantity.readings for near in _rounded(value, Decimal(tolerance))}
+    return {near for value in quantity.readings for near in _rounded(value, Decimal(tolerance), least)}
 
 
-def _rounded(value: Decimal, tolerance: Decimal) -> set[Decimal]:
+def _rounded(value: Decimal, tolerance: Decimal, least: int) -> set[Decimal]:
     whole = value == value.to_integral_value()
     digits = len(value.normalize().as_tuple().digits)
     found = set()
@@ -32,6 +34,6 @@ def _rounded(value: Decimal, tolerance: Decimal) -> set[Decimal]:
         unit = Decimal(1).scaleb(value.adjusted() - kept + 1)
         for mode in (ROUND_HALF_UP, ROUND_DOWN):
             near = (value / unit).quantize(Decimal(1), mode) * unit
-            if abs(near - value) <= value * tolerance and (not whole or near >= 100):
+            if abs(near - value) <= value * tolerance and (not whole or near >= least):
                 found.add(near.normalize())
     return found

@@ -18,7 +18,8 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _MIN_SPELLED = 11  # below, words for numbers are idiom as often as figures: "one of the two"
 _ROUND = frozenset(Decimal(10) ** power for power in (2, 3, 6, 9))  # "per cento" and "mille grazie" are no figures
-_MIN_ROUNDED, _ROUNDED = 200, Decimal("0.02")  # of sums and products
+_MIN_PRODUCT = 200
+_MIN_ROUNDED, _ROUNDED = 1000, Decimal("0.01")  # of sums and products
 _MIN_ADDED = 5  # numbers in words from which on their sums and differences are taken for figures
 _MAX_LOOSE = 2  # "both", "a pair", the dual: a translation has many ways to say one or two
 _BARE = re.compile(r"[:.]\d\d\b|\s?(?:$|[,;!?)]|\.(?!\d)|[–-]\s?\d|(?:to|bis|a|à|до|do)\s\d)")
@@ -99,7 +100,7 @@ class _Known:
             self._figures |= derived.sums(all_found, everything)
             self._combined = derived.combined(all_found, everything)
             shares |= derived.shares(all_found, everything, language)
-            self._about = {near for quantity in found for near in rounded(quantity, "0.1")}
+            self._about = {near for quantity in found for near in rounded(quantity, "0.1", least=10)}
             self._by_word["times"] = derived.multiples(found, text)
         else:
             shares = {share for share in shares if share in derived.of_fractions(text)}
@@ -114,7 +115,7 @@ class _Known:
         if quantity.readings & (self._with_shares | self._beside(quantity)) or converts(quantity, self._measures):
             return True
         times = self._with_shares | _hours(self._with_shares)
-        if any(_is_near(reading, result) for reading in quantity.readings for result in self._combined):
+        if self._combined and _may_be_combined(quantity) and _comes_to(quantity, self._combined):
             return True
         known = self._figures | (times if _may_be_clock(quantity) else set())
         return bool(quantity.parts and set(quantity.parts) <= known)
@@ -137,6 +138,18 @@ class _Known:
             if derived.pattern(name).match(after.lstrip()):
                 known |= numbers
         return known
+
+
+def _may_be_combined(quantity: Quantity) -> bool:
+    """Whether a number may be a product: a large one, or an amount; no year, time of day or share."""
+    if quantity.year or derived.is_percent(quantity) or _is_clock(quantity):
+        return False
+    unit = unit_of(quantity)
+    return max(quantity.readings) >= _MIN_PRODUCT or bool(unit and unit.family == "currency")
+
+
+def _comes_to(quantity: Quantity, combined: set[Decimal]) -> bool:
+    return any(_is_near(reading, result) for reading in quantity.readings for result in combined)
 
 
 def _is_near(reading: Decimal, result: Decimal) -> bool:

@@ -47,6 +47,7 @@ CALENDAR = {
 }
 _MOST = Decimal(10) ** 15  # beyond, nothing is a measure, and a Decimal cannot be rounded
 _DIGIT = 10
+_CURRENCY_CHARS = 5  # before a number
 
 
 class Unit(NamedTuple):
@@ -66,9 +67,14 @@ class Measure(NamedTuple):
 
 def unit_of(quantity: Quantity) -> Unit | None:
     """The unit of a number: what follows it, or the currency before it."""
-    if before := _CURRENCY_BEFORE.search(quantity.before[-5:]):
-        return Unit("currency", _CURRENCIES[before[1].casefold()])
-    match = _any_unit().match(quantity.after)
+    return _unit_between(quantity.before[-_CURRENCY_CHARS:], quantity.after)
+
+
+@lru_cache(maxsize=4096)  # a number is asked for its unit with each number near it
+def _unit_between(before: str, after: str) -> Unit | None:
+    if currency := _CURRENCY_BEFORE.search(before):
+        return Unit("currency", _CURRENCIES[currency[1].casefold()])
+    match = _any_unit().match(after)
     if not match:
         return None
     family, _, name = str(match.lastgroup).partition("_")

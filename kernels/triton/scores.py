@@ -81,10 +81,10 @@ def _gather_kernel(
     known = tl.load(positions + member)
     if part == tl.num_programs(1) - 1:
         entry = tl.arange(0, ENTRIES)
-        at = row * entries + entry
-        holds = (entry < entries) & (known < tl.load(bias_untils + at, mask=entry < entries, other=0))
-        token = tl.load(bias_tokens + at, mask=holds, other=0)
-        tl.atomic_add(scores + asking * vocab + token, tl.load(bias_values + at, mask=holds, other=0.0), mask=holds)
+        own = row * entries + entry
+        holds = (entry < entries) & (known < tl.load(bias_untils + own, mask=entry < entries, other=0))
+        biased = asking * vocab + tl.load(bias_tokens + own, mask=holds, other=0)
+        tl.atomic_add(scores + biased, tl.load(bias_values + own, mask=holds, other=0.0), mask=holds, sem="relaxed")
     else:
         begin = part * COUNTED
         if begin < known:

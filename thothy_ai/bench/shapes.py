@@ -141,7 +141,7 @@ def _size(size: int) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size < 1e8 else f"{size / 1e6:.0f} MB"
 
 
-def write_config(shape: str, folder: Path, **changes: int | str | None) -> Path:
+def write_config(shape: str, folder: Path, **changes: object) -> Path:
     """Write the shape's config.json, with these values changed, to `folder`, and return that."""
     (folder / "config.json").write_text(json.dumps(SHAPES[shape] | changes), encoding="utf-8")
     return folder

@@ -139,7 +139,8 @@ def export(
     """Export artifacts with what identifies them: key, kind, channel, source, parent, model and seed.
 
     json, md and html write files into a folder, jsonl and csv write one file. In Markdown, what identifies an artifact
-    is its front matter. An HTML file is a fragment: one <article> per artifact, without scripts or styles.
+    is its front matter. In CSV, a cell that a spreadsheet would take for a formula begins with an apostrophe. An HTML
+    file is a fragment: one <article> per artifact, without scripts or styles.
 
     Example: thothy artifacts export out/ --format md --since 2h
 

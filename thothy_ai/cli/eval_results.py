@@ -41,6 +41,7 @@ class CaseResult:
     output_tokens: int
     artifact: Mapping[str, Any] | None
     text: str
+    review_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,14 @@ class Result:
         return _mean(case.reviewed for case in self.cases)
 
     @property
+    def review_share(self) -> float | None:
+        """What reviews add to the seconds of the cases that had one, as a share of their other seconds."""
+        reviewed = [case for case in self.cases if case.review_seconds]
+        review = sum(case.review_seconds for case in reviewed)
+        own = sum(case.compute_seconds for case in reviewed) - review
+        return review / own if own > 0 else None
+
+    @property
     def compute_seconds(self) -> float:
         """Of all attempts, rejected ones too."""
         return sum(case.compute_seconds for case in self.cases)
@@ -104,6 +113,7 @@ class Result:
             "coverage": self.coverage,
             "support": self.support,
             "reviewed": self.reviewed,
+            "review_share": self.review_share,
             "compute_seconds": self.compute_seconds,
             "compute_seconds_per_accepted": self.seconds_per_accepted,
             "rejected": dict(self.reasons.most_common()),
@@ -131,6 +141,7 @@ def case_result(case: Case, attempts: Sequence[Attempt]) -> CaseResult:
         output_tokens=sum(attempt.usage.output_tokens for attempt in attempts),
         artifact=body,
         text=last.text,
+        review_seconds=sum(attempt.review_seconds for attempt in attempts),
     )
 
 
@@ -159,7 +170,9 @@ def read_result(path: Path, kind: str) -> Result:
     """The first result in a file that `--json` wrote. Raises `ResultsError`."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["results"][0]
-        cases = tuple(CaseResult(**{name: case[name] for name in CaseResult.__slots__}) for case in found["cases"])
+        cases = tuple(
+            CaseResult(**{name: case[name] for name in CaseResult.__slots__ if name in case}) for case in found["cases"]
+        )
         result = Result(**{name: found[name] for name in Result.__slots__} | {"cases": cases, "name": path.stem})
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from error
@@ -168,6 +181,10 @@ def read_result(path: Path, kind: str) -> Result:
     if result.kind != kind:
         raise ResultsError(f"{path} is about {result.kind}, not {kind}")
     return result
+
+
+def _read_case(case: Mapping[str, Any]) -> CaseResult:
+    return CaseResult(**{name: case[name] for name in CaseResult.__slots__ if name in case})
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

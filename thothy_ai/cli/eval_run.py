@@ -13,6 +13,7 @@ from uuid import uuid4
 from thothy_ai.cli.ask_engine import connected
 from thothy_ai.cli.tables import console
 from thothy_ai.jobs import Context, Previous
+from thothy_ai.worker.calls import REVIEW
 from thothy_ai.worker.finish import total
 from thothy_ai.worker.generations import Asker, call_seed
 from thothy_ai.worker.judges import Judges
@@ -47,6 +48,7 @@ class Attempt:
     judgement: Judgement
     outputs: Outputs
     usage: Usage
+    review_seconds: float = 0.0  # of those, by calls that review
 
     @property
     def text(self) -> str:
@@ -98,7 +100,9 @@ class _Runner:
         while isinstance(step := await self._judges.advance(job, answered, last), Step):
             answered.append(await self._outputs(step.calls, asker, made))
             last = step
-        return Attempt(step, tuple(chain.from_iterable(answered)), total(call.usage for call in made))
+        reviewing = total(call.usage for call in made if call.call.step == REVIEW)
+        outputs = tuple(chain.from_iterable(answered))
+        return Attempt(step, outputs, total(call.usage for call in made), reviewing.compute_seconds)
 
     async def _outputs(self, calls: Calls, asker: Asker, made: list[RunningCall]) -> Outputs:
         """Of one step, whose calls are added to `made` as they are sent. If one fails, all are aborted."""

@@ -31,6 +31,7 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
         ("coverage of facts", lambda result: _number(result.coverage, 2)),
         ("support by the source", lambda result: _number(result.support, 2)),
         ("support by the review", lambda result: _number(result.reviewed, 2)),
+        ("the review's share of seconds", lambda result: _share(result.review_share)),
         ("chrF", lambda result: _number(result.chrf, 1)),
         (_unit(results), lambda result: _number(result.compute_seconds, 2)),
         ("per accepted artifact", lambda result: _number(result.seconds_per_accepted, 2)),
@@ -64,6 +65,10 @@ def _reasons(results: Sequence[Result]) -> list[tuple[str, ...]]:
         (f"rejected: {reason}", *(str(result.reasons[reason]) for result in results))
         for reason, _ in total.most_common(MAX_REASONS)
     ]
+
+
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{value:.1%}"
 
 
 def _number(value: float | None, digits: int) -> str:

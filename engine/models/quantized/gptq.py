@@ -57,13 +57,16 @@ class Gptq:
 
 
 def gptq(settings: Settings) -> Quantization:
-    """`quant_method` "gptq"; GPTQModel's `dynamic` has other settings for some layers, or leaves them plain."""
+    """`quant_method` "gptq"; GPTQModel's `dynamic` has other settings for some layers, or leaves them plain.
+
+    Early versions of AutoGPTQ gave every layer a bias, of zeros where the model has none.
+    """
     form = settings.get("checkpoint_format") or settings.get("format")
     Settings(settings.method, {"checkpoint_format": form}).require("checkpoint_format", "gptq", "gptq_v2", None)
     rules = [_dynamic_rule(settings, pattern, changes) for pattern, changes in _dynamic(settings)]
     if not settings.flag("lm_head", default=False):
         rules += plain_layers(["lm_head$"])
-    return Quantization("gptq", (*rules, *_listed(settings)), needless=("masks",))
+    return Quantization("gptq", (*rules, *_listed(settings)), if_zero=(".bias",))
 
 
 def _layout(settings: Settings) -> Gptq:

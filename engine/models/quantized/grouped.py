@@ -96,7 +96,7 @@ def group_size(settings: Settings, value: object) -> int:
 def _by_group(groups: Tensor, size: int) -> Tensor | None:
     """The order [K] int32 that brings inputs of a group together; None if they are."""
     if groups.is_meta:
-        return groups
+        return groups if size < len(groups) else None
     in_order = torch.arange(len(groups), device=groups.device, dtype=groups.dtype) // size
     if torch.equal(groups, in_order):
         return None

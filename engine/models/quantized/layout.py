@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -41,13 +42,14 @@ class Quantization:
     """The first of the rules that applies to a layer decides; a layer without one is plain.
 
     `needs_fp8`: the device must multiply fp8. `needless` are endings of names of tensors that a folder may have and
-    that are not read.
+    that are not read; those of `if_zero` are, to see that all their numbers are zero.
     """
 
     method: str
     rules: tuple[Rule, ...]
     needs_fp8: bool = False
     needless: tuple[str, ...] = ()
+    if_zero: tuple[str, ...] = ()
 
     def layout(self, name: str) -> Layout | None:
         """How the layer of this name stores its weight; None: as a plain tensor."""
@@ -66,6 +68,14 @@ class _QuantizedSource:
     @property
     def device(self) -> torch.device:
         return self.source.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.source.dtype
+
+    @property
+    def folder(self) -> Path | None:
+        return self.source.folder
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         return self.source.tensor(name, *shape)

@@ -7,8 +7,9 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.experts import ExpertWeights, GatedActivation
-from thothy_ai.kernels.triton.experts.matmul import Rows, down, gate_up
-from thothy_ai.kernels.triton.experts.operands import Operand
+from thothy_ai.kernels.triton.experts.down import down
+from thothy_ai.kernels.triton.experts.gate_up import gate_up
+from thothy_ai.kernels.triton.experts.operands import Operand, Rows
 from thothy_ai.kernels.triton.experts.sort import sort_by_expert
 from thothy_ai.kernels.triton.experts.tiles import ExpertTiles, form_of, shared_memory, suited
 from thothy_ai.kernels.triton.quantize import quantize_fp8

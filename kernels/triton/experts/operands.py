@@ -1,4 +1,4 @@
-"""The experts' weights as matmuls read them, tile by tile, in any of their formats."""
+"""What the experts' two matmuls share: their weights in any format, read tile by tile, and rows of tokens."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from thothy_ai.kernels.experts import MXFP4_BLOCK, ExpertMatrix, Mxfp4
+from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.triton.experts.tiles import ExpertTile
-from thothy_ai.kernels.triton.experts.unpack_mxfp4 import arranged, unpack_mxfp4
+from thothy_ai.kernels.triton.experts.unpack_mxfp4 import arranged, in_float32, unpack_mxfp4
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
 _BLOCK = tl.constexpr(MXFP4_BLOCK)
+
+
+Rows = Tensor | Quantized
 
 
 class Operand(NamedTuple):
@@ -29,6 +33,7 @@ class Operand(NamedTuple):
     outputs: int
     inputs: int
     mxfp4: bool
+    in_float32: bool = False  # how MXFP4 is unpacked
 
     @classmethod
     def of(cls, matrix: ExpertMatrix, parts: int) -> Operand:
@@ -45,7 +50,7 @@ class Operand(NamedTuple):
         experts, rows, half = matrix.blocks.shape
         shape = (experts * parts, rows // parts)
         blocks, scales = arranged(Mxfp4(matrix.blocks.view(*shape, half), matrix.scales.view(*shape, -1)))
-        return cls(blocks, scales, rows // parts, 2 * half, mxfp4=True)
+        return cls(blocks, scales, rows // parts, 2 * half, mxfp4=True, in_float32=in_float32(matrix))
 
     @property
     def quantizes(self) -> bool:
@@ -61,6 +66,26 @@ class Operand(NamedTuple):
         if self.scales is None or not self.mxfp4:
             return self.scales
         return TensorDescriptor.from_tensor(self.scales, [parts, tile.step // MXFP4_BLOCK, tile.outputs])
+
+
+def parts_of(x: Rows) -> tuple[Tensor, Tensor | None]:
+    """Values, and scales if there are any."""
+    return (x, None) if isinstance(x, Tensor) else (x.values, x.scales)
+
+
+def options(weight: Operand, tile: ExpertTile) -> dict[str, int | bool]:
+    """What both kernels are compiled for."""
+    return {
+        "MXFP4": weight.mxfp4 + weight.in_float32,
+        "TOKENS": tile.tokens,
+        "SHORT": tile.short,
+        "OUTPUTS": tile.outputs,
+        "STEP": tile.step,
+        "WHOLE": weight.inputs % tile.step == 0,
+        "STAGES": tile.stages,
+        "WEIGHTS_FIRST": tile.weights_first,
+        "num_warps": tile.warps,
+    }
 
 
 @triton.jit
@@ -88,7 +113,7 @@ def load_weights(
     PARTS: tl.constexpr,
     OUTPUTS: tl.constexpr,
     STEP: tl.constexpr,
-    MXFP4: tl.constexpr,
+    MXFP4: tl.constexpr,  # 0: another format; 1: unpacked to bfloat16; 2: to float32
     dtype: tl.constexpr,
 ):
     """[PARTS * OUTPUTS, STEP] of matrices [N, K], `matrix` and the next ones, from `row` and column `place` on.
@@ -98,7 +123,19 @@ def load_weights(
     if MXFP4:
         packed = tl.reshape(values.load([matrix, row, place // 2]), [PARTS * OUTPUTS, STEP // 2])
         exponents = tl.permute(scales.load([matrix, place // _BLOCK, row]), [0, 2, 1])
-        loaded = unpack_mxfp4(packed, tl.reshape(exponents, [PARTS * OUTPUTS, STEP // _BLOCK])).to(dtype)
+        exponents = tl.reshape(exponents, [PARTS * OUTPUTS, STEP // _BLOCK])
+        loaded = unpack_mxfp4(packed, exponents, MXFP4 == 2).to(dtype)
     else:
         loaded = tl.reshape(values.load([matrix, row, place]), [PARTS * OUTPUTS, STEP])
     return loaded
+
+
+@triton.jit
+def scaled(sums, x_scales, token, weight_scales, bias, first, inside, OUTPUTS: tl.constexpr):
+    """sums [T, N] times the scales of both sides, if activations have any, and the bias of rows `first` and on."""
+    at = first + tl.arange(0, OUTPUTS)
+    if x_scales is not None:
+        sums *= tl.load(x_scales + token)[:, None] * tl.load(weight_scales + at, mask=inside, other=0.0)[None, :]
+    if bias is not None:
+        sums += tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)[None, :]
+    return sums

@@ -13,9 +13,8 @@ import triton.language as tl
 from thothy_ai.kernels.experts import MXFP4_BLOCK, Mxfp4
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
-_INTERPRETED = tl.constexpr(INTERPRETED)
 _HALF = tl.constexpr(MXFP4_BLOCK // 2)
-MOST = 128  # the largest exponent that a scale may have here: larger ones leave bfloat16 with the 2^126
+_MOST = 128  # the largest exponent of a scale whose product with 2^126 is a bfloat16
 
 # Of bytes i and i + 1: into the upper halves of two words, from where even and odd numbers are taken.
 _TWO_BYTES = """
@@ -52,12 +51,17 @@ def arranged(weight: Mxfp4) -> Mxfp4:
     return Mxfp4(threads.reshape(experts, rows, width), scales)
 
 
+def in_float32(weight: Mxfp4) -> bool:
+    """Whether the kernels take the long way: where they are interpreted, and for scales that hardly occur."""
+    return INTERPRETED or bool((weight.scales > _MOST).any())
+
+
 @triton.jit
-def unpack_mxfp4(packed, exponents):
-    """bfloat16 [N, K] of packed [N, K / 2], arranged, and exponents [N, K / 32], both uint8; float32 if interpreted."""
+def unpack_mxfp4(packed, exponents, IN_FLOAT32: tl.constexpr):
+    """bfloat16 or float32 [N, K] of packed [N, K / 2], arranged, and exponents [N, K / 32], both uint8."""
     rows: tl.constexpr = packed.shape[0]
     width: tl.constexpr = packed.shape[1]
-    if _INTERPRETED:
+    if IN_FLOAT32:
         scale = tl.broadcast_to(_float32(exponents)[:, :, None], [rows, width // _HALF, _HALF])
         scale = tl.reshape(scale, [rows, width])
         numbers = tl.join(_e2m1(packed & 15) * scale, _e2m1(packed >> 4) * scale)

@@ -47,8 +47,11 @@ def _suited(tokens: int, alone: bool, outputs: int, lanes: int, span: int, sms: 
     """Several programs of an SM wait for each other's numbers to be converted; `alone`: all rows are in one tile."""
     few = tokens <= _FEW_TOKENS
     tile_outputs = OUTPUTS if few else 2 * OUTPUTS
-    stage = tile_outputs * lanes * 4 + tokens * span * _HALF
-    stages = [each for each in _STAGES if (each - 1) * stage <= sms.shared_of_program - RESERVED]
+    words, activations = tile_outputs * lanes * 4, tokens * span * _HALF
+    room = sms.shared_of_program - RESERVED
+    stages = [
+        each for each in _STAGES if (each - 1) * words + each * activations <= room
+    ]  # the matmul reads the latter
     if not stages:
         return None
     programs = sms.count * (_PROGRAMS_OF_SM if few else 1)

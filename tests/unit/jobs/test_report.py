@@ -98,7 +98,7 @@ def heading_in(call: Call) -> str:
 
 def step_of(call: Call) -> str:
     properties = call.schema["properties"]
-    return next(name for name in ("sections", "paragraphs", "summary") if name in properties)
+    return next(name for name in ("sections", "paragraphs", "summary", "passages") if name in properties)
 
 
 def scripted(
@@ -109,6 +109,7 @@ def scripted(
             "sections": lambda: outline,
             "paragraphs": lambda: (sections or SECTIONS)[heading_in(call)],
             "summary": lambda: {"summary": summary},
+            "passages": lambda: {"passages": [1]},
         }
         return Output(json.dumps(values[step_of(call)]()))
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import verdict_on
+from tests.support.plans import PLAIN, verdict_on
 from tests.unit.jobs.kinds.test_trend_summary import GOOD, SOURCE
-from thothy_ai.jobs import Context, Output, RejectionReason, TrendSummary
+from thothy_ai.jobs import Call, Context, Output, RejectionReason, TrendSummary
 from thothy_ai.jobs.plan import run
 from thothy_ai.jobs.review import MAX_STATEMENTS, Statement, look_again
 
@@ -130,3 +130,16 @@ def test_a_repair_is_reviewed_wherever_it_stands_and_the_rest_is_not_reviewed_ag
     assert verdict.review is not None
     named = {finding.statement: finding.finding for finding in verdict.review.findings}
     assert named[point["point"]] == "not_found"
+
+
+def test_a_small_model_is_asked_for_findings_only() -> None:
+    seen: list[Call] = []
+
+    def answer(call: Call) -> Output:
+        seen.append(call)
+        return Output('{"findings":["contradicted"]}')
+
+    review = run(look_again(SOURCE, [Statement("It rains.")], PLAIN), answer)
+    assert list(seen[0].schema["properties"]) == ["findings"]
+    assert "reasons" not in seen[0].messages[-1].content
+    assert [tuple(finding) for finding in review.findings] == [("It rains.", "contradicted", "")]

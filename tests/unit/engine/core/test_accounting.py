@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
+from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 from thothy_ai.engine.step import Groups, Step, StepResult
 
@@ -49,6 +54,15 @@ def test_a_layer_costs_what_its_window_lets_through(window: int) -> None:
 
     wanted = [0.25 * expected(float("inf"), place) + 0.75 * expected(window, place) for place in range(len(members))]
     assert cost.weigh(step(*members, groups=((0, 2, 10),))).tolist() == pytest.approx(wanted)
+
+
+def test_a_token_is_charged_for_the_experts_that_it_goes_to(tmp_path: Path) -> None:
+    """Less than for all of them, and more than for attention alone."""
+    (tmp_path / "config.json").write_text(json.dumps(SHAPES["qwen3-30b-a3b"]))
+    config = ModelConfig.from_folder(tmp_path)
+    cost = StepCost.of(config, kv_bytes=1, on_gpu=True)
+    heads = 2 * (32 + 4) * 128
+    assert cost.token == pytest.approx(2 * 48 * 2048 * (heads + 3 * 8 * 768) / 7e14)
 
 
 def test_tokens_are_counted_by_phase() -> None:

@@ -34,6 +34,7 @@ LONG_PARTIAL = {
 EVERYWHERE = {"attention_bias": True, "mlp_bias": True}
 QWEN_WINDOWS = {"use_sliding_window": True, "sliding_window": 9}
 LATER_WINDOWS = ["full_attention", "sliding_attention", "sliding_attention"]
+ALL_TURNS = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
 HEADS_5_1 = {"num_attention_heads": 5, "num_key_value_heads": 1, "hidden_size": 70, "head_dim": 14}
 HEADS_3_1 = {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 66, "head_dim": 22}
 
@@ -86,13 +87,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "cohere2 windows elsewhere": ("cohere2", {"layer_types": LATER_WINDOWS}),
     "qwen3_moe not renormalized": ("qwen3_moe", {"norm_topk_prob": False}),
     "qwen3_moe every second layer": ("qwen3_moe", {"decoder_sparse_step": 2, "mlp_only_layers": []}),
-    "qwen3_moe one expert, windows": (
-        "qwen3_moe", {"num_experts_per_tok": 1, "use_sliding_window": True, "sliding_window": 12}
-    ),
+    "qwen3_moe windows": ("qwen3_moe", {"use_sliding_window": True, "sliding_window": 12}),
+    "qwen3_moe one expert": ("qwen3_moe", {"num_experts_per_tok": 1}),
     "mixtral windows": ("mixtral", {"sliding_window": 12}),
-    "glm4_moe all turns": (
-        "glm4_moe", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0}}
-    ),
+    "glm4_moe all turns": ("glm4_moe", {"rope_parameters": ALL_TURNS}),
     "glm4_moe one group": ("glm4_moe", {"n_group": 1, "topk_group": 1, "norm_topk_prob": False}),
     "glm4_moe biases, no norms": ("glm4_moe", {"attention_bias": True, "use_qk_norm": False}),
     "glm4_moe no experts at all": ("glm4_moe", {"first_k_dense_replace": 5}),
@@ -209,7 +207,7 @@ def test_a_rotary_embedding_of_an_unknown_kind_is_refused(tmp_path: Path) -> Non
         ModelConfig.from_folder(folder)
 
 
-TURNS_IN_PART = {"gemma3_text", "phi3", "glm", "glm4", "glm4_moe"}  # or has a rotary embedding for each kind of layer
+PARTLY = {"gemma3_text", "phi3", "glm", "glm4", "glm4_moe"}  # in which a part of each head may turn
 PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
 
 
@@ -222,7 +220,7 @@ PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "parti
         ("gemma3_text", {"use_bidirectional_attention": True, "sliding_window": 12}, "bidirectional"),
         ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
         *((family, {"hidden_act": "gelu"}, "gelu") for family in FAMILIES if not family.startswith("gemma")),
-        *((family, PARTIAL, "partial") for family in FAMILIES if family not in TURNS_IN_PART),
+        *((family, PARTIAL, "partial") for family in FAMILIES if family not in PARTLY),
         ("glm", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 0.2}}, "3 among 16"),
         ("glm4", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 2.0}}, "32 among 16"),
         ("granite", {"residual_multiplier": 0.0}, "residual_multiplier"),

@@ -120,3 +120,12 @@ def test_inputs_that_blocks_do_not_divide_are_refused(tmp_path: Path) -> None:
     folder = with_settings(tiny_model("gpt_oss", tmp_path), quantization_config={"quant_method": "mxfp4"})
     with pytest.raises(ModelLoadError, match="MXFP4 of 48 inputs"):
         load(folder)
+
+
+def test_other_methods_leave_experts_plain(tmp_path: Path) -> None:
+    folder = tiny_model("gpt_oss", tmp_path)
+    expected = expected_tensors(folder, ModelConfig.from_folder(folder))
+    fp8 = {"quant_method": "fp8", "weight_block_size": [16, 16], "activation_scheme": "dynamic"}
+    quantized = ModelConfig.from_folder(with_settings(folder, quantization_config=fp8))
+    assert "fp8" in str(quantized.quantization)
+    assert {name for name in expected if "experts" in name} <= expected_tensors(folder, quantized).keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ import torch
 
 from tests.support.tiny_models import tiny_model
 from thothy_ai.bench.models import bench_model
-from thothy_ai.bench.shapes import SHAPES, parameters
+from thothy_ai.bench.shapes import SHAPES, parameters, write_config
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.process.sizing import engine_sizes, weight_bytes
+from thothy_ai.engine.process.sizing import engine_sizes, plan_memory, weight_bytes, workspace_bytes
+from thothy_ai.engine.weights.inventory import num_parameters
+from thothy_ai.engine.weights.loader import load_model
 
 
 @pytest.mark.parametrize(("dtype", "weights"), [("float32", "auto"), ("bfloat16", "auto"), ("bfloat16", "fp8")])
@@ -25,6 +28,16 @@ def test_planned_weights_are_those_that_a_model_holds(dtype: str, weights: str) 
     if weights == "auto":
         rotary = planned - parameters("tiny") * loaded.model.dtype.itemsize
         assert 0 <= rotary < planned / 100
+
+
+def test_random_weights_of_a_quantized_shape_are_planned_too(tmp_path: Path) -> None:
+    quantization = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True}
+    folder = write_config("tiny", tmp_path, quantization_config=quantization)
+    (folder / "random_weights").touch()
+    loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.bfloat16)
+    assert weight_bytes(loaded.config, "auto", loaded.model.device, torch.bfloat16) == loaded.model.num_bytes
+    plan = plan_memory(loaded.config, EngineOptions(url=""), loaded.model.device, torch.bfloat16)
+    assert (plan.weights, plan.weight_type) == (loaded.model.num_bytes, "awq")
 
 
 def files(root: Path, **content: str) -> None:
@@ -55,6 +68,24 @@ def test_a_cgroup_s_limit_counts(
     assert host_memory(tmp_path) == (1_500_000, 3_000_000)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_parameters_of_a_shape_are_those_of_its_model(shape: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SHAPES[shape]))
+    assert parameters(shape) == num_parameters(ModelConfig.from_folder(tmp_path))
+
+
+def test_a_step_s_experts_need_room_for_what_each_of_them_makes(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SHAPES["qwen3-30b-a3b"]))
+    sparse = ModelConfig.from_folder(tmp_path)
+    dense = replace(sparse, experts=None, intermediate_size=8 * 768)
+    device = torch.device("cuda")
+    sizes = engine_sizes(sparse, EngineOptions(url=""), device)
+    more = workspace_bytes(sparse, sizes, torch.bfloat16, device) - workspace_bytes(
+        dense, sizes, torch.bfloat16, device
+    )
+    assert more == 2 * sizes.token_budget * 8 * 2048 * 2
+
+
 def test_this_machine_has_memory() -> None:
     available, total = host_memory()
     assert 0 < available <= total
@@ -63,6 +94,7 @@ def test_this_machine_has_memory() -> None:
 
 @pytest.mark.parametrize(("shape", "rows", "budget"), [
     ("llama-8b", None, 1280), ("qwen3-0.6b", None, 8192), ("smollm2-135m", None, 8192), ("llama-8b", 2000, 2048),
+    ("qwen3-30b-a3b", None, 1536), ("mixtral-8x7b", None, 1280),
 ])  # fmt: skip
 def test_a_gpu_s_step_is_as_large_as_launching_it_takes_and_holds_every_row(
     shape: str, rows: int | None, budget: int, tmp_path: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from types import UnionType
@@ -125,6 +126,9 @@ def conforms(hint: Any, value: object) -> bool:
     origin, inner = get_origin(hint), get_args(hint)
     if origin in {Union, UnionType}:
         return any(conforms(one, value) for one in inner)
+    if origin is Mapping:
+        key, item = inner
+        return type(value) is dict and all(conforms(key, name) and conforms(item, one) for name, one in value.items())
     if origin is tuple:
         return type(value) is tuple and all(conforms(inner[0], one) for one in value)
     if isinstance(hint, type) and is_dataclass(hint):

@@ -14,8 +14,9 @@ from tests.support.margins import Margins
 from thothy_ai.kernels.experts import CLAMPED_SWIGLU, SILU, GatedActivation
 from thothy_ai.kernels.reference.experts import Experts as Reference
 from thothy_ai.kernels.triton.experts import Experts
+from thothy_ai.kernels.triton.experts.down import down
 from thothy_ai.kernels.triton.experts.experts import add_up
-from thothy_ai.kernels.triton.experts.matmul import down, gate_up
+from thothy_ai.kernels.triton.experts.gate_up import gate_up
 from thothy_ai.kernels.triton.experts.operands import Operand
 from thothy_ai.kernels.triton.experts.sort import sort_by_expert
 from thothy_ai.kernels.triton.experts.tiles import ExpertTile, ExpertTiles

@@ -31,14 +31,7 @@ def test_neighbouring_inputs_are_in_the_halves_of_neighbouring_words() -> None:
 
 @pytest.mark.parametrize(
     ("inputs", "bits", "group", "lanes"),
-    [
-        (4096, 4, 128, 64),
-        (4096, 4, 32, 16),
-        (4096, 4, 64, 32),
-        (4096, 8, 128, 32),
-        (576, 4, 128, 16),
-        (768, 4, 128, 32),
-    ],
+    [(4096, 4, 128, 32), (4096, 4, 32, 16), (4096, 4, 64, 32), (4096, 8, 128, 32), (576, 4, 128, 16)],
 )
 def test_spans_fit_groups_and_waste_little(inputs: int, bits: int, group: int, lanes: int) -> None:
     assert suited_lanes(inputs, bits, group) == lanes

@@ -15,6 +15,8 @@ from thothy_ai.engine.errors import InvalidRequestError
         ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64", "GEMM"),
         ("void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<cutlass::gemm>>", "GEMM"),
         ("void cublasLt::splitKreduce_kernel<32, 16, int, __nv_bfloat16>", "GEMM"),
+        ("_gate_up_kernel", "GEMM"),
+        ("_down_kernel", "GEMM"),
         ("_decode_kernel", "attention"),
         ("_merge_kernel", "attention"),
         ("_plan_kernel", "attention"),

@@ -137,3 +137,16 @@ def test_tensors(fault: str, tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=message):
         load(folder)
     refusal(folder)
+
+
+@pytest.mark.parametrize("bias", [torch.zeros(96), torch.ones(96)], ids=["zeros", "ones"])
+def test_biases_of_zeros_are_needless(bias: Tensor, tmp_path: Path) -> None:
+    """Which early versions of AutoGPTQ wrote for every layer."""
+    folder = quantized(gptq(4, 32), tmp_path)
+    path = folder / "model.safetensors"
+    save_file(load_file(path) | {f"{Q}.bias": bias}, path)
+    if not bias.any():
+        load(folder)
+        return
+    with pytest.raises(ModelLoadError, match=r"no place for tensor .*q_proj\.bias"):
+        load(folder)

@@ -1,0 +1,8 @@
+"""Any other decoder: what transformers knows and no family here implements runs through its model, slower."""
+
+from __future__ import annotations
+
+from thothy_ai.engine.models.fallback.checked import CHECKED, REFUSED
+from thothy_ai.engine.models.fallback.family import ThroughTransformers
+
+__all__ = ["CHECKED", "REFUSED", "ThroughTransformers"]

@@ -1,0 +1,106 @@
+"""Our paged attention behind transformers' attention interface.
+
+transformers' attention modules call what is registered under their configuration's `attn_implementation` with queries,
+keys and values after rotary embedding. Here keys and values go to the paged cache, and queries attend to that: the
+packed row [1, T] of a step holds tokens of any sequences, each at its own position. vLLM's backend for transformers and
+transformers' own continuous batching do alike. No mask is made: which tokens a query sees, the step says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.paged import Attention, AttentionParams, LayerCache
+from thothy_ai.kernels.rotary import Rotary
+from thothy_ai.kernels.step import StepTokens
+
+IMPLEMENTATION = "thothy_ai_paged"
+_ATTRIBUTE = "thothy_ai_layer"  # of attention modules
+
+
+class StepContext(NamedTuple):
+    """What layers compute a step with. `attention` has planned it; `caches` are those of all layers."""
+
+    tokens: StepTokens
+    attention: Attention
+    caches: Sequence[LayerCache]
+
+
+@dataclass(slots=True)
+class CurrentStep:
+    """The step that is computed now, of one model on one thread."""
+
+    context: StepContext | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PagedLayer:
+    """One attention module's layer of the cache. Heads are of `width` there: shorter ones end with zeros.
+
+    Values are of `value_dim`.
+    """
+
+    index: int
+    num_heads: int
+    value_dim: int
+    width: int
+    params: AttentionParams
+    step: CurrentStep
+    operations: Operations
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> Tensor:
+        """q, k, v [1, heads, T, dim], rotated already -> [1, T, heads, value_dim]; keys and values are cached."""
+        context = self.step.context
+        if context is None:
+            raise RuntimeError("the model was called outside a step")
+        cache, tokens = context.caches[self.index], context.tokens
+        qkv = torch.cat([self._widened(part) for part in (q, k, v)], dim=1)
+        nowhere = torch.zeros_like(tokens.positions)
+        rotary = _no_turn(qkv)
+        q = self.operations.rotate_and_cache(qkv, None, 0.0, rotary, nowhere, tokens.slots, cache, self.num_heads)
+        scores = None if sinks is None else sinks.float()
+        return context.attention(q, cache, self.params, sinks=scores)[..., : self.value_dim].unsqueeze(0)
+
+    def _widened(self, x: Tensor) -> Tensor:
+        """[1, heads, T, dim] -> [T, heads, width]."""
+        return functional.pad(x[0].transpose(0, 1), (0, self.width - x.shape[-1]))
+
+
+def register() -> None:
+    """Make the implementation known to transformers; again does nothing."""
+    from transformers import AttentionInterface  # noqa: PLC0415  slow to import
+
+    AttentionInterface.register(IMPLEMENTATION, _attend)
+
+
+def install(module: nn.Module, layer: PagedLayer) -> None:
+    """Have an attention module attend by this layer."""
+    setattr(module, _ATTRIBUTE, layer)
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    s_aux: Tensor | None = None,
+    **_: object,
+) -> tuple[Tensor, None]:
+    """As transformers calls it, with sinks in `s_aux`; what else attention depends on was read from a dry run."""
+    del attention_mask
+    layer: PagedLayer = getattr(module, _ATTRIBUTE)
+    return layer(query, key, value, s_aux), None
+
+
+def _no_turn(qkv: Tensor) -> Rotary:
+    """A rotary table of one position, which turns nothing."""
+    half = qkv.shape[-1] // 2
+    return Rotary(torch.ones(1, half, device=qkv.device), torch.zeros(1, half, device=qkv.device))

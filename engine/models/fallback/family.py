@@ -1,0 +1,118 @@
+"""Decoders that have no module of their own: transformers' model, with our attention, cache and scheduling."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import torch
+
+from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.models.fallback.attention import IMPLEMENTATION, CurrentStep, PagedLayer, install, register
+from thothy_ai.engine.models.fallback.decoder import TransformersDecoder, require_head
+from thothy_ai.engine.models.fallback.dry_run import LayerAttention, attention_of
+from thothy_ai.engine.models.fallback.loading import loaded_from, made_on
+from thothy_ai.engine.models.fallback.refusals import context_of, model_class
+from thothy_ai.engine.models.fallback.self_check import SelfCheck
+from thothy_ai.kernels.operations import Operations
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+    from thothy_ai.engine.models.builder import ModelBuilder
+    from thothy_ai.engine.models.family import GGUFNames, Windows
+    from thothy_ai.engine.models.tensors import TensorSource
+
+log = logging.getLogger(__name__)
+
+_INNER_SIZES = ("moe_intermediate_size", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
+_META = torch.device("meta")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThroughTransformers:
+    """A configuration that transformers knows, and what the attention of its layers was seen to do.
+
+    `modules` are the names of their attention modules.
+    """
+
+    model_type: ClassVar[str] = ""  # any
+    gguf: ClassVar[GGUFNames | None] = None
+
+    config: PreTrainedConfig
+    layers: tuple[LayerAttention, ...]
+    modules: tuple[str, ...]
+    max_context: int
+
+    @classmethod
+    def read(cls, config: PreTrainedConfig) -> Self:
+        """From transformers' configuration; UnsupportedModelError, naming what it is that paged attention lacks."""
+        try:
+            model_class(config)
+            context = context_of(config)
+            model = made_on(_META, config, torch.float32)
+            require_head(model)
+            attention = attention_of(model, context)
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(f"architecture {config.model_type!r}: {error}") from error
+        return cls(config, tuple(attention.values()), tuple(attention), context)
+
+    @property
+    def windows(self) -> Windows:
+        """Of each layer."""
+        return tuple(layer.params.window for layer in self.layers)
+
+    @property
+    def width(self) -> int:
+        """The size of heads in the cache, even: keys and values are as long as the longer of them."""
+        longest = max(self.layers[0].key_dim, self.layers[0].value_dim)
+        return longest + longest % 2
+
+    @property
+    def inner_size(self) -> int:
+        """How wide a token's MLP is, in all its experts together; an estimate, for memory and shares of time."""
+        config = self.config
+        sizes = (getattr(config, name, None) for name in _INNER_SIZES)
+        inner = next((size for size in sizes if isinstance(size, int)), 4 * int(config.hidden_size))
+        experts = getattr(config, "num_experts_per_tok", None)
+        return inner * experts if isinstance(experts, int) else inner
+
+    def build(self, build: ModelBuilder) -> TransformersDecoder:
+        """The decoder, its weights read by transformers, whose names and conversions they have."""
+        if build.converts:
+            raise UnsupportedModelError(f"{self.config.model_type} runs through transformers, in its own type only")
+        model = self._model(build.source)
+        decoder = TransformersDecoder(model, self._connect(model, build))
+        if build.source.device == _META:
+            for name, parameter in model.named_parameters():
+                build.vector(name, *parameter.shape)
+            return decoder
+        for tensor in (*model.parameters(), *model.buffers()):
+            build.held(tensor)
+        self._check(decoder, build.operations)
+        return decoder
+
+    def _model(self, source: TensorSource) -> PreTrainedModel:
+        if source.folder is None:
+            return made_on(source.device, self.config, source.dtype)
+        return loaded_from(source.folder, source.device, self.config, source.dtype)
+
+    def _connect(self, model: PreTrainedModel, build: ModelBuilder) -> CurrentStep:
+        """Have the model's attention modules attend by a step's paged cache; returns where they look for the step."""
+        register()
+        step = CurrentStep()
+        for index, (name, layer) in enumerate(zip(self.modules, self.layers, strict=True)):
+            params = layer.params.within(build.config.max_context)
+            paged = PagedLayer(index, layer.num_heads, layer.value_dim, self.width, params, step, build.operations)
+            install(model.get_submodule(name), paged)
+        model.set_attn_implementation(IMPLEMENTATION)
+        return step
+
+    def _check(self, decoder: TransformersDecoder, operations: Operations) -> None:
+        """UnsupportedModelError if the decoder mixes sequences; finds out whether it can be captured."""
+        check, kind = SelfCheck(decoder, self.layers, self.width, operations), self.config.model_type
+        check.require_independent_tokens(kind)
+        decoder.captures = check.captures()
+        graphs = "with" if decoder.captures else "without"
+        log.warning("%s runs through transformers, %s CUDA graphs: slower than a family of this engine", kind, graphs)

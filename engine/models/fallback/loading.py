@@ -1,0 +1,83 @@
+"""transformers' models: without storage, with a folder's weights, or with random ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import nn
+
+from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError, one_line
+from thothy_ai.engine.models.fallback.refusals import model_class
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+_Report = Mapping[str, Collection[object]]
+_SHOWN = 3  # names of tensors in an error
+
+
+def made_on(device: torch.device, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """A model with random weights as transformers draws them; on the meta device, one without storage."""
+    with device, _quiet():
+        model = model_class(config)._from_config(copy.deepcopy(config), dtype=dtype)
+    return _frozen(model)
+
+
+def loaded_from(folder: Path, device: torch.device, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """The folder's model, its tensors named and converted as transformers does.
+
+    ModelLoadError unless the folder has exactly the weights of the configuration.
+    """
+    try:
+        with _quiet():
+            loaded: Any = model_class(config).from_pretrained(
+                folder,
+                config=copy.deepcopy(config),
+                dtype=dtype,
+                output_loading_info=True,
+                local_files_only=True,
+                use_safetensors=True,
+                ignore_mismatched_sizes=True,  # they are reported, with names
+            )
+        model, report = cast("tuple[PreTrainedModel, _Report]", loaded)
+        _require_all(report)
+        nn.Module.to(model, device)
+        return _frozen(model)
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemoryError(f"{folder}: the weights do not fit {device}") from error
+    except Exception as error:  # in as many ways as there are models
+        raise ModelLoadError(f"{folder}: transformers can't load it: {one_line(error)}") from error
+
+
+def _frozen(model: PreTrainedModel) -> PreTrainedModel:
+    model.eval()
+    model.requires_grad_(requires_grad=False)
+    return model
+
+
+def _require_all(report: _Report) -> None:
+    for problem in ("missing_keys", "mismatched_keys", "unexpected_keys", "error_msgs"):
+        found = sorted(map(str, report.get(problem, ())))
+        if found:
+            raise ModelLoadError(f"{problem.replace('_', ' ')}: {', '.join(found[:_SHOWN])} ({len(found)} in all)")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bars and advice: this engine's own say enough."""
+    from transformers.utils import logging  # noqa: PLC0415  slow to import
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,160 @@
+"""What a model that transformers computes is seen to do, by running a few tokens of it.
+
+Whether a token is computed from its own sequence alone. What mixes the tokens of a row in another way than by attention
+(a convolution, a shift, experts with a capacity), or takes a token's place in the row for its position, would be wrong
+in steps of several sequences: a few tokens are computed beside different neighbours, at different places of the row,
+at once and in two steps, and must come out the same. And whether a step can be captured in a CUDA graph, with the same
+result.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.paged import Attention, AttentionBatch, AttentionShape, LayerCache
+from thothy_ai.kernels.step import StepTokens
+
+if TYPE_CHECKING:
+    from thothy_ai.engine.models.fallback.decoder import TransformersDecoder
+    from thothy_ai.engine.models.fallback.dry_run import LayerAttention
+
+_BLOCK = 16
+_OWN, _OTHER, _EARLY = 7, 5, 4  # tokens: of the sequence that is compared, of others, of the former's first step
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 1e-1}  # of the states' norm
+_MEMBERS = 2
+
+
+class _Part(NamedTuple):
+    """Tokens of a sequence from position `start` on; it lies in one block."""
+
+    block: int
+    start: int
+    tokens: list[int]
+
+
+class SelfCheck:
+    """A decoder, and a cache of one block for each of two sequences; heads are of `width` there."""
+
+    def __init__(
+        self, decoder: TransformersDecoder, layers: Sequence[LayerAttention], width: int, operations: Operations
+    ) -> None:
+        self._decoder, self._operations = decoder, operations
+        self._device, self._dtype = decoder.table.device, decoder.table.dtype
+        size = (_MEMBERS + 1, _BLOCK, layers[0].num_kv_heads, width)
+        self._caches = [
+            LayerCache(*(torch.zeros(size, dtype=self._dtype, device=self._device) for _ in "kv")) for _ in layers
+        ]
+        self._attention = operations.attention(self._shape(layers[0], width))
+
+    @torch.inference_mode()
+    def require_independent_tokens(self, kind: str) -> None:
+        """UnsupportedModelError if tokens depend on those of another sequence, or on their places in a row."""
+        vocab = len(self._decoder.table)
+        own = [(3 + 5 * place) % vocab for place in range(_OWN)]
+        one, two = ([(first + 7 * place) % vocab for place in range(_OTHER)] for first in (1, 2))
+        at_once = self._states([_Part(1, 0, own), _Part(2, 0, one)])[:_OWN]
+        first = self._states([_Part(2, 0, two), _Part(1, 0, own[:_EARLY])])[_OTHER:]
+        second = self._states([_Part(2, _OTHER, [0]), _Part(1, _EARLY, own[_EARLY:])])[1:]
+        if not self._alike(at_once, torch.cat([first, second])):
+            raise UnsupportedModelError(f"{kind}: tokens depend on other sequences of a step, or on their places in it")
+
+    @torch.inference_mode()
+    def captures(self) -> bool:
+        """Whether a pass never waits for the device, can be captured, and gives the same when it is replayed."""
+        if self._device.type != "cuda":
+            return False
+        with torch.cuda.device(self._device):
+            return self._captures()
+
+    def _captures(self) -> bool:
+        parts = [_Part(1, 0, [3]), _Part(2, 0, [4])]
+        tokens, batch = self._tokens(parts), self._batch(parts, replayed=True)
+        expected = self._pass(tokens, self._batch(parts, replayed=False)).clone()
+        try:
+            with _without_waiting():
+                self._pass(tokens, batch)
+            return self._alike(expected, self._replayed(tokens, batch))
+        except RuntimeError:
+            return False
+
+    def _replayed(self, tokens: StepTokens, batch: AttentionBatch) -> Tensor:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            hidden = self._pass(tokens, batch)
+        hidden.zero_()
+        graph.replay()
+        return hidden
+
+    def _alike(self, one: Tensor, other: Tensor) -> bool:
+        difference = (one.float() - other.float()).norm() / one.float().norm()
+        return bool(difference <= _TOLERANCE[self._dtype])
+
+    def _states(self, parts: list[_Part]) -> Tensor:
+        """Final hidden states [T, hidden] of parts that make up one step."""
+        return self._pass(self._tokens(parts), self._batch(parts, replayed=False))
+
+    def _pass(self, tokens: StepTokens, batch: AttentionBatch) -> Tensor:
+        attention: Attention = self._attention
+        attention.plan(batch)
+        return self._decoder.body(tokens, self._caches, attention, self._operations)[0]
+
+    def _tokens(self, parts: list[_Part]) -> StepTokens:
+        columns = [
+            (token, place, part.block * _BLOCK + place)
+            for part in parts
+            for place, token in enumerate(part.tokens, start=part.start)
+        ]
+        return StepTokens(*torch.tensor(columns, dtype=torch.int64).T.contiguous().to(self._device))
+
+    def _batch(self, parts: list[_Part], *, replayed: bool) -> AttentionBatch:
+        """A batch for a graph has no lengths on the host."""
+        counts, ends = [len(part.tokens) for part in parts], [part.start + len(part.tokens) for part in parts]
+        nothing = self._column([0] * len(parts))
+        return AttentionBatch(
+            block_tables=self._column([part.block for part in parts])[:, None],
+            rows=self._column(list(range(len(parts)))),
+            context_lens=self._column(ends),
+            query_starts=self._column([sum(counts[:index]) for index in range(len(counts) + 1)]),
+            shared_lens=nothing,
+            group_sizes=nothing,
+            num_decode=counts.count(1),
+            query_lens=() if replayed else tuple(counts),
+            kv_lens=() if replayed else tuple(ends),
+        )
+
+    def _column(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int32, device=self._device)
+
+    def _shape(self, layer: LayerAttention, width: int) -> AttentionShape:
+        return AttentionShape(
+            max_rows=_MEMBERS,
+            num_heads=layer.num_heads,
+            num_kv_heads=layer.num_kv_heads,
+            head_dim=width,
+            block_size=_BLOCK,
+            max_context=_BLOCK,
+            dtype=self._dtype,
+            kv_dtype=self._dtype,
+            device=self._device,
+        )
+
+
+@contextmanager
+def _without_waiting() -> Iterator[None]:
+    """Operations that would have the host wait for the device raise RuntimeError."""
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)

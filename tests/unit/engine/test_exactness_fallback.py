@@ -1,0 +1,45 @@
+"""Greedy and fp32, decoders that run through transformers give transformers' own tokens, as families here do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.support.fallback_models import fallback_oracle
+from tests.support.oracle import Oracle, options
+from thothy_ai.engine.models.fallback import CHECKED, ThroughTransformers
+
+POINTS = {
+    "plain": {"preempted": False, "chunked": False, "overlap": False, "prefix_cache": False},
+    "preempted": {"preempted": True, "chunked": False, "overlap": False, "prefix_cache": True},
+    "chunked": {"preempted": False, "chunked": True, "overlap": True, "prefix_cache": False},
+    "all": {"preempted": True, "chunked": True, "overlap": True, "prefix_cache": True},
+}
+
+
+@pytest.fixture(scope="module", params=CHECKED)
+def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
+    return fallback_oracle(request.param, tmp_path_factory.mktemp(request.param), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_greedy_tokens_equal_transformers(oracle: Oracle, point: str) -> None:
+    assert isinstance(oracle.loaded.config.architecture, ThroughTransformers)
+    axes = POINTS[point]
+    stats = oracle.check(options(**axes))
+    assert (stats.scheduler.preemptions > 0) == axes["preempted"]
+    assert (stats.core.cached_tokens > 0) == axes["prefix_cache"]
+
+
+def test_answers_differ_from_each_other(oracle: Oracle) -> None:
+    """Otherwise equality would say little: of the prompts, and of the tokens of an answer."""
+    assert len(set(oracle.expected)) == len(oracle.expected)
+    assert len(set(oracle.expected[1])) > 2
+
+
+def test_higher_priorities_preempt(oracle: Oracle) -> None:
+    roomy = options(preempted=False, chunked=True, overlap=True, prefix_cache=True)
+    stats = oracle.check(replace(roomy, max_rows=3), urgent=3)
+    assert stats.scheduler.preemptions > 0

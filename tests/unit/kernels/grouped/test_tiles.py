@@ -1,0 +1,50 @@
+"""How matmuls of integer weights are cut, by the GPU's size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.support.integer_weights import Form, random_weight
+from thothy_ai.kernels.grouped import GroupedInts
+from thothy_ai.kernels.triton.grouped.tiles import GroupedTile, suited
+from thothy_ai.kernels.triton.sms import SMs
+
+H200 = SMs(132, 228 << 10, 227 << 10)
+A100 = SMs(108, 164 << 10, 163 << 10)
+SMALLER = SMs(128, 100 << 10, 99 << 10)
+
+
+@pytest.fixture(scope="module")
+def weight() -> GroupedInts:
+    return random_weight(Form(64, 256, 128), torch.device("cpu"))[0]
+
+
+def with_outputs(weight: GroupedInts, outputs: int) -> GroupedInts:
+    return replace(weight, words=weight.words.new_empty(outputs, 32))
+
+
+@pytest.mark.parametrize(
+    ("rows", "outputs", "tile"),
+    [
+        (1, 6144, GroupedTile(64, 16, 4, 3)),
+        (16, 4096, GroupedTile(64, 16, 6, 3)),
+        (16, 28672, GroupedTile(64, 16, 1, 3)),
+        (40, 4096, GroupedTile(64, 64, 6, 3)),
+        (65, 4096, GroupedTile(128, 128, 4, 3, 8)),
+        (256, 4096, GroupedTile(128, 128, 1, 3, 8)),
+        (257, 4096, None),
+    ],
+)
+def test_an_h200_has_the_tiles_that_it_ran_fastest(
+    rows: int, outputs: int, tile: GroupedTile | None, weight: GroupedInts
+) -> None:
+    assert suited(rows, with_outputs(weight, outputs), H200) == tile
+
+
+@pytest.mark.parametrize(("sms", "stages"), [(H200, [3, 3, 3]), (A100, [3, 3, 2]), (SMALLER, [3, 2, None])])
+def test_with_less_shared_memory_less_is_loaded_ahead(sms: SMs, stages: list[int | None], weight: GroupedInts) -> None:
+    tiles = [suited(rows, weight, sms) for rows in (16, 64, 128)]
+    assert [None if tile is None else tile.stages for tile in tiles] == stages

@@ -64,6 +64,13 @@ def test_the_check_counts_the_parts(whole: Path, parts: Parts) -> None:
     assert reports[0].parameters == reports[1].parameters
 
 
+def test_the_check_plans_what_stays_quantized(parts: Parts) -> None:
+    options = EngineOptions(url="", device="cpu", max_context=128, max_rows=4, model=parts[0])
+    memories = [check_model(parts[0], replace(options, weights=each)).memory for each in ("auto", "stored")]
+    assert [memory.dtype for memory in memories if memory] == ["float32", "gguf"]
+    assert memories[1].weights < 0.6 * memories[0].weights  # type: ignore[union-attr]
+
+
 def cut(parts: Parts) -> None:
     parts[2].write_bytes(parts[2].read_bytes()[:-100])
 

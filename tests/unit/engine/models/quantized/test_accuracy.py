@@ -36,9 +36,9 @@ def plain(source: Path) -> Tensor:
     return log_probabilities(source)
 
 
-def log_probabilities(folder: Path) -> Tensor:
+def log_probabilities(path: Path, weights: str = "auto") -> Tensor:
     """Of each token but the first of a text [T - 1]."""
-    loaded = load_model(folder, device=CPU, dtype=torch.float32)
+    loaded = load_model(path, device=CPU, dtype=torch.float32, weights=weights)
     assert loaded.tokenizer is not None
     tokens = loaded.tokenizer.encode(load_sources()[0].text)[:TOKENS]
     logits = PagedRun(loaded.model, 1, TOKENS).step({0: tokens})[0]
@@ -52,3 +52,8 @@ def test_perplexity(name: str, source: Path, plain: Tensor, tmp_path: Path) -> N
     growth = float((plain - got).mean().exp()) - 1
     assert 1e-4 < float((got - plain).abs().mean()) < 0.6
     assert growth < most
+
+
+def test_the_file_s_own_blocks(plain: Tensor) -> None:
+    got = log_probabilities(bundled_model_path(), "stored")
+    torch.testing.assert_close(got, plain, atol=1e-3, rtol=0)

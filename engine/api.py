@@ -152,7 +152,7 @@ class GenerationRequest:
         elif count > 1 and sampling.is_greedy:
             asked = f"n={self.n}" if self.best_of is None else f"best_of={self.best_of}"
             raise InvalidRequestError(f"{asked} needs a temperature: greedy texts are all the same")
-        if sampling.logprobs is not None and sampling.max_tokens * self.n * (1 + sampling.logprobs) > MAX_LISTED:
+        if sampling.logprobs is not None and sampling.max_tokens * self.n * (2 + sampling.logprobs) > MAX_LISTED:
             raise InvalidRequestError(
                 f"logprobs={sampling.logprobs} for n={self.n} of {sampling.max_tokens} max_tokens"
             )

@@ -9,7 +9,6 @@ Shapes: N members of the step, G groups, A rows that start over, K updates of V 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -73,7 +72,7 @@ class StartedRows(NamedTuple):
 class RowBiases(NamedTuple):
     """What is added to the scores of single tokens in rows that start over: each [E], for positions before `untils`.
 
-    -inf bans a token: end tokens are banned until an output has its minimum of tokens.
+    BANNED bans a token: end tokens are banned until an output has its minimum of tokens.
     """
 
     rows: Int64
@@ -130,10 +129,11 @@ def _biases(start: Start) -> Iterator[tuple[int, int, int, float]]:
         yield (start.row, bias.token, FOREVER, bias.value)
     if start.sampling.min_tokens:
         until = start.prompt_tokens + start.sampling.min_tokens
-        yield from ((start.row, token, until, -math.inf) for token in sorted(start.end_tokens))
+        yield from ((start.row, token, until, BANNED) for token in sorted(start.end_tokens))
 
 
 FOREVER = 2**31 - 1  # a position that no token has
+BANNED = -1e4  # far below any score, and yet finite: where a schema allows nothing else, the token is drawn
 _STARTED_TYPES = "qqqqqdddddd"
 _BIAS_TYPES = "qqqd"
 _COLUMN_TYPES = (

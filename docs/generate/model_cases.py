@@ -72,7 +72,7 @@ QUANTIZATIONS: dict[str, Change] = {
 REFUSED_SETTINGS: dict[str, Change] = {
     "a recurrent model": {"model_type": "mamba"},
     "an encoder-decoder": {"model_type": "t5"},
-    "latent attention (MLA)": {"model_type": "deepseek_v3"},
+
     "another activation": {"hidden_act": "gelu"},
     "attention in both directions": {
         "model_type": "gemma2", "use_bidirectional_attention": True, "hidden_activation": "gelu_pytorch_tanh",

@@ -63,7 +63,8 @@ def models_page() -> str:
         "Plain weights in float64, float32, float16 or bfloat16 are converted to the engine's `--dtype`. `--weights`"
         " says what is made of them\nat load:",
         table(("`--weights`", "What it does"), _load_formats()),
-        "Checkpoints that are quantized already, by `quantization_config`:",
+        "Checkpoints that are quantized already, by `quantization_config`. Experts load in fp8, and GPT-OSS's in MXFP4;"
+        " experts in int4 or int8 are refused:",
         table(("Format", "Outcome"), ((name, _outcome(change)) for name, change in QUANTIZATIONS.items())),
         f"GGUF tensors: {listed(sorted(kind.name for kind in gguf.QUANTIZATIONS))}. A file that is split"
         " (`NAME-00001-of-00003.gguf` and so on) is read whole,\nby the path of any part. With `--weights stored`,"
@@ -109,8 +110,9 @@ def _outcome(change: Mapping[str, Any]) -> str:
 def _refused() -> Iterator[tuple[str, str]]:
     """Those that are still refused: what loads by now is in the tables above."""
     for what, change in REFUSED_SETTINGS.items():
-        if message := _message(change):
-            yield what, message
+        if not (message := _message(change)):
+            raise RuntimeError(f"{what} is not refused any more")
+        yield what, message
     for what, files in REFUSED_FILES.items():
         if message := _message_of_files(files):
             yield what, message

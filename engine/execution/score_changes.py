@@ -6,7 +6,6 @@ nothing. What rows have written so far is counted on the device, from their toke
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -44,14 +43,13 @@ class ScoreChanges:
         penalized = (started.frequency_penalties != 0) | (started.presence_penalties != 0)
         for row in started.rows.tolist():
             self._untils.pop(row, None)
-        self._untils.update(dict.fromkeys(started.rows[penalized].tolist(), FOREVER))
-        if not len(biases.rows):
-            return
-        entries: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
+        entries: dict[int, list[tuple[int, int, float]]] = {row: [] for row in started.rows[penalized].tolist()}
+        self._untils.update(dict.fromkeys(entries, FOREVER))
         for row, token, until, value in zip(*(column.tolist() for column in biases), strict=True):
-            entries[row].append((token, until, value))
+            entries.setdefault(row, []).append((token, until, value))
             self._untils[row] = max(until, self._untils.get(row, 0))
-        self._send(entries)
+        if entries:  # of a row with none, too: its last sequence may have had some
+            self._send(entries)
 
     def asking(self, members: Sequence[int], ends: Int32 | None) -> list[int]:
         """Places of the members whose scores change, given their rows and the positions of the tokens to be chosen."""

@@ -84,7 +84,8 @@ class FolderCheckpoint:
         if self._random:
             return config
         self._renamed = renaming(config.container)
-        return fitting(self._path, config, self._source())
+        with self._source() as source:
+            return fitting(self._path, config, source)
 
     def rope(self, folder: Path) -> str:
         """From config.json."""

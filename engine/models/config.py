@@ -15,7 +15,7 @@ from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedMode
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.fallback import ThroughTransformers
-from thothy_ai.engine.models.family import Family, SparseFamily
+from thothy_ai.engine.models.family import Family, SparseFamily, require_windows
 from thothy_ai.engine.models.multimodal import CONTAINERS, text_part
 from thothy_ai.engine.models.quantized.config import quantization_of
 from thothy_ai.engine.models.quantized.layout import Quantization
@@ -136,6 +136,7 @@ class ModelConfig:
         try:
             quantization = quantization_of(config)
             architecture = FAMILIES[config.model_type].read(config)
+            require_windows(config, architecture.windows)
             rope, local_rope = read_ropes(config, head_dim)
         except (UnsupportedModelError, ModelLoadError) as error:
             raise type(error)(f"{folder}: {error}") from None
@@ -158,7 +159,7 @@ class ModelConfig:
             local_rope=local_rope,
             quantization=quantization,
             experts=architecture.experts if isinstance(architecture, SparseFamily) else None,
-            num_unused_layers=getattr(config, "num_mtp_layers", 0),
+            num_unused_layers=int(getattr(config, "num_mtp_layers", 0) or 0),
         ).within(None)
 
     @classmethod
@@ -239,7 +240,9 @@ def _read(folder: Path) -> tuple[PreTrainedConfig, tuple[int, ...]]:
     from transformers import AutoConfig, GenerationConfig  # noqa: PLC0415  slow to import
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    ends = _token_ids(getattr(config, "eos_token_id", None)) + _token_ids(text_part(config).eos_token_id)
+    ends = _token_ids(getattr(config, "eos_token_id", None)) + _token_ids(
+        getattr(text_part(config), "eos_token_id", None)
+    )
     if (folder / "generation_config.json").is_file():
         ends += _token_ids(GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id)
     return config, tuple(dict.fromkeys(ends))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -103,6 +103,18 @@ def require_full_rotary(config: PreTrainedConfig) -> None:
     """UnsupportedModelError if only a part of each head would turn, which transformers does not do in all families."""
     if config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
         raise UnsupportedModelError("partial rotary embedding is not implemented in this family")
+
+
+def require_windows(config: PreTrainedConfig, windows: Windows) -> None:
+    """UnsupportedModelError for layers that see in another way, ModelLoadError for windows that see nothing."""
+    others = {str(kind) for kind in getattr(config, "layer_types", None) or ()} - {
+        "full_attention",
+        "sliding_attention",
+    }
+    if others:
+        raise UnsupportedModelError(f"layers of type {', '.join(sorted(others))} are not implemented")
+    if any(window is not None and window < 1 for window in windows):
+        raise ModelLoadError(f"sliding_window is {config.sliding_window!r}")
 
 
 def layer_windows(config: PreTrainedConfig) -> Windows:

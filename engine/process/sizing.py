@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.errors import OutOfMemoryError
+from thothy_ai.engine.errors import EngineError, ModelLoadError, OutOfMemoryError, one_line
 from thothy_ai.engine.execution.device import resolve_kv_dtype
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS
@@ -105,7 +105,13 @@ def _weight_type(model: ModelConfig, options: EngineOptions, dtype: torch.dtype)
 
 def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: torch.dtype) -> int:
     """Bytes that the model's weights hold on the device: those of a model built of tensors without storage."""
-    held = assemble(model, WithoutStorage(dtype), weight_format(weights, device)).num_bytes
+    form = weight_format(weights, device)
+    try:
+        held = assemble(model, WithoutStorage(dtype), form).num_bytes
+    except EngineError:
+        raise
+    except Exception as error:  # sizes that overflow or contradict each other, in more ways than one
+        raise ModelLoadError(f"no model can be built by its configuration: {one_line(error)}") from error
     if model.tied_embeddings and packs(device, dtype):
         held += model.vocab_size * model.hidden_size * dtype.itemsize  # the head's packed copy
     return held

@@ -155,7 +155,7 @@ def read_abandoned(fields: Fields) -> AbandonedUsage:
 def _choice_fields(choice: Choice | GenerationResult) -> dict[str, Any]:
     """A choice as plain values; what was not asked for is left out."""
     fields = fields_of(choice) | {"logprobs": [each and fields_of(each) for each in choice.logprobs]}
-    return {name: value for name, value in fields.items() if name not in _ASKED_FOR or value}
+    return {name: value for name, value in fields.items() if name not in _ASKED_FOR or value or value == 0}
 
 
 def _abandoned(cost: Sequence[object]) -> AbandonedRequest:

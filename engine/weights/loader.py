@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,7 +74,7 @@ def load_model(
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir(), packed=keeps_packed(weights))
     on_folder(folder)
     phases = Phases()
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool, ExitStack() as opened:
         pool.submit(read_ahead, folder)
         with phases.timed("configuration"):
             config = ModelConfig.from_folder(folder, named=path).within(max_context)
@@ -82,11 +83,15 @@ def load_model(
             source: SafetensorsFolder | RandomWeights = RandomWeights(device, dtype)
             if not wants_random_weights(folder):
                 renamed = renaming(config.container)
-                source = SafetensorsFolder(folder, device, dtype, renamed=renamed, finite=finite, on_read=on_read)
+                source = opened.enter_context(
+                    SafetensorsFolder(folder, device, dtype, renamed=renamed, finite=finite, on_read=on_read)
+                )
                 config = fitting(path, config, source)
             check(config)
         tokenizer = pool.submit(_timed_tokenizer, folder, phases)  # on another thread: copies of weights need no GIL
-        with source, phases.timed("weights"):
+        with phases.timed("weights"):
+            if config.family not in FAMILIES and isinstance(source, SafetensorsFolder):
+                source.check_values()
             model = _assembled(path, config, source, form)
     name = model_name(path) if path.is_file() else path.resolve().name
     if isinstance(source, RandomWeights):
@@ -109,7 +114,6 @@ def _assembled(
 def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:
     """The configuration as the weights have it; ModelLoadError if they are not those of a model of it."""
     if config.family not in FAMILIES:  # transformers knows which names its weights may have
-        source.check_values()
         return config
     config = as_stored(config, source.names)
     expected = expected_tensors(path, config, source.names)

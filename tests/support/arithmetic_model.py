@@ -62,6 +62,7 @@ class ArithmeticModel:
 
     config = _Shape()
     operations = ReferenceOperations()
+    captures = True
 
     def forward(
         self,

@@ -170,9 +170,7 @@ def read_result(path: Path, kind: str) -> Result:
     """The first result in a file that `--json` wrote. Raises `ResultsError`."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["results"][0]
-        cases = tuple(
-            CaseResult(**{name: case[name] for name in CaseResult.__slots__ if name in case}) for case in found["cases"]
-        )
+        cases = tuple(map(_read_case, found["cases"]))
         result = Result(**{name: found[name] for name in Result.__slots__} | {"cases": cases, "name": path.stem})
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from error

@@ -30,7 +30,7 @@ from thothy_ai.worker import outcomes
 from thothy_ai.worker.calls import AttemptCalls, NotSentError
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
-from thothy_ai.worker.finish import NO_USAGE, Finish, Usage
+from thothy_ai.worker.finish import MAX_COMPARISONS, NO_USAGE, Finish, Usage
 from thothy_ai.worker.job_store import JobStore, is_unstorable
 from thothy_ai.worker.judges import Judges
 from thothy_ai.worker.live import LiveText
@@ -133,7 +133,7 @@ class Attempts:
             )
         except DatabaseError as error:
             logger.warning("near-duplicates of job %s cannot be searched for: %s", claim.key, error)
-            return finish
+            return replace(finish, comparisons=MAX_COMPARISONS)
         found = await self._judges.near_duplicate(claim.kind, judged.body, others) if others else None
         if found is not None:
             return outcomes.duplicate(claim, finish, found)

@@ -103,6 +103,7 @@ def _step(name: str, sent: list[RunningCall]) -> dict[str, Any]:
         "calls": len(calls),
         "seeds": [call.seed for call in calls],
         "sampling": asdict(calls[0].call.sampling),
+        "template_options": dict(calls[0].call.template_options),
         "prompt_tokens": used.prompt_tokens,
         "cached_tokens": used.cached_tokens,
         "output_tokens": used.output_tokens,

@@ -153,10 +153,11 @@ class Finish:
 
 def alike(finishes: Iterable[Finish]) -> frozenset[AttemptRef]:
     """Of outputs that are written together, those with an element of another's signature that comes before them."""
-    seen: set[int] = set()
+    seen: set[tuple[str, int]] = set()
     found = set()
     for finish in finishes:
-        signature = set(finish.judged.signature) if finish.judged else set()
+        judged = finish.judged
+        signature = {(judged.locale, element) for element in judged.signature} if judged else set()
         if signature & seen:
             found.add(finish.attempt_ref)
         seen |= signature

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import Attention, AttentionBatch, AttentionShape, LayerCache
 from thothy_ai.kernels.step import StepTokens
@@ -63,6 +63,8 @@ class SelfCheck:
         at_once = self._states([_Part(1, 0, own), _Part(2, 0, one)])[:_OWN]
         first = self._states([_Part(2, 0, two), _Part(1, 0, own[:_EARLY])])[_OTHER:]
         second = self._states([_Part(2, _OTHER, [0]), _Part(1, _EARLY, own[_EARLY:])])[1:]
+        if not bool(at_once.isfinite().all()):
+            raise ModelLoadError(f"{kind}: states are NaN or infinite: weights are, or their type is too narrow")
         if not self._alike(at_once, torch.cat([first, second])):
             raise UnsupportedModelError(f"{kind}: tokens depend on other sequences of a step, or on their places in it")
 

@@ -71,6 +71,8 @@ def compressed_tensors(settings: Settings) -> Quantization:
     sparsity = settings.get("sparsity_config")
     if isinstance(sparsity, Mapping):
         Settings(_METHOD, {"sparsity": sparsity.get("format")}).require("sparsity", "dense", None)
+    if settings.get("transform_config"):
+        raise UnsupportedModelError(f"{_METHOD}: transform_config is not implemented")
     groups = settings.get("config_groups")
     if not isinstance(groups, Mapping) or not groups:
         raise ModelLoadError(f"{_METHOD}: config_groups is {groups!r}")

@@ -5,7 +5,6 @@ Groups only save reads: the reference does without, and tests/gpu has engines th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +26,7 @@ from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner, StepHandle
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.step import (
+    BANNED,
     FOREVER,
     NO_GROUPS,
     NO_ROWS,
@@ -207,7 +207,7 @@ def test_a_step_survives_a_round_trip() -> None:
     assert again.started.temperatures.tolist() == [0.7, 0.0]
     assert (again.started.logprobs.tolist(), again.started.frequency_penalties.tolist()) == ([-1, 2], [0.0, 0.5])
     entries = list(zip(*(column.tolist() for column in again.biases), strict=True))
-    assert entries == [(4, 4, FOREVER, -1.5), (4, 6, 13, -math.inf), (4, 8, 13, -math.inf)]
+    assert entries == [(4, 4, FOREVER, -1.5), (4, 6, 13, BANNED), (4, 8, 13, BANNED)]
     assert again.new_tokens.values.tolist() == [9, 8, 7, 6]
     assert (again.groups.shared.tolist(), len(again.new_blocks.rows)) == ([128], 0)
     with pytest.raises(ValueError, match="buffer"):

@@ -58,7 +58,7 @@ _DECIMAL_POINT = frozenset(
 )
 _BESIDE = 48  # characters before and after a number that tell what it counts
 _FRACTIONS = {"½": "5", "¼": "25", "¾": "75", "⅓": "33", "⅔": "67", "⅕": "2", "⅛": "125"}
-_VULGAR = re.compile(rf"(\d+)?\s?([{''.join(_FRACTIONS)}])")
+_VULGAR = re.compile(rf"(\d{{1,12}})?\s?([{''.join(_FRACTIONS)}])")
 _UNSEEN = re.compile("[\xad\u0640\u064b-\u0652]")  # soft hyphens, and marks that Arabic may do without
 _HALF = Decimal("0.5")
 _EITHER = frozenset({"es", "ar", "fa", ""})

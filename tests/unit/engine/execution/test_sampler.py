@@ -270,13 +270,26 @@ def test_a_row_that_changes_hands_forgets_what_was_asked() -> None:
     logits[0, 3], logits[0, 4] = 2.0, 1.0
     sampler, one, three = Sampler(2, 8, CPU), torch.tensor([1]), torch.tensor([3])
     chosen = []
-    for params in (SamplingParams(logit_bias=(LogitBias(3, -5.0),), logprobs=1), SamplingParams(), SamplingParams()):
+    biased = SamplingParams(logit_bias=(LogitBias(3, -5.0),), logprobs=1)
+    for params in (biased, SamplingParams(), biased, SamplingParams(frequency_penalty=0.1)):
         starts = [Start(1, params, 0)]
         sampler.start_rows(StartedRows.of(starts), RowBiases.of(starts))
         chosen += sampler.sample(logits, one, three, tokens, None, [1]).tolist()
         assert bool(sampler.logprobs.begin(logits, one, [1])) == (params.logprobs is not None)
-        assert sampler.changes_scores == bool(params.logit_bias)
-    assert chosen == [4, 3, 3]
+        assert sampler.changes_scores == bool(params.logit_bias or params.frequency_penalty)
+    assert chosen == [4, 3, 4, 3]
+
+
+def test_a_banned_token_is_drawn_where_nothing_else_is_allowed() -> None:
+    """A text ends with its schema, before its minimum of tokens."""
+    sampler, starts = Sampler(1, 8, CPU), [Start(0, SamplingParams(min_tokens=9), 0, 2, (3,))]
+    sampler.start_rows(StartedRows.of(starts), RowBiases.of(starts))
+    only_the_end, tokens = torch.tensor([[1 << 3]], dtype=torch.int32), torch.zeros(1, 8, dtype=torch.int32)
+    at = torch.tensor([4])
+    chosen = sampler.sample(
+        torch.zeros(1, 8), torch.tensor([0]), at, tokens, only_the_end, [0], at.numpy().astype("int32")
+    )
+    assert chosen.tolist() == [3]
 
 
 def test_position_and_seed_change_the_draw() -> None:

@@ -238,6 +238,26 @@ def test_what_a_family_would_compute_wrongly_is_refused(
         ModelConfig.from_folder(folder)
 
 
+@pytest.mark.parametrize("kind", ["chunked_attention", "linear_attention"])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "gemma2", "gemma3_text", "smollm3", "cohere2", "gpt_oss"])
+def test_layers_that_see_in_another_way_are_refused(family: str, kind: str, tmp_path: Path) -> None:
+    folder = tiny_model(family, tmp_path, layer_types=["full_attention"] * 3)
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"layer_types": [kind] * 3}))
+    with pytest.raises(UnsupportedModelError, match=kind):
+        ModelConfig.from_folder(folder)
+
+
+@pytest.mark.parametrize("window", [0, -1])
+@pytest.mark.parametrize("family", ["mistral", "gemma2"])
+def test_windows_that_see_nothing_are_refused(family: str, window: int, tmp_path: Path) -> None:
+    folder = tiny_model(family, tmp_path, sliding_window=12)
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"sliding_window": window}))
+    with pytest.raises(ModelLoadError, match=f"sliding_window is {window}"):
+        ModelConfig.from_folder(folder)
+
+
 @pytest.mark.parametrize("eps", [0.0, 1.5, None, "tiny"])
 @pytest.mark.parametrize(("family", "name"), [("llama", "rms_norm_eps"), ("cohere", "layer_norm_eps")])
 def test_an_epsilon_that_is_none(family: str, name: str, eps: object, tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ CHOICES = replace(
     mean_logprob=-0.75,
     others=(Choice("other", (5,), FinishReason.STOP, (None,)), Choice("", (), FinishReason.ABORTED)),
 )
+CERTAIN = replace(RESULT, mean_logprob=0.0)
 INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
 
 
@@ -132,7 +133,7 @@ def travelled(frame: Frame) -> Frame:
         Ask(5, Question.STATS),
         Reply(5, {"session_id": "s", "parameters": 3}),
         Outputs((Delta("a", "é", (1, 2)), RESULT)),
-        Outputs((Delta("a", "é", (1, 2), 3), CHOICES)),
+        Outputs((Delta("a", "é", (1, 2), 3), CHOICES, CERTAIN)),
         Submit("a", {"id": "a"}),
     ],
 )

@@ -210,11 +210,13 @@ def _model_type(folder: Path, where: Path) -> str:
         raise ModelLoadError(f"{where}: not a Hugging Face model folder (no config.json)")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        model_type, layers = str(content["model_type"]), content.get("num_hidden_layers", 1)
+        model_type, parts = str(content["model_type"]), (content, content.get("text_config") or {})
+        counts = [part.get("num_hidden_layers", 1) for part in parts]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelLoadError(f"{path}: not a model configuration: {one_line(error)}") from error
-    if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list of as many
-        raise ModelLoadError(f"{where}: num_hidden_layers is {layers}")
+    for layers in counts:
+        if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list of as many
+            raise ModelLoadError(f"{where}: num_hidden_layers is {layers}")
     return model_type
 
 

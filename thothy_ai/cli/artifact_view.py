@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-SUPPORTED = "supported"
-
 
 def provenance_lines(provenance: Mapping[str, Any] | None) -> Iterator[str]:
     """One line: model, version of the prompts, and seed; none if nothing was recorded."""
@@ -18,6 +16,8 @@ def provenance_lines(provenance: Mapping[str, Any] | None) -> Iterator[str]:
 
 def review_lines(review: Mapping[str, Any] | None) -> Iterator[str]:
     """How many statements the model found supported, and one line per other statement, with its reason."""
+    from thothy_ai.jobs.review import SUPPORTED
+
     findings = review["findings"] if review else []
     if not findings:
         return

@@ -45,7 +45,8 @@ def models_page() -> str:
         table(("`model_type`", "Checked", "GGUF", "Models"), _families()),
         "## Text parts of multimodal checkpoints",
         "Their text part is one of the families above, and is loaded alone: images are not taken. Logits are compared"
-        " with those of\n`transformers` for the whole checkpoint, given text.",
+        " with those of\n`transformers` for the whole checkpoint, given text (Aya Vision's are also multiplied"
+        " by its text model's `logit_scale`,\nwhich transformers leaves out there).",
         table(("`model_type`", "Models"), ((code(name), each.about) for name, each in CONTAINERS.items())),
         "## Any other decoder",
         "What no family here implements and `transformers` knows runs through its model, slower: all but attention is"

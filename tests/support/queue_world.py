@@ -108,7 +108,7 @@ class World:
 
     def finish(self, worker: Worker, finishes: Sequence[Finish]) -> set[AttemptRef]:
         """Write these outcomes; which were accepted."""
-        return set(self.loop.run_until_complete(worker.store.finish(finishes)))
+        return set(self.loop.run_until_complete(worker.store.finish(finishes)).states)
 
     def give_back(self, worker: Worker) -> None:
         self.loop.run_until_complete(worker.store.give_back(worker.quarantined))

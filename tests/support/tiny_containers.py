@@ -25,7 +25,7 @@ CONTAINERS: dict[str, dict[str, Any]] = {  # with the text families that they co
     "llava_onevision": {"text": "qwen2", "vision": "siglip_vision_model"},
     "vipllava": {"text": "llama", "vision": "clip_vision_model", "vision_feature_layers": [0]},
     "internvl": {"text": "qwen3", "vision": "internvl_vision"},
-    "aya_vision": {"text": "llama", "vision": "siglip_vision_model"},  # cohere2, once that is a family
+    "aya_vision": {"text": "cohere2", "vision": "siglip_vision_model"},
     "idefics3": {"text": "llama", "vision": "idefics3_vision"},
     "smolvlm": {"text": "llama", "vision": "smolvlm_vision"},
 }

@@ -36,6 +36,7 @@ class RunningCall:
         self.end: End | None = None  # None: it was cut off
         self._generation = generation
         self._stopped = False
+        self._written: int | None = None  # tokens of its first text, once it has ended
 
     @property
     def usage(self) -> Usage:
@@ -47,6 +48,8 @@ class RunningCall:
         """The rest of its budget, if it was stopped early."""
         early = self.end in {End.REPETITION, End.WRONG_LANGUAGE}
         sampling = self.call.sampling
+        if self._written is not None:
+            return max(0, sampling.max_tokens - self._written) if early else 0
         budget = sampling.max_tokens * (sampling.best_of or sampling.n)
         return max(0, budget - self.usage.output_tokens) if early else 0
 
@@ -84,6 +87,7 @@ class RunningCall:
         except PromptTooLongError:
             return TOO_LONG
         if result.finish_reason is not FinishReason.ABORTED:
+            self._written = len(result.token_ids)
             return output_of(result)
         if self._stopped:
             return Output(result.text, End.WRONG_LANGUAGE)

@@ -13,6 +13,7 @@ from thothy_ai.engine.model_check.checkpoint import Checkpoint, FolderCheckpoint
 from thothy_ai.engine.model_check.memory import Target, memory_report
 from thothy_ai.engine.model_check.report import ModelReport, Problem
 from thothy_ai.engine.model_check.text import text_report
+from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.weights.formats import keeps_packed
@@ -76,6 +77,7 @@ class _Check:
                 config = self._checkpoint.fitting(config)
             self._found(
                 family=config.family,
+                through_transformers=config.family not in FAMILIES,
                 container=config.container,
                 parameters=num_parameters(config),
                 layers=config.num_layers,

@@ -45,7 +45,8 @@ class ModelReport:
     """What is None was not found out, because of a problem before it.
 
     `stored`: bytes of the model's tensors by the type that they are stored in. `container`: the multimodal architecture
-    of which only the text part is used. `rope`: the variant of its rotary embedding.
+    of which only the text part is used. `rope`: the variant of its rotary embedding. `through_transformers`: no family
+    here implements it, and its tensors are compared with its configuration only when it loads.
     """
 
     path: str
@@ -53,6 +54,7 @@ class ModelReport:
     files: int = 0
     stored: Mapping[str, int] = field(default_factory=dict)
     family: str | None = None
+    through_transformers: bool = False
     container: str | None = None
     parameters: int | None = None
     layers: int | None = None

@@ -63,6 +63,7 @@ class ArithmeticModel:
     config = _Shape()
     operations = ReferenceOperations()
     captures = True
+    captures_between_attention = True
 
     def forward(
         self,

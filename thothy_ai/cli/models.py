@@ -116,9 +116,7 @@ def _fields(report: ModelReport) -> Iterator[tuple[str, object]]:
 
 def _architecture(report: ModelReport) -> Iterator[tuple[str, object]]:
     part = f", the text part of {report.container}" if report.container else ""
-    from thothy_ai.engine.models import FAMILIES
-
-    through = "" if report.family in FAMILIES else ", through transformers: tensors are compared only when it loads"
+    through = ", through transformers: tensors are compared only when it loads" if report.through_transformers else ""
     yield "family", f"{report.family}{part}{through}"
     yield "parameters", f"{report.parameters or 0:,} in {count(report.layers or 0, 'layer')}"
     yield "context", f"{report.context:,} tokens, rotary embedding: {report.rope}"

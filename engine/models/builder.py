@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.decoder import Decoder, DecoderLayer
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes, Quantize, read_experts
 from thothy_ai.engine.models.interleaved import half_split_order, reordered, reordered_rows
+from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.experts import Router
 from thothy_ai.engine.models.layers.linear import (
     FP8_MULTIPLE,
@@ -211,6 +213,15 @@ class ModelBuilder:
     def final_norm(self) -> FinalNorm:
         """The norm after the last layer."""
         return FinalNorm(self.vector("model.norm.weight", self.config.hidden_size), self.config.norm_eps)
+
+    def decoder(self, layers: Iterable[DecoderLayer]) -> Decoder:
+        """The layers, built one after the other, between plain token embeddings and a final RMS norm and head."""
+        return Decoder(
+            embedding=TokenEmbedding(self.embedding),
+            layers=tuple(layers),
+            norm=self.final_norm(),
+            head=LinearHead(self.head()),
+        )
 
     def head(self) -> Linear:
         """The projection to logits, tied to the embedding or on its own; plain unless the checkpoint has it packed."""

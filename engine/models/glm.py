@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import NO_WINDOW, GGUFNames, Windows, require_activation
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
-from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from thothy_ai.engine.models.builder import ModelBuilder
+    from thothy_ai.engine.models.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +35,7 @@ class Glm:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        return Decoder(
-            embedding=TokenEmbedding(build.embedding),
-            layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers)),
-            norm=build.final_norm(),
-            head=LinearHead(build.head()),
-        )
+        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers))
 
     def _layer(self, build: ModelBuilder, prefix: str) -> PreNormLayer:
         config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."

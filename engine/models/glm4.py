@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
     GGUF_FUSED_MLP,
@@ -17,7 +16,6 @@ from thothy_ai.engine.models.family import (
 )
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.blocks import SandwichNormLayer
-from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import RMSNorm
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from thothy_ai.engine.models.builder import ModelBuilder
+    from thothy_ai.engine.models.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +54,7 @@ class Glm4:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        return Decoder(
-            embedding=TokenEmbedding(build.embedding),
-            layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers)),
-            norm=build.final_norm(),
-            head=LinearHead(build.head()),
-        )
+        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers))
 
     def _layer(self, build: ModelBuilder, prefix: str) -> SandwichNormLayer:
         config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."

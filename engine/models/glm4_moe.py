@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from thothy_ai.engine.errors import UnsupportedModelError
-from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
 from thothy_ai.engine.models.family import NO_WINDOW, GGUFNames, Windows, require_activation
 from thothy_ai.engine.models.layers.attention import Attention
-from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer, dense_block
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.kernels.experts import Routing
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from thothy_ai.engine.models.builder import ModelBuilder
+    from thothy_ai.engine.models.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +61,7 @@ class Glm4Moe:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        return Decoder(
-            embedding=TokenEmbedding(build.embedding),
-            layers=tuple(self._layer(build, index) for index in range(build.config.num_layers)),
-            norm=build.final_norm(),
-            head=LinearHead(build.head()),
-        )
+        return build.decoder(self._layer(build, index) for index in range(build.config.num_layers))
 
     def _layer(self, build: ModelBuilder, index: int) -> SparseLayer:
         config, prefix = build.config, f"model.layers.{index}."

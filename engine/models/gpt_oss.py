@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.errors import UnsupportedModelError
-from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertSizes, stack_experts
 from thothy_ai.engine.models.family import (
     GGUFNames,
@@ -23,7 +22,6 @@ from thothy_ai.engine.models.family import (
     require_full_rotary,
 )
 from thothy_ai.engine.models.layers.attention import Attention
-from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
 from thothy_ai.kernels.experts import CLAMPED_SWIGLU, MXFP4_BLOCK, ExpertMatrix, ExpertWeights, Mxfp4, Routing
 from thothy_ai.kernels.paged import AttentionParams
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from thothy_ai.engine.models.builder import ModelBuilder
+    from thothy_ai.engine.models.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +59,8 @@ class GptOss:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        return Decoder(
-            embedding=TokenEmbedding(build.embedding),
-            layers=tuple(
-                self._layer(build, f"model.layers.{index}.", window) for index, window in enumerate(self.windows)
-            ),
-            norm=build.final_norm(),
-            head=LinearHead(build.head()),
+        return build.decoder(
+            self._layer(build, f"model.layers.{index}.", window) for index, window in enumerate(self.windows)
         )
 
     def _layer(self, build: ModelBuilder, prefix: str, window: int | None) -> SparseLayer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
     GGUF_GATED_MLP,
@@ -17,7 +16,6 @@ from thothy_ai.engine.models.family import (
 )
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
-from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.kernels.paged import AttentionParams
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from thothy_ai.engine.models.builder import ModelBuilder
+    from thothy_ai.engine.models.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +55,8 @@ class Qwen3:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        return Decoder(
-            embedding=TokenEmbedding(build.embedding),
-            layers=tuple(
-                self._layer(build, f"model.layers.{index}.", window) for index, window in enumerate(self.windows)
-            ),
-            norm=build.final_norm(),
-            head=LinearHead(build.head()),
+        return build.decoder(
+            self._layer(build, f"model.layers.{index}.", window) for index, window in enumerate(self.windows)
         )
 
     def _layer(self, build: ModelBuilder, prefix: str, window: int | None) -> PreNormLayer:

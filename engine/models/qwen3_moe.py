@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
 from thothy_ai.engine.models.family import GGUFNames, Windows, require_activation, require_full_rotary
 from thothy_ai.engine.models.layers.attention import Attention
-from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer, dense_block
 from thothy_ai.kernels.experts import Routing
 from thothy_ai.kernels.paged import AttentionParams
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from thothy_ai.engine.models.builder import ModelBuilder
+    from thothy_ai.engine.models.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +51,8 @@ class Qwen3Moe:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        return Decoder(
-            embedding=TokenEmbedding(build.embedding),
-            layers=tuple(
-                self._layer(build, f"model.layers.{index}.", sparse) for index, sparse in enumerate(self.sparse)
-            ),
-            norm=build.final_norm(),
-            head=LinearHead(build.head()),
+        return build.decoder(
+            self._layer(build, f"model.layers.{index}.", sparse) for index, sparse in enumerate(self.sparse)
         )
 
     def _layer(self, build: ModelBuilder, prefix: str, sparse: bool) -> SparseLayer:

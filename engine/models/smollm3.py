@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from thothy_ai.engine.errors import UnsupportedModelError
-from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
     GGUF_GATED_MLP,
@@ -19,7 +18,6 @@ from thothy_ai.engine.models.family import (
 )
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
-from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.kernels.paged import AttentionParams
 
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from thothy_ai.engine.models.builder import ModelBuilder
+    from thothy_ai.engine.models.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +60,7 @@ class SmolLM3:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        return Decoder(
-            embedding=TokenEmbedding(build.embedding),
-            layers=tuple(self._layer(build, index) for index in range(build.config.num_layers)),
-            norm=build.final_norm(),
-            head=LinearHead(build.head()),
-        )
+        return build.decoder(self._layer(build, index) for index in range(build.config.num_layers))
 
     def _layer(self, build: ModelBuilder, index: int) -> PreNormLayer:
         prefix = f"model.layers.{index}."

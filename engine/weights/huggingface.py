@@ -51,7 +51,7 @@ class SafetensorsFolder:
         self._finite, self._on_read = finite, on_read
         self._reader = ParallelReader(device)
         self._ahead: deque[str] = deque()  # names to read next
-        self._readings: dict[str, Reading] = {}  # of tensors that nobody asked for yet
+        self._readings: dict[str, Reading] = {}  # of tensors that were not asked for yet
         self._asked: set[str] = set()
         self._taken = 0
         self._total = sum(place.num_bytes for place in self._places.values())
@@ -94,7 +94,7 @@ class SafetensorsFolder:
     def expect(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Tensors in the order in which they will be asked for: some are read ahead. ModelLoadError for another shape.
 
-        Tensors that nobody expects are read when they are asked for.
+        Tensors that were not expected are read when they are asked for.
         """
         for name, shape in shapes.items():
             if name in self._places:

@@ -19,6 +19,7 @@ from torch import Tensor
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.triton.arrival import last_to_arrive
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
+from thothy_ai.kernels.triton.partials import merged_partials, store_partial
 from thothy_ai.kernels.triton.skinny_matmul_tiles import OUTPUTS, MatmulTile, suited
 from thothy_ai.kernels.triton.sms import SMs
 
@@ -137,31 +138,12 @@ def _matmul_kernel(
     if PARTS == 1:
         _store(out, tl.trans(sums), row, output, x_scales, weight_scales, bias, rows, outputs)
     else:
-        _store_partial(partials, tl.trans(sums).to(tl.float32), part, row, output, rows, outputs)
+        store_partial(partials, tl.trans(sums).to(tl.float32), part, row, output, rows, outputs)
         if last_to_arrive(done + tile, PARTS):
             for first in range(0, rows, CHUNK):
                 merged_row = first + tl.arange(0, CHUNK)
-                merged = _merged(partials, merged_row, output, rows, outputs, PARTS)
+                merged = merged_partials(partials, merged_row, output, rows, outputs, PARTS)
                 _store(out, merged, merged_row, output, x_scales, weight_scales, bias, rows, outputs)
-
-
-@triton.jit
-def _store_partial(partials, sums, part, row, output, rows, outputs):
-    """sums [T, N] of this part."""
-    target = partials + ((part * rows + row).to(tl.int64) * outputs)[:, None] + output[None, :]
-    tl.store(target, sums, mask=(row < rows)[:, None] & (output < outputs)[None, :])
-
-
-@triton.jit
-def _merged(partials, row, output, rows, outputs, PARTS: tl.constexpr):
-    """The sums of all parts [T, N], in their order."""
-    source = partials + (row.to(tl.int64) * outputs)[:, None] + output[None, :]
-    inside = (row < rows)[:, None] & (output < outputs)[None, :]
-    sums = tl.load(source, mask=inside, other=0.0, cache_modifier=".cg")
-    for _part in tl.static_range(1, PARTS):
-        source += rows.to(tl.int64) * outputs
-        sums += tl.load(source, mask=inside, other=0.0, cache_modifier=".cg")
-    return sums
 
 
 @triton.jit

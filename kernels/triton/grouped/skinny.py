@@ -19,6 +19,7 @@ from thothy_ai.kernels.triton.arrival import last_to_arrive
 from thothy_ai.kernels.triton.grouped.numbers import TYPES, offset_of, scale_and_zero, slice_of
 from thothy_ai.kernels.triton.grouped.tiles import OUTPUTS, GroupedTile, suited
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
+from thothy_ai.kernels.triton.partials import merged_partials, store_partial
 from thothy_ai.kernels.triton.sms import SMs
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
@@ -164,12 +165,11 @@ def _matmul_kernel(
     if PARTS == 1:
         _store(out, tl.trans(sums), row, output, bias, rows, outputs)
     else:
-        target = partials + ((part * rows + row).to(tl.int64) * outputs)[:, None] + output[None, :]
-        tl.store(target, tl.trans(sums), mask=(row < rows)[:, None] & (output < outputs)[None, :])
+        store_partial(partials, tl.trans(sums), part, row, output, rows, outputs)
         if last_to_arrive(done + tile, PARTS):
             for start in range(0, rows, CHUNK):
                 merged_row = start + tl.arange(0, CHUNK)
-                merged = _merged(partials, merged_row, output, rows, outputs, PARTS)
+                merged = merged_partials(partials, merged_row, output, rows, outputs, PARTS)
                 _store(out, merged, merged_row, output, bias, rows, outputs)
 
 
@@ -191,18 +191,6 @@ def _scaled(sums_of_group, scale, sums_of_inputs, factor, SCALES: tl.constexpr, 
     if OFFSETS:
         scaled += sums_of_inputs * offset_of(factor, SCALES)
     return scaled
-
-
-@triton.jit
-def _merged(partials, row, output, rows, outputs, PARTS: tl.constexpr):
-    """The sums of all parts [T, N], in their order."""
-    source = partials + (row.to(tl.int64) * outputs)[:, None] + output[None, :]
-    inside = (row < rows)[:, None] & (output < outputs)[None, :]
-    sums = tl.load(source, mask=inside, other=0.0, cache_modifier=".cg")
-    for _part in tl.static_range(1, PARTS):
-        source += rows.to(tl.int64) * outputs
-        sums += tl.load(source, mask=inside, other=0.0, cache_modifier=".cg")
-    return sums
 
 
 @triton.jit

@@ -14,6 +14,14 @@ OUTPUTS = 64  # rows of the weight that a program has: what the tensor cores tak
 _MIN_TOKENS = 16  # that the tensor cores take
 _FEW_TOKENS = 64  # more of them have twice the outputs, by which they are loaded half as often
 _PROGRAMS_OF_SM = 3
+# Warps, and programs of an SM, where two warps are faster: by tokens, factors and lanes. Two warps' tensor cores have
+# their results at once, those of four after a wait for each group.
+_TWO_WARPS = {
+    (16, "words", 16): (2, 4),
+    (16, "words", 32): (2, 4),
+    (16, "scales", 16): (2, 6),
+    (32, "words", 16): (2, 4),
+}
 _STAGES = (3, 2)
 _HALF = 2  # bytes of an activation
 
@@ -39,11 +47,14 @@ def suited(rows: int, weight: GroupedInts, sms: SMs) -> GroupedTile | None:
     if rows > MAX_ROWS:
         return None
     tokens = min(128, power_of_two(rows, _MIN_TOKENS))
-    return _suited(tokens, rows <= tokens, weight.outputs, weight.lanes, weight.span, sms)
+    form = "scales" if weight.symmetric else "words"
+    return _suited(tokens, rows <= tokens, form, weight.outputs, weight.lanes, weight.span, sms)
 
 
 @cache
-def _suited(tokens: int, alone: bool, outputs: int, lanes: int, span: int, sms: SMs) -> GroupedTile | None:
+def _suited(
+    tokens: int, alone: bool, factors: str, outputs: int, lanes: int, span: int, sms: SMs
+) -> GroupedTile | None:
     """Several programs of an SM wait for each other's numbers to be converted; `alone`: all rows are in one tile."""
     few = tokens <= _FEW_TOKENS
     tile_outputs = OUTPUTS if few else 2 * OUTPUTS
@@ -54,6 +65,6 @@ def _suited(tokens: int, alone: bool, outputs: int, lanes: int, span: int, sms: 
     ]  # the matmul reads the latter
     if not stages:
         return None
-    programs = sms.count * (_PROGRAMS_OF_SM if few else 1)
-    split = max(1, round(programs / -(-outputs // tile_outputs))) if alone else 1
-    return GroupedTile(tile_outputs, tokens, split, stages[0], warps=4 if few else 8)
+    warps, programs = _TWO_WARPS.get((tokens, factors, lanes), (4, _PROGRAMS_OF_SM) if few else (8, 1))
+    split = max(1, round(sms.count * programs / -(-outputs // tile_outputs))) if alone else 1
+    return GroupedTile(tile_outputs, tokens, split, stages[0], warps)

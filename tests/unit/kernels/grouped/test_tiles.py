@@ -22,6 +22,12 @@ def weight() -> GroupedInts:
     return random_weight(Form(64, 256, 128), torch.device("cpu"))[0]
 
 
+def test_two_warps_are_faster_for_few_rows_whose_factors_are_words() -> None:
+    zeros = random_weight(Form(64, 256, 128, zeros=True), torch.device("cpu"))[0]
+    assert suited(16, with_outputs(zeros, 4096), H200) == GroupedTile(64, 16, 8, 3, 2)
+    assert suited(64, with_outputs(zeros, 4096), H200) == GroupedTile(64, 64, 6, 3, 4)
+
+
 def with_outputs(weight: GroupedInts, outputs: int) -> GroupedInts:
     return replace(weight, words=weight.words.new_empty(outputs, 32))
 

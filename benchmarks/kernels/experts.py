@@ -44,20 +44,25 @@ TILES = [
     ExpertTile(32, 64, 128, 3, 4, weights_first=True),
     ExpertTile(64, 64, 64, 4, 4, weights_first=True),
     ExpertTile(64, 64, 128, 3, 4, weights_first=True),
+    ExpertTile(64, 64, 64, 4, 4),
     ExpertTile(64, 128, 64, 3, 4),
+    ExpertTile(64, 128, 128, 3, 4),
     ExpertTile(128, 64, 64, 3, 4, short=64),
+    ExpertTile(128, 64, 128, 3, 4, short=64),
     ExpertTile(128, 128, 64, 4, 8),
     ExpertTile(128, 128, 64, 4, 8, short=64),
+    ExpertTile(128, 128, 64, 3, 8, short=64),
     ExpertTile(128, 128, 128, 3, 8, short=64),
-    ExpertTile(128, 128, 128, 3, 8, weights_first=True),
+    ExpertTile(128, 64, 64, 3, 4, weights_first=True),
 ]
 OF_DOWN = [  # twice as many outputs as gate and up have registers for
     ExpertTile(128, 128, 64, 3, 4, short=64),
     ExpertTile(128, 128, 128, 3, 4, short=64),
+    ExpertTile(128, 256, 64, 3, 8, short=64),
     ExpertTile(128, 256, 64, 4, 8, short=64),
     ExpertTile(128, 256, 128, 3, 8, short=64),
 ]
-SUITING = {64: (16,), 256: (32, 64), 640: (64,), 1536: (64, 128), 4096: (128,)}
+SUITING = {64: (16,), 256: (32, 64), 640: (64,), 1536: (64, 128), 4096: (64, 128)}
 
 Row = tuple[str, ...]
 HEADER: Row = ("matmul", "format", "tokens", "tile", "us", "GB/s", "TFLOP/s", "of dense")

@@ -13,11 +13,11 @@ from torch import Tensor
 from thothy_ai.kernels.triton.experts.operands import (
     Operand,
     Rows,
+    load_rows,
     load_weights,
     multiply_add,
     options,
     parts_of,
-    row_tiles,
     scaled,
 )
 from thothy_ai.kernels.triton.experts.sort import Sorted
@@ -33,8 +33,7 @@ def down(
     most = by_expert.tiles.shape[1]
     _down_kernel[(most * triton.cdiv(weight.outputs, tile.outputs),)](
         out,
-        row_tiles(values, tile.tokens, tile),
-        row_tiles(values, tile.short, tile),
+        values,
         scales,
         weight.tiles(tile, 1),
         weight.scale_tiles(tile, 1),
@@ -54,7 +53,6 @@ def down(
 def _down_kernel(
     out,
     x,
-    x_short,
     x_scales,
     weights,
     weight_scales,
@@ -70,6 +68,7 @@ def _down_kernel(
     SHORT: tl.constexpr,
     OUTPUTS: tl.constexpr,
     STEP: tl.constexpr,
+    WHOLE: tl.constexpr,
     STAGES: tl.constexpr,
     WEIGHTS_FIRST: tl.constexpr,
 ):
@@ -80,13 +79,13 @@ def _down_kernel(
     if end - begin > SHORT:
         _down_tile(
             out, x, x_scales, weights, weight_scales, bias, expert_weights, order, expert, begin, end, output, INNER,
-            HIDDEN, MXFP4, TOKENS, OUTPUTS, STEP, STAGES, WEIGHTS_FIRST,
+            HIDDEN, MXFP4, TOKENS, OUTPUTS, STEP, WHOLE, STAGES, WEIGHTS_FIRST,
         )  # fmt: skip
     if SHORT > 0:  # noqa: SIM102  decided when this is compiled
         if (end > begin) & (end - begin <= SHORT):
             _down_tile(
-                out, x_short, x_scales, weights, weight_scales, bias, expert_weights, order, expert, begin, end, output,
-                INNER, HIDDEN, MXFP4, SHORT, OUTPUTS, STEP, STAGES, WEIGHTS_FIRST,
+                out, x, x_scales, weights, weight_scales, bias, expert_weights, order, expert, begin, end, output,
+                INNER, HIDDEN, MXFP4, SHORT, OUTPUTS, STEP, WHOLE, STAGES, WEIGHTS_FIRST,
             )  # fmt: skip
 
 
@@ -110,18 +109,22 @@ def _down_tile(
     TOKENS: tl.constexpr,
     OUTPUTS: tl.constexpr,
     STEP: tl.constexpr,
+    WHOLE: tl.constexpr,
     STAGES: tl.constexpr,
     WEIGHTS_FIRST: tl.constexpr,
 ):
     """Rows `begin` to `end`, at most TOKENS, by the outputs from `output` on."""
     row = begin + tl.arange(0, TOKENS)
     present = row < end
+    column = tl.arange(0, STEP)
+    source = x + row.to(tl.int64)[:, None] * INNER + column[None, :]
+    dtype: tl.constexpr = x.dtype.element_ty
     rows: tl.constexpr = OUTPUTS if WEIGHTS_FIRST else TOKENS
     columns: tl.constexpr = TOKENS if WEIGHTS_FIRST else OUTPUTS
     sums = tl.zeros([rows, columns], tl.float32)
     for place in tl.range(0, INNER, STEP, num_stages=STAGES):
-        tokens = x.load([begin, place])
-        part = load_weights(weights, weight_scales, expert, output, place, 1, OUTPUTS, STEP, MXFP4, tokens.dtype)
+        tokens = load_rows(source, column, present, place, INNER, WHOLE)
+        part = load_weights(weights, weight_scales, expert, output, place, 1, OUTPUTS, STEP, MXFP4, dtype)
         if WEIGHTS_FIRST:
             sums = multiply_add(part, tl.trans(tokens), sums)
         else:

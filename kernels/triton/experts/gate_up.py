@@ -49,7 +49,6 @@ def gate_up(
         ALPHA=activation.alpha,
         LIMIT=activation.limit,
         OFFSET=activation.offset,
-        WHOLE=weight.inputs % tile.step == 0,
         **options(weight, tile),
     )
     return out

@@ -73,11 +73,6 @@ def parts_of(x: Rows) -> tuple[Tensor, Tensor | None]:
     return (x, None) if isinstance(x, Tensor) else (x.values, x.scales)
 
 
-def row_tiles(x: Tensor, rows: int, tile: ExpertTile) -> TensorDescriptor | None:
-    """So many rows of x [T, K] at a time; None for none. Rows past the last one are zeros."""
-    return TensorDescriptor.from_tensor(x, [rows, tile.step]) if rows else None
-
-
 def options(weight: Operand, tile: ExpertTile) -> dict[str, int | bool]:
     """What both kernels are compiled for."""
     return {
@@ -86,6 +81,7 @@ def options(weight: Operand, tile: ExpertTile) -> dict[str, int | bool]:
         "SHORT": tile.short,
         "OUTPUTS": tile.outputs,
         "STEP": tile.step,
+        "WHOLE": weight.inputs % tile.step == 0,
         "STAGES": tile.stages,
         "WEIGHTS_FIRST": tile.weights_first,
         "num_warps": tile.warps,

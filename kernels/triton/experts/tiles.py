@@ -55,22 +55,19 @@ _TILES: dict[str, tuple[tuple[float, ExpertTiles], ...]] = {
         (8, ExpertTiles(_FEW, _FEW)),
         (24, ExpertTiles(ExpertTile(32, 64, 64, 5, 4, weights_first=True), _SOME)),
         (56, ExpertTiles(ExpertTile(64, 64, 64, 4, 4, weights_first=True), ExpertTile(64, 128, 64, 3, 4))),
-        (math.inf, ExpertTiles(ExpertTile(128, 128, 64, 4, 8, short=64), ExpertTile(128, 128, 64, 3, 4, short=64))),
+        (math.inf, ExpertTiles(ExpertTile(128, 128, 64, 4, 8, short=64), ExpertTile(128, 256, 64, 3, 8, short=64))),
     ),
     "fp8": (
         (8, ExpertTiles(_FEW, _FEW)),
         (24, ExpertTiles(_SOME, ExpertTile(32, 64, 64, 5, 4, weights_first=True))),
         (56, ExpertTiles(ExpertTile(64, 64, 128, 3, 4, weights_first=True), ExpertTile(64, 128, 128, 3, 4))),
-        (math.inf, ExpertTiles(ExpertTile(128, 128, 128, 3, 8, short=64), ExpertTile(128, 128, 128, 3, 4, short=64))),
+        (math.inf, ExpertTiles(ExpertTile(128, 128, 128, 3, 8, short=64), ExpertTile(128, 128, 128, 3, 8, short=64))),
     ),
     "mxfp4": (
-        (8, ExpertTiles(_FEW, ExpertTile(16, 64, 256, 3, 4, weights_first=True))),
+        (8, ExpertTiles(_FEW, _FEW)),
         (24, ExpertTiles(_SOME, _SOME)),
         (56, ExpertTiles(ExpertTile(64, 64, 128, 3, 4, weights_first=True), ExpertTile(64, 128, 64, 3, 4))),
-        (
-            math.inf,
-            ExpertTiles(ExpertTile(128, 128, 128, 3, 8, weights_first=True), ExpertTile(128, 128, 64, 3, 4, short=64)),
-        ),
+        (math.inf, ExpertTiles(ExpertTile(128, 128, 128, 3, 8, weights_first=True), ExpertTile(128, 128, 64, 4, 8))),
     ),
     "32 bits": ((math.inf, ExpertTiles(_SLOW, _SLOW)),),
 }

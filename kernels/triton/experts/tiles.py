@@ -17,7 +17,8 @@ class ExpertTile(NamedTuple):
 
     A program has `tokens` of one expert and `outputs` of its weight's rows (of gate and of up, each), both powers of
     two. It takes `step` numbers of each at a time and loads `stages` steps ahead. `weights_first`: the weight's rows
-    are the long side of the tensor cores' tiles, which suits few tokens. A program whose expert has no more than
+    are the long side of the tensor cores' tiles, which suits few tokens. Of MXFP4, a step times the outputs is 4,096 at
+    least: the tensor memory accelerator writes no less than 128 bytes of scales. A program whose expert has no more than
     `short` tokens left computes as if its tile had only so many.
     """
 
@@ -49,7 +50,7 @@ class ExpertTiles(NamedTuple):
 # By format, the tiles for so many tokens per expert at most, on average (H200, benchmarks/kernels/experts.py).
 _FEW = ExpertTile(16, 64, 128, 3, 4, weights_first=True)
 _SOME = ExpertTile(32, 64, 128, 3, 4, weights_first=True)
-_SLOW = ExpertTile(32, 32, 32, 2, 4)  # float32 is multiplied without tensor cores
+_SLOW = ExpertTile(32, 64, 64, 2, 4)  # float32 is multiplied without tensor cores
 _TILES: dict[str, tuple[tuple[float, ExpertTiles], ...]] = {
     "16 bits": (
         (8, ExpertTiles(_FEW, _FEW)),

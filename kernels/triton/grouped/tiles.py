@@ -24,6 +24,7 @@ _TWO_WARPS = {
 }
 _STAGES = (3, 2)
 _HALF = 2  # bytes of an activation
+_FACTORS = 1024  # bytes that a group's factors take in shared memory
 
 
 class GroupedTile(NamedTuple):
@@ -48,17 +49,18 @@ def suited(rows: int, weight: GroupedInts, sms: SMs) -> GroupedTile | None:
         return None
     tokens = min(128, power_of_two(rows, _MIN_TOKENS))
     form = "scales" if weight.symmetric else "words"
-    return _suited(tokens, rows <= tokens, form, weight.outputs, weight.lanes, weight.span, sms)
+    groups = 0 if weight.symmetric else max(1, weight.span // weight.group)  # whose factors are loaded ahead
+    return _suited(tokens, rows <= tokens, form, weight.outputs, weight.lanes, weight.span, groups, sms)
 
 
 @cache
 def _suited(
-    tokens: int, alone: bool, factors: str, outputs: int, lanes: int, span: int, sms: SMs
+    tokens: int, alone: bool, factors: str, outputs: int, lanes: int, span: int, groups: int, sms: SMs
 ) -> GroupedTile | None:
     """Several programs of an SM wait for each other's numbers to be converted; `alone`: all rows are in one tile."""
     few = tokens <= _FEW_TOKENS
     tile_outputs = OUTPUTS if few else 2 * OUTPUTS
-    words, activations = tile_outputs * lanes * 4, tokens * span * _HALF
+    words, activations = tile_outputs * lanes * 4 + groups * _FACTORS, tokens * span * _HALF
     room = sms.shared_of_program - RESERVED
     stages = [
         each for each in _STAGES if (each - 1) * words + each * activations <= room

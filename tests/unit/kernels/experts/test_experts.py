@@ -22,8 +22,8 @@ from thothy_ai.kernels.triton.experts.sort import sort_by_expert
 from thothy_ai.kernels.triton.experts.tiles import ExpertTile, ExpertTiles
 
 FEW = ExpertTile(16, 64, 64, 2, 4, weights_first=True)
-MANY = ExpertTile(64, 64, 32, 3, 4, weights_first=False)
-SHORT = ExpertTile(32, 32, 64, 3, 4, weights_first=False, short=16)
+MANY = ExpertTile(64, 64, 64, 3, 4, weights_first=False)
+SHORT = ExpertTile(32, 64, 64, 3, 4, weights_first=False, short=16)
 TILES = pytest.mark.parametrize("tile", [FEW, MANY, SHORT], ids=["few", "many", "short"])
 ACTIVATIONS = pytest.mark.parametrize("activation", [SILU, CLAMPED_SWIGLU], ids=["silu", "clamped"])
 APART = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}  # fp8 and GPUs' tensor cores: 1e-2 at least

@@ -28,6 +28,13 @@ def test_two_warps_are_faster_for_few_rows_whose_factors_are_words() -> None:
     assert suited(64, with_outputs(zeros, 4096), H200) == GroupedTile(64, 64, 6, 3, 4)
 
 
+def test_factors_that_are_words_take_shared_memory_too() -> None:
+    zeros = random_weight(Form(64, 256, 128, zeros=True), torch.device("cpu"))[0]
+    tile = suited(128, zeros, H200)
+    assert tile
+    assert tile.stages == 2
+
+
 def with_outputs(weight: GroupedInts, outputs: int) -> GroupedInts:
     return replace(weight, words=weight.words.new_empty(outputs, 32))
 

@@ -59,9 +59,7 @@ def empty(empty_database: str, clean_environment: None) -> Settings:
 def _alembic(settings: Settings, action: Callable[..., object], *arguments: str) -> None:
     engine = make_engine(settings)
     with engine.connect() as connection:
-        config = alembic_config()
-        config.attributes["connection"] = connection
-        action(config, *arguments)
+        action(alembic_config(connection, settings.database_schema), *arguments)
     engine.dispose()
 
 

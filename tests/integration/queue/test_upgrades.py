@@ -87,9 +87,7 @@ def old(empty_database: str, redis_url: str, clean_environment: None) -> Iterato
 def downgrade(settings: Settings, revision: str) -> None:
     engine = make_engine(settings)
     with engine.connect() as connection:
-        config = alembic_config()
-        config.attributes["connection"] = connection
-        command.downgrade(config, revision)
+        command.downgrade(alembic_config(connection, settings.database_schema), revision)
     engine.dispose()
 
 

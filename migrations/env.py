@@ -79,7 +79,7 @@ def _run(connection: Connection, schema: str) -> None:
 
 
 def _find_installation(connection: Connection, schema: str) -> None:
-    """Create the schema if it is missing. An installation that is still in `public` is found there until it is moved."""
+    """Create the schema if it is missing. An installation that is still in `public` is found there until it moves."""
     if not connection.scalar(text("SELECT to_regnamespace(:schema) IS NOT NULL"), {"schema": schema}):
         connection.execute(CreateSchema(schema))
     elsewhere = not has_version_table(connection, schema) and is_ours(connection, SHARED)

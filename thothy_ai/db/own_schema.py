@@ -1,7 +1,7 @@
 """Moves an installation from `public`, where it was before revision 0007, into a schema of its own, and back.
 
-An application may have an `alembic_version`, a `job` and so on in `public`: what stands there is ours only if the version
-is one of ours, and our functions and tables are there with our columns. Nothing else is touched.
+An application may have an `alembic_version`, a `job` and so on in `public`: what stands there is ours only if the
+version is one of ours, and our functions and tables are there with our columns. Nothing else is touched.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ ELSEWHERE = text(
     WHERE nspname <> :schema AND pg_class.oid IN (
         SELECT CAST(name AS regclass) FROM unnest(CAST(:tables AS text[])) AS name
         UNION ALL
-        SELECT inhrelid FROM pg_inherits JOIN unnest(CAST(:tables AS text[])) AS name ON inhparent = CAST(name AS regclass)
+        SELECT inhrelid FROM pg_inherits JOIN unnest(CAST(:tables AS text[])) AS name
+            ON inhparent = CAST(name AS regclass)
     )
     ORDER BY relname = 'job' DESC, relname  -- most statements lock `job` first
     """

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.pooler import refuse_pooler
+from thothy_ai.db.roles import refresh_roles
 from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, MigrationsBehindError
 from thothy_ai.settings import Settings
 
@@ -48,6 +49,7 @@ def migrate(settings: Settings, revision: str = "head") -> str:
             crash_point("before_partitions")
             with engine.begin() as connection:
                 connection.execute(text("SELECT thothy_ensure_partitions(:months)"), {"months": MONTHS_AHEAD})
+                refresh_roles(connection)
                 return MigrationContext.configure(connection).get_current_revision() or ""
     finally:
         engine.dispose()

@@ -57,8 +57,8 @@ class Settings(BaseSettings):
     )
     database_pooler: Literal["none", "transaction"] = Field(
         default="none",
-        description="`transaction` if the database URL is that of a pooler in transaction mode, such as pgbouncer: for"
-        " processes that only enqueue jobs and read them. All others need a direct connection.",
+        description="Set to `transaction` if the database URL is that of a pooler in transaction mode, such as"
+        " pgbouncer: for processes that only enqueue jobs and read them. All others need a direct connection.",
     )
     redis_url: RedisUrl | None = Field(
         default=None,

@@ -15,19 +15,23 @@ from alembic import context
 from psycopg.errors import LockNotAvailable
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.schema import CreateSchema
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db import online
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.models import Job
+from thothy_ai.db.own_schema import SHARED, has_version_table, is_ours
 from thothy_ai.settings import Settings
 
 PARTITION = re.compile(r"(attempt|artifact|job_event)_(default|\d{4}_\d{2})")
-LOCK = text("SELECT pg_try_advisory_lock(hashtext('thothy_migrate'))")
-UNLOCK = text("SELECT pg_advisory_unlock(hashtext('thothy_migrate'))")
+LOCK = text("SELECT pg_try_advisory_lock(hashtext(:name))")
+UNLOCK = text("SELECT pg_advisory_unlock(hashtext(:name))")
 # A migration that has its lock must not be cut off by a timeout that the server sets for its clients.
 TIMEOUTS = text(f"{online.LIMIT_LOCKS}; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
-RESET = text("RESET lock_timeout; RESET statement_timeout; RESET idle_in_transaction_session_timeout")
+RESET = text(
+    "RESET search_path; RESET lock_timeout; RESET statement_timeout; RESET idle_in_transaction_session_timeout"
+)
 TURN_SECONDS = 0.2
 
 
@@ -42,9 +46,10 @@ def _applied(*_: object, **__: object) -> None:
 
 
 @contextmanager
-def _one_at_a_time(connection: Connection) -> Iterator[None]:
+def _one_at_a_time(connection: Connection, schema: str) -> Iterator[None]:
     """Polls for the lock: a waiting statement would hold a snapshot, for which CREATE INDEX CONCURRENTLY waits."""
-    while not connection.scalar(LOCK):
+    name = {"name": f"{schema}_migrate"}
+    while not connection.scalar(LOCK, name):
         connection.rollback()
         time.sleep(TURN_SECONDS)
     connection.commit()
@@ -54,14 +59,15 @@ def _one_at_a_time(connection: Connection) -> Iterator[None]:
         with suppress(SQLAlchemyError):  # the connection is gone, and its lock with it
             connection.rollback()
             connection.execute(RESET)
-            connection.execute(UNLOCK)
+            connection.execute(UNLOCK, name)
             connection.commit()
 
 
-def _run(connection: Connection) -> None:
+def _run(connection: Connection, schema: str) -> None:
     """Run all pending migrations. One that cannot get a lock is retried after a pause for the statements behind it."""
     until = time.monotonic() + online.PATIENCE_SECONDS
-    with _one_at_a_time(connection):
+    with _one_at_a_time(connection, schema):
+        _find_installation(connection, schema)
         while True:
             try:
                 return _try(connection)
@@ -70,6 +76,15 @@ def _run(connection: Connection) -> None:
                     raise
             connection.rollback()
             time.sleep(online.PAUSE_SECONDS)
+
+
+def _find_installation(connection: Connection, schema: str) -> None:
+    """Create the schema if it is missing. An installation that is still in `public` is found there until it moves."""
+    if not connection.scalar(text("SELECT to_regnamespace(:schema) IS NOT NULL"), {"schema": schema}):
+        connection.execute(CreateSchema(schema))
+    elsewhere = not has_version_table(connection, schema) and is_ours(connection, SHARED)
+    connection.execute(text(f"SET search_path = {schema}" + (f", {SHARED}" if elsewhere else "")))
+    connection.commit()
 
 
 def _try(connection: Connection) -> None:
@@ -88,7 +103,8 @@ def _try(connection: Connection) -> None:
 
 
 if given := context.config.attributes.get("connection"):
-    _run(given)
+    _run(given, context.config.attributes["schema"])
 else:
-    with make_engine(Settings.load(), application="migrate").connect() as opened:
-        _run(opened)
+    settings = Settings.load()
+    with make_engine(settings, application="migrate").connect() as opened:
+        _run(opened, settings.database_schema)

@@ -65,6 +65,13 @@ class IdempotencyConflictError(EntryError):
         return f"{super().__str__()}, that of {self.other_place}" if known else super().__str__()
 
 
+class InvalidConnectionError(ThothyError):
+    """What was given as `connection` has no transaction in which jobs can be enqueued."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"connection: {message}")
+
+
 class UnknownJobError(ThothyError):
     """No job has this id."""
 
@@ -143,6 +150,29 @@ class DatabaseError(ThothyError):
 
 class DatabaseUnreachableError(DatabaseError):
     """Postgres cannot be reached at the configured host and port, or is read-only there."""
+
+
+class PoolerError(DatabaseError, ConfigError):
+    """Postgres is behind a pooler in transaction mode, which keeps neither locks, notifications nor a search path."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"{where} is a pooler in transaction mode: name Postgres itself in THOTHY_DATABASE_URL;"
+            " only producers can use such a pooler, with THOTHY_DATABASE_POOLER=transaction"
+        )
+
+
+class PermissionDeniedError(DatabaseError):
+    """The database role lacks a right, or belongs to another tenant than the one in the settings."""
+
+    def __init__(self, message: str, tenant: str, sqlstate: str | None = None) -> None:
+        self.tenant = tenant
+        hint = f" (THOTHY_TENANT is {tenant!r}: is that the role's?)" if "row-level security" in message else ""
+        super().__init__(f"the database role lacks a right: {message}{hint}", sqlstate)
+
+
+class SchemaTakenError(DatabaseError):
+    """A schema cannot take the installation's tables: something of the same name is in it."""
 
 
 class BrokerUnreachableError(ThothyError):

@@ -90,9 +90,8 @@ class JobWatch:
     def artifact(self, kind: str) -> dict[str, Any] | None:
         """The body of its accepted artifact; None if there is none."""
         with self._engine.connect() as connection:
-            body: dict[str, Any] | None = connection.scalar(
-                statement("producer/artifact"), {"id": self._id, "kind": kind}
-            )
+            wanted = {"id": self._id, "kind": kind, "tenant": None}
+            body: dict[str, Any] | None = connection.scalar(statement("producer/artifact"), wanted)
         return body
 
     def _ended(self, connection: Connection) -> tuple[EndedAttempt, ...]:

@@ -111,7 +111,8 @@ def cancel(engine: Engine, ids: Sequence[UUID], *, batch: int = BATCH) -> dict[U
     states: dict[UUID, str] = {}
     for start in range(0, len(ids), batch):
         with engine.begin() as connection:
-            rows = connection.execute(statement("queue/cancel"), {"ids": list(ids[start : start + batch])})
+            wanted = {"ids": list(ids[start : start + batch]), "tenant": None}
+            rows = connection.execute(statement("queue/cancel"), wanted)
             states |= {row.id: row.state for row in rows}
     return states
 

@@ -9,8 +9,6 @@ from sqlalchemy import Connection, Engine
 
 from thothy_ai.db.statements import statement
 
-PREFIX = "thothy-"
-
 
 @dataclass(frozen=True, slots=True)
 class Connected:
@@ -33,4 +31,4 @@ def connected(engine: Engine) -> Mapping[str, Connected]:
 def read_connected(connection: Connection) -> Mapping[str, Connected]:
     """The same, read through this connection."""
     rows = connection.execute(statement("admin/processes")).all()
-    return {row.application.removeprefix(PREFIX): Connected(row.leads, row.led, row.quiet) for row in rows}
+    return {row.application: Connected(row.leads, row.led, row.quiet) for row in rows}

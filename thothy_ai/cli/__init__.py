@@ -21,6 +21,7 @@ from thothy_ai.cli import (
     models,
     queue,
     report,
+    roles,
     services,
     stack,
     top,
@@ -52,6 +53,7 @@ app.add_typer(report.app)
 app.add_typer(queue.app, name="queue")
 app.add_typer(top.app)
 app.add_typer(database.app)
+app.add_typer(roles.app, name="roles")
 app.add_typer(doctor.app)
 app.add_typer(logs.app)
 app.add_typer(chaos.app)

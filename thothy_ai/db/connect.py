@@ -10,7 +10,14 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from thothy_ai.errors import ConfigError, DatabaseError, DatabaseUnreachableError, MigrationsBehindError
+from thothy_ai.errors import (
+    ConfigError,
+    DatabaseError,
+    DatabaseUnreachableError,
+    MigrationsBehindError,
+    PermissionDeniedError,
+    PoolerError,
+)
 from thothy_ai.settings import Settings, endpoint
 
 if TYPE_CHECKING:
@@ -26,12 +33,18 @@ SERVER_OPTIONS = "-c timezone=UTC -c tcp_keepalives_idle=30 -c tcp_keepalives_in
 UNREACHABLE_CLASSES = {"08", "28", "3D", "53", "57"}  # connection, login, database, resources, shutdown
 READ_ONLY = "25006"  # a standby, or a primary that was demoted: the server that accepts writes is elsewhere
 SCHEMA_STATES = {"42P01", "42703"}  # undefined table, undefined column
+REFUSED = "42501"  # insufficient privilege, or a row that a policy refuses
+STARTUP_REFUSED = "unsupported startup parameter"  # what pgbouncer says of `options`
+PRODUCER = "producer"  # the application whose statements need no session: they name the schema
 
 
 def make_engine(settings: Settings, *, application: str = "thothy", pool_size: int = 5) -> Engine:
-    """A pooled engine; nothing is connected yet. Raises `ConfigError` when no database is set."""
+    """A pooled engine; nothing is connected yet. Unqualified names are those of the settings' schema.
+
+    Raises `ConfigError` when no database is set, or when it is behind a pooler that this application cannot use.
+    """
     with _driver():
-        return create_engine(settings.require_database_url(), **_options(application, pool_size))
+        return create_engine(settings.require_database_url(), **_options(settings, application, pool_size))
 
 
 def make_async_engine(settings: Settings, *, application: str = "thothy", pool_size: int = 5) -> AsyncEngine:
@@ -39,10 +52,11 @@ def make_async_engine(settings: Settings, *, application: str = "thothy", pool_s
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - slow to import, and rarely needed
 
     with _driver():
-        return create_async_engine(settings.require_database_url(), **_options(application, pool_size))
+        return create_async_engine(settings.require_database_url(), **_options(settings, application, pool_size))
 
 
-def _options(application: str, pool_size: int) -> dict[str, Any]:
+def _options(settings: Settings, application: str, pool_size: int) -> dict[str, Any]:
+    name = application.removeprefix("thothy-")
     return {
         "pool_size": pool_size,
         "pool_timeout": POOL_TIMEOUT,
@@ -50,14 +64,25 @@ def _options(application: str, pool_size: int) -> dict[str, Any]:
         "hide_parameters": True,  # requests and outputs do not belong in a log
         "connect_args": {
             "connect_timeout": CONNECT_TIMEOUT,
-            "application_name": f"thothy-{application.removeprefix('thothy-')}",
+            "application_name": f"{settings.database_schema}-{name}",
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
             "tcp_user_timeout": USER_TIMEOUT,
-            "options": SERVER_OPTIONS,
+            **_session(settings, name),
         },
     }
+
+
+def _session(settings: Settings, application: str) -> dict[str, Any]:
+    """What each connection is opened with. A pooler in transaction mode keeps neither options nor prepared statements:
+    the next transaction may run on another connection.
+    """
+    if settings.database_pooler == "none":
+        return {"options": f"{SERVER_OPTIONS} -c search_path={settings.database_schema}"}
+    if application != PRODUCER:
+        raise PoolerError(endpoint(settings.require_database_url()))
+    return {"prepare_threshold": None}
 
 
 @contextmanager
@@ -73,7 +98,8 @@ def reaching(settings: Settings) -> Iterator[None]:
     """Turns the driver's errors into ours. The message names host and port, never user or password.
 
     Raises `DatabaseUnreachableError` when Postgres cannot be reached, closes the connection or accepts no writes,
-    `MigrationsBehindError` when a table or a column is missing, `DatabaseError` otherwise.
+    `MigrationsBehindError` when a table or a column is missing, `PermissionDeniedError` when the role lacks a right,
+    `PoolerError` behind a pooler that was not declared, `DatabaseError` otherwise.
     """
     try:
         yield
@@ -86,7 +112,11 @@ def reaching(settings: Settings) -> Iterator[None]:
 def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
     where = endpoint(settings.require_database_url())
     lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
-    state: str | None = getattr(error.orig, "sqlstate", None)
+    state: str | None = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)  # of psycopg 2
+    if STARTUP_REFUSED in str(error.orig):
+        return PoolerError(where)
+    if state == REFUSED:
+        return PermissionDeniedError(lines[0].strip(), settings.tenant, state)
     if state in SCHEMA_STATES:
         from thothy_ai.db.schema import code_revision  # noqa: PLC0415 - Alembic is slow to import, and rarely needed
 

@@ -23,7 +23,7 @@ PLANNED_ORDER: Final = (
 WAITING: Final = "state IN ('queued', 'dispatched')"
 NOT_EXPIRED: Final = "(deadline IS NULL OR deadline > now())"
 
-QUEUED_CHANNEL: Final = "thothy_queued"  # a NOTIFY on it wakes the dispatcher
+QUEUED: Final = "queued"  # the channel, after the schema's name, of which a NOTIFY wakes the dispatcher
 DEATHS_TO_RUN_ALONE: Final = 2  # a job in flight at that many engine deaths runs only while nothing else does
 ENGINE_SILENCE_SECONDS: Final = 60  # an engine session without a heartbeat for that long has ended
 
@@ -37,6 +37,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     # Of the dispatches given. A job that this worker runs already was claimed before, and the answer was lost.
     "claimable": f"((state = 'dispatched' AND NOT cancel_requested AND {NOT_EXPIRED})"
     " OR (state = 'running' AND worker = :worker))",
+    "of_tenant": "tenant = coalesce(CAST(:tenant AS text), tenant)",
     "hints": "unnest(CAST(:ids AS uuid[]), CAST(:dispatch_nos AS integer[]))",
     # A filter that is NULL lets everything through.
     "selected_dead": "state = 'dead'"
@@ -73,5 +74,5 @@ FRAGMENTS: Final[dict[str, str]] = {
     "engine_silence": f"interval '{ENGINE_SILENCE_SECONDS} seconds'",
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
-    "wake_dispatcher": f"pg_notify('{QUEUED_CHANNEL}', '')",
+    "wake_dispatcher": f"pg_notify(current_schema() || '_{QUEUED}', '')",
 }

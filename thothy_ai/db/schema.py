@@ -9,10 +9,12 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.pooler import refuse_pooler
+from thothy_ai.db.roles import refresh_roles
 from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, MigrationsBehindError
 from thothy_ai.settings import Settings
 
@@ -20,9 +22,12 @@ MIGRATIONS = Path(__file__).parents[1] / "migrations"
 MONTHS_AHEAD = 3
 
 
-def alembic_config() -> Config:
-    """Alembic's configuration, from the packaged migrations."""
-    return Config(MIGRATIONS / "alembic.ini")
+def alembic_config(connection: Connection | None = None, schema: str = "") -> Config:
+    """Alembic's configuration, from the packaged migrations; for this connection and schema, or those of settings."""
+    config = Config(MIGRATIONS / "alembic.ini")
+    if connection is not None:
+        config.attributes.update(connection=connection, schema=schema)
+    return config
 
 
 def code_revision() -> str:
@@ -31,7 +36,7 @@ def code_revision() -> str:
 
 
 def migrate(settings: Settings, revision: str = "head") -> str:
-    """Upgrade to `revision` and create the partitions of the coming months. Returns the revision reached.
+    """Create the schema, upgrade it to `revision`, create the partitions of the coming months. Returns the revision.
 
     Concurrent callers wait for each other; an interrupted migration continues where it was. Raises
     `DatabaseUnreachableError`, and `DatabaseError` when a lock could not be acquired.
@@ -40,12 +45,11 @@ def migrate(settings: Settings, revision: str = "head") -> str:
     try:
         with reaching(settings):
             with engine.connect() as connection:  # migrations begin and commit their own transactions
-                config = alembic_config()
-                config.attributes["connection"] = connection
-                command.upgrade(config, revision)
+                command.upgrade(alembic_config(connection, settings.database_schema), revision)
             crash_point("before_partitions")
             with engine.begin() as connection:
                 connection.execute(text("SELECT thothy_ensure_partitions(:months)"), {"months": MONTHS_AHEAD})
+                refresh_roles(connection)
                 return MigrationContext.configure(connection).get_current_revision() or ""
     finally:
         engine.dispose()
@@ -71,7 +75,8 @@ def check_schema(settings: Settings) -> str:
 def refuse_other_schema(settings: Settings) -> None:
     """Checked first by every process of the service. Postgres may still be away: processes wait for it themselves.
 
-    Raises as `check_schema` does, except `DatabaseUnreachableError`.
+    Raises as `check_schema` does, except `DatabaseUnreachableError`, and `PoolerError`.
     """
     with suppress(DatabaseUnreachableError):
+        refuse_pooler(settings)
         check_schema(settings)

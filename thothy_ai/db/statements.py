@@ -9,14 +9,28 @@ from importlib.resources import files
 from sqlalchemy import TextClause, text
 
 from thothy_ai.db.fragments import FRAGMENTS
+from thothy_ai.db.models import Job
 
 FRAGMENT = re.compile(r"\{([a-z_]+)\}")  # `{4}` in a regular expression is not one
+TABLE = re.compile(r"\b(FROM|JOIN|INTO|UPDATE|USING)\s+({})\b".format("|".join(Job.metadata.tables)))
 
 
 @cache
 def statement(name: str) -> TextClause:
     """The statement in `db/sql/<name>.sql`. Raises `FileNotFoundError`, or `KeyError` for an unknown fragment."""
     return text(FRAGMENT.sub(lambda found: FRAGMENTS[found[1]], source(name)))
+
+
+@cache
+def qualified(name: str, schema: str) -> TextClause:
+    """The same statement with its tables named by their schema: for connections that have a search path of their own.
+
+    Raises as `statement`, and `ValueError` for a statement with functions of the schema, which would stay unqualified.
+    """
+    bare = FRAGMENT.sub(lambda found: FRAGMENTS[found[1]], source(name))
+    if "thothy_" in bare:
+        raise ValueError(f"{name} calls a function of the schema")
+    return text(TABLE.sub(rf"\1 {schema}.\2", bare).replace("current_schema()", f"'{schema}'"))
 
 
 def source(name: str) -> str:

@@ -42,7 +42,7 @@ class Readiness:
 
     def _connected(self, service: str) -> bool:
         try:
-            return f"thothy-{service}" in self._postgres.sessions()
+            return f"{self._settings.database_schema}-{service}" in self._postgres.sessions()
         except psycopg.Error:
             return False
 

@@ -9,11 +9,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, cast
 from uuid import UUID
 
+from sqlalchemy import TextClause
+
 from thothy_ai.db.connect import make_async_engine, reaching
-from thothy_ai.db.statements import statement
+from thothy_ai.db.statements import qualified
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
 from thothy_ai.jobs.kind import A, A_co
+from thothy_ai.producer.joined import async_joined
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
 from thothy_ai.queue.drafts import (
     Draft,
@@ -31,9 +34,13 @@ from thothy_ai.settings import Settings
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from thothy_ai.producer.joined import AsyncGiven
+
 
 class AsyncProducer:
     """Enqueues jobs and looks them up, on one event loop. Close it, or use it as an async context manager.
+
+    It sees the jobs of its own tenant only: to it, those of others do not exist.
 
     Every method raises `DatabaseUnreachableError` if Postgres cannot be reached, and `MigrationsBehindError` if its
     schema is older than this code.
@@ -64,22 +71,29 @@ class AsyncProducer:
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
         max_compute_seconds: float | None = None,
+        connection: AsyncGiven | None = None,
     ) -> AsyncJob[A]:
         """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
+
+        With `connection`, the job belongs to the transaction that the connection or session is in: it runs after that
+        has been committed, and is gone if that is rolled back.
 
         Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
         """
         options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts, max_compute_seconds)
-        jobs: list[AsyncJob[A]] = await self._enqueue([draft(request, options, self.settings, datetime.now(UTC))])
+        drafts = [draft(request, options, self.settings, datetime.now(UTC))]
+        jobs: list[AsyncJob[A]] = await self._enqueue(drafts, connection)
         return jobs[0]
 
-    async def enqueue_many(self, entries: Iterable[Entry[A]]) -> list[AsyncJob[A]]:
+    async def enqueue_many(
+        self, entries: Iterable[Entry[A]], *, connection: AsyncGiven | None = None
+    ) -> list[AsyncJob[A]]:
         """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all of them or none.
 
         Returns the jobs in the order of `entries`. Raises the same errors as `enqueue`, naming the entry; two entries
         with one idempotency key and different requests are a conflict, too.
         """
-        return await self._enqueue(draft_all(entries, self.settings))
+        return await self._enqueue(draft_all(entries, self.settings), connection)
 
     async def job(self, job_id: UUID | str) -> AsyncJob:
         """Return the job with this id. Raises `UnknownJobError`, or `InvalidJobError` if the id is malformed."""
@@ -90,7 +104,7 @@ class AsyncProducer:
         """Read the current state of a job. Raises `UnknownJobError`."""
         with reaching(self.settings):
             async with self._engine.connect() as connection:
-                found = await connection.execute(statement("producer/snapshot"), {"id": job_id})
+                found = await connection.execute(self._sql("producer/snapshot"), self._own(id=job_id))
         return Snapshot.of(found.mappings().one_or_none(), job_id)
 
     async def cancel(self, job_id: UUID) -> bool:
@@ -100,7 +114,7 @@ class AsyncProducer:
         """
         with reaching(self.settings):
             async with self._engine.begin() as connection:
-                found = await connection.execute(statement("queue/cancel"), {"ids": [job_id]})
+                found = await connection.execute(self._sql("queue/cancel"), self._own(ids=[job_id]))
         if found.one_or_none() is not None:
             return True
         await self.snapshot(job_id)
@@ -108,32 +122,37 @@ class AsyncProducer:
 
     async def artifact(self, snapshot: Snapshot) -> Artifact:
         """Read the accepted artifact of a succeeded job. Raises `UnreadableArtifactError`."""
-        key = {"id": snapshot.id, "kind": snapshot.kind}
+        key = self._own(id=snapshot.id, kind=snapshot.kind)
         with reaching(self.settings):
             async with self._engine.connect() as connection:
-                found = await connection.execute(statement("producer/artifact"), key)
+                found = await connection.execute(self._sql("producer/artifact"), key)
         return read_artifact(snapshot, found.scalar_one_or_none())
 
     async def close(self) -> None:
         """Close all database connections."""
         await self._engine.dispose()
 
-    async def _enqueue(self, drafts: list[Draft]) -> list[AsyncJob[A]]:
+    async def _enqueue(self, drafts: list[Draft], given: AsyncGiven | None) -> list[AsyncJob[A]]:
         if not drafts:
             return []
         with reaching(self.settings):
-            async with self._engine.begin() as connection:
+            async with self._engine.begin() if given is None else async_joined(given) as connection:
                 settled = await self._insert(connection, drafts)
         return [AsyncJob(self, made.id, made.kind, existed=made.existed) for made in settled]
 
     async def _insert(self, connection: AsyncConnection, drafts: list[Draft]) -> list[Draft]:
         tenant = self.settings.tenant
-        taken = (await connection.execute(statement("producer/enqueue"), parameters(drafts, tenant))).one().taken
+        taken = (await connection.execute(self._sql("producer/enqueue"), parameters(drafts, tenant))).one().taken
         if not taken:
             return drafts
-        conflicts = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
-        rows = await connection.execute(statement("producer/jobs_by_key"), conflicts)
-        return settle(drafts, {row.idempotency_key: (row.id, row.digest) for row in rows})
+        conflicts = self._own(keys=taken_keys(drafts, taken))
+        return settle(drafts, await connection.execute(self._sql("producer/jobs_by_key"), conflicts))
+
+    def _sql(self, name: str) -> TextClause:
+        return qualified(name, self.settings.database_schema)
+
+    def _own(self, **parameters: object) -> dict[str, object]:
+        return {**parameters, "tenant": self.settings.tenant}
 
     async def __aenter__(self) -> Self:
         return self

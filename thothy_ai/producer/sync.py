@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Generic, Self, cast
 from uuid import UUID
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, TextClause
 
 from thothy_ai.db.connect import make_engine, reaching
-from thothy_ai.db.statements import statement
+from thothy_ai.db.statements import qualified
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
 from thothy_ai.jobs.kind import A, A_co
+from thothy_ai.producer.joined import Given, joined
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
 from thothy_ai.queue.drafts import (
     Draft,
@@ -33,6 +34,8 @@ from thothy_ai.settings import Settings
 
 class Producer:
     """Enqueues jobs and looks them up. Thread-safe. Close it, or use it as a context manager.
+
+    It sees the jobs of its own tenant only: to it, those of others do not exist.
 
     Every method raises `DatabaseUnreachableError` if Postgres cannot be reached, and `MigrationsBehindError` if its
     schema is older than this code.
@@ -63,22 +66,26 @@ class Producer:
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
         max_compute_seconds: float | None = None,
+        connection: Given | None = None,
     ) -> Job[A]:
         """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
+
+        With `connection`, the job belongs to the transaction that the connection or session is in: it runs after that
+        has been committed, and is gone if that is rolled back.
 
         Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
         """
         options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts, max_compute_seconds)
-        jobs: list[Job[A]] = self._enqueue([draft(request, options, self.settings, datetime.now(UTC))])
+        jobs: list[Job[A]] = self._enqueue([draft(request, options, self.settings, datetime.now(UTC))], connection)
         return jobs[0]
 
-    def enqueue_many(self, entries: Iterable[Entry[A]]) -> list[Job[A]]:
+    def enqueue_many(self, entries: Iterable[Entry[A]], *, connection: Given | None = None) -> list[Job[A]]:
         """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all of them or none.
 
         Returns the jobs in the order of `entries`. Raises the same errors as `enqueue`, naming the entry; two entries
         with one idempotency key and different requests are a conflict, too.
         """
-        return self._enqueue(draft_all(entries, self.settings))
+        return self._enqueue(draft_all(entries, self.settings), connection)
 
     def job(self, job_id: UUID | str) -> Job:
         """Return the job with this id. Raises `UnknownJobError`, or `InvalidJobError` if the id is malformed."""
@@ -88,7 +95,7 @@ class Producer:
     def snapshot(self, job_id: UUID) -> Snapshot:
         """Read the current state of a job. Raises `UnknownJobError`."""
         with reaching(self.settings), self._engine.connect() as connection:
-            row = connection.execute(statement("producer/snapshot"), {"id": job_id}).mappings().one_or_none()
+            row = connection.execute(self._sql("producer/snapshot"), self._own(id=job_id)).mappings().one_or_none()
         return Snapshot.of(row, job_id)
 
     def cancel(self, job_id: UUID) -> bool:
@@ -97,37 +104,42 @@ class Producer:
         Returns False if the job had already ended. Raises `UnknownJobError`.
         """
         with reaching(self.settings), self._engine.begin() as connection:
-            if connection.execute(statement("queue/cancel"), {"ids": [job_id]}).one_or_none() is not None:
+            if connection.execute(self._sql("queue/cancel"), self._own(ids=[job_id])).one_or_none() is not None:
                 return True
         self.snapshot(job_id)
         return False
 
     def artifact(self, snapshot: Snapshot) -> Artifact:
         """Read the accepted artifact of a succeeded job. Raises `UnreadableArtifactError`."""
-        key = {"id": snapshot.id, "kind": snapshot.kind}
+        key = self._own(id=snapshot.id, kind=snapshot.kind)
         with reaching(self.settings), self._engine.connect() as connection:
-            body = connection.execute(statement("producer/artifact"), key).scalar_one_or_none()
+            body = connection.execute(self._sql("producer/artifact"), key).scalar_one_or_none()
         return read_artifact(snapshot, body)
 
     def close(self) -> None:
         """Close all database connections."""
         self._engine.dispose()
 
-    def _enqueue(self, drafts: list[Draft]) -> list[Job[A]]:
+    def _enqueue(self, drafts: list[Draft], given: Given | None) -> list[Job[A]]:
         if not drafts:
             return []
-        with reaching(self.settings), self._engine.begin() as connection:
+        with reaching(self.settings), self._engine.begin() if given is None else joined(given) as connection:
             settled = self._insert(connection, drafts)
         return [Job(self, made.id, made.kind, existed=made.existed) for made in settled]
 
     def _insert(self, connection: Connection, drafts: list[Draft]) -> list[Draft]:
         tenant = self.settings.tenant
-        taken = connection.execute(statement("producer/enqueue"), parameters(drafts, tenant)).one().taken
+        taken = connection.execute(self._sql("producer/enqueue"), parameters(drafts, tenant)).one().taken
         if not taken:
             return drafts
-        conflicts = {"tenant": tenant, "keys": taken_keys(drafts, taken)}
-        rows = connection.execute(statement("producer/jobs_by_key"), conflicts).all()
-        return settle(drafts, {row.idempotency_key: (row.id, row.digest) for row in rows})
+        conflicts = self._own(keys=taken_keys(drafts, taken))
+        return settle(drafts, connection.execute(self._sql("producer/jobs_by_key"), conflicts).all())
+
+    def _sql(self, name: str) -> TextClause:
+        return qualified(name, self.settings.database_schema)
+
+    def _own(self, **parameters: object) -> dict[str, object]:
+        return {**parameters, "tenant": self.settings.tenant}
 
     def __enter__(self) -> Self:
         return self

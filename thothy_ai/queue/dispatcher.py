@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from thothy_ai.crash_points import crash_point
-from thothy_ai.db.fragments import QUEUED_CHANNEL
+from thothy_ai.db.fragments import QUEUED
 from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.queue import metrics
@@ -43,7 +43,7 @@ class Dispatcher:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._broker = Broker(settings)
-        self._leader = Leader(settings, "dispatcher", channels=(QUEUED_CHANNEL,), session=BY_INDEX)
+        self._leader = Leader(settings, "dispatcher", channels=(QUEUED,), session=BY_INDEX)
 
     def run(self) -> None:
         """Dispatch until `stop`."""

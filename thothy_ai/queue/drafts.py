@@ -165,11 +165,11 @@ def canonical(request: Request) -> Canonical:
 
 
 def parameters(drafts: Sequence[Draft], tenant: str) -> dict[str, Any]:
-    """Parameters of the statement `producer/enqueue`: parallel arrays."""
+    """Parameters of the statement `producer/enqueue`: parallel arrays. Ids are texts, which every driver can send."""
     options = [draft.options for draft in drafts]
     return {
         "tenant": tenant,
-        "ids": [draft.id for draft in drafts],
+        "ids": [str(draft.id) for draft in drafts],
         "kinds": [draft.kind for draft in drafts],
         "priorities": [option.priority for option in options],
         "deadlines": [option.deadline for option in options],
@@ -183,18 +183,19 @@ def parameters(drafts: Sequence[Draft], tenant: str) -> dict[str, Any]:
     }
 
 
-def taken_keys(drafts: Sequence[Draft], taken: Sequence[UUID]) -> list[str]:
+def taken_keys(drafts: Sequence[Draft], taken: Sequence[str]) -> list[str]:
     """Keys of the drafts that were not inserted."""
     refused = set(taken)
-    keys = {draft.options.idempotency_key for draft in drafts if draft.id in refused}
+    keys = {draft.options.idempotency_key for draft in drafts if str(draft.id) in refused}
     return sorted(key for key in keys if key is not None)
 
 
-def settle(drafts: Sequence[Draft], holders: Mapping[str, tuple[UUID, str]]) -> list[Draft]:
-    """The drafts with the ids that their jobs have: `holders` maps a key to the first job's id and digest.
+def settle(drafts: Sequence[Draft], rows: Iterable[Any]) -> list[Draft]:
+    """The drafts with the ids that their jobs have. `rows` are those of `producer/jobs_by_key`: the first jobs.
 
     Raises `IdempotencyConflictError` when the first job has a different request.
     """
+    holders = {row.idempotency_key: (UUID(row.id), row.digest) for row in rows}
     return [_settled(draft, holders.get(draft.options.idempotency_key or "")) for draft in drafts]
 
 

@@ -33,7 +33,8 @@ TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtext(:role))")
 class Leader:
     """Calls work repeatedly while this process leads `role`; stands by while another does.
 
-    `session`: statements for each new connection. `channels`: a NOTIFY on these wakes it up.
+    `session`: statements for each new connection. `channels`: a NOTIFY on these wakes it up; the channels of an
+    installation, and its locks, begin with the name of its schema.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Leader:
     ) -> None:
         self._settings = settings
         self._role = role
-        self._opening = (*session, *(f"LISTEN {channel}" for channel in channels))
+        self._opening = (*session, *(f"LISTEN {settings.database_schema}_{channel}" for channel in channels))
         self._engine = make_engine(settings, application=role, pool_size=1)
         self._connection: Connection | None = None
         self._leads = False
@@ -108,7 +109,9 @@ class Leader:
     def _take_lead(self) -> bool:
         if not self._leads:
             with reaching(self._settings):
-                self._leads = bool(self._connected().scalar(TRY_LOCK, {"role": f"thothy_{self._role}"}))
+                self._leads = bool(
+                    self._connected().scalar(TRY_LOCK, {"role": f"{self._settings.database_schema}_{self._role}"})
+                )
             if self._leads:
                 self._leads_since = time.monotonic()
                 logger.info("%s: now leading", self._role)

@@ -21,6 +21,7 @@ from thothy_ai.errors import ConfigError, NotConnectedError
 from thothy_ai.settings.problems import first_problem
 from thothy_ai.settings.stack import StackSettingsSource
 from thothy_ai.settings.values import (
+    DatabaseSchema,
     DatabaseUrl,
     EngineUrl,
     Kinds,
@@ -48,6 +49,16 @@ class Settings(BaseSettings):
         default=None,
         description="Postgres, as postgresql+psycopg://user:password@host:port/database. A running embedded stack"
         " sets it for all commands with the same home.",
+    )
+    database_schema: DatabaseSchema = Field(
+        default="thothy",
+        description="Schema of all tables of an installation, including the version table. Installations that share a"
+        " database need a schema each.",
+    )
+    database_pooler: Literal["none", "transaction"] = Field(
+        default="none",
+        description="Set to `transaction` if the database URL is that of a pooler in transaction mode, such as"
+        " pgbouncer: for processes that only enqueue jobs and read them. All others need a direct connection.",
     )
     redis_url: RedisUrl | None = Field(
         default=None,
@@ -78,7 +89,10 @@ class Settings(BaseSettings):
         " folder without `.py`, or names of installed modules.",
     )
 
-    queue_prefix: str = Field(default="thothy:", description="Prefix of all keys in Redis.")
+    queue_prefix: str = Field(
+        default="thothy:",
+        description="Prefix of all keys in Redis. Installations that share a Redis need a prefix each.",
+    )
     queue_name: str = Field(default="jobs", min_length=1, description="Name of the queue in Redis, after the prefix.")
 
     worker_in_flight: int = Field(

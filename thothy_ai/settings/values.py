@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import SplitResult, parse_qs, urlsplit
@@ -29,6 +30,14 @@ def _database_url(value: SecretStr) -> SecretStr:
     if not _split(url).path.strip("/"):
         raise ValueError("does not name a database")
     return SecretStr(url)
+
+
+def _database_schema(value: str) -> str:
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,39}", value):
+        raise ValueError("must be 1 to 40 lower-case letters, digits and underscores, and not begin with a digit")
+    if value in {"public", "information_schema"} or value.startswith("pg_"):
+        raise ValueError("must be a schema that nothing else uses, and not one of Postgres' own")
+    return value
 
 
 def _redis_url(value: SecretStr) -> SecretStr:
@@ -86,6 +95,7 @@ def _kinds_text(kinds: tuple[str, ...]) -> str:
 
 
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
+DatabaseSchema = Annotated[str, AfterValidator(_database_schema)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]

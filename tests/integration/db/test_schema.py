@@ -12,8 +12,9 @@ from uuid import UUID, uuid4
 import pytest
 from alembic import command
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.schema import CreateSchema
 
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.models import Base
@@ -59,9 +60,7 @@ def empty(empty_database: str, clean_environment: None) -> Settings:
 def _alembic(settings: Settings, action: Callable[..., object], *arguments: str) -> None:
     engine = make_engine(settings)
     with engine.connect() as connection:
-        config = alembic_config()
-        config.attributes["connection"] = connection
-        action(config, *arguments)
+        action(alembic_config(connection, settings.database_schema), *arguments)
     engine.dispose()
 
 
@@ -99,8 +98,9 @@ def test_alembic_s_own_command_finds_the_database_by_the_settings(settings: Sett
 
 
 def test_migration_and_models_make_the_same_tables(engine: Engine, empty: Settings) -> None:
-    from_models = create_engine(empty.require_database_url())
+    from_models = make_engine(empty)
     with from_models.begin() as connection:
+        connection.execute(CreateSchema(empty.database_schema))
         connection.execute(text(FUNCTIONS.read_text(encoding="utf-8")))
     Base.metadata.create_all(from_models)
     with engine.connect() as migrated, from_models.connect() as created:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
-from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy import Engine, inspect, text
 
 from tests.support.queue_bench import PATIENCE, Queue, eventually, running
 from tests.support.worker_fleet import KEY, WorkerFleet, check_each_once, enqueue, environment
 from thothy_ai.crash_points import EXIT_CODE
+from thothy_ai.db.connect import make_engine
 from thothy_ai.db.schema import check_schema, migrate
 from thothy_ai.queue.reaper import Reaper
 from thothy_ai.settings import Settings
@@ -153,7 +154,7 @@ def test_a_migration_that_dies_can_be_run_again(
 ) -> None:
     settings = Settings.load(home=tmp_path, database_url=empty_database)
     _migrate_and_die(settings, place)
-    engine = create_engine(empty_database)
+    engine = make_engine(settings)
     try:
         eventually(lambda: not _sessions(engine))
         assert ("job" in inspect(engine).get_table_names()) is bool(tables)
@@ -170,7 +171,7 @@ def test_a_migration_that_dies_on_a_filled_database_leaves_an_index_to_dispatch_
     """And what it had built is used: the next one only gives it its name."""
     settings = Settings.load(home=tmp_path, database_url=empty_database)
     migrate(settings, "0004")
-    engine = create_engine(empty_database)
+    engine = make_engine(settings)
     try:
         with engine.begin() as connection:
             connection.execute(text(FILLED))

@@ -27,7 +27,7 @@ HOT: dict[str, dict[str, object]] = {
     "worker/hold": ONE,
     "worker/finish": {"rows": f'[{{"id": "{uuid4()}", "attempt": 1}}]', "worker": "w"},
     "queue/dispatch": {"min_depth": 64, "depth": 0, "urgent_places": 16},
-    "queue/cancel": {"ids": [uuid4()]},
+    "queue/cancel": {"ids": [uuid4()], "tenant": None},
     "queue/admit_delayed": {"limit": 5000},
     "queue/reap_cancelled": {"limit": 5000},
     "queue/reap_dispatches": {**ONE, "timeout_seconds": 15},

@@ -15,7 +15,7 @@ import pytest
 from alembic import command
 from pydantic import ValidationError
 from redis import Redis
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, create_engine, text
 
 from tests.support.echo_kind import Echo, EchoArtifact
 from tests.support.home import THOTHY
@@ -70,11 +70,14 @@ WRITE = f"SET LOCAL lock_timeout = '{PATIENCE}s'; UPDATE job SET priority = 2 WH
 
 @pytest.fixture
 def old(empty_database: str, redis_url: str, clean_environment: None) -> Iterator[Queue]:
-    """A database of the first version, while jobs are running."""
+    """A database of the first version, while jobs are running.
+
+    Its connections have the server's default search path: the tables are found before and after a downgrade.
+    """
     registry.load_extra(("tests.support.echo_kind",))
     settings = Settings.load(database_url=empty_database, redis_url=redis_url, **QUICK)
     migrate(settings, "0001")
-    engine = make_engine(settings)
+    engine = create_engine(empty_database)
     with Producer(settings) as producer:
         queue = Queue(settings, engine, producer)
         queue.rows(FIRST_ROWS, states=list(STATES), jobs=200)
@@ -87,9 +90,7 @@ def old(empty_database: str, redis_url: str, clean_environment: None) -> Iterato
 def downgrade(settings: Settings, revision: str) -> None:
     engine = make_engine(settings)
     with engine.connect() as connection:
-        config = alembic_config()
-        config.attributes["connection"] = connection
-        command.downgrade(config, revision)
+        command.downgrade(alembic_config(connection, settings.database_schema), revision)
     engine.dispose()
 
 

@@ -29,4 +29,4 @@ bodies AS (
     INSERT INTO job_request (job_id, request)
     SELECT id, CAST(request AS jsonb) FROM given JOIN inserted USING (id)
 )
-SELECT array(SELECT id FROM given EXCEPT SELECT id FROM inserted) AS taken, {wake_dispatcher}
+SELECT array(SELECT CAST(id AS text) FROM given EXCEPT SELECT CAST(id AS text) FROM inserted) AS taken, {wake_dispatcher}

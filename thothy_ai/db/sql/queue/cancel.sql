@@ -1,9 +1,10 @@
--- Cancels waiting jobs at once; asks the workers of running ones to stop. Jobs that are unknown or have ended are not
--- returned. Rows are locked in the order of their ids, so that two callers with the same jobs cannot deadlock.
+-- Cancels waiting jobs of a tenant, or of all if it is NULL, at once; asks the workers of running ones to stop. Jobs
+-- that are unknown or have ended are not returned. Rows are locked in the order of their ids, so that two callers with
+-- the same jobs cannot deadlock.
 WITH wanted AS (
     SELECT id
     FROM job
-    WHERE id = ANY(CAST(:ids AS uuid[])) AND state IN ('queued', 'dispatched', 'running')
+    WHERE id = ANY(CAST(:ids AS uuid[])) AND state IN ('queued', 'dispatched', 'running') AND {of_tenant}
     ORDER BY id
     FOR UPDATE
 ), cancelled AS (

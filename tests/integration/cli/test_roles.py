@@ -1,0 +1,44 @@
+"""`thothy roles`: a tenant's role, from its creation to its end."""
+
+from __future__ import annotations
+
+import json
+from uuid import uuid4
+
+import pytest
+
+from tests.support.command_line import SOURCE, Run, one_line
+from thothy_ai.errors import PermissionDeniedError
+from thothy_ai.jobs import Hook
+from thothy_ai.producer import Producer
+from thothy_ai.settings import Settings
+
+
+def test_create_use_list_and_drop(run: Run, settings: Settings) -> None:
+    name = f"acme_{uuid4().hex[:8]}"
+    assert run("roles", "list").stdout == "No roles.\n"
+    said = run("roles", "create", name, "--tenant", "acme").stdout.splitlines()
+    assert said[:2] == [f"Role {name} can enqueue and read the jobs of tenant acme.", "THOTHY_TENANT=acme"]
+    url = said[2].removeprefix("THOTHY_DATABASE_URL=")
+    given = Settings.load(home=settings.home, database_url=url)
+    with Producer(given.model_copy(update={"tenant": "acme"})) as producer:
+        producer.enqueue(Hook(source=SOURCE))
+    with Producer(given) as producer, pytest.raises(PermissionDeniedError):
+        producer.enqueue(Hook(source=SOURCE))
+    assert json.loads(run("roles", "list", "--json").stdout) == [{"role": name, "tenant": "acme", "login": True}]
+    assert name in run("roles", "list").stdout
+    assert "already exists" in one_line(run("roles", "create", name, "--tenant", "acme", exit_code=1))
+    assert run("roles", "drop", name, "--yes").stdout == f"Role {name} is gone.\n"
+    assert f"no tenant's role is called {name}" in one_line(run("roles", "drop", name, "--yes", exit_code=1))
+
+
+def test_a_role_to_be_granted_has_no_password(run: Run) -> None:
+    name = f"acme_{uuid4().hex[:8]}"
+    made = json.loads(run("roles", "create", name, "--tenant", "acme", "--no-login", "--json").stdout)
+    assert made == {"role": name, "tenant": "acme", "password": None, "database_url": None}
+    run("roles", "drop", name, "--yes")
+
+
+def test_names_that_cannot_be_one(run: Run) -> None:
+    assert "lower-case letters" in one_line(run("roles", "create", "Bad Name", "--tenant", "acme", exit_code=2))
+    assert "no tenant's role is called postgres" in one_line(run("roles", "drop", "postgres", "--yes", exit_code=1))

@@ -1,0 +1,181 @@
+"""Database roles of tenants: each may enqueue its tenant's jobs, follow and cancel them, and nothing else.
+
+Row-level security holds them to it, so that producers of every role run the same statements. The tenant is written into
+the role's policies: no setting of the session can change it. The owner of the tables bypasses the policies, and does
+not pay for them; other roles without a policy see no rows. What a role may insert and update are the columns that the
+producers' statements name, read from those statements.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from secrets import token_urlsafe
+from typing import Final
+
+from psycopg import sql
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import OperationalError
+
+from thothy_ai.db import online
+from thothy_ai.db.statements import source
+
+ROLE_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+WRITING: Final = ("producer/enqueue", "queue/cancel")  # the producers' statements that write
+INSERT: Final = re.compile(r"INSERT INTO (\w+) \(([^)]*)\)")
+UPDATE: Final = re.compile(r"UPDATE (\w+)\s+SET (.*?)\s+(?:FROM|WHERE)\b", re.DOTALL)
+ASSIGNED: Final = re.compile(r"(?:^|,)\s*(\w+) = ")
+COMMENT: Final = re.compile(r"--.*")
+LOCK_NOT_AVAILABLE: Final = "55P03"
+
+OPEN: Final = "state IN ('queued', 'dispatched', 'running')"
+# A role changes a job only by cancelling it; the table's CHECKs keep a waiting job from becoming a running one.
+CANCELLED: Final = "cancel_requested AND state IN ('cancelled', 'running')"
+OWN_JOB: Final = "thothy_is_own_job(job_id)"
+# (table, command, rows that are seen, rows that may be written). `{tenant}` is the role's tenant as a literal.
+POLICIES: Final = (
+    ("job", "SELECT", "tenant = {tenant}", None),
+    ("job", "INSERT", None, "tenant = {tenant}"),
+    ("job", "UPDATE", f"tenant = {{tenant}} AND {OPEN}", f"tenant = {{tenant}} AND {CANCELLED}"),
+    ("artifact", "SELECT", "tenant = {tenant}", None),
+    ("job_request", "INSERT", None, OWN_JOB),
+    ("job_event", "INSERT", None, f"event = 'cancelled' AND {OWN_JOB}"),
+)
+FIRST: Final = "producer_select_{role}"  # the policy that says which tenant a role has
+
+ROLES = text(
+    """
+    SELECT roles[1]::text AS role, obj_description(pol.oid, 'pg_policy') AS tenant, rolcanlogin AS login
+    FROM pg_policies JOIN pg_policy AS pol ON polname = policyname AND polrelid = to_regclass('job')
+        JOIN pg_roles ON rolname = roles[1]
+    WHERE schemaname = current_schema() AND tablename = 'job' AND policyname = 'producer_select_' || roles[1]
+    ORDER BY role
+    """
+)
+HAS_POLICY = text("SELECT EXISTS (SELECT FROM pg_policy WHERE polname = :name AND polrelid = to_regclass(:table))")
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A tenant's database role. `password` is known only when the role has just been created."""
+
+    name: str
+    tenant: str
+    login: bool = True
+    password: str | None = None
+
+
+def create_role(engine: Engine, name: str, tenant: str, *, login: bool = True) -> Role:
+    """Create a role that may enqueue and read the jobs of this tenant; with a login, it has a new password.
+
+    Raises `ValueError` for a name that is not 1 to 40 lower-case letters, digits and underscores; the driver's error if
+    the role exists, or if this role may not create roles.
+    """
+    if not ROLE_NAME.fullmatch(name) or name.startswith("pg_") or not tenant:
+        raise ValueError(f"{name!r} must be 1 to 40 lower-case letters, digits and underscores")
+    role = Role(name, tenant, login, token_urlsafe(24) if login else None)
+    _patiently(engine, lambda connection: _create(connection, role))
+    return role
+
+
+def drop_role(engine: Engine, name: str) -> bool:
+    """Drop a role that `create_role` made, with its policies and rights. False if there is none of this name."""
+    with engine.connect() as connection:
+        if name not in {role.name for role in list_roles(connection)}:
+            return False
+    _patiently(engine, lambda connection: _drop(connection, name))
+    return True
+
+
+def list_roles(connection: Connection) -> list[Role]:
+    """The roles of tenants in this schema, by name."""
+    return [Role(row.role, row.tenant or "", row.login) for row in connection.execute(ROLES)]
+
+
+def refresh_roles(connection: Connection) -> None:
+    """Give each role the rights and policies that this version's statements need: after a migration."""
+    for role in list_roles(connection):
+        _allow(connection, role)
+
+
+def written_columns() -> dict[tuple[str, str], tuple[str, ...]]:
+    """The columns that the producers' statements write, by (command, table)."""
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for name in WRITING:
+        code = COMMENT.sub("", source(name))
+        for table, columns in INSERT.findall(code):
+            found["INSERT", table] = tuple(column.strip() for column in columns.split(","))
+        for table, assigned in UPDATE.findall(code):
+            found["UPDATE", table] = tuple(ASSIGNED.findall(assigned))
+    return found
+
+
+def _create(connection: Connection, role: Role) -> None:
+    password = sql.SQL("LOGIN PASSWORD {}").format(role.password) if role.password else sql.SQL("NOLOGIN")
+    _run(
+        connection, sql.SQL("CREATE ROLE {} NOSUPERUSER NOCREATEDB NOCREATEROLE {}").format(_name(role.name), password)
+    )
+    _allow(connection, role)
+
+
+def _allow(connection: Connection, role: Role) -> None:
+    """The rights and policies of a role, those that it has already left out."""
+    schema = str(connection.scalar(text("SELECT current_schema()")))
+    _run(connection, sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(_name(schema), _name(role.name)))
+    for table in dict.fromkeys(policy[0] for policy in POLICIES):
+        if not connection.scalar(text("SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass(:t)"), {"t": table}):
+            _run(connection, sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(_name(table)))
+    for (command, table), columns in written_columns().items():
+        _run(connection, _grant(f"{command} ({', '.join(columns)})", table, role))
+    for policy in POLICIES:
+        if policy[1] == "SELECT":
+            _run(connection, _grant("SELECT", policy[0], role))
+        _restrict(connection, role, *policy)
+    comment = sql.SQL("COMMENT ON POLICY {} ON job IS {}")
+    _run(connection, comment.format(_name(FIRST.format(role=role.name)), sql.Literal(role.tenant)))
+
+
+def _restrict(
+    connection: Connection, role: Role, table: str, command: str, seen: str | None, written: str | None
+) -> None:
+    name = f"producer_{command.lower()}_{role.name}"
+    if connection.scalar(HAS_POLICY, {"name": name, "table": table}):
+        return
+    create = f"CREATE POLICY {{name}} ON {{table}} FOR {command} TO {{role}}"
+    create += f" USING ({seen})" if seen else ""
+    create += f" WITH CHECK ({written})" if written else ""
+    parts = {"name": _name(name), "table": _name(table), "role": _name(role.name), "tenant": sql.Literal(role.tenant)}
+    _run(connection, sql.SQL(create).format(**{key: part for key, part in parts.items() if f"{{{key}}}" in create}))
+
+
+def _drop(connection: Connection, name: str) -> None:
+    _run(connection, sql.SQL("DROP OWNED BY {}").format(_name(name)))
+    _run(connection, sql.SQL("DROP ROLE {}").format(_name(name)))
+
+
+def _grant(right: str, table: str, role: Role) -> sql.Composed:
+    return sql.SQL(f"GRANT {right} ON {{}} TO {{}}").format(_name(table), _name(role.name))
+
+
+def _name(identifier: str) -> sql.Identifier:
+    return sql.Identifier(identifier)
+
+
+def _run(connection: Connection, statement: sql.Composed) -> None:
+    connection.exec_driver_sql(statement.as_string(None).replace("%", "%%"))  # the driver looks for parameters
+
+
+def _patiently(engine: Engine, act: Callable[[Connection], None]) -> None:
+    """In one transaction, which waits for locks only briefly and is tried again, as a migration is."""
+    until = time.monotonic() + online.PATIENCE_SECONDS
+    while True:
+        try:
+            with engine.begin() as connection:
+                connection.execute(text(online.LIMIT_LOCKS.replace("SET ", "SET LOCAL ")))
+                return act(connection)
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE or time.monotonic() > until:
+                raise
+        time.sleep(online.PAUSE_SECONDS)

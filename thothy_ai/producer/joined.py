@@ -1,0 +1,83 @@
+"""A caller's own transaction: what may be given as `connection=`, and how a producer's statements run inside it.
+
+They run under a savepoint. If they fail, the caller's transaction is as it was before, and can go on. They are never
+committed here. Statements name the schema, so that the connection may have any search path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import InvalidRequestError
+from sqlalchemy.orm import Session, scoped_session
+
+from thothy_ai.errors import InvalidConnectionError
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+
+    AsyncGiven: TypeAlias = AsyncConnection | AsyncSession | async_scoped_session[AsyncSession]
+
+Given: TypeAlias = Connection | Session | scoped_session[Session]
+
+
+@contextmanager
+def joined(given: Given) -> Iterator[Connection]:
+    """The connection of the caller's transaction, with a savepoint that is released at the end.
+
+    Raises `InvalidConnectionError` if there is no transaction to join.
+    """
+    with _usable(), _connection(given).begin_nested() as savepoint:
+        yield savepoint.connection
+
+
+@asynccontextmanager
+async def async_joined(given: AsyncGiven) -> AsyncIterator[AsyncConnection]:
+    """The async version of `joined`."""
+    with _usable():
+        connection = await _async_connection(given)
+        async with connection.begin_nested():
+            yield connection
+
+
+def _connection(given: object) -> Connection:
+    if isinstance(given, Session | scoped_session):
+        given = given.connection()
+    if not isinstance(given, Connection):
+        raise InvalidConnectionError(f"{type(given).__name__} is neither a Connection nor a Session of SQLAlchemy")
+    _check(given)
+    return given
+
+
+async def _async_connection(given: object) -> AsyncConnection:
+    from sqlalchemy.ext.asyncio import (  # noqa: PLC0415 - slow to import, and rarely needed
+        AsyncConnection,
+        AsyncSession,
+        async_scoped_session,
+    )
+
+    if isinstance(given, AsyncSession | async_scoped_session):
+        given = await given.connection()
+    if not isinstance(given, AsyncConnection):
+        raise InvalidConnectionError(f"{type(given).__name__} is neither an AsyncConnection nor an AsyncSession")
+    await given.run_sync(_check)
+    return given
+
+
+def _check(connection: Connection) -> None:
+    if connection.dialect.name != "postgresql":
+        raise InvalidConnectionError(f"is one to {connection.dialect.name}: jobs are in Postgres")
+    if getattr(connection.connection.dbapi_connection, "autocommit", False):
+        raise InvalidConnectionError("is in autocommit mode: it has no transaction to enqueue in")
+
+
+@contextmanager
+def _usable() -> Iterator[None]:
+    """A connection that is closed, or a session that waits for a rollback."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        raise InvalidConnectionError(str(error).splitlines()[0]) from error

@@ -1,10 +1,10 @@
 """Runs the steps of the Dockerfile one by one, where there is no Docker: `make image-steps`.
 
-    python deploy/run_steps.py [--target engine] [--torch-index URL] [--run COMMAND]
+    python deploy/run_steps.py [--target engine] [--python python3.12] [--torch-index URL] [--run COMMAND]
 
-A stage is an overlay file system over that of the stage it comes FROM; an image is this machine's system with a copy of
-its Python 3.12 in /usr/local. All of it is in memory, in a mount namespace of its own, and gone at the end. COMMAND runs
-in the last stage, as its user. Needs Linux, root or user namespaces, and Python 3.12; takes minutes.
+A stage is an overlay file system over that of the stage it comes FROM; an image is this machine's system with a copy
+of one of its Pythons in /usr/local. All of it is in memory, in a mount namespace of its own, and gone at the end.
+COMMAND runs in the last stage, as its user. Needs Linux, and root or user namespaces; takes minutes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dockerfile_parse import DockerfileParser
 
 ROOT = Path(__file__).parents[1]
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+NOT_COPIED = shutil.ignore_patterns("__pycache__")
 PYTHON = "import sys; print(sys.base_prefix)"
 INSIDE = "THOTHY_STEPS_NAMESPACE"  # set in the namespace
 
@@ -75,8 +76,8 @@ class Stage:
 class Build:
     """Runs instructions, a stage after the other."""
 
-    def __init__(self, folder: Path, arguments: dict[str, str]) -> None:
-        self._folder, self._given = folder, arguments
+    def __init__(self, folder: Path, python: str, arguments: dict[str, str]) -> None:
+        self._folder, self._python, self._given = folder, python, arguments
         self._stages: dict[str, Stage] = {}
         self._arguments: dict[str, str] = {}
         self.stage = Stage(folder / "none")
@@ -94,7 +95,7 @@ class Build:
             self.stage.workdir, self.stage.user = parent.workdir, parent.user
         self.stage.mount()
         if parent is None:
-            _install_python(self.stage.root / "usr/local")
+            _install_python(self._python, self.stage.root / "usr/local")
         self._stages[name], self._arguments = self.stage, {}
 
     def _arg(self, value: str) -> None:
@@ -139,21 +140,19 @@ def _copy_all(sources: list[Path], target: Path, *, into: bool) -> None:
     for source in sources:
         place = target / source.name if into else target
         if source.is_dir():
-            shutil.copytree(
-                source, place, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
-            )
+            shutil.copytree(source, place, symlinks=True, dirs_exist_ok=True, ignore=NOT_COPIED)
         else:
             shutil.copy2(source, place)
 
 
-def _install_python(target: Path) -> None:
-    """Copy Python 3.12, without its packages except pip, to where the image has it."""
-    python = shutil.which("python3.12") or sys.exit("python3.12 is not installed")
+def _install_python(name: str, target: Path) -> None:
+    """Copy an interpreter and its library to where the image has them."""
+    python = shutil.which(name) or sys.exit(f"{name} is not installed")
     home = Path(subprocess.run([python, "-c", PYTHON], capture_output=True, text=True, check=True).stdout.strip())
-    for name in ("bin", "lib", "include"):
-        _call("cp", "--archive", str(home / name), f"{target}/")
+    for folder in ("bin", "lib", "include"):
+        _call("cp", "--archive", str(home / folder), f"{target}/")
     (target / "bin/python").unlink(missing_ok=True)
-    (target / "bin/python").symlink_to("python3.12")
+    (target / "bin/python").symlink_to(Path(python).name)
 
 
 def _call(*command: str) -> None:
@@ -165,17 +164,16 @@ def steps(target: str) -> list[tuple[str, str]]:
     with (ROOT / "deploy/Dockerfile").open("rb") as file:
         parser = DockerfileParser(fileobj=file)
         found = [(step["instruction"], step["value"]) for step in parser.structure if step["instruction"] != "COMMENT"]
-    ends = [at for at, (instruction, value) in enumerate(found) if instruction == "FROM" or at == len(found) - 1]
-    begin = next(at for at in ends if found[at] == ("FROM", found[at][1]) and found[at][1].endswith(f" {target}"))
-    end = next((at for at in ends if at > begin and found[at][0] == "FROM"), len(found))
-    return found[:end]
+    begins = [at for at, (instruction, _) in enumerate(found) if instruction == "FROM"]
+    begin = next(at for at in begins if found[at][1].endswith(f" {target}"))
+    return found[: next((at for at in begins if at > begin), len(found))]
 
 
 def run(options: argparse.Namespace) -> None:
     """Run all steps, each with its time, then the command."""
     with tempfile.TemporaryDirectory(prefix="thothy-steps-") as folder:
         _call("mount", "-t", "tmpfs", "tmpfs", folder)
-        build = Build(Path(folder), {"TORCH_INDEX": options.torch_index})
+        build = Build(Path(folder), options.python, {"TORCH_INDEX": options.torch_index})
         for number, (instruction, value) in enumerate(steps(options.target), 1):
             began = time.monotonic()
             print(f"[{number}] {instruction} {value}", flush=True)
@@ -191,10 +189,9 @@ def main() -> None:
     """Enter a namespace, and run there."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--target", default="engine", help="last stage to run")
+    parser.add_argument("--python", default="python3.12", help="interpreter that the image's is copied from")
     parser.add_argument("--torch-index", default="", help="the build argument TORCH_INDEX")
-    parser.add_argument(
-        "--run", action="append", default=[], metavar="COMMAND", help="run in the last stage; repeatable"
-    )
+    parser.add_argument("--run", action="append", default=[], metavar="COMMAND", help="run in the last stage")
     options = parser.parse_args()
     if INSIDE in os.environ:
         run(options)

@@ -24,10 +24,12 @@ from string import Template
 from dockerfile_parse import DockerfileParser
 
 ROOT = Path(__file__).parents[1]
+DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 NOT_COPIED = shutil.ignore_patterns("__pycache__")
 PYTHON = "import sys; print(sys.base_prefix)"
-INSIDE = "THOTHY_STEPS_NAMESPACE"  # set in the namespace
+ENVIRONMENT = {"PATH": PATH, "HOME": "/root", "LD_LIBRARY_PATH": "/usr/local/lib"}
+INSIDE = "THOTHY_STEPS_FOLDER"  # set in the namespace: where file systems are mounted
 
 
 @dataclass
@@ -36,7 +38,7 @@ class Stage:
 
     folder: Path
     below: list[Path] = field(default_factory=list)  # upper folders of the stages it comes from, the nearest first
-    environment: dict[str, str] = field(default_factory=lambda: {"PATH": PATH, "HOME": "/root"})
+    environment: dict[str, str] = field(default_factory=lambda: dict(ENVIRONMENT))
     workdir: str = "/"
     user: str = "0"
 
@@ -57,8 +59,11 @@ class Stage:
         lower = ":".join(map(str, [*self.below, "/"]))
         options = f"lowerdir={lower},upperdir={self.folder}/upper,workdir={self.folder}/work"
         _call("mount", "-t", "overlay", "overlay", "-o", options, str(self.root))
-        for name in ("proc", "dev"):
-            _call("mount", "--rbind", f"/{name}", str(self.root / name))
+        _call("mount", "-t", "proc", "proc", str(self.root / "proc"))
+        _call("mount", "-t", "tmpfs", "tmpfs", str(self.root / "dev"))
+        for name in DEVICES:  # each by itself: nothing of this machine's /dev can be removed through it
+            (self.root / "dev" / name).touch()
+            _call("mount", "--bind", f"/dev/{name}", str(self.root / "dev" / name))
 
     def at(self, path: str) -> Path:
         """A path of the stage, as this process sees it; relative ones begin at the working directory."""
@@ -169,20 +174,18 @@ def steps(target: str) -> list[tuple[str, str]]:
     return found[: next((at for at in begins if at > begin), len(found))]
 
 
-def run(options: argparse.Namespace) -> None:
-    """Run all steps, each with its time, then the command."""
-    with tempfile.TemporaryDirectory(prefix="thothy-steps-") as folder:
-        _call("mount", "-t", "tmpfs", "tmpfs", folder)
-        build = Build(Path(folder), options.python, {"TORCH_INDEX": options.torch_index})
-        for number, (instruction, value) in enumerate(steps(options.target), 1):
-            began = time.monotonic()
-            print(f"[{number}] {instruction} {value}", flush=True)
-            build.do(instruction, value)
-            print(f"[{number}] {time.monotonic() - began:.1f} s", flush=True)
-        for command in options.run:
-            print(f"$ {command}", flush=True)
-            build.stage.run(command, {})
-        _call("umount", "--lazy", folder)
+def run(options: argparse.Namespace, folder: Path) -> None:
+    """Run all steps, each with its time, then the command. Nothing is removed: the namespace ends with this process."""
+    _call("mount", "-t", "tmpfs", "tmpfs", str(folder))
+    build = Build(folder, options.python, {"TORCH_INDEX": options.torch_index})
+    for number, (instruction, value) in enumerate(steps(options.target), 1):
+        began = time.monotonic()
+        print(f"[{number}] {instruction} {value}", flush=True)
+        build.do(instruction, value)
+        print(f"[{number}] {time.monotonic() - began:.1f} s", flush=True)
+    for command in options.run:
+        print(f"$ {command}", flush=True)
+        build.stage.run(command, {})
 
 
 def main() -> None:
@@ -193,12 +196,16 @@ def main() -> None:
     parser.add_argument("--torch-index", default="", help="the build argument TORCH_INDEX")
     parser.add_argument("--run", action="append", default=[], metavar="COMMAND", help="run in the last stage")
     options = parser.parse_args()
-    if INSIDE in os.environ:
-        run(options)
+    if folder := os.environ.get(INSIDE):
+        run(options, Path(folder))
         return
     mapped = [] if os.geteuid() == 0 else ["--map-root-user"]
-    command = ["unshare", *mapped, "--mount", sys.executable, *sys.argv]
-    os.execvpe("unshare", command, os.environ | {INSIDE: "1"})  # noqa: S606, S607 - no shell; util-linux's
+    command = ["unshare", *mapped, "--mount", "--pid", "--fork", "--kill-child", sys.executable, *sys.argv]
+    place = tempfile.mkdtemp(prefix="thothy-steps-")  # stays empty outside the namespace
+    try:
+        sys.exit(subprocess.run(command, env=os.environ | {INSIDE: place}, check=False).returncode)
+    finally:
+        Path(place).rmdir()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """`EngineOptions`: every option of an engine, declared once, with its type, default, help text and limits.
 
 The command lines are derived from it: that of `thothy engine` (`thothy_ai.cli.engine_flags`), where each option has an
-environment variable as well, and those of `thothy bench` (`thothy_ai.bench.options`, which also runs where neither Typer
-nor pydantic is installed).
+environment variable as well, and those of `thothy bench` (`thothy_ai.bench.options`, which also runs where neither
+Typer nor pydantic is installed).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
-
 
 VARIABLES = "THOTHY_ENGINE_"  # how the variables begin that options are read from
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -131,9 +130,9 @@ class EngineOptions:
             minimum=1.0,
         ),
     ] = 300.0
-    log_level: Annotated[
-        str, Option("Least severe level that is logged.", choices=LOG_LEVELS, setting="log_level")
-    ] = "INFO"
+    log_level: Annotated[str, Option("Least severe level that is logged.", choices=LOG_LEVELS, setting="log_level")] = (
+        "INFO"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,6 @@ class Declared:
         """The flag that switches it off; None if it is no switch, or off by default."""
         return f"--no-{self.flag[2:]}" if self.kind is bool and self.default is not False else None
 
-
     @property
     def variable(self) -> str:
         """The environment variable that the option is read from: that of its setting, if it has one."""
@@ -164,8 +162,8 @@ class Declared:
 
 
 def engine_variables() -> tuple[str, ...]:
-    """The environment variables of the options that are no settings of the service."""
-    return tuple(declared.variable for declared in all_options() if not declared.option.setting)
+    """The environment variables of `thothy engine`'s options that are no settings of the service."""
+    return tuple(declared.variable for declared in options_of(Command.ENGINE) if not declared.option.setting)
 
 
 def options_of(command: Command) -> tuple[Declared, ...]:

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 
 from docs.generate.compose_variables import MEANINGS, compose_variables
 from docs.generate.settings import shown
-from thothy_ai.engine.options import Declared, all_options
+from thothy_ai.engine.options import Command, Declared, options_of
 from thothy_ai.settings import PREFIX, Settings
 
-# Set in compose.yaml itself: addresses inside the network, files of secrets, paths inside the containers.
+# Set in compose.yaml itself: addresses inside the network, names, files of secrets, paths inside the containers.
 FIXED = {
     *("home", "database_url", "database_password", "redis_url", "redis_password", "engine_url", "engine_token"),
-    *("model", "kinds", "metrics_host", "metrics_port"),
+    *("engine_name", "model", "kinds", "metrics_host", "metrics_port"),
 }
 _NOTE = "# Written by `make docs` from the code. Change the code, not this file.\n"
 _HEAD = f"""{_NOTE}#
@@ -37,7 +37,7 @@ def passed_settings() -> list[str]:
 
 def passed_options() -> list[Declared]:
     """The engine's options that are no settings of the service."""
-    return [declared for declared in all_options() if not declared.option.setting]
+    return [declared for declared in options_of(Command.ENGINE) if not declared.option.setting]
 
 
 def settings_yaml() -> str:

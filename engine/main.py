@@ -34,7 +34,7 @@ _STOP_SECONDS = 10.0  # for the last step to end, and for the last frames to be 
 
 def run_engine(options: EngineOptions) -> None:
     """Serve until SIGTERM or SIGINT; raises SystemExit with the codes above."""
-    log_to_stderr()
+    log_to_stderr(options.log_level)
     try:
         listen_address(options.url, options.token)  # before a model is loaded for it
         with contextlib.closing(make_engine(options)) as engine:

@@ -1,7 +1,8 @@
 """`EngineOptions`: every option of an engine, declared once, with its type, default, help text and limits.
 
-The command lines are derived from it: that of `thothy engine` (`thothy_ai.cli.engine_flags`) and those of `thothy
-bench` (`thothy_ai.bench.options`, which also runs where neither Typer nor pydantic is installed).
+The command lines are derived from it: that of `thothy engine` (`thothy_ai.cli.engine_flags`), where each option has an
+environment variable as well, and those of `thothy bench` (`thothy_ai.bench.options`, which also runs where neither
+Typer nor pydantic is installed).
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
+
+VARIABLES = "THOTHY_ENGINE_"  # how the variables begin that options are read from
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class Command(Enum):
@@ -29,7 +33,7 @@ _WEIGHTS = (*_FP8, "stored")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How an option is presented and checked. One that no command has is set by code, or by a setting.
+    """How an option is presented and checked. One that no command has is set by a setting.
 
     `setting` names the service's setting that `thothy engine` falls back to.
     """
@@ -111,11 +115,24 @@ class EngineOptions:
     )  # not an argument: any account can read those
     metrics_host: Annotated[str, Option("Address to serve metrics on.", setting="metrics_host")] = "127.0.0.1"
     metrics_port: Annotated[int, Option("Port to serve metrics on; 0 for none.", setting="metrics_port")] = 0
-    cache_dir: Annotated[Path | None, Option("Folder for converted GGUF models. Default: the user's cache.")] = None
-    shutdown_seconds: Annotated[float, Option("Time limit for accepted requests at shutdown.")] = 30.0
+    cache_dir: Annotated[
+        Path | None, Option("Folder for converted GGUF models. Default: the user's cache.", _ENGINE, metavar="PATH")
+    ] = None
+    shutdown_seconds: Annotated[
+        float, Option("Time limit for accepted requests at shutdown.", _ENGINE, metavar="SECONDS", minimum=0.0)
+    ] = 30.0
     stall_seconds: Annotated[
-        float, Option("A busy engine that ends no step for so long counts as hung; sooner if its steps are short.")
+        float,
+        Option(
+            "A busy engine that ends no step for so long counts as hung; sooner if its steps are short.",
+            _ENGINE,
+            metavar="SECONDS",
+            minimum=1.0,
+        ),
     ] = 300.0
+    log_level: Annotated[str, Option("Least severe level that is logged.", choices=LOG_LEVELS, setting="log_level")] = (
+        "INFO"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +153,17 @@ class Declared:
     def negation(self) -> str | None:
         """The flag that switches it off; None if it is no switch, or off by default."""
         return f"--no-{self.flag[2:]}" if self.kind is bool and self.default is not False else None
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that the option is read from: that of its setting, if it has one."""
+        setting = self.option.setting
+        return f"THOTHY_{setting.upper()}" if setting else VARIABLES + self.name.upper()
+
+
+def engine_variables() -> tuple[str, ...]:
+    """The environment variables of `thothy engine`'s options that are no settings of the service."""
+    return tuple(declared.variable for declared in options_of(Command.ENGINE) if not declared.option.setting)
 
 
 def options_of(command: Command) -> tuple[Declared, ...]:

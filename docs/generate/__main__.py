@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from docs.generate.pages import DOCS, pages
+from docs.generate.pages import ROOT, pages
 
 
 def main(*, check: bool) -> int:
@@ -16,7 +16,7 @@ def main(*, check: bool) -> int:
     for path in stale:
         if not check:
             path.write_text(wanted[path], encoding="utf-8")
-        print(f"{'stale' if check else 'wrote'}: docs/{path.relative_to(DOCS)}")
+        print(f"{'stale' if check else 'wrote'}: {path.relative_to(ROOT)}")
     return 1 if check and stale else 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from docs.generate.commands import commands_page
+from docs.generate.compose import env_example, settings_yaml
 from docs.generate.errors import errors_page
 from docs.generate.exit_codes import empty_folder, exit_codes_page
 from docs.generate.jsonl import jsonl_page
@@ -14,9 +15,11 @@ from docs.generate.models import models_page
 from docs.generate.prompts import prompts_page
 from docs.generate.settings import settings_page
 
-DOCS = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 GUIDES: dict[str, Callable[[], str]] = {"models.md": models_page}  # beside the pages that are written by hand
+DEPLOYMENT: dict[str, Callable[[], str]] = {"deploy/settings.yaml": settings_yaml, ".env.example": env_example}
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "cli.md": commands_page,
@@ -32,5 +35,6 @@ def pages() -> dict[Path, str]:
     """The text of every page, whatever is set in the environment."""
     written = {REFERENCE / name: write for name, write in PAGES.items()}
     written |= {DOCS / name: write for name, write in GUIDES.items()}
+    written |= {ROOT / name: write for name, write in DEPLOYMENT.items()}
     with empty_folder():
         return {path: write() for path, write in written.items()}

@@ -11,14 +11,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
+from docs.generate.compose_variables import MEANINGS, ComposeVariable, compose_variables
 from docs.generate.markdown import code, listed, page, table
 from thothy_ai.engine.options import Command, Declared, all_options
 from thothy_ai.jobs.locales import Locale
 from thothy_ai.settings import PREFIX, STACK_ENV, Settings
 
 ROOT = Path(__file__).parents[2]
-_COMPOSE_FILES = ("compose.yaml", "deploy/compose.gpu.yaml")
-_VARIABLE = re.compile(r"\$\{(?P<name>\w+):(?P<kind>[-?])(?P<text>[^}]*)\}")
 _TYPES = {int: "whole number", float: "number", str: "text", Path: "path", bool: "switch", SecretStr: "text, secret"}
 _IS_LOCALE = get_args(Locale)[1]
 _COMMANDS = {Command.ENGINE: "engine", Command.BENCH: "bench"}
@@ -26,6 +25,7 @@ _COMMANDS = {Command.ENGINE: "engine", Command.BENCH: "bench"}
 
 def settings_page() -> str:
     """The page."""
+    secret_files = (name for name in Settings.variables() if name.endswith("_FILE"))
     return page(
         "Settings",
         f"Every process is configured by `{PREFIX}*` environment variables; what is not set there is read from"
@@ -33,14 +33,20 @@ def settings_page() -> str:
         "A command that finds a wrong value says which variable it is and what it must look like, and exits with 2;"
         "\n`thothy doctor` checks them all. An empty variable counts as not set.",
         table(("Variable", "Type", "Default", "Description"), map(_setting, Settings.model_fields.items())),
+        "## Secrets from files",
+        "Each secret can also be read from a file, whose path is in the variable with `_FILE` appended:"
+        f"\n{listed(secret_files)}. The file has one line. A variable wins over\nits file.",
         "## Options of the engine",
-        "The options of `thothy engine`, and of the engine in `thothy bench drain` and `thothy bench service`.",
-        table(("Option", "Command", "Type", "Default", "Description"), map(_option, _options())),
+        "The options of `thothy engine`, and of the engine in `thothy bench drain` and `thothy bench service`. `thothy"
+        " engine` reads each option\nfrom a variable as well: `--kv-dtype` from `THOTHY_ENGINE_KV_DTYPE`. What is typed"
+        " wins. A switch is `on` or `off`. `thothy up` passes\nthem on to its engine.",
+        table(("Option", "Variable", "Command", "Type", "Default", "Description"), map(_option, _options())),
         "These have no option of their own:",
         table(("Property", "Value", "Description"), map(_fixed, _options(of_commands=False))),
         "## Variables of the Compose file",
-        "`compose.yaml` reads these from `.env`; copy `.env.example` to begin with.",
-        table(("Variable", "Default", "In"), _compose_variables()),
+        "Compose reads these from `.env`, and passes the settings and engine options above on to the containers."
+        " `.env.example`\nhas all of them with their defaults.",
+        table(("Variable", "Default", "In", "Description"), map(_compose_variable, compose_variables())),
     )
 
 
@@ -131,13 +137,13 @@ def _options(*, of_commands: bool = True) -> list[Declared]:
     return [declared for declared in all_options() if bool(declared.option.commands) is of_commands]
 
 
-def _option(declared: Declared) -> tuple[str, str, str, str, str]:
+def _option(declared: Declared) -> tuple[str, str, str, str, str, str]:
     option = declared.option
     flag = " / ".join(code(each) for each in (declared.flag, declared.negation) if each)
     commands = listed(_COMMANDS[each] for each in Command if each in option.commands)
     words = filter(None, (_TYPES[declared.kind], _span(option.minimum, option.maximum)))
     kind = "one of " + listed(option.choices) if option.choices else ", ".join(words)
-    return flag, commands, kind, _default(declared), option.help
+    return flag, code(declared.variable), commands, kind, _default(declared), option.help
 
 
 def _fixed(declared: Declared) -> tuple[str, str, str]:
@@ -153,12 +159,6 @@ def _default(declared: Declared) -> str:
     return shown(declared.default)
 
 
-def _compose_variables() -> list[tuple[str, str, str]]:
-    """Each variable once, with its default, or with what must be set."""
-    rows: dict[str, tuple[str, str, str]] = {}
-    for file in _COMPOSE_FILES:
-        for found in _VARIABLE.finditer((ROOT / file).read_text(encoding="utf-8")):
-            set_to = code(found["text"]) if found["text"] else "not set"
-            default = "required" if found["kind"] == "?" else set_to
-            rows.setdefault(found["name"] + default, (code(found["name"]), default, code(file)))
-    return sorted(rows.values())
+def _compose_variable(row: ComposeVariable) -> tuple[str, str, str, str]:
+    default = code(row.default) if row.default else "not set"
+    return code(row.name), default, code(row.file), MEANINGS.get(row.name, "As above.")

@@ -40,11 +40,13 @@ def main() -> None:
     _die_with_the_parent()
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     received = iter(channel)
-    _, options = next(received)
+    _, parts = next(received)
+    options = messages.read_options(parts)
+    log_to_stderr(options.log_level)
     core: Future[Core] = Future()
     threading.Thread(target=_or_exit, args=(_obey, received, core), name="engine-commands", daemon=True).start()
     try:
-        _run(channel, messages.read_options(options), core)
+        _run(channel, options, core)
     except EngineError as error:
         channel.send(Word.REFUSED, error.code, str(error))
     except (ModuleNotFoundError, OSError) as error:

@@ -51,6 +51,7 @@ def _parameter(declared: Declared) -> inspect.Parameter:
         f"{declared.flag}/{declared.negation}" if declared.negation else declared.flag,
         help=_help(declared),
         metavar=option.metavar,
+        envvar=None if option.setting else declared.variable,
         min=option.minimum,
         max=option.maximum,
         show_default=declared.default is not None and declared.default is not False,

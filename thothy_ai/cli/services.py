@@ -17,6 +17,9 @@ app = typer.Typer()
 def engine(**given: Any) -> None:
     """Run the engine: the resident process that holds the weights and the KV cache. Workers send it requests.
 
+    Each option is also read from a variable: --kv-dtype from THOTHY_ENGINE_KV_DTYPE, --no-graphs from
+    THOTHY_ENGINE_GRAPHS=off. What is typed wins.
+
     Example: thothy engine --model ./SmolLM2-135M-Instruct --url unix:///run/thothy/engine.sock
     """
     if given["null"] and given["model"]:

@@ -155,10 +155,11 @@ def _reword(error: Any) -> None:
 
 def load_settings() -> Settings:
     """Load the settings of this process, and warn once of variables that are none. Raises `ConfigError`."""
+    from thothy_ai.engine.options import engine_variables
     from thothy_ai.settings import Settings, unknown_variables
 
     settings = Settings.load()
-    for variable in unknown_variables(Settings.model_fields, settings.home):
+    for variable in unknown_variables((*Settings.variables(), *engine_variables()), settings.home):
         _warn_once(str(variable))
     return settings
 

@@ -86,7 +86,7 @@ class LiveText:
         self._job_id = job_id
         self._interest = interest_channel(settings)
         self._channel = text_channel(settings, job_id)
-        url = settings.redis_url.get_secret_value() if settings.redis_url else None
+        url = settings.require_redis_url() if settings.redis_url else None
         options: dict[str, Any] = {"socket_timeout": ANSWER_SECONDS, "socket_connect_timeout": ANSWER_SECONDS}
         self._redis: Any = Redis.from_url(url, **options) if url else None  # its stubs lack a type for `pubsub`
         self._inbox: PubSub | None = None

@@ -1,7 +1,7 @@
 """`Settings`: the frozen configuration of one service process.
 
-Values come from `THOTHY_*` environment variables, then from `$THOTHY_HOME/stack.env`, which a running embedded stack
-writes.
+Values come from `THOTHY_*` environment variables, secrets also from the files that `THOTHY_*_FILE` variables name, then
+from `$THOTHY_HOME/stack.env`, which a running embedded stack writes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pydantic_settings import (
 
 from thothy_ai.errors import ConfigError, NotConnectedError
 from thothy_ai.settings.problems import first_problem
+from thothy_ai.settings.secret_files import SecretFileSource, is_secret, secret_variable
 from thothy_ai.settings.stack import StackSettingsSource
 from thothy_ai.settings.values import (
     DatabaseSchema,
@@ -29,6 +30,7 @@ from thothy_ai.settings.values import (
     RedisUrl,
     Seconds,
     text_of,
+    with_password,
 )
 from thothy_ai.settings.variables import PREFIX, STACK_ENV, check_stack_env
 
@@ -60,9 +62,15 @@ class Settings(BaseSettings):
         description="Set to `transaction` if the database URL is that of a pooler in transaction mode, such as"
         " pgbouncer: for processes that only enqueue jobs and read them. All others need a direct connection.",
     )
+    database_password: SecretStr | None = Field(
+        default=None, description="Password of Postgres, for a THOTHY_DATABASE_URL without one. Any characters."
+    )
     redis_url: RedisUrl | None = Field(
         default=None,
         description="Redis or Valkey, as redis://:password@host:port/0. A running embedded stack sets it, too.",
+    )
+    redis_password: SecretStr | None = Field(
+        default=None, description="Password of Redis, for a THOTHY_REDIS_URL without one. Any characters."
     )
     engine_url: EngineUrl | None = Field(
         default=None,
@@ -220,21 +228,27 @@ class Settings(BaseSettings):
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - its path depends on `home`
-        file_secret_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - one folder for all of them
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """In order of precedence: arguments, environment, `stack.env` in the home that those two define."""
+        """In order of precedence: arguments, environment, secret files, `stack.env` in the home that those define."""
         home = Path(init_settings().get("home") or env_settings().get("home") or cls.model_fields["home"].default)
         check_stack_env(home / STACK_ENV)
         stack = StackSettingsSource(settings_cls, home)
-        return init_settings, env_settings, stack, file_secret_settings
+        return init_settings, env_settings, SecretFileSource(settings_cls), stack
+
+    @classmethod
+    def variables(cls) -> tuple[str, ...]:
+        """The environment variables that settings are read from, those of secret files among them."""
+        files = (secret_variable(name) for name, field in cls.model_fields.items() if is_secret(field))
+        return (*(f"{PREFIX}{name.upper()}" for name in cls.model_fields), *files)
 
     def require_database_url(self) -> str:
         """The SQLAlchemy URL of Postgres, including the password. Raises `ConfigError` if it is not set."""
-        return self._require("database_url", self.database_url).get_secret_value()
+        return with_password(self._require("database_url", self.database_url), self.database_password)
 
     def require_redis_url(self) -> str:
         """The URL of Redis, including the password. Raises `ConfigError` if it is not set."""
-        return self._require("redis_url", self.redis_url).get_secret_value()
+        return with_password(self._require("redis_url", self.redis_url), self.redis_password)
 
     def require_engine_url(self) -> str:
         """The URL that the engine listens on. Raises `ConfigError` if it is not set."""
@@ -267,11 +281,11 @@ class OwnSettings(Settings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic's signature
+        settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
-        file_secret_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - one folder for all of them
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """In order of precedence: arguments, environment."""
-        return init_settings, env_settings, file_secret_settings
+        """In order of precedence: arguments, environment, secret files."""
+        return init_settings, env_settings, SecretFileSource(settings_cls)

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import SplitResult, parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
@@ -101,6 +101,17 @@ EngineUrl = Annotated[str, AfterValidator(_engine_url)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PositiveOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def with_password(url: SecretStr, password: SecretStr | None) -> str:
+    """The URL with the password, unless it has one already."""
+    text = url.get_secret_value()
+    parts = urlsplit(text)
+    if password is None or parts.password is not None:
+        return text
+    user, _, host = parts.netloc.rpartition("@")
+    secret = quote(password.get_secret_value(), safe="")
+    return text.replace(f"//{parts.netloc}", f"//{user.removesuffix(':')}:{secret}@{host}", 1)
 
 
 def endpoint(url: str) -> str:

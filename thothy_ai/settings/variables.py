@@ -20,7 +20,17 @@ from thothy_ai.errors import ConfigError
 PREFIX = "THOTHY_"
 STACK_ENV = "stack.env"
 # Read elsewhere than by `Settings`: by tests of crashes, and by Docker Compose from an `.env` file.
-OTHERS = ("THOTHY_CRASH_POINT", "THOTHY_GPU", "THOTHY_KINDS_FOLDER", "THOTHY_MODELS", "THOTHY_VERSION")
+OTHERS = (
+    "THOTHY_CRASH_POINT",
+    "THOTHY_ENGINE_NAME",
+    "THOTHY_GPU",
+    "THOTHY_KINDS_FOLDER",
+    "THOTHY_MACHINE",
+    "THOTHY_MODELS",
+    "THOTHY_SECRETS",
+    "THOTHY_TORCH_INDEX",
+    "THOTHY_VERSION",
+)
 # What Kubernetes sets in every container beside a Service whose name begins with "thothy".
 _SERVICE_LINK = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)")
 
@@ -37,9 +47,9 @@ class UnknownVariable:
         return f"{self.name} is not a setting{meant}"
 
 
-def unknown_variables(settings: Iterable[str], home: Path) -> list[UnknownVariable]:
-    """The variables in the environment and in the home's `stack.env` that are not among these settings, sorted."""
-    known = [*(f"{PREFIX}{name.upper()}" for name in settings), *OTHERS]
+def unknown_variables(variables: Iterable[str], home: Path) -> list[UnknownVariable]:
+    """The `THOTHY_*` variables in the environment and in the home's `stack.env` that are not among these, sorted."""
+    known = [*variables, *OTHERS]
     file = home / STACK_ENV
     found = {*os.environ, *(dotenv_values(file) if file.is_file() else ())}
     strange = {name for name in found if name.upper().startswith(PREFIX) and name.upper() not in known}

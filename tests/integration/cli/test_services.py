@@ -1,10 +1,14 @@
-"""Every command of compose.yaml as a plain process on a real Postgres and Valkey, with one job from end to end."""
+"""Every command of compose.yaml as a plain process on a real Postgres and Valkey, with one job from end to end.
+
+What a container would see comes from the compose program itself: commands, environment, secrets and health checks.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,33 +16,34 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 import yaml
 from redis import Redis
 
-ROOT = Path(__file__).parents[3]
-COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+from tests.support.compose import ROOT, configuration, environment_of
+from thothy_ai.engine.bundled import bundled_model_path
+
 STARTED = ("engine", "dispatcher", "reaper", "worker")  # as depends_on would
-SECONDS = 60
+SECONDS = 120
+CHOSEN = """
+THOTHY_LOG_LEVEL=WARNING
+THOTHY_ENGINE_MAX_ROWS=4
+THOTHY_ENGINE_KV_TOKENS=8192
+THOTHY_ENGINE_MAX_CONTEXT=4096
+THOTHY_MAX_ATTEMPTS=1
+"""
 
 
 def free_port() -> int:
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def command_of(service: str) -> list[str]:
-    """The service's command, with this interpreter in place of `thothy`, and the null engine."""
-    program, *arguments = COMPOSE[service]["command"]
-    assert program == "thothy"
-    if service == "engine":
-        assert arguments[:2] == ["engine", "--model"]
-        arguments = ["engine", "--null"]
-    return [sys.executable, "-m", "thothy_ai.cli", *arguments]
 
 
 def named_in_alerts() -> set[str]:
@@ -51,25 +56,45 @@ def named_in_alerts() -> set[str]:
 
 
 class Machine:
-    """Processes with the environment of compose.yaml, with this machine's hosts and paths."""
+    """Processes with the commands and the environment of compose.yaml, with this machine's hosts and paths."""
 
     def __init__(self, database_url: str, redis_url: str, folder: Path) -> None:
         self.folder = folder
         self.running: dict[str, subprocess.Popen[bytes]] = {}
-        self._here = {
-            "THOTHY_DATABASE_URL": database_url,
-            "THOTHY_REDIS_URL": redis_url,
-            "THOTHY_ENGINE_URL": f"unix://{folder}/engine.sock",
-            "THOTHY_HOME": str(folder / "home"),
-        }
+        (folder / ".env").write_text(CHOSEN)
+        self.services: dict[str, Any] = configuration(env_file=str(folder / ".env"))["services"]
         self._ports = {service: free_port() for service in STARTED}
+        self._here = {
+            **self._servers(urlsplit(database_url), urlsplit(redis_url)),
+            "/run/secrets": str(folder),
+            "/run/thothy": str(folder),
+            "/opt/models": str(bundled_model_path().parent),
+        }
+
+    def _servers(self, database: Any, redis: Any) -> dict[str, str]:
+        """The addresses in the URLs; their passwords are in files, as Compose mounts them."""
+        (self.folder / "postgres_password").write_text(f"{database.password}\n")
+        (self.folder / "redis_password").write_text(f"{redis.password}\n")
+        where = f"{database.hostname}:{database.port}{database.path}"
+        return {"postgres:5432/thothy": where, "redis:6379": f"{redis.hostname}:{redis.port}"}
+
+    def here(self, text: str, service: str) -> str:
+        """A text of the container's, with this machine's hosts and paths."""
+        port = {"9400": str(self._ports[service])} if service in self._ports else {}
+        for there, here in (self._here | port).items():
+            text = text.replace(there, here)
+        return text
 
     def environment(self, service: str) -> dict[str, str]:
-        named = COMPOSE[service]["environment"]
-        plain = {name: str(value) for name, value in named.items() if "$" not in str(value)}
-        port = {"THOTHY_METRICS_PORT": str(self._ports[service])} if service in self._ports else {}
-        here = {name: value for name, value in self._here.items() if name in named or name == "THOTHY_HOME"}
-        return {**os.environ, **plain, **here, **port, "THOTHY_METRICS_HOST": "127.0.0.1"}
+        given = environment_of(self.services[service])
+        mapped = {name: self.here(value, service) for name, value in given.items()}
+        return {**os.environ, **mapped, "THOTHY_METRICS_HOST": "127.0.0.1", "THOTHY_HOME": str(self.folder / "home")}
+
+    def command_of(self, service: str) -> list[str]:
+        """The service's command, with this interpreter in place of `thothy`."""
+        program, *arguments = self.services[service]["command"]
+        assert program == "thothy"
+        return [sys.executable, "-m", "thothy_ai.cli", *arguments]
 
     def run(self, *arguments: str, service: str = "migrate") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "thothy_ai.cli", *arguments]
@@ -79,7 +104,7 @@ class Machine:
     def start(self, service: str) -> None:
         with (self.folder / f"{service}.log").open("wb") as log:
             self.running[service] = subprocess.Popen(
-                command_of(service), env=self.environment(service), stdout=log, stderr=subprocess.STDOUT
+                self.command_of(service), env=self.environment(service), stdout=log, stderr=subprocess.STDOUT
             )
 
     def log(self, service: str) -> str:
@@ -94,12 +119,12 @@ class Machine:
             time.sleep(0.2)
 
     def _healthy(self, service: str) -> bool:
-        kind, *test = COMPOSE[service]["healthcheck"]["test"]
+        kind, *test = self.services[service]["healthcheck"]["test"]
         assert kind == "CMD"
         if test[0] == "thothy":
             return self.run(*test[1:], service=service).returncode == 0
         test = [sys.executable if word == "python" else word for word in test]
-        test = [word.replace("9400", str(self._ports[service])) for word in test]
+        test = [self.here(word, service) for word in test]
         return subprocess.run(test, capture_output=True, check=False).returncode == 0
 
     def metrics(self, service: str) -> str:
@@ -130,7 +155,7 @@ def machine(empty_database: str, redis_url: str) -> Iterator[Machine]:
 
 def test_every_command_runs_and_a_job_goes_through(machine: Machine) -> None:
     migrated = subprocess.run(
-        command_of("migrate"), env=machine.environment("migrate"), capture_output=True, text=True, check=False
+        machine.command_of("migrate"), env=machine.environment("migrate"), capture_output=True, text=True, check=False
     )
     assert migrated.returncode == 0, migrated.stderr
     for service in STARTED:
@@ -140,12 +165,15 @@ def test_every_command_runs_and_a_job_goes_through(machine: Machine) -> None:
 
     enqueued = machine.run("enqueue", "hook", "--source", "Clay crocks are back in kitchens all over Lyon.")
     assert enqueued.returncode == 0, enqueued.stderr
-    drained = machine.run("drain", "--timeout", "40s", "--json")
+    drained = machine.run("drain", "--timeout", "100s", "--json")
     assert drained.returncode == 0, drained.stderr + machine.log("worker")
     report: dict[str, Any] = json.loads(machine.run("report", "--since", "1h", "--json").stdout)
     assert sum(report["total"]["jobs"][state] for state in ("succeeded", "dead")) == 1
     assert sum(attempt["count"] for attempt in report["total"]["attempts"]) >= 1
-    assert [engine["model"] for engine in report["engines"]] == ["null"]
+    assert [engine["model"] for engine in report["engines"]] == [bundled_model_path().stem]
+
+    assert " INFO " not in machine.log("engine")  # THOTHY_LOG_LEVEL, in both of its processes
+    assert "context=4096 kv_blocks=513x16" in machine.log("engine")
 
     examined = machine.run("doctor", "--json", service="worker")
     wrong = [finding for finding in json.loads(examined.stdout) if finding["level"] == "wrong"]
@@ -169,26 +197,72 @@ def test_every_command_runs_and_a_job_goes_through(machine: Machine) -> None:
     assert machine.stop() == dict.fromkeys(STARTED, 0), {service: machine.log(service) for service in STARTED}
 
 
-def test_the_redis_command_takes_its_password(tmp_path: Path) -> None:
+@pytest.mark.parametrize("password", ["sesame", 'a "quoted" \\ $one `with` #all'], ids=["plain", "special"])
+def test_the_redis_command_takes_its_password(password: str, tmp_path: Path) -> None:
     """The command line of compose.yaml, with Valkey in place of Redis."""
     from thothy_ai.embedded.valkey import _binary
 
-    port = free_port()
+    port, redis = free_port(), configuration()["services"]["redis"]
     shim = tmp_path / "redis-server"
     shim.write_text(f'#!/bin/sh\nexec {_binary()} "$@" --port {port} --bind 127.0.0.1 --dir {tmp_path}\n')
     shim.chmod(0o755)
-    command = [part.replace("$$", "$") for part in COMPOSE["redis"]["command"]]
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "REDIS_PASSWORD": "sesame"}
-    server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    (tmp_path / "secret").write_text(password + "\n")
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "REDIS_PASSWORD_FILE": str(tmp_path / "secret")}
+    server = subprocess.Popen(commanded(redis), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         assert server.stdout is not None
         while line := server.stdout.readline():
             if b"Ready to accept connections" in line:
                 break
-        with Redis(port=port, password="sesame", decode_responses=True) as client:
+        with Redis(port=port, password=password, decode_responses=True) as client:
             assert client.ping()
-            assert client.config_get("appendonly") == {"appendonly": "yes"}
+            settings: dict[str, str] = client.config_get("*")
+            assert (settings["appendonly"], settings["appendfsync"], settings["save"]) == ("yes", "everysec", "")
+            assert (settings["maxmemory"], settings["maxmemory-policy"]) == (str(256 * 2**20), "noeviction")
     finally:
         server.terminate()
         server.communicate(timeout=SECONDS)
     assert server.returncode == 0
+
+
+@pytest.mark.parametrize("content", [None, ""], ids=["missing", "empty"])
+def test_redis_does_not_start_without_a_password(content: str | None, tmp_path: Path) -> None:
+    """An empty `requirepass` would let everybody in."""
+    if content is not None:
+        (tmp_path / "secret").write_text(content)
+    environment = {"PATH": os.environ["PATH"], "REDIS_PASSWORD_FILE": str(tmp_path / "secret")}
+    command = commanded(configuration()["services"]["redis"])
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert (done.returncode, done.stderr) == (1, f"no password in {tmp_path}/secret\n")
+
+
+def commanded(service: dict[str, Any]) -> list[str]:
+    """The command as the container gets it: `config` prints each dollar sign twice."""
+    return [part.replace("$$", "$") for part in service["command"]]
+
+
+def test_postgres_accepts_its_settings() -> None:
+    """The command line of compose.yaml, with the embedded Postgres."""
+    from thothy_ai.embedded import Postgres
+    from thothy_ai.embedded.process import Process
+
+    program, *arguments = commanded(configuration()["services"]["postgres"])
+    assert program == "postgres"
+    given = dict(part.removeprefix("--").split("=") for part in arguments)
+    folder = Path(tempfile.mkdtemp(prefix="thothy-"))
+    folder.chmod(0o755)  # Postgres may have to run as nobody
+    postgres = Postgres(folder, durable=False)
+    try:
+        postgres.start().stop()
+        plain = postgres._program()
+        process = Process(replace(plain, argv=(*plain.argv, *arguments)))
+        process.start()
+        with psycopg.connect(postgres.url.replace("+psycopg", "")) as connection:
+            asked = connection.execute(
+                "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)", [[*given]]
+            )
+            shown = {str(name): str(value) for name, value in asked.fetchall()}
+        process.stop()
+    finally:
+        shutil.rmtree(folder)
+    assert shown == given | {"wal_compression": "pglz"}

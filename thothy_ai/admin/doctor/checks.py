@@ -10,6 +10,7 @@ from thothy_ai.admin.doctor import processes, stores
 from thothy_ai.admin.doctor.finding import Finding, Level
 from thothy_ai.admin.doctor.queue import queue
 from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.options import engine_variables
 from thothy_ai.errors import ThothyError
 from thothy_ai.settings import Settings, endpoint, unknown_variables
 
@@ -68,7 +69,7 @@ def settings_in_use(settings: Settings) -> Iterator[Finding]:
     else:
         says = f"no stack runs in {settings.home.absolute()}, and no setting names another"
         yield Finding("settings", Level.WRONG, says, NO_STACK)
-    for variable in unknown_variables(Settings.model_fields, settings.home):
+    for variable in unknown_variables((*Settings.variables(), *engine_variables()), settings.home):
         fix = f"rename it to {variable.nearest}, or unset it" if variable.nearest else "unset it"
         yield Finding("settings", Level.WARNING, str(variable), fix)
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from thothy_ai.bench import options as bench
 from thothy_ai.cli import app
 from thothy_ai.cli.engine_flags import engine_options
-from thothy_ai.engine.options import Command, Declared, EngineOptions, all_options, options_of
+from thothy_ai.engine.options import Command, Declared, EngineOptions, all_options, engine_variables, options_of
 from thothy_ai.errors import ConfigError
 from thothy_ai.settings import Settings
 
@@ -52,7 +52,9 @@ def test_every_field_is_declared_and_every_option_has_its_place() -> None:
         assert not option.choices or declared.default in option.choices
     assert typer_options().keys() - {"help"} == ENGINE.keys()
     assert argparse_options().keys() - NOT_OF_THE_ENGINE == BENCH.keys()
-    assert ENGINE.keys() - BENCH.keys() == {"url", "max_context", "threads", "null", "null_latency"}
+    assert ENGINE.keys() - BENCH.keys() == {
+        *("url", "max_context", "threads", "null", "null_latency", "cache_dir", "shutdown_seconds", "stall_seconds")
+    }
     assert BENCH.keys() <= ENGINE.keys()
 
 
@@ -110,6 +112,90 @@ def test_both_help_texts_are_complete_and_import_no_torch() -> None:
         for option in declared.values():
             assert option.flag in shown
             assert option.option.help in shown
+
+
+OTHER_VALUES = {
+    "device": "cpu",
+    "dtype": "float16",
+    "weights": "fp8",
+    "kv_dtype": "fp8",
+    "cache_dir": Path("/cache"),
+    "memory_utilization": 0.5,
+    "null_latency": 0.25,
+    "shutdown_seconds": 7.5,
+    "stall_seconds": 60.0,
+    "check_weights": True,
+    "prefix_cache": False,
+    "overlap": False,
+    "graphs": True,
+    "null": True,
+    "kv_tokens": 4096,
+    "max_rows": 33,
+    "token_budget": 512,
+    "max_context": 2048,
+    "block_size": 16,
+    "threads": 3,
+}
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, clean_environment: None, tmp_path: Path) -> list[EngineOptions]:
+    """The options that `thothy engine` would run with, once it is invoked."""
+    from thothy_ai.engine import main
+
+    options: list[EngineOptions] = []
+    monkeypatch.setattr(main, "run_engine", options.append)
+    for name, value in {"HOME": tmp_path, "ENGINE_URL": "unix:///e.sock", "MODEL": "/model"}.items():
+        monkeypatch.setenv(f"THOTHY_{name}", str(value))
+    return options
+
+
+def as_typed(value: object) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def test_every_option_has_a_variable() -> None:
+    assert {declared.name for declared in ENGINE.values() if not declared.option.setting} == OTHER_VALUES.keys()
+    assert set(engine_variables()) == {f"THOTHY_ENGINE_{name.upper()}" for name in OTHER_VALUES}
+
+
+@pytest.mark.parametrize("name", OTHER_VALUES)
+def test_a_variable_sets_an_option_and_what_is_typed_wins(
+    name: str, started: list[EngineOptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared, value = ENGINE[name], OTHER_VALUES[name]
+    assert value != declared.default
+    monkeypatch.setenv(declared.variable, as_typed(value))
+    typed = [declared.flag, as_typed(declared.default)] if declared.default not in {None, True, False} else []
+    for arguments in ([], typed):
+        done = CliRunner().invoke(app, ["engine", *arguments])
+        assert done.exit_code == 0, done.output
+    assert [getattr(options, name) for options in started] == [value, declared.default if typed else value]
+
+
+def test_an_empty_variable_is_none(started: list[EngineOptions], monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in engine_variables():
+        monkeypatch.setenv(variable, "")
+    assert CliRunner().invoke(app, ["engine"]).exit_code == 0
+    assert started == [EngineOptions(url="unix:///e.sock", model=Path("/model"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("WEIGHTS", "int3"), ("MAX_ROWS", "0"), ("MAX_ROWS", "many"), ("GRAPHS", "perhaps")]
+)
+def test_a_wrong_value_is_reported_with_its_variable(
+    name: str, value: str, started: list[EngineOptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"THOTHY_ENGINE_{name}", value)
+    done = CliRunner().invoke(app, ["engine"])
+    assert (done.exit_code, started) == (2, [])
+    assert f"THOTHY_ENGINE_{name}" in done.output
+
+
+def test_the_log_level_is_the_service_s(started: list[EngineOptions], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THOTHY_LOG_LEVEL", "warning")
+    assert CliRunner().invoke(app, ["engine"]).exit_code == 0
+    assert started[0].log_level == "WARNING"
 
 
 def given(**flags: object) -> dict[str, object]:

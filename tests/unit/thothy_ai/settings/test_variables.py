@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from thothy_ai import crash_points
+from thothy_ai.engine.options import engine_variables
 from thothy_ai.settings import Settings, unknown_variables
 from thothy_ai.settings.variables import OTHERS
 
 ROOT = Path(__file__).parents[4]
+KNOWN = (*Settings.variables(), *engine_variables())
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +25,7 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def found(home: Path) -> list[str]:
-    return [str(variable) for variable in unknown_variables(Settings.model_fields, home)]
+    return [str(variable) for variable in unknown_variables(KNOWN, home)]
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,8 @@ def found(home: Path) -> list[str]:
         ("THOTHY_DRAIN_DEADLINE_SECONDS", "; did you mean THOTHY_SHUTDOWN_DEADLINE_SECONDS?"),
         ("THOTHY_KIND", "; did you mean THOTHY_KINDS?"),
         ("thothy_tennant", "; did you mean THOTHY_TENANT?"),
+        ("THOTHY_ENGINE_KV_TYPE", "; did you mean THOTHY_ENGINE_KV_DTYPE?"),
+        ("THOTHY_REDIS_PASSWORD_FIL", "; did you mean THOTHY_REDIS_PASSWORD_FILE?"),
         ("THOTHY_METRIC_PORT", "; did you mean THOTHY_METRICS_PORT?"),
         ("THOTHY_COLOUR", ", and has no effect"),
     ],
@@ -48,7 +52,7 @@ def test_one_in_stack_env_is_found(tmp_path: Path) -> None:
 
 
 def test_settings_and_what_others_read_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*(f"THOTHY_{field.upper()}" for field in Settings.model_fields), *OTHERS, "thothy_tenant"):
+    for name in (*KNOWN, *OTHERS, "thothy_tenant"):
         monkeypatch.setenv(name, "1")
     assert crash_points.VARIABLE in OTHERS
     assert found(tmp_path) == []
@@ -65,7 +69,9 @@ def test_what_kubernetes_sets_for_a_service_is_no_mistake(tmp_path: Path, monkey
     assert found(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "deploy/compose.gpu.yaml", ".env.example", "deploy/Dockerfile"])
+@pytest.mark.parametrize(
+    "name", ["compose.yaml", "deploy/compose.gpu.yaml", "deploy/settings.yaml", ".env.example", "deploy/Dockerfile"]
+)
 def test_every_variable_in_deployment_files_is_known(name: str) -> None:
     named = set(re.findall(r"THOTHY_[A-Z_]+", (ROOT / name).read_text("utf-8")))
-    assert named <= {*(f"THOTHY_{field.upper()}" for field in Settings.model_fields), *OTHERS}
+    assert named <= {*KNOWN, *OTHERS}

@@ -1,0 +1,69 @@
+"""`SecretFileSource`: secrets from files, as Docker and Kubernetes mount them.
+
+Each setting that is a secret is also read from the file that `THOTHY_<NAME>_FILE` names, so that no password stands in
+a container's environment, where `docker inspect` shows it. The variable itself wins over the file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource
+
+from thothy_ai.errors import ConfigError
+from thothy_ai.settings.variables import PREFIX
+
+MAX_SECRET_BYTES = 64 * 1024
+
+
+def secret_variable(name: str) -> str:
+    """The variable that names the file of a secret setting."""
+    return f"{PREFIX}{name.upper()}_FILE"
+
+
+def is_secret(field: FieldInfo) -> bool:
+    """Whether a setting is a `SecretStr`, annotated or optional or not."""
+    return _names_secret(field.annotation)
+
+
+class SecretFileSource(EnvSettingsSource):
+    """The secrets in the files that the environment names."""
+
+    def __init__(self, settings_cls: type[BaseSettings]) -> None:
+        super().__init__(settings_cls)
+        secrets = (name for name, field in settings_cls.model_fields.items() if is_secret(field))
+        self._files = {name: file for name in secrets if (file := self.env_vars.get(secret_variable(name).lower()))}
+
+    def __call__(self) -> dict[str, Any]:
+        """The values, by the settings' names. Raises `ConfigError` for a file that contains no secret."""
+        return {name: read_secret(secret_variable(name), Path(file)) for name, file in self._files.items()}
+
+
+def read_secret(variable: str, file: Path) -> str:
+    """What a file contains, without the line break at its end. Raises `ConfigError`, which never shows the content."""
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_SECRET_BYTES + 1)
+        text = content.decode().rstrip("\r\n")
+    except OSError as error:
+        raise ConfigError(f"{variable}: {file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{variable}: {file} is not UTF-8 text") from None
+    if problem := _problem(content, text):
+        raise ConfigError(f"{variable}: {file} {problem}")
+    return text
+
+
+def _problem(content: bytes, text: str) -> str | None:
+    if len(content) > MAX_SECRET_BYTES:
+        return f"is longer than {MAX_SECRET_BYTES // 1024} KiB"
+    if not text.strip():
+        return "is empty"
+    return "has more than one line" if "\n" in text else None
+
+
+def _names_secret(annotation: Any) -> bool:  # noqa: ANN401 - a type, or a union, or what `Annotated` makes
+    return annotation is SecretStr or any(map(_names_secret, get_args(annotation)))

@@ -37,6 +37,7 @@ KINDS: tuple[tuple[JobKind, float], ...] = (  # and their share of a mixed workl
     (translation.KIND, 0.25),
     (report_section.KIND, 0.1),
 )
+SENTENCE = "The town has had six new buses since May. "
 MAX_TOKENS = 150
 PHASES = ("compile", "advance", "forced", "masks")
 
@@ -44,7 +45,7 @@ PHASES = ("compile", "advance", "forced", "masks")
 def jobs(kinds: Sequence[tuple[JobKind, float]], count: int, rng: random.Random) -> list[str]:
     """Schemas of requests over sources of different lengths."""
     chosen = rng.choices([kind for kind, _ in kinds], [share for _, share in kinds], k=count)
-    requests = [(kind, kind.request(source="word " * rng.randint(12, 600))) for kind in chosen]
+    requests = [(kind, kind.request(source=SENTENCE * rng.randint(2, 85))) for kind in chosen]
     return [json.dumps(call.schema) for kind, request in requests for call in next(kind.plan(request, Context()))]
 
 

@@ -18,7 +18,7 @@ from thothy_ai.jobs.report.faults import RULES
 from thothy_ai.jobs.report.plain_section import plain_calls, plain_section
 from thothy_ai.jobs.report.values import MAX_SENTENCE_CHARS, Brief, Citation, Section, Size, size_of
 from thothy_ai.jobs.requests import WritingRequest
-from thothy_ai.jobs.schema import grammar_schema, line, sentences
+from thothy_ai.jobs.schema import MIN_SENTENCE_CHARS, grammar_schema, line, prose
 from thothy_ai.jobs.spans import quotation
 from thothy_ai.jobs.verdict import Rejection
 
@@ -32,7 +32,7 @@ class _Draft(Artifact):
 def _draft_class(size: Size) -> type[_Draft]:
     """The class of outputs for a size: their grammar, and what they are parsed as."""
     quote = Annotated[str, line(1, 1_000)]
-    paragraph = Annotated[str, sentences(*size.sentences, MAX_SENTENCE_CHARS)]
+    paragraph = Annotated[str, prose(MIN_SENTENCE_CHARS, size.sentences[1] * MAX_SENTENCE_CHARS)]
     return create_model(
         "SectionDraft",
         __base__=_Draft,

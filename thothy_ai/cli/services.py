@@ -17,13 +17,23 @@ app = typer.Typer()
 def engine(**given: Any) -> None:
     """Run the engine: the resident process that holds the weights and the KV cache. Workers send it requests.
 
+    With THOTHY_DATABASE_URL set, it is listed by `thothy engines`, and its residency is recorded.
+
     Example: thothy engine --model ./SmolLM2-135M-Instruct --url unix:///run/thothy/engine.sock
     """
     if given["null"] and given["model"]:
         usage("--null runs without a model")
     from thothy_ai.engine.main import run_engine
 
-    run_engine(engine_options(given, load_settings()))
+    settings = load_settings()
+    options = engine_options(given, settings)
+    if settings.database_url is None:
+        run_engine(options)
+        return
+    from thothy_ai.worker.registration import registered
+
+    with registered(options, settings) as (known, observer):
+        run_engine(known, observer)
 
 
 @app.command()

@@ -24,6 +24,7 @@ from thothy_ai.settings.values import (
     DatabaseUrl,
     EngineUrl,
     Kinds,
+    Name,
     PositiveOrZero,
     RedisUrl,
     Seconds,
@@ -65,6 +66,16 @@ class Settings(BaseSettings):
         default=None,
         description="Model of the engine: a Hugging Face folder or a GGUF file. `thothy up` runs the bundled model"
         " without it.",
+    )
+    engine_name: Name | None = Field(
+        default=None,
+        description="Name of the engine, the same after a restart, and unlike that of any other engine of the queue."
+        " Default: the host's name and the index of the GPU, or 0.",
+    )
+    model_name: Name | None = Field(
+        default=None,
+        description="Name by which jobs ask for the engine's model. Default: that of the model's folder, or of its file"
+        " without the suffix.",
     )
     tenant: str = Field(
         default="default",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 def _split(url: str) -> SplitResult:
@@ -42,6 +45,12 @@ def _engine_url(value: str) -> str:
     complete = parts.path if parts.scheme == "unix" else parts.scheme == "tcp" and parts.hostname and parts.port
     if not complete:
         raise ValueError("must look like unix:///path/engine.sock or tcp://127.0.0.1:port")
+    return value
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError("must consist of at most 100 letters, digits, dots, hyphens and underscores")
     return value
 
 
@@ -87,6 +96,7 @@ def _kinds_text(kinds: tuple[str, ...]) -> str:
 
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
+Name = Annotated[str, AfterValidator(_name)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -1,6 +1,7 @@
-"""`EngineMonitor`: whether the engine answers, which session it is in, and that session's row in `engine_session`.
+"""`EngineMonitor`: whether the engine answers, and which session it is in.
 
-It also fetches what only the engine knows: the usage of attempts whose worker vanished.
+It records that session only if the engine's own side does not (`registration/`): an engine of an earlier release, or
+one that knows no database. It also fetches what only the engine knows: the usage of attempts whose worker vanished.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ class EngineMonitor:
                 pause = self._set_away(error)
             else:
                 pause = self._set_ready(info)
-                await self._record(info, stats)
+                if not info.registered:
+                    await self._record(info, stats)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._recheck_requested.wait(), pause)
 

@@ -13,6 +13,7 @@ from thothy_ai.cli import (
     database,
     dead,
     doctor,
+    engines,
     enqueue,
     evaluation,
     history,
@@ -53,6 +54,7 @@ app.add_typer(queue.app, name="queue")
 app.add_typer(top.app)
 app.add_typer(database.app)
 app.add_typer(doctor.app)
+app.add_typer(engines.app)
 app.add_typer(logs.app)
 app.add_typer(chaos.app)
 app.add_typer(bench.app, name="bench")

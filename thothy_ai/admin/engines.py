@@ -1,4 +1,4 @@
-"""The engines of the queue, as they register themselves in Postgres, and the workers beside them, as Redis sees them."""
+"""The queue's engines, as they register themselves in Postgres, and the workers beside them, as Redis sees them."""
 
 from __future__ import annotations
 

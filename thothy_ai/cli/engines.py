@@ -10,7 +10,7 @@ import typer
 
 from thothy_ai.cli import times
 from thothy_ai.cli.shell import AsJson, database
-from thothy_ai.cli.tables import Column, print_json, print_text, short_id, table, terminal_width
+from thothy_ai.cli.tables import Column, print_json, print_text, table
 
 if TYPE_CHECKING:
     from thothy_ai.admin.engines import EngineStatus
@@ -37,13 +37,11 @@ def engines(
         found = read_engines(engine, RECENT if all_ else timedelta(0))
     if as_json:
         return print_json([asdict(each) for each in found])
-    return (
-        _print(found) if found else print_text("No engine runs. `thothy up` starts one, and so does `thothy engine`.")
-    )
+    return _print(found) if found else print_text("No engine runs. `thothy up` and `thothy engine` start one.")
 
 
 def _print(found: list[EngineStatus]) -> None:
-    heads = [
+    heads: list[Column | str] = [
         "id", Column("name", text=True), Column("machine", text=True, drop=3), Column("model", text=True),
         Column("devices", text=True, drop=4), "state", Column("capacity", number=True, drop=2),
         Column("heartbeat", number=True, drop=1), Column("running", number=True), Column("tok/s", number=True),
@@ -56,6 +54,5 @@ def _row(each: EngineStatus) -> list[object]:
     devices = ",".join(each.devices) or each.device
     heartbeat = f"{times.spell(each.heartbeat_age)} ago"
     rate = f"{each.tokens_per_second:,.0f}"
-    name = short_id(each.id) if terminal_width() is not None else each.id
     figures = [each.capacity or None, heartbeat, each.running, rate]
-    return [name, each.name, each.machine, each.model_name or each.model, devices, state, *figures]
+    return [each.id, each.name, each.machine, each.model_name or each.model, devices, state, *figures]

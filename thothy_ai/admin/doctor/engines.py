@@ -40,11 +40,13 @@ def _namesakes(found: Sequence[EngineStatus]) -> Iterator[Finding]:
     live = [each for each in found if each.lives]
     for name, number in Counter(each.name for each in live).items():
         if number > 1:
-            where = " and ".join(
-                f"{each.address or 'an engine'} on {each.machine}" for each in live if each.name == name
-            )
+            where = " and ".join(_where(each) for each in live if each.name == name)
             fix = "give each a THOTHY_ENGINE_NAME of its own, and start them again"
             yield Finding("engines", Level.WRONG, f"{number} engines are named {name}: {where}", fix)
+
+
+def _where(each: EngineStatus) -> str:
+    return f"{each.address or 'an engine that loads'} on {each.machine}"
 
 
 def _without_worker(settings: Settings, found: Sequence[EngineStatus]) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ class EngineProcess:
 
     def registrars(self) -> list[int]:
         """Process ids of the registrars of this home."""
-        return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self._is_registrar(pid)]
+        return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if self._is_registrar(folder)]
 
     def kill_registrar(self) -> int:
         [pid] = self.registrars()
@@ -41,13 +41,10 @@ class EngineProcess:
         self.popen.kill()
         self.popen.wait(60)
 
-    def _is_registrar(self, pid: int) -> bool:
-        folder = Path("/proc") / str(pid)
+    def _is_registrar(self, folder: Path) -> bool:
+        home = str(self.home).encode()
         try:
-            return (
-                REGISTRAR in (folder / "cmdline").read_bytes()
-                and str(self.home).encode() in (folder / "environ").read_bytes()
-            )
+            return REGISTRAR in (folder / "cmdline").read_bytes() and home in (folder / "environ").read_bytes()
         except OSError:
             return False
 

@@ -72,6 +72,12 @@ def engines(engine: Engine, ended: timedelta = NONE) -> list[EngineStatus]:
         return [EngineStatus(**{**row, "devices": tuple(row["devices"])}) for row in rows.mappings()]
 
 
+def addresses(engine: Engine, machine: str) -> list[str]:
+    """Where the engines of this machine listen that are ready."""
+    with engine.connect() as connection:
+        return list(connection.execute(statement("admin/engine_addresses"), {"machine": machine}).scalars())
+
+
 def workers(settings: Settings, names: Sequence[str]) -> Workers:
     """The workers of the engines with these names. Raises `RedisError`."""
     url = settings.require_redis_url()

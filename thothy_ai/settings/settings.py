@@ -47,12 +47,14 @@ class Settings(BaseSettings):
     )
     database_url: DatabaseUrl | None = Field(
         default=None,
-        description="Postgres, as postgresql+psycopg://user:password@host:port/database. A running embedded stack"
-        " sets it for all commands with the same home.",
+        description="Postgres, as postgresql+psycopg://user:password@host:port/database; with TLS, followed by"
+        " ?sslmode=verify-full&sslrootcert=/path/ca.pem. A running embedded stack sets it for all commands with the"
+        " same home.",
     )
     redis_url: RedisUrl | None = Field(
         default=None,
-        description="Redis or Valkey, as redis://:password@host:port/0. A running embedded stack sets it, too.",
+        description="Redis or Valkey, as redis://:password@host:port/0; with TLS,"
+        " rediss://:password@host:port/0?ssl_ca_certs=/path/ca.pem. A running embedded stack sets it, too.",
     )
     engine_url: EngineUrl | None = Field(
         default=None,

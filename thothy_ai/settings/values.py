@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
 
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
@@ -35,8 +37,13 @@ def _database_url(value: SecretStr) -> SecretStr:
 
 
 def _redis_url(value: SecretStr) -> SecretStr:
-    if _split(value.get_secret_value()).scheme not in {"redis", "rediss"}:
+    parts = _split(value.get_secret_value())
+    if parts.scheme not in {"redis", "rediss"}:
         raise ValueError("must look like redis://:password@host:port/0")
+    query = parse_qs(parts.query)  # the client's own error does not name the file
+    for name in _TLS_FILES:
+        if not all(os.access(path, os.R_OK) for path in query.get(name, ())):
+            raise ValueError(f"{name} names no file that can be read")
     return value
 
 

@@ -23,7 +23,7 @@ def test_a_machine_without_gpus(
 ) -> None:
     monkeypatch.setattr(gpus, "all_gpus", tuple)
     monkeypatch.setenv("THOTHY_HOME", str(tmp_path / "home"))
-    assert says in one_line(type_command("up", *arguments, exit_code=1))
+    assert says in one_line(type_command("up", *arguments, exit_code=2))
     assert not (tmp_path / "home").exists()
 
 

@@ -20,7 +20,7 @@ LEFT JOIN (
 LEFT JOIN (
     SELECT engine_session_id, sum(output_tokens) AS tokens
     FROM attempt
-    WHERE finished_at > now() - interval '1 minute'
+    WHERE finished_at > now() - interval '60 seconds'
     GROUP BY engine_session_id
 ) AS last_minute ON last_minute.engine_session_id = id
 WHERE ended_at IS NULL OR ended_at > now() - make_interval(secs => :ended_seconds)

@@ -100,8 +100,7 @@ class EngineMonitor:
                 pause = self._set_away(error)
             else:
                 pause = self._set_ready(info)
-                if not info.registered:
-                    await self._record(info, stats)
+                await self._record(info, stats)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._recheck_requested.wait(), pause)
 
@@ -135,7 +134,8 @@ class EngineMonitor:
         return pause
 
     async def _record(self, info: EngineInfo, stats: EngineStats) -> None:
+        """Record the session, or only that this worker reaches its engine, which records its session itself."""
         try:
-            await self._store.record_session(info, stats)
+            await (self._store.show_presence() if info.registered else self._store.record_session(info, stats))
         except DatabaseError as error:
             logger.warning("cannot record the engine session: %s", error)

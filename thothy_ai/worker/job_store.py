@@ -182,6 +182,10 @@ class JobStore:
         gpus = len(info.devices) or int(info.device.startswith("cuda"))  # an earlier engine names no devices
         await self._execute("worker/record_session", gpus=gpus, **row, **counters)
 
+    async def show_presence(self) -> None:
+        """Use the connection: an idle worker is otherwise not seen in Postgres."""
+        await self._execute("worker/present")
+
     async def close(self) -> None:
         """Close all connections."""
         await self._engine.dispose()

@@ -14,11 +14,13 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import Engine, text
 
-from tests.support.queue_bench import Queue, eventually
+from tests.support.queue_bench import PATIENCE, Queue, eventually
 from tests.support.registered_engine import engine_process
+from thothy_ai.admin.processes import connected
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.client import connect
 from thothy_ai.settings import Settings
+from thothy_ai.worker.job_runner import JobRunner
 from thothy_ai.worker.job_store import JobStore
 
 HOST = socket.gethostname()
@@ -180,3 +182,16 @@ def test_a_worker_records_only_engines_that_do_not_themselves(queue: Queue, rows
         asyncio.run(record())
         [after] = rows("SELECT id, engine_name, model, started_at FROM engine_session")
         assert tuple(after) == (UUID(info.session_id), "box", "null", ready.started_at)
+
+
+def test_an_idle_worker_beside_a_registered_engine_is_seen(queue: Queue, rows: Rows) -> None:
+    """By its connection to Postgres, as `thothy doctor` looks for it; the row stays the registrar's."""
+    with engine_process(queue.settings) as process:
+        ready = in_state(rows, "ready")
+        runner = JobRunner(queue.settings, "idle", lambda _: connect(process.url), lambda _: None, lambda: None)
+        runner.start()
+        eventually(lambda: "worker" in connected(queue.engine))
+        eventually(lambda: rows("SELECT 1 FROM engine_session WHERE heartbeat_at > :at", at=ready.heartbeat_at))
+        runner.shut_down(0)
+        assert runner.join(PATIENCE)
+        assert rows("SELECT id, engine_name FROM engine_session") == [(ready.id, f"{HOST}-0")]

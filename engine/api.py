@@ -247,6 +247,12 @@ class EngineInfo:
     late_deltas: bool = False  # whether `Generation.stream` works; engines before it do not say so
     parameters: int = 0  # of the model; 0 if unknown
     end_tokens: tuple[int, ...] = ()  # the model's, which end a text
+    name: str = ""  # the same after a restart; engines before it have none
+    machine: str = ""
+    devices: tuple[str, ...] = ()  # UUIDs of the GPUs that it uses
+    capacity: int = 0  # most sequences at once; 0 if unknown
+    model_name: str = ""  # by which jobs ask for it
+    registered: bool = False  # its residency is recorded by its own side; otherwise a worker does so
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Iterator
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
+from thothy_ai.engine.api import EngineStats
 from thothy_ai.engine.backend import Backend, RunningEngine
 from thothy_ai.engine.errors import EngineError, InvalidRequestError
 from thothy_ai.engine.options import EngineOptions
@@ -32,13 +33,37 @@ STEP_FAILED = 70
 _STOP_SECONDS = 10.0  # for the last step to end, and for the last frames to be sent
 
 
-def run_engine(options: EngineOptions) -> None:
-    """Serve until SIGTERM or SIGINT; raises SystemExit with the codes above."""
+class Observer(Protocol):
+    """Who is told how far an engine is. Called on the main thread, and must not wait long."""
+
+    def ready(self, url: str) -> None:
+        """It answers at this URL."""
+
+    def stopping(self) -> None:
+        """It accepts nothing new, and finishes what is in flight."""
+
+    def ended(self, code: int, stats: EngineStats) -> None:
+        """Its process is about to exit with this code; `stats` are its last."""
+
+
+class _Unobserved:
+    def ready(self, url: str) -> None: ...
+
+    def stopping(self) -> None: ...
+
+    def ended(self, code: int, stats: EngineStats) -> None: ...
+
+
+UNOBSERVED: Observer = _Unobserved()
+
+
+def run_engine(options: EngineOptions, observer: Observer = UNOBSERVED) -> None:
+    """Serve until SIGTERM or SIGINT, and tell `observer`; raises SystemExit with the codes above."""
     log_to_stderr(options.log_level)
     try:
         listen_address(options.url, options.token)  # before a model is loaded for it
         with contextlib.closing(make_engine(options)) as engine:
-            code = asyncio.run(_serve(engine, options))
+            code = asyncio.run(_serve(engine, options, observer))
     except (EngineError, ModuleNotFoundError, OSError) as error:
         sys.stderr.write(f"thothy engine: {error}\n")
         raise SystemExit(CANNOT_START) from error
@@ -56,7 +81,7 @@ def _exit_at_once(code: int) -> NoReturn:
     os._exit(code)
 
 
-async def _serve(engine: RunningEngine, options: EngineOptions) -> int:
+async def _serve(engine: RunningEngine, options: EngineOptions, observer: Observer) -> int:
     """Serve until shutdown; returns the exit code."""
     server = EngineServer(engine.backend, options.url, options.token)
     await server.start()
@@ -68,16 +93,19 @@ async def _serve(engine: RunningEngine, options: EngineOptions) -> int:
         with _metrics(engine.backend, options):
             sys.stdout.write(_ready_line(engine.backend, server.url))
             sys.stdout.flush()
+            observer.ready(server.url)
             await shutdown.requested.wait()
+            observer.stopping()
             await _finish_accepted(engine.backend, server, shutdown, options.shutdown_seconds)
             engine.backend.stop()
             await _first_of(_STOP_SECONDS, shutdown.engine_ended.wait())
-            code = _exit_code(engine, shutdown)
+            code, stats = _exit_code(engine, shutdown), engine.backend.stats()
             engine.close()  # ends a core that hangs, and with it what is in flight
             await _first_of(_STOP_SECONDS, server.wait_settled())
     finally:
         watching.cancel()
         await server.close()
+    observer.ended(code, stats)
     return code
 
 

@@ -115,6 +115,9 @@ class EngineOptions:
     )  # not an argument: any account can read those
     metrics_host: Annotated[str, Option("Address to serve metrics on.", setting="metrics_host")] = "127.0.0.1"
     metrics_port: Annotated[int, Option("Port to serve metrics on; 0 for none.", setting="metrics_port")] = 0
+    name: Annotated[str | None, Option("Name, the same after a restart.", setting="engine_name")] = None
+    model_name: Annotated[str | None, Option("Name by which jobs ask for the model.", setting="model_name")] = None
+    session_id: Annotated[str | None, Option("UUID of this run, given by who records its residency.")] = None
     cache_dir: Annotated[
         Path | None, Option("Folder for converted GGUF models. Default: the user's cache.", _ENGINE, metavar="PATH")
     ] = None

@@ -27,6 +27,14 @@ def resolve_device(name: str) -> torch.device:
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
 
 
+def device_uuids(device: torch.device) -> tuple[str, ...]:
+    """The UUID of this GPU, as the driver writes it ("GPU-…"), or its index where torch knows none; none of a CPU."""
+    if device.type != "cuda":
+        return ()
+    found = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return (f"GPU-{found}" if found else str(device.index or 0),)
+
+
 def use_device(device: torch.device) -> None:
     """Make it this thread's: events, streams and Triton's launches take the current one."""
     if device.type == "cuda":

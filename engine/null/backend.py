@@ -27,10 +27,13 @@ from thothy_ai.engine.api import (
 )
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
+from thothy_ai.engine.identity import identity_of
 from thothy_ai.engine.null.instances import instance_text, prose
+from thothy_ai.engine.options import EngineOptions
 
 _WORDS = 60
 _CONTEXT = 8192
+_CAPACITY = 1024  # as an engine on a GPU has
 _IMPOSSIBLE = -1000.0  # a log-probability
 
 
@@ -46,7 +49,7 @@ class NullEngine:
 
     failure: Exception | None = None  # nothing in it can fail by itself
 
-    def __init__(self, latency: float = 0.0) -> None:
+    def __init__(self, latency: float = 0.0, options: EngineOptions | None = None) -> None:
         self._latency = latency
         self._lock = threading.Lock()  # guards what follows
         self._open: dict[str, _Pending] = {}
@@ -55,9 +58,7 @@ class NullEngine:
         self._accepting = True
         self._stopped = threading.Event()
         self._due: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()  # in order: all have the same latency
-        self._info = EngineInfo(
-            str(uuid.uuid4()), "null", "none", "none", 16, 0, _CONTEXT, time.time(), late_deltas=True
-        )
+        self._info = _info(options or EngineOptions(url=""))
         if latency:
             threading.Thread(target=self._run, name="null-engine", daemon=True).start()
 
@@ -183,6 +184,26 @@ class NullEngine:
     def _count(self, **gained: float) -> None:
         with self._lock:
             self._counters = self._counters.plus(**gained)
+
+
+def _info(options: EngineOptions) -> EngineInfo:
+    identity = identity_of(options)
+    return EngineInfo(
+        session_id=options.session_id or str(uuid.uuid4()),
+        model="null",
+        device="none",
+        dtype="none",
+        block_size=16,
+        num_blocks=0,
+        max_context=_CONTEXT,
+        started_at=time.time(),
+        late_deltas=True,
+        name=identity.name,
+        machine=identity.machine,
+        capacity=options.max_rows or _CAPACITY,
+        model_name=identity.model_name,
+        registered=identity.registered,
+    )
 
 
 def _seconds(spent: float) -> dict[str, float]:

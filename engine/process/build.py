@@ -15,9 +15,10 @@ from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.errors import OutOfMemoryError
-from thothy_ai.engine.execution.device import resolve_kv_dtype
+from thothy_ai.engine.execution.device import device_uuids, resolve_kv_dtype
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.identity import identity_of
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.options import EngineOptions
@@ -48,7 +49,7 @@ def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents)
     return EngineCore(
         runner,
         config,
-        _info(loaded, config),
+        _info(loaded, config, options),
         StepCost.of(loaded.config, kv_bytes=kv_bytes // config.block_size, on_gpu=device.type == "cuda"),
         MemoryGauge(device, planned),
         vocab_size=loaded.config.vocab_size,
@@ -86,13 +87,13 @@ def _attention_shape(model: Model, sizes: EngineConfig, kv_dtype: torch.dtype) -
     )
 
 
-def _info(loaded: LoadedModel, config: EngineConfig) -> EngineInfo:
-    device = loaded.model.device
+def _info(loaded: LoadedModel, config: EngineConfig, options: EngineOptions) -> EngineInfo:
+    device, identity = loaded.model.device, identity_of(options)
     label = str(device)
     if device.type == "cuda":
         label = f"{device} {torch.cuda.get_device_name(device)}"
     return EngineInfo(
-        session_id=str(uuid.uuid4()),
+        session_id=options.session_id or str(uuid.uuid4()),
         model=loaded.name,
         device=label,
         dtype=str(loaded.model.dtype).removeprefix("torch."),
@@ -103,4 +104,10 @@ def _info(loaded: LoadedModel, config: EngineConfig) -> EngineInfo:
         late_deltas=True,
         parameters=num_parameters(loaded.config),
         end_tokens=tuple(loaded.config.eos_token_ids),
+        name=identity.name,
+        machine=identity.machine,
+        devices=device_uuids(device),
+        capacity=config.max_rows,
+        model_name=identity.model_name,
+        registered=identity.registered,
     )

@@ -17,7 +17,7 @@ _SPIN_COUNT = "2000"
 def make_engine(options: EngineOptions) -> RunningEngine:
     """A started engine; EngineError, in one line, if it cannot be made."""
     if options.null:
-        return NullEngine(options.null_latency)
+        return NullEngine(options.null_latency, options)
     if options.model is None:
         raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
     os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)

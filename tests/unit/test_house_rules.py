@@ -21,6 +21,8 @@ ENGINE_DOORS = {
     "thothy_ai.engine.bundled",
     "thothy_ai.engine.client",
     "thothy_ai.engine.errors",
+    "thothy_ai.engine.gpus",
+    "thothy_ai.engine.identity",
     "thothy_ai.engine.main",
     "thothy_ai.engine.model_check",
     "thothy_ai.engine.options",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from thothy_ai.engine.api import CoreStats, EngineInfo, EngineStats
@@ -52,6 +53,43 @@ class EngineFigures:
     busy_share: float | None
     prefix_hit_rate: float | None  # since the engine's start, if no prompt was admitted in the last seconds
     preemptions: int
+    engines: int = 1
+
+    @classmethod
+    def together(cls, each: Sequence[EngineFigures]) -> EngineFigures:
+        """Several engines as one: counts and rates are summed, shares and times averaged."""
+        if len(each) == 1:
+            return each[0]
+        return cls(
+            model=_listed(of.model for of in each),
+            device=_listed(of.device for of in each),
+            running=sum(of.running for of in each),
+            waiting=sum(of.waiting for of in each),
+            kv_blocks=sum(of.kv_blocks for of in each),
+            kv_used=_mean(of.kv_used for of in each),
+            prompt_tokens_per_second=_sum(of.prompt_tokens_per_second for of in each),
+            output_tokens_per_second=_sum(of.output_tokens_per_second for of in each),
+            step_seconds=_mean(of.step_seconds for of in each),
+            mask_seconds=_mean(of.mask_seconds for of in each),
+            busy_share=_mean(of.busy_share for of in each),
+            prefix_hit_rate=_mean(of.prefix_hit_rate for of in each),
+            preemptions=sum(of.preemptions for of in each),
+            engines=len(each),
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 class EngineMeter:

@@ -6,7 +6,6 @@ watching it takes at most a twentieth of a Postgres process.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from typing import Generic, TypeVar
 from redis import Redis
 from sqlalchemy import Engine
 
-from thothy_ai.admin.engine_state import EngineFigures, EngineMeter, engine_state
 from thothy_ai.admin.report import Figures, attempted
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
@@ -145,22 +143,6 @@ class Workers:
     def close(self) -> None:
         """Close the connection."""
         self._redis.close()
-
-
-class EngineProbe:
-    """Reads the engine's statistics, over a new connection each time: it may have been restarted."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._url, self._token = settings.require_engine_url(), settings.reveal_engine_token()
-        self._meter = EngineMeter()
-
-    def read(self) -> EngineFigures:
-        """The figures of this moment. Raises `EngineLostError`."""
-        info, stats = asyncio.run(engine_state(self._url, self._token))
-        return self._meter.measure(time.monotonic(), info, stats)
-
-    def close(self) -> None:
-        """Nothing stays open."""
 
 
 def _rate(engine: Engine) -> float:

@@ -13,6 +13,7 @@ from thothy_ai.cli import (
     database,
     dead,
     doctor,
+    engines,
     enqueue,
     evaluation,
     history,
@@ -55,6 +56,7 @@ app.add_typer(top.app)
 app.add_typer(database.app)
 app.add_typer(roles.app, name="roles")
 app.add_typer(doctor.app)
+app.add_typer(engines.app)
 app.add_typer(logs.app)
 app.add_typer(chaos.app)
 app.add_typer(bench.app, name="bench")

@@ -33,7 +33,8 @@ def logs(
 ) -> None:
     """Show the logs of the embedded stack, ordered by time: those of a running stack, or of the last one.
 
-    Services: engine, worker, dispatcher, reaper, postgres, valkey.
+    Services: engine, worker, dispatcher, reaper, postgres, valkey. With several engines, `engine` and `worker` stand
+    for all of them, and `engine-1` for one.
 
     Example: thothy logs worker engine --follow
     """
@@ -57,21 +58,21 @@ def logs(
 
 def _wanted(services: Sequence[str], home: Path) -> list[str]:
     """The services to show. Reports an unknown service, or a home without logs."""
-    from thothy_ai.embedded.logs import NAMES, log_file
+    from thothy_ai.embedded.logs import ROLES, role_of, services_of
 
-    if unknown := [service for service in services if service not in NAMES]:
-        usage(f"unknown service {unknown[0]!r}; available: {', '.join(NAMES)}")
-    wanted = [name for name in NAMES if name in services] or list(NAMES)
-    if not any(log_file(home, name).exists() for name in wanted):
-        of = f" of {', '.join(wanted)}" if services else ""
+    if unknown := [service for service in services if role_of(service) not in ROLES]:
+        usage(f"unknown service {unknown[0]!r}; available: {', '.join(ROLES)}")
+    wanted = services_of(home, services)
+    if not wanted:
+        of = f" of {', '.join(services)}" if services else ""
         fail(f"no logs{of} in {home / 'logs'}; `thothy up` writes them, and THOTHY_HOME names another home")
     return wanted
 
 
 def _print(lines: Iterable[LogLine]) -> None:
-    from thothy_ai.embedded.logs import NAMES
+    from thothy_ai.embedded.logs import ROLES, role_of
 
-    width = max(map(len, NAMES))
+    width = max(map(len, ROLES))
     for line in lines:
-        label = typer.style(f"{line.service:<{width}} |", fg=COLOURS[NAMES.index(line.service)])
+        label = typer.style(f"{line.service:<{width}} |", fg=COLOURS[ROLES.index(role_of(line.service))])
         typer.echo(f"{label} {printable(line.text)}")

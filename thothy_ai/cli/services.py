@@ -20,13 +20,23 @@ def engine(**given: Any) -> None:
     Each option is also read from a variable: --kv-dtype from THOTHY_ENGINE_KV_DTYPE, --no-graphs from
     THOTHY_ENGINE_GRAPHS=off. What is typed wins.
 
+    With THOTHY_DATABASE_URL set, it is listed by `thothy engines`, and its residency is recorded.
+
     Example: thothy engine --model ./SmolLM2-135M-Instruct --url unix:///run/thothy/engine.sock
     """
     if given["null"] and given["model"]:
         usage("--null runs without a model")
     from thothy_ai.engine.main import run_engine
 
-    run_engine(engine_options(given, load_settings()))
+    settings = load_settings()
+    options = engine_options(given, settings)
+    if settings.database_url is None:
+        run_engine(options)
+        return
+    from thothy_ai.worker.registration import registered
+
+    with registered(options, settings) as (known, observer):
+        run_engine(known, observer)
 
 
 @app.command()

@@ -31,19 +31,35 @@ Ctrl-C stops everything; the queue is kept.
 
 
 @app.command()
-def up(model: Model = None) -> None:
+def up(
+    model: Model = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            help="One engine and one worker per GPU: all, or indices as `nvidia-smi` has them (0,1); none runs on the"
+            " CPU. Default: one engine, on a GPU if there is one.",
+            metavar="GPUS",
+        ),
+    ] = None,
+    engines: Annotated[
+        int | None, typer.Option(min=1, help="Run so many engines on the CPU instead, to try a fleet.", metavar="N")
+    ] = None,
+) -> None:
     """Run the whole service on this machine until Ctrl-C: Postgres, Valkey, engine, dispatcher, worker, reaper.
 
     Ctrl-C waits a few seconds for running jobs (THOTHY_SHUTDOWN_DEADLINE_SECONDS, here 5 by default) and returns the
     others to the queue. A second Ctrl-C stops at once.
 
-    Example: thothy up --model ./SmolLM2-135M-Instruct
+    Example: thothy up --model ./Qwen3-8B --gpus all
     """
     from thothy_ai.cli.stopping import StopDisplay, StopRequested
     from thothy_ai.embedded import EmbeddedStack
+    from thothy_ai.embedded.placement import placements
+    from thothy_ai.engine.gpus import all_gpus, visible_gpus
     from thothy_ai.queue.drafts import load_kinds
     from thothy_ai.telemetry import configure_logging
 
+    where = placements(gpus, engines, visible_gpus(all_gpus()))
     settings = _own_settings()
     settings = settings.model_copy(update={"model": find_model(settings, model)})
     load_kinds(settings)
@@ -52,7 +68,7 @@ def up(model: Model = None) -> None:
     with StopDisplay() as display:
         try:
             typer.echo("Starting...")
-            with EmbeddedStack(settings, observer=display) as stack:
+            with EmbeddedStack(settings, engines=where, observer=display) as stack:
                 ready = True
                 typer.echo(_next_steps(settings, stack.home, time.monotonic() - began), nl=False)
                 stack.wait()

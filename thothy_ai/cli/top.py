@@ -32,7 +32,9 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit; so does a pipe.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show queue, workers, engine and the last hour, refreshed every second. q or Ctrl-C ends it.
+    """Show queue, workers, engines and the last hour, refreshed every second. q or Ctrl-C ends it.
+
+    The engines are those of this machine, together; `thothy engines` lists all.
 
     Engine rates are those of the last 10 s, the queue's rate that of the last minute. Counts of a very long queue are
     refreshed less often: counting takes at most a twentieth of the time.
@@ -50,7 +52,8 @@ def top(
 @contextmanager
 def _parts() -> Iterator[Callable[[], Frame]]:
     """Read all parts until the block ends; yields the latest frame, once each part was read or has failed."""
-    from thothy_ai.admin.top import EngineProbe, Record, Workers
+    from thothy_ai.admin.top import Record, Workers
+    from thothy_ai.admin.top_engines import EngineProbe
     from thothy_ai.cli.top_parts import Part
     from thothy_ai.cli.top_view import Frame
 

@@ -79,7 +79,8 @@ def _queue_lines(queue: QueueFigures, workers: WorkerFigures | Unreachable) -> I
 def _engine(engine: EngineFigures | Unreachable) -> Panel:
     if isinstance(engine, Unreachable):
         return _away("Engine", engine)
-    return _panel("Engine", _lines(_engine_lines(engine)))
+    title = f"{engine.engines} engines" if engine.engines > 1 else "Engine"
+    return _panel(title, _lines(_engine_lines(engine)))
 
 
 def _engine_lines(engine: EngineFigures) -> Iterable[Line]:

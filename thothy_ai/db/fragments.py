@@ -25,7 +25,8 @@ NOT_EXPIRED: Final = "(deadline IS NULL OR deadline > now())"
 
 QUEUED: Final = "queued"  # the channel, after the schema's name, of which a NOTIFY wakes the dispatcher
 DEATHS_TO_RUN_ALONE: Final = 2  # a job in flight at that many engine deaths runs only while nothing else does
-ENGINE_SILENCE_SECONDS: Final = 60  # an engine session without a heartbeat for that long has ended
+ENGINE_SILENCE_SECONDS: Final = 10  # an engine session without a heartbeat for that long has ended
+RECORDED_SILENCE_SECONDS: Final = 60  # one that workers record, which has no name
 
 FRAGMENTS: Final[dict[str, str]] = {
     "planned_order": ", ".join(PLANNED_ORDER),
@@ -71,7 +72,8 @@ FRAGMENTS: Final[dict[str, str]] = {
     " END AS previous",
     # A job that may run only later is kept out of the dispatcher's index until then, less this.
     "delay_margin": "interval '1 minute'",
-    "engine_silence": f"interval '{ENGINE_SILENCE_SECONDS} seconds'",
+    "engine_silence": f"CASE WHEN engine_name = '' THEN interval '{RECORDED_SILENCE_SECONDS} seconds'"
+    f" ELSE interval '{ENGINE_SILENCE_SECONDS} seconds' END",
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
     "wake_dispatcher": f"pg_notify(current_schema() || '_{QUEUED}', '')",

@@ -18,12 +18,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from thothy_ai.embedded.process import free_port
 
 log = logging.getLogger(__name__)
 
 MAX_SOCKET_PATH = 107  # bytes; sun_path holds 108, the last of them NUL
-SOCKET = "engine.sock"
 FALLBACK = "/tmp"  # noqa: S108 - only for private folders in it
 
 
@@ -34,16 +35,24 @@ class Endpoint:
     url: str
     token: str | None = field(default=None, repr=False)
 
+    @property
+    def secret(self) -> SecretStr | None:
+        """The token, as settings hold it."""
+        return SecretStr(self.token) if self.token else None
 
-def engine_endpoint(home: Path) -> Endpoint:
-    """An endpoint for the engine of the stack in `home`; logs where, and why, if it is not in the home itself."""
-    path = home / SOCKET
+
+def engine_endpoint(home: Path, suffix: str = "") -> Endpoint:
+    """An endpoint for an engine of the stack in `home`; logs where, and why, if it is not in the home itself.
+
+    `suffix` tells the sockets of several engines apart.
+    """
+    path = home / _socket(suffix)
     if _fits(path):
         return Endpoint(f"unix://{path}")
     for folder in _folders(home):
-        if _fits(folder / SOCKET) and _make_private(folder):
-            log.info("the path of %s is too long for a socket: the engine listens at %s", path, folder / SOCKET)
-            return Endpoint(f"unix://{folder / SOCKET}")
+        if _fits(folder / path.name) and _make_private(folder):
+            log.info("the path of %s is too long for a socket: the engine listens at %s", path, folder / path.name)
+            return Endpoint(f"unix://{folder / path.name}")
     endpoint = Endpoint(f"tcp://127.0.0.1:{free_port()}", secrets.token_urlsafe(32))
     log.warning(
         "the path of %s is longer than the %d bytes that a socket's may have, and no private folder with a shorter one "
@@ -56,13 +65,22 @@ def engine_endpoint(home: Path) -> Endpoint:
 
 
 def remove_socket(home: Path) -> None:
-    """Remove the socket file and its folder, wherever `engine_endpoint` placed it."""
-    (home / SOCKET).unlink(missing_ok=True)
+    """Remove the socket files and their folder, wherever `engine_endpoint` placed them."""
+    _unlink_sockets(home)
     for folder in _folders(home):
         if _is_private(folder):
-            (folder / SOCKET).unlink(missing_ok=True)
+            _unlink_sockets(folder)
             with suppress(OSError):  # files of others in it
                 folder.rmdir()
+
+
+def _socket(suffix: str) -> str:
+    return f"engine{suffix}.sock"
+
+
+def _unlink_sockets(folder: Path) -> None:
+    for path in folder.glob(_socket("*")):
+        path.unlink(missing_ok=True)
 
 
 def _folders(home: Path) -> Iterator[Path]:

@@ -42,10 +42,11 @@ def temporary_engine(settings: Settings, model: Path, max_rows: int) -> Iterator
 def _program(settings: Settings, model: Path, folder: Path, endpoint: Endpoint, max_rows: int) -> Program:
     arguments = ("--model", str(model.absolute()), "--url", endpoint.url, "--max-rows", str(max_rows))
     token = {f"{PREFIX}ENGINE_TOKEN": endpoint.token} if endpoint.token else {}
+    alone = {f"{PREFIX}METRICS_PORT": "0", f"{PREFIX}DATABASE_URL": "", f"{PREFIX}HOME": str(folder)}  # unregistered
     return Program(
         name="engine",
         argv=service_argv("engine", *arguments),
-        env=settings.environment() | {f"{PREFIX}METRICS_PORT": "0"} | token,
+        env=settings.environment() | alone | token,
         log=folder / "engine.log",
         ready=lambda: engine_listens(endpoint.url),
         ready_seconds=ENGINE_READY_SECONDS,

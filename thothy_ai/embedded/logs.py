@@ -6,13 +6,13 @@ The supervisor rotates a large log: it copies it to `NAME.log.1` and truncates i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timezone
 from pathlib import Path
 from typing import BinaryIO
 
-NAMES = ("engine", "worker", "dispatcher", "reaper", "postgres", "valkey")
+ROLES = ("engine", "worker", "dispatcher", "reaper", "postgres", "valkey")
 BLOCK_BYTES = 65_536
 UNDATED = float("-inf")
 
@@ -28,6 +28,21 @@ class LogLine:
     service: str
     text: str
     at: float
+
+
+def role_of(service: str) -> str:
+    """What a service does: `worker-1` is one of several workers."""
+    return service.partition("-")[0]
+
+
+def services_of(home: Path, wanted: Sequence[str] = ()) -> list[str]:
+    """The services of this home with a log, in the order of their roles; of `wanted` ones, which may be roles."""
+    logs = home / "logs"
+    names = {path.name.removesuffix(".log") for path in logs.glob("*.log")} if logs.is_dir() else set()
+    known = sorted(
+        (name for name in names if role_of(name) in ROLES), key=lambda name: (ROLES.index(role_of(name)), name)
+    )
+    return [name for name in known if not wanted or name in wanted or role_of(name) in wanted]
 
 
 def log_file(home: Path, service: str) -> Path:

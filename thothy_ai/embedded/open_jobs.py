@@ -35,6 +35,11 @@ class OpenJobs:
         """
         return self._ask("embedded/requeue", deaths=deaths)
 
+    def end_sessions(self) -> None:
+        """End the sessions of the engines of a stack that was killed. One that lives on opens its own again."""
+        with reaching(self._settings), self._engine.begin() as connection:
+            connection.execute(statement("queue/end_sessions"), {"silence_seconds": 0})
+
     def cancel(self) -> int:
         """Cancel all waiting jobs; returns how many."""
         return self._ask("embedded/cancel_open")

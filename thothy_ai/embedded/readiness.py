@@ -25,20 +25,27 @@ ENGINE_READY_SECONDS = 900  # a large model is read from a slow disk
 class Readiness:
     """Checks the sockets, sessions and blocked clients of one stack."""
 
-    def __init__(self, postgres: Postgres, valkey: Valkey, settings: Settings) -> None:
+    def __init__(self, postgres: Postgres, valkey: Valkey, settings: Settings, workers: int = 1) -> None:
+        """`workers`: how many start together; each is ready once all of them are."""
         self._postgres = postgres
         self._valkey = valkey
         self._settings = settings
+        self._workers = workers
 
-    def of(self, service: str) -> Callable[[], bool]:
-        """The readiness check of this service."""
-        return {"engine": self._engine, "worker": self._worker}.get(service, lambda: self._connected(service))
-
-    def _engine(self) -> bool:
-        return engine_listens(self._settings.require_engine_url())
+    def of(self, service: str, settings: Settings | None = None) -> Callable[[], bool]:
+        """The readiness check of this service; `settings` are those of one engine among several."""
+        url = (settings or self._settings).engine_url
+        checks = {"engine": lambda: url is not None and engine_listens(url), "worker": self._worker}
+        return checks.get(service, lambda: self._connected(service))
 
     def _worker(self) -> bool:
+        if self._workers > 1 and self._listening() < self._workers:
+            return False
         return self._waits_for_messages() or self._connected("worker")
+
+    def _listening(self) -> int:
+        """How many workers have begun to run jobs: each subscribes, to hear who watches them."""
+        return sum(int(client["sub"]) > 0 for client in self._clients())
 
     def _connected(self, service: str) -> bool:
         try:
@@ -47,11 +54,15 @@ class Readiness:
             return False
 
     def _waits_for_messages(self) -> bool:
+        return any(client["cmd"] == "brpop" for client in self._clients())
+
+    def _clients(self) -> list[dict[str, str]]:
+        """The connections to Valkey; none while it does not answer."""
         try:
             with Redis.from_url(self._valkey.url, socket_timeout=2) as client:
-                return any(other["cmd"] == "brpop" for other in client.client_list())
+                return list(client.client_list())
         except RedisError:
-            return False
+            return []
 
 
 def engine_listens(url: str) -> bool:

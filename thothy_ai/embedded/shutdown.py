@@ -1,8 +1,8 @@
 """`Shutdown`: ends the processes of a stack in order, within seconds, and tells an observer what it waits for.
 
 dispatcher, reaper   are told to end first: nothing more is dispatched
-worker               finishes what it can before its deadline, then releases the rest
-engine               once no worker uses it
+workers              finish what they can before their deadline, then release the rest
+engines              once no worker uses them
 Valkey, Postgres     last: the worker records in them what it releases
 
 An observer can hurry it at any time. Then the worker releases at once, and what does not end within a second is killed.
@@ -73,7 +73,10 @@ class Unobserved:
 
 
 class Shutdown:
-    """Stops `processes`, by name, of which any may be missing. Nothing else may use them meanwhile."""
+    """Stops `processes`, by name, of which any may be missing: `worker`, or `worker-0`, `worker-1` and so on.
+
+    Nothing else may use them meanwhile.
+    """
 
     def __init__(self, processes: Mapping[str, Process], observer: StopObserver) -> None:
         self._processes = processes
@@ -89,8 +92,10 @@ class Shutdown:
         self._report(Phase.FINISH, running(), deadline_seconds)
         for process in (*early, *worker):
             process.terminate()
-        for process in worker:
-            self._await_worker(process, deadline_seconds, running)
+        deadline = time.monotonic() + deadline_seconds
+        if not all(self._await_worker(process, deadline, running) for process in worker):
+            self._report(Phase.HURRY)
+            self._end(worker, HURRY_SECONDS)  # their second signal
         self._report(Phase.SERVICES)
         self._end((*early, *engine), AT_ONCE_SECONDS)
 
@@ -99,17 +104,16 @@ class Shutdown:
         self._observer.report(StopProgress(Phase.SERVERS, open=open_jobs))
         self._end(self._named("valkey", "postgres"), HURRY_SECONDS)
 
-    def _await_worker(self, worker: Process, deadline_seconds: float, running: Callable[[], int | None]) -> None:
-        deadline = time.monotonic() + deadline_seconds
+    def _await_worker(self, worker: Process, deadline: float, running: Callable[[], int | None]) -> bool:
+        """Wait until it has ended; False if the stop is hurried."""
         while not worker.wait(POLL_SECONDS):
             if self._observer.hurry.is_set():
-                self._report(Phase.HURRY)
-                self._end([worker], HURRY_SECONDS)  # its second signal
-                return
+                return False
             left = deadline - time.monotonic()
             if left < -RELEASE_SECONDS:
                 worker.kill()
             self._report(Phase.FINISH if left > 0 else Phase.RELEASE, running(), max(0.0, left))
+        return True
 
     def _end(self, processes: Sequence[Process], hurry_seconds: float) -> None:
         """Signal these processes; kill those that do not end in time, or within `hurry_seconds` of being hurried."""
@@ -126,7 +130,7 @@ class Shutdown:
                     process.abort()
 
     def _named(self, *names: str) -> tuple[Process, ...]:
-        return tuple(self._processes[name] for name in names if name in self._processes)
+        return tuple(process for name, process in self._processes.items() if name.partition("-")[0] in names)
 
     def _report(self, phase: Phase, running: int | None = None, seconds_left: float = 0.0) -> None:
         self._observer.report(StopProgress(phase, running, seconds_left=seconds_left))

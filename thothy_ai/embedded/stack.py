@@ -3,12 +3,15 @@
 $THOTHY_HOME/  stack.lock   held while a stack runs        stack.env   its URLs and passwords, 0600, while it runs
                postgres/    data and password, kept        logs/       one file per process
                valkey/      data, kept                     engine.sock, unless that path is too long for a socket
+
+Each engine has a worker beside it; with several, their processes, logs and sockets are numbered.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,9 +19,10 @@ from typing import Self
 from pydantic import SecretStr
 
 from thothy_ai.db.schema import migrate
-from thothy_ai.embedded.endpoint import engine_endpoint
 from thothy_ai.embedded.home import announced, locked, unusable
+from thothy_ai.embedded.logs import role_of
 from thothy_ai.embedded.open_jobs import OpenJobs
+from thothy_ai.embedded.placement import ANYWHERE, Pair, Placement, pairs
 from thothy_ai.embedded.postgres import Postgres
 from thothy_ai.embedded.process import Process, Program, service_argv
 from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, Readiness
@@ -37,9 +41,10 @@ END_SECONDS = 5.0  # for a process that has nothing left to do
 class EmbeddedStack:
     """Valkey, Postgres and the service's processes: ready once the context is entered, ended once it is left.
 
-    `services` is a subset of `SERVICES`; `observer` is told how a stop proceeds. With `clean`, jobs that an earlier
-    stack left open are cancelled before anything can run. Raises `StackRunningError` if a stack already runs in this
-    home, `ServiceStartError` if a part does not start, `ConfigError` if the model or a wheel is missing.
+    `services` is a subset of `SERVICES`; there is an engine and a worker for each of `engines`. `observer` is told how
+    a stop proceeds. With `clean`, jobs that an earlier stack left open are cancelled before anything can run. Raises
+    `StackRunningError` if a stack already runs in this home, `ServiceStartError` if a part does not start,
+    `ConfigError` if the model or a wheel is missing.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class EmbeddedStack:
         settings: Settings,
         *,
         services: Sequence[str] = SERVICES,
+        engines: Sequence[Placement] = (ANYWHERE,),
         patience: Patience | None = None,
         observer: StopObserver | None = None,
         clean: bool = False,
@@ -57,6 +63,8 @@ class EmbeddedStack:
         self.valkey = Valkey(self.home / "valkey", log=self._log("valkey"))
         self.cancelled = 0  # jobs of an earlier stack
         self._services = [name for name in SERVICES if name in services]
+        self._placements = engines
+        self._pairs: tuple[Pair, ...] = ()
         self._clean = clean
         self._supervisor = Supervisor(patience)
         self._processes: dict[str, Process] = {}
@@ -101,6 +109,7 @@ class EmbeddedStack:
         jobs = self._migrated()
         undo.callback(self._stop_servers, jobs)
         jobs.requeue(deaths=1)  # what a stack that was killed left
+        jobs.end_sessions()
         self.cancelled = jobs.cancel() if self._clean else 0
         undo.enter_context(announced(self.settings))
         undo.callback(self._stop_services, jobs)
@@ -126,53 +135,70 @@ class EmbeddedStack:
     def _start_services(self) -> None:
         for server in (self.postgres, self.valkey):
             self._supervisor.add(server.process)
-        early = [name for name in self._services if name != "worker"]  # they start in parallel
-        self._start_together(early)
-        self._start_together([name for name in self._services if name == "worker"])
+        engines = [self._engine_program(pair) for pair in self._pairs if "engine" in self._services]
+        others = [self._program(name, self.settings) for name in self._services if name not in {"engine", "worker"}]
+        self._start_together([*engines, *others])
+        self._start_together(
+            [
+                self._program(pair.worker, pair.settings, pair.number)
+                for pair in self._pairs
+                if "worker" in self._services
+            ]
+        )
         self._supervisor.watch()
 
-    def _start_together(self, names: Sequence[str]) -> None:
-        for name in names:
-            self._processes[name] = process = Process(self._program(name))
+    def _start_together(self, programs: Sequence[Program]) -> None:
+        for program in programs:
+            self._processes[program.name] = process = Process(program)
             process.spawn()
             self._supervisor.add(process)
-        for name in names:
-            self._processes[name].wait_ready()
+        for program in programs:
+            self._processes[program.name].wait_ready()
 
-    def _program(self, name: str) -> Program:
-        engine = name == "engine"
-        arguments = (*self._engine_arguments(), "--url", self.settings.require_engine_url()) if engine else ()
+    def _engine_program(self, pair: Pair) -> Program:
+        """The engine's, with its model, address and device."""
+        plain, where = self._program(pair.engine, pair.settings, pair.number), pair.placement
+        url = ("--url", pair.settings.require_engine_url())
+        argv = service_argv("engine", *self._engine_arguments(), *url, *where.arguments)
+        return replace(plain, argv=argv, env={**plain.env, **where.environment}, ready_seconds=ENGINE_READY_SECONDS)
+
+    def _program(self, name: str, settings: Settings, number: int = 0) -> Program:
+        service = role_of(name)
+        readiness = Readiness(self.postgres, self.valkey, self.settings, len(self._pairs))
         return Program(
             name=name,
-            argv=service_argv(name, *arguments),
-            env=self.settings.environment() | {f"{PREFIX}METRICS_PORT": str(self._metrics_port(name))},
+            argv=service_argv(service),
+            env=settings.environment() | {f"{PREFIX}METRICS_PORT": str(self._metrics_port(service, number))},
             log=self._log(name),
-            ready=Readiness(self.postgres, self.valkey, self.settings).of(name),
-            ready_seconds=ENGINE_READY_SECONDS if engine else READY_SECONDS,
+            ready=readiness.of(service, settings),
+            ready_seconds=READY_SECONDS,
             stop_seconds=END_SECONDS,
         )
 
     def _engine_arguments(self) -> tuple[str, ...]:
         return "--model", str(self.settings.model)
 
-    def _metrics_port(self, name: str) -> int:
-        """One port per process, counted up from the configured one."""
+    def _metrics_port(self, service: str, number: int) -> int:
+        """One port per process, counted up from the configured one; then two for each further engine and worker."""
         port = self.settings.metrics_port
-        return port + SERVICES.index(name) if port else 0
+        if not port or not number:
+            return port + SERVICES.index(service) if port else 0
+        return port + len(SERVICES) + 2 * (number - 1) + (service == "worker")
 
     def _with_urls(self) -> Settings:
-        model, endpoint = self.settings.model, engine_endpoint(self.home)
-        return self.settings.model_copy(
+        model = self.settings.model
+        settings = self.settings.model_copy(
             update={
                 "home": self.home,
                 "database_url": SecretStr(self.postgres.url),
                 "redis_url": SecretStr(self.valkey.url),
-                "engine_url": endpoint.url,
-                "engine_token": SecretStr(endpoint.token) if endpoint.token else None,
                 "model": model.absolute() if model else None,
                 "shutdown_deadline_seconds": self._deadline_seconds(),
             }
         )
+        self._pairs = pairs(settings, self.home, self._placements)
+        first = self._pairs[0].settings
+        return settings.model_copy(update={"engine_url": first.engine_url, "engine_token": first.engine_token})
 
     def _deadline_seconds(self) -> float:
         chosen = "shutdown_deadline_seconds" in self.settings.model_fields_set

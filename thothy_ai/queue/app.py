@@ -92,7 +92,10 @@ def _queue(name: str) -> Queue:
 
 
 def _tls(settings: Settings) -> dict[str, Any] | None:
-    return {"ssl_cert_reqs": ssl.CERT_REQUIRED} if settings.require_redis_url().startswith("rediss:") else None
+    """Kombu's TLS options; None without TLS. What the URL says in its query (`ssl_ca_certs`) is added by kombu."""
+    if not settings.require_redis_url().startswith("rediss:"):
+        return None
+    return {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
 
 
 def _run(job_id: str, dispatch_no: int) -> None:

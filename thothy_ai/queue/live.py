@@ -74,6 +74,11 @@ def interest_channel(settings: Settings) -> str:
     return f"{settings.queue_prefix}watch"
 
 
+def presence_channel(settings: Settings, engine_name: str) -> str:
+    """Nothing is published on it: its subscribers are the workers that serve this engine."""
+    return f"{settings.queue_prefix}serves:{engine_name}"
+
+
 def text_channel(settings: Settings, job_id: UUID) -> str:
     """Where a job's text is published."""
     return f"{settings.queue_prefix}live:{job_id}"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from thothy_ai.crash_points import crash_point
-from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
+from thothy_ai.db.fragments import RECORDED_SILENCE_SECONDS
 from thothy_ai.db.schema import MONTHS_AHEAD, refuse_other_schema
 from thothy_ai.db.states import JobState
 from thothy_ai.queue.broker import Broker
@@ -44,6 +44,7 @@ class Reaper:
             (0.0, self._leases),
             (0.0, self._expired),
             (0.0, self._dispatches),
+            (0.0, self._silent_engines),
             (MINUTE, self._cancelled),
             (MINUTE, self._usage),
             (MINUTE, self._sessions),
@@ -135,9 +136,11 @@ class Reaper:
             self._moved = waiting.urgent
         return waiting.ordinary | waiting.urgent
 
+    def _silent_engines(self) -> None:
+        for row in self._leader.ask("queue/end_sessions", silence_seconds=RECORDED_SILENCE_SECONDS):
+            logger.warning("engine %s is silent: its session %s ended at its last heartbeat", row.engine_name, row.id)
+
     def _sessions(self) -> None:
-        for row in self._leader.ask("queue/end_sessions", silence_seconds=ENGINE_SILENCE_SECONDS):
-            logger.warning("engine session %s ended: no heartbeat for %d s", row.id, ENGINE_SILENCE_SECONDS)
         self._leader.ask("queue/settle_sessions")
 
     def _usage(self) -> None:

@@ -26,6 +26,7 @@ from thothy_ai.settings.values import (
     DatabaseUrl,
     EngineUrl,
     Kinds,
+    Name,
     PositiveOrZero,
     RedisUrl,
     Seconds,
@@ -49,8 +50,9 @@ class Settings(BaseSettings):
     )
     database_url: DatabaseUrl | None = Field(
         default=None,
-        description="Postgres, as postgresql+psycopg://user:password@host:port/database. A running embedded stack"
-        " sets it for all commands with the same home.",
+        description="Postgres, as postgresql+psycopg://user:password@host:port/database; with TLS, followed by"
+        " ?sslmode=verify-full&sslrootcert=/path/ca.pem. A running embedded stack sets it for all commands with the"
+        " same home.",
     )
     database_schema: DatabaseSchema = Field(
         default="thothy",
@@ -67,7 +69,8 @@ class Settings(BaseSettings):
     )
     redis_url: RedisUrl | None = Field(
         default=None,
-        description="Redis or Valkey, as redis://:password@host:port/0. A running embedded stack sets it, too.",
+        description="Redis or Valkey, as redis://:password@host:port/0; with TLS,"
+        " rediss://:password@host:port/0?ssl_ca_certs=/path/ca.pem. A running embedded stack sets it, too.",
     )
     redis_password: SecretStr | None = Field(
         default=None, description="Password of Redis, for a THOTHY_REDIS_URL without one. Any characters."
@@ -84,6 +87,16 @@ class Settings(BaseSettings):
         default=None,
         description="Model of the engine: a Hugging Face folder or a GGUF file. `thothy up` runs the bundled model"
         " without it.",
+    )
+    engine_name: Name | None = Field(
+        default=None,
+        description="Name of the engine, the same after a restart, and unlike that of any other engine of the queue."
+        " Default: the host's name and the index of the GPU, or 0.",
+    )
+    model_name: Name | None = Field(
+        default=None,
+        description="Name by which jobs ask for the engine's model. Default: that of the model's folder, or of its file"
+        " without the suffix.",
     )
     tenant: str = Field(
         default="default",

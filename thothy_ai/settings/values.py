@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,9 @@ from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
+
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 def _split(url: str) -> SplitResult:
@@ -41,8 +45,13 @@ def _database_schema(value: str) -> str:
 
 
 def _redis_url(value: SecretStr) -> SecretStr:
-    if _split(value.get_secret_value()).scheme not in {"redis", "rediss"}:
+    parts = _split(value.get_secret_value())
+    if parts.scheme not in {"redis", "rediss"}:
         raise ValueError("must look like redis://:password@host:port/0")
+    query = parse_qs(parts.query)  # the client's own error does not name the file
+    for name in _TLS_FILES:
+        if not all(os.access(path, os.R_OK) for path in query.get(name, ())):
+            raise ValueError(f"{name} names no file that can be read")
     return value
 
 
@@ -51,6 +60,12 @@ def _engine_url(value: str) -> str:
     complete = parts.path if parts.scheme == "unix" else parts.scheme == "tcp" and parts.hostname and parts.port
     if not complete:
         raise ValueError("must look like unix:///path/engine.sock or tcp://127.0.0.1:port")
+    return value
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError("must consist of at most 100 letters, digits, dots, hyphens and underscores")
     return value
 
 
@@ -97,6 +112,7 @@ def _kinds_text(kinds: tuple[str, ...]) -> str:
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
 DatabaseSchema = Annotated[str, AfterValidator(_database_schema)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
+Name = Annotated[str, AfterValidator(_name)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -22,7 +22,6 @@ STACK_ENV = "stack.env"
 # Read elsewhere than by `Settings`: by tests of crashes, and by Docker Compose from an `.env` file.
 OTHERS = (
     "THOTHY_CRASH_POINT",
-    "THOTHY_ENGINE_NAME",
     "THOTHY_GPU",
     "THOTHY_KINDS_FOLDER",
     "THOTHY_MACHINE",

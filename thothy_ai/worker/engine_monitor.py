@@ -1,6 +1,7 @@
-"""`EngineMonitor`: whether the engine answers, which session it is in, and that session's row in `engine_session`.
+"""`EngineMonitor`: whether the engine answers, and which session it is in.
 
-It also fetches what only the engine knows: the usage of attempts whose worker vanished.
+It records that session only if the engine's own side does not (`registration/`): an engine of an earlier release, or
+one that knows no database. It also fetches what only the engine knows: the usage of attempts whose worker vanished.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ class EngineMonitor:
         return pause
 
     async def _record(self, info: EngineInfo, stats: EngineStats) -> None:
+        """Record the session, or only that this worker reaches its engine, which records its session itself."""
         try:
-            await self._store.record_session(info, stats)
+            await (self._store.show_presence() if info.registered else self._store.record_session(info, stats))
         except DatabaseError as error:
             logger.warning("cannot record the engine session: %s", error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -21,6 +20,7 @@ from thothy_ai.worker.claims import AttemptRef, Claim, ClaimResult
 from thothy_ai.worker.finish import Finish, alike
 
 COUNTERS = ("busy_seconds", "prefill_seconds", "decode_seconds", "prompt_tokens", "cached_tokens", "output_tokens")
+RECORDED = ("model", "device", "dtype", "num_blocks", "block_size", "started_at")
 UNSTORABLE_CLASSES = ("22", "23", "54")  # SQLSTATE: malformed data, violated constraints, size limits
 
 
@@ -176,10 +176,15 @@ class JobStore:
         return {(row.job_id, row.attempt) for row in rows}
 
     async def record_session(self, info: EngineInfo, stats: EngineStats) -> None:
-        """Record the engine's session with a heartbeat and its counters."""
-        row = asdict(info) | {"id": info.session_id} | {name: getattr(stats.core, name) for name in COUNTERS}
-        gpus = 1 if info.device.startswith("cuda") else 0
-        await self._execute("worker/record_session", gpus=gpus, **row)
+        """Record the session of an engine that does not record it itself, with a heartbeat and its counters."""
+        row = {name: getattr(info, name) for name in RECORDED} | {"id": info.session_id}
+        counters = {name: getattr(stats.core, name) for name in COUNTERS}
+        gpus = len(info.devices) or int(info.device.startswith("cuda"))  # an earlier engine names no devices
+        await self._execute("worker/record_session", gpus=gpus, **row, **counters)
+
+    async def show_presence(self) -> None:
+        """Use the connection: an idle worker is otherwise not seen in Postgres."""
+        await self._execute("worker/present")
 
     async def close(self) -> None:
         """Close all connections."""

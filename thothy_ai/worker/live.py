@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from thothy_ai.engine.errors import EngineError
-from thothy_ai.queue.live import INTEREST_SECONDS, Interest, Piece, interest_channel, text_channel
+from thothy_ai.queue.live import INTEREST_SECONDS, Interest, Piece, interest_channel, presence_channel, text_channel
 from thothy_ai.settings import Settings
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
@@ -100,10 +101,22 @@ class LiveText:
     async def _listen(self, redis: Redis) -> None:
         async with redis.pubsub() as inbox:
             await inbox.subscribe(interest_channel(self._settings))
+            served = ""
             while True:
+                served = await self._show_engine(inbox, served)
                 message = await inbox.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS)
                 if message and (interest := Interest.parse(message["data"])):
                     self._note(interest)
+
+    async def _show_engine(self, inbox: PubSub, served: str) -> str:
+        """Be seen to serve the engine that answers now; returns its name. `served` is the one before."""
+        name = self._monitor.info.name if self._monitor.is_ready and self._monitor.info else ""
+        if name != served:
+            if served:
+                await inbox.unsubscribe(presence_channel(self._settings, served))
+            if name:
+                await inbox.subscribe(presence_channel(self._settings, name))
+        return name
 
     def _note(self, interest: Interest) -> None:
         now = time.monotonic()

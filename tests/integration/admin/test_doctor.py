@@ -182,7 +182,8 @@ def test_checks_with_one_cause_have_one_finding(look: Look, settings: Settings) 
     wrong = [finding.check for finding in findings if finding.level is Level.WRONG]
     skipped = {finding.check: finding.says for finding in findings if finding.level is Level.SKIPPED}
     assert wrong == ["postgres", "engine"]
-    assert skipped == dict.fromkeys(("schema", "dispatcher", "reaper", "worker", "queue"), "needs postgres")
+    needing = ("schema", "dispatcher", "reaper", "worker", "engines", "queue")
+    assert skipped == dict.fromkeys(needing, "needs postgres")
     assert [finding.check for finding in findings] == list(CHECKS)
 
 
@@ -194,7 +195,8 @@ def test_without_a_stack_that_is_said_once(tmp_path: Path, clean_environment: No
     assert first.startswith("wrong    settings    no stack runs in ")
     assert "`thothy up`" in fix
     assert last == (
-        "skipped  postgres, schema, redis, celery, engine, dispatcher, reaper, worker, queue: no stack runs here"
+        "skipped  postgres, schema, redis, celery, engine, dispatcher, reaper, worker, engines, queue: no stack"
+        " runs here"
     )
     assert done.stdout.count("wrong") == 1
     found = json.loads(CliRunner().invoke(app, ["doctor", "--json"], env=environment).stdout)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["CHECKS", "Finding", "Level", "examine"]
 
 CHECKS = (
-    "settings", "postgres", "schema", "redis", "celery", "model", "engine", "dispatcher", "reaper", "worker", "queue",
+    "settings", "postgres", "schema", "redis", "celery", "model", "engine", "dispatcher", "reaper", "worker", "engines",
+    "queue",
 )  # fmt: skip
 
 

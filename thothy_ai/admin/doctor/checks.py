@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from thothy_ai.admin.doctor import processes, stores
+from thothy_ai.admin.doctor import engines, processes, stores
 from thothy_ai.admin.doctor.finding import Finding, Level
 from thothy_ai.admin.doctor.queue import queue
 from thothy_ai.engine.errors import EngineError
@@ -23,6 +23,7 @@ FIXES = {
     "dispatcher": "see what `thothy doctor --only postgres` finds",
     "reaper": "see what `thothy doctor --only postgres` finds",
     "worker": "see what `thothy doctor --only postgres` finds",
+    "engines": "see what `thothy doctor --only postgres --only schema` finds",
     "queue": "see what `thothy doctor --only postgres --only schema` finds",
 }
 ERROR_NUMBER = re.compile(r"\[Errno -?\d+\] ")  # of the operating system; its words follow
@@ -40,6 +41,7 @@ NEEDS = {
     "dispatcher": ("postgres",),
     "reaper": ("postgres",),
     "worker": ("postgres",),
+    "engines": ("postgres", "schema"),
     "queue": ("postgres", "schema"),
 }
 
@@ -117,5 +119,6 @@ CHECKS: Mapping[str, Callable[[Settings], Iterator[Finding]]] = {
     "dispatcher": processes.process("dispatcher", leads=True),
     "reaper": processes.process("reaper", leads=True),
     "worker": processes.process("worker", leads=False),
+    "engines": engines.engines,
     "queue": queue,
 }

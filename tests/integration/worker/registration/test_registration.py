@@ -1,0 +1,197 @@
+"""An engine's row in `engine_session`: written by its own side, from the start of its process to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import Engine, text
+
+from tests.support.queue_bench import PATIENCE, Queue, eventually
+from tests.support.registered_engine import engine_process
+from thothy_ai.admin.processes import connected
+from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
+from thothy_ai.engine.client import connect
+from thothy_ai.settings import Settings
+from thothy_ai.worker.job_runner import JobRunner
+from thothy_ai.worker.job_store import JobStore
+
+HOST = socket.gethostname()
+ONE = "SELECT *, started_at < ready_at AS loaded FROM engine_session WHERE state = '{}'"
+Rows = Callable[..., Any]
+
+
+@pytest.fixture
+def rows(engine: Engine) -> Rows:
+    def rows(statement: str, **values: object) -> list[Any]:
+        with engine.begin() as connection:
+            done = connection.execute(text(statement), values)
+            return list(done.all()) if done.returns_rows else []
+
+    return rows
+
+
+def in_state(rows: Rows, state: str) -> Any:
+    """The only session in this state, once there is one."""
+    eventually(lambda: bool(rows(ONE.format(state))))
+    [row] = rows(ONE.format(state))
+    return row
+
+
+def ask(url: str, *requests: GenerationRequest) -> None:
+    async def scene() -> None:
+        client = connect(url)
+        await client.start()
+        for request in requests:
+            await (await client.submit(request)).result()
+        await client.close()
+
+    asyncio.run(scene())
+
+
+def test_a_session_without_any_worker(settings: Settings, rows: Rows) -> None:
+    with engine_process(settings, "--max-rows", "7", model_name="tiny") as process:
+        ready = in_state(rows, "ready")
+        assert (ready.engine_name, ready.machine, ready.address) == (f"{HOST}-0", HOST, process.url)
+        assert (ready.model_name, ready.model, ready.capacity) == ("tiny", "null", 7)
+        assert (ready.devices, ready.gpus, ready.loaded, ready.ended_at) == ([], 0, True, None)
+        eventually(lambda: rows("SELECT 1 FROM engine_session WHERE heartbeat_at > ready_at + interval '3 seconds'"))
+        assert process.stop() == 0
+        ended = in_state(rows, "ended")
+        assert (ended.id, ended.end_reason, ended.started_at) == (ready.id, "stopped", ready.started_at)
+        assert ended.ended_at >= ended.heartbeat_at
+        eventually(lambda: not process.registrars())
+
+
+def test_the_last_counters_are_those_of_the_end(settings: Settings, rows: Rows) -> None:
+    with engine_process(settings, "--null-latency", "0.01") as process:
+        in_state(rows, "ready")
+        ask(process.url, *(GenerationRequest(str(number), text="x") for number in range(5)))
+        process.stop()
+    assert in_state(rows, "ended").busy_seconds == pytest.approx(0.05)
+
+
+def test_a_killed_engine_ended_when_it_was_killed(settings: Settings, rows: Rows) -> None:
+    with engine_process(settings) as process:
+        in_state(rows, "ready")
+        process.kill()
+        ended = in_state(rows, "ended")
+        assert (ended.end_reason, ended.settled_at) == ("killed", None)
+        eventually(lambda: not process.registrars())
+
+
+def test_an_engine_that_cannot_start_has_ended(settings: Settings, rows: Rows) -> None:
+    """Its address is a folder."""
+    (settings.home / "e0.sock").mkdir(parents=True)
+    with engine_process(settings) as process:
+        assert process.popen.wait(60) == 2
+    ended = in_state(rows, "ended")
+    assert (ended.end_reason, ended.ready_at) == ("failed", None)
+
+
+def test_a_killed_registrar_is_replaced(settings: Settings, rows: Rows) -> None:
+    with engine_process(settings) as process:
+        before = in_state(rows, "ready")
+        gone = process.kill_registrar()
+        rows("UPDATE engine_session SET heartbeat_at = started_at")
+        eventually(lambda: rows("SELECT 1 FROM engine_session WHERE heartbeat_at > ready_at"))
+        assert in_state(rows, "ready").id == before.id
+        assert gone not in process.registrars()
+
+
+def test_signals_for_the_engine_do_not_end_its_registrar(settings: Settings, rows: Rows) -> None:
+    with engine_process(settings) as process:
+        in_state(rows, "ready")
+        [pid] = process.registrars()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(pid, number)
+        process.stop()
+        assert in_state(rows, "ended").end_reason == "stopped"
+
+
+def test_a_second_live_engine_of_a_name_is_refused(settings: Settings, rows: Rows) -> None:
+    with engine_process(settings, engine_name="box") as first, engine_process(settings, number=1, engine_name="other"):
+        eventually(lambda: len(rows(ONE.format("ready"))) == 2)
+        with engine_process(settings, number=2, engine_name="box") as second:
+            assert second.popen.wait(60) == 2
+            said = second.popen.stderr.read() if second.popen.stderr else ""
+        assert f"an engine named box already runs on {HOST} at {first.url}: set THOTHY_ENGINE_NAME" in said
+        assert rows("SELECT count(*) FROM engine_session") == [(2,)]
+        first.stop()
+        with engine_process(settings, number=2, engine_name="box"):
+            eventually(lambda: len(rows(ONE.format("ready"))) == 2)
+
+
+def test_a_silent_engine_s_name_is_free(settings: Settings, rows: Rows) -> None:
+    """As after the loss of a machine, before the reaper has noticed."""
+    rows(
+        "INSERT INTO engine_session (id, model, device, dtype, gpus, num_blocks, block_size, started_at, heartbeat_at,"
+        " engine_name) VALUES (:id, 'm', 'd', '', 0, 0, 0, now(), now() - interval '11 seconds', 'box')",
+        id=uuid4(),
+    )
+    with engine_process(settings, engine_name="box"):
+        eventually(lambda: rows("SELECT 1 FROM engine_session WHERE ready_at IS NOT NULL AND engine_name = 'box'"))
+
+
+def test_a_session_that_was_taken_for_dead_is_open_again(queue: Queue, rows: Rows) -> None:
+    with engine_process(queue.settings):
+        in_state(rows, "ready")
+        queue.ask("queue/end_sessions", silence_seconds=-1)
+        assert rows("SELECT state, end_reason FROM engine_session") == [("ended", "silent")]
+        eventually(lambda: rows("SELECT 1 FROM engine_session WHERE state = 'ready' AND ended_at IS NULL"))
+        assert in_state(rows, "ready").end_reason is None
+
+
+def test_without_postgres_the_engine_serves_as_ever(settings: Settings) -> None:
+    away = settings.model_copy(update={"database_url": SecretStr("postgresql+psycopg://u:p@127.0.0.1:9/db")})
+    with engine_process(away) as process:
+        line = process.popen.stdout.readline() if process.popen.stdout else ""
+        assert "ready at" in line
+        ask(process.url, GenerationRequest("1", text="x"))
+        assert process.stop() == 0
+        eventually(lambda: not process.registrars())
+
+
+def test_a_locked_table_delays_only_the_record(settings: Settings, rows: Rows, engine: Engine) -> None:
+    with engine_process(settings, "--null-latency", "0.01") as process:
+        in_state(rows, "ready")
+        with engine.begin() as connection:
+            connection.execute(text("LOCK TABLE engine_session"))
+            ask(process.url, GenerationRequest("1", text="x"))
+        eventually(lambda: rows("SELECT 1 FROM engine_session WHERE busy_seconds > 0"))
+
+
+def test_a_worker_records_only_engines_that_do_not_themselves(queue: Queue, rows: Rows) -> None:
+    """An old worker beside a new engine: its row and the registrar's are one."""
+    with engine_process(queue.settings, engine_name="box"):
+        ready = in_state(rows, "ready")
+        info = EngineInfo(str(ready.id), "old", "cpu", "float32", 16, 100, 1024, 0.0)
+
+        async def record() -> None:
+            store = JobStore(queue.settings, "old")
+            await store.record_session(info, EngineStats())
+            await store.close()
+
+        asyncio.run(record())
+        [after] = rows("SELECT id, engine_name, model, started_at FROM engine_session")
+        assert tuple(after) == (UUID(info.session_id), "box", "null", ready.started_at)
+
+
+def test_an_idle_worker_beside_a_registered_engine_is_seen(queue: Queue, rows: Rows) -> None:
+    """By its connection to Postgres, as `thothy doctor` looks for it; the row stays the registrar's."""
+    with engine_process(queue.settings) as process:
+        ready = in_state(rows, "ready")
+        runner = JobRunner(queue.settings, "idle", lambda _: connect(process.url), lambda _: None, lambda: None)
+        runner.start()
+        eventually(lambda: "worker" in connected(queue.engine))
+        eventually(lambda: rows("SELECT 1 FROM engine_session WHERE heartbeat_at > :at", at=ready.heartbeat_at))
+        runner.shut_down(0)
+        assert runner.join(PATIENCE)
+        assert rows("SELECT id, engine_name FROM engine_session") == [(ready.id, f"{HOST}-0")]

@@ -1,0 +1,233 @@
+"""The registrar: one process per engine, which records that engine's session until it ends.
+
+Started by the engine as `python -m thothy_ai.worker.registration.registrar`; messages come on standard input. It ends
+with the engine: when told so, or when its input ends. What it writes to standard output refuses the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+from thothy_ai.db.states import EndReason, EngineState
+from thothy_ai.engine.api import CoreStats, EngineInfo
+from thothy_ai.engine.client import EngineClient, connect
+from thothy_ai.engine.errors import EngineError, EngineLostError
+from thothy_ai.errors import DatabaseError
+from thothy_ai.settings import Settings
+from thothy_ai.telemetry import configure_logging
+from thothy_ai.worker.registration.messages import (
+    COUNTERS,
+    Ended,
+    Message,
+    Ready,
+    Registration,
+    Stopping,
+    read_line,
+)
+from thothy_ai.worker.registration.session_store import LiveEngine, SessionStore
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 2.0
+ANSWER_SECONDS = 4.0  # for the engine; one that does not answer has no heartbeat
+LOOK_SECONDS = 0.5  # between two looks at another engine of the same name
+END_SECONDS = 5.0  # to record the end, should Postgres be away; afterwards the reaper does
+MIN_PAUSE, MAX_PAUSE = 0.2, 5.0
+
+
+class NameTakenError(Exception):
+    """Another engine of this name lives."""
+
+
+class Registrar:
+    """Owns what is known of the engine, and its row."""
+
+    def __init__(self, settings: Settings, registration: Registration) -> None:
+        self._token = settings.reveal_engine_token()
+        self._store = SessionStore(settings)
+        self._registration = registration
+        self._ready: Ready | None = None
+        self._stopping = False
+        self._ended: Ended | None = None
+        self._changed = asyncio.Event()
+        self._client: EngineClient | None = None
+        self._info: EngineInfo | None = None
+        self._counters: dict[str, float] = dict.fromkeys(COUNTERS, 0.0)
+        self._away = False  # Postgres, or the engine: said once
+
+    def hear(self, message: Message) -> None:
+        """Take note of a message."""
+        match message:
+            case Ready():
+                self._ready = message
+            case Stopping():
+                self._stopping = True
+            case Ended():
+                self._ended = self._ended or message
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Record the session until it has ended. Raises `NameTakenError` before it is recorded."""
+        try:
+            await self._register()
+            while self._ended is None:
+                self._changed.clear()  # before the heartbeat: what is said meanwhile is recorded at once
+                await self._beat()
+                await self._wait(HEARTBEAT_SECONDS)
+            await self._end(self._ended)
+        finally:
+            if self._client is not None:
+                await self._client.close()
+            await self._store.close()
+
+    async def _register(self) -> None:
+        """Record the session for the first time. An engine that was killed counts as living until it is silent."""
+        seen: LiveEngine | None = None
+        pause = MIN_PAUSE
+        while self._ended is None:
+            try:
+                other = await self._store.register(self._row())
+            except DatabaseError as error:
+                self._warn(error)
+                await self._wait(pause)
+                pause = min(2 * pause, MAX_PAUSE)
+                continue
+            if other is None:
+                return
+            if seen is not None and other != seen:
+                raise NameTakenError(_taken(self._registration.engine_name, other))
+            seen = other
+            await self._wait(LOOK_SECONDS)
+
+    async def _beat(self) -> None:
+        """Record the state, if the engine answers: one that hangs falls silent."""
+        try:
+            await self._ask()
+            await self._store.record(self._row())
+        except (EngineError, DatabaseError, OSError, TimeoutError) as error:
+            self._warn(error)
+        else:
+            self._away = False
+
+    async def _ask(self) -> None:
+        """Take the engine's counters. While it loads, that its process lives is enough."""
+        if self._ready is None:
+            return
+        if self._client is None:
+            self._client = connect(self._ready.address, self._token)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await self._client.start()
+            info, stats = await self._client.info(), await self._client.stats()
+        if info.session_id != self._registration.session_id:
+            raise EngineLostError(f"another engine answers at {self._ready.address}")
+        self._info = info
+        self._count(stats.core)
+
+    def _count(self, core: CoreStats) -> None:
+        self._counters = {name: getattr(core, name) for name in COUNTERS}
+
+    async def _end(self, ended: Ended) -> None:
+        self._counters |= ended.counters
+        until, pause = time.monotonic() + END_SECONDS, MIN_PAUSE
+        while True:
+            try:
+                return await self._store.record(self._row())
+            except DatabaseError as error:
+                self._warn(error)
+            if time.monotonic() + pause > until:
+                return None
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE)
+
+    async def _wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
+
+    def _warn(self, error: Exception) -> None:
+        if not self._away and self._ended is None:
+            log.warning("cannot record the engine session: %s", error or type(error).__name__)
+        self._away = True
+
+    @property
+    def _state(self) -> EngineState:
+        if self._ended is not None:
+            return EngineState.ENDED
+        if self._stopping:
+            return EngineState.STOPPING
+        return EngineState.READY if self._ready is not None and self._info is not None else EngineState.LOADING
+
+    def _row(self) -> dict[str, Any]:
+        """The row's columns. Times are ages: the clocks of engine and Postgres may differ."""
+        now, known, info = time.monotonic(), self._registration, self._info
+        devices = info.devices if info is not None else known.devices
+        return {
+            "id": known.session_id,
+            "engine_name": known.engine_name,
+            "machine": known.machine,
+            "address": self._ready.address if self._ready else "",
+            "model_name": known.model_name,
+            "model": info.model if info else known.model_name,
+            "device": info.device if info else known.device,
+            "devices": list(devices),
+            "gpus": len(devices),
+            "dtype": info.dtype if info else "",
+            "num_blocks": info.num_blocks if info else 0,
+            "block_size": info.block_size if info else 0,
+            "capacity": info.capacity if info else known.capacity,
+            "state": self._state.value,
+            "age": now - known.started,
+            "ready_age": None if self._ready is None else now - self._ready.at,
+            "end_reason": None if self._ended is None else self._ended.reason,
+            **self._counters,
+        }
+
+
+def _taken(name: str, other: LiveEngine) -> str:
+    where = f" at {other.address}" if other.address else ""
+    return f"an engine named {name} already runs on {other.machine}{where}: set THOTHY_ENGINE_NAME to another name"
+
+
+async def _listen(registrar: Registrar, reader: asyncio.StreamReader) -> None:
+    """Pass messages on. Their end, unless the engine's was told before, is that of a killed process."""
+    while line := await reader.readline():
+        registrar.hear(read_line(line))
+    registrar.hear(Ended(EndReason.KILLED))
+
+
+async def _serve(settings: Settings) -> None:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    if not (line := await reader.readline()):
+        return  # the engine has ended already
+    first = read_line(line)
+    if not isinstance(first, Registration):
+        raise TypeError("the first message is no registration")
+    registrar = Registrar(settings, first)
+    listening = asyncio.create_task(_listen(registrar, reader))
+    try:
+        await registrar.run()
+    except NameTakenError as error:
+        sys.stdout.write(str(error))
+        sys.stdout.flush()
+    finally:
+        listening.cancel()
+
+
+def main() -> None:
+    """Record one engine's session, from its start to its end."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # meant for the engine: its end is still to be recorded
+        signal.signal(number, signal.SIG_IGN)
+    settings = Settings.load()
+    configure_logging(settings)
+    logging.getLogger("thothy_ai.engine").setLevel(logging.ERROR)  # that an engine has ended is no news here
+    asyncio.run(_serve(settings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""`SessionStore`: the registrar's access to Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from thothy_ai.db.connect import make_async_engine, reaching
+from thothy_ai.db.statements import statement
+from thothy_ai.errors import DatabaseUnreachableError
+from thothy_ai.settings import Settings
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 5.0  # for a statement, a lock that it waits for included
+
+
+class LiveEngine(NamedTuple):
+    """Another session of an engine with the same name, when it was last heard of."""
+
+    id: UUID
+    machine: str
+    address: str
+    heartbeat_at: datetime
+
+
+class SessionStore:
+    """Methods raise `DatabaseError`; nothing is written then."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._engine = make_async_engine(settings, application="registrar", pool_size=1)
+
+    async def register(self, row: dict[str, Any]) -> LiveEngine | None:
+        """Record a session, unless another one of that name may live, which is returned."""
+        return await _within(self._register(row))
+
+    async def record(self, row: dict[str, Any]) -> None:
+        """Record a session's state and counters, with a heartbeat."""
+        await _within(self._record(row))
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._engine.dispose()
+
+    async def _register(self, row: dict[str, Any]) -> LiveEngine | None:
+        named = {"name": row["engine_name"]}
+        with reaching(self._settings):
+            async with self._engine.begin() as connection:
+                await connection.execute(statement("worker/engine_name_lock"), named)
+                taken = await connection.execute(statement("worker/engine_name_taken"), named | {"id": row["id"]})
+                if (other := taken.one_or_none()) is not None:
+                    return LiveEngine(*other)
+                await connection.execute(statement("worker/record_engine"), row)
+                return None
+
+    async def _record(self, row: dict[str, Any]) -> None:
+        with reaching(self._settings):
+            async with self._engine.begin() as connection:
+                await connection.execute(statement("worker/record_engine"), row)
+
+
+async def _within(work: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await work
+    except TimeoutError:
+        raise DatabaseUnreachableError(f"Postgres did not answer within {ANSWER_SECONDS:g} s") from None

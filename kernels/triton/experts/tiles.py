@@ -18,8 +18,8 @@ class ExpertTile(NamedTuple):
     A program has `tokens` of one expert and `outputs` of its weight's rows (of gate and of up, each), both powers of
     two. It takes `step` numbers of each at a time and loads `stages` steps ahead. `weights_first`: the weight's rows
     are the long side of the tensor cores' tiles, which suits few tokens. Of MXFP4, a step times the outputs is 4,096 at
-    least: the tensor memory accelerator writes no less than 128 bytes of scales. A program whose expert has no more than
-    `short` tokens left computes as if its tile had only so many.
+    least: the tensor memory accelerator writes no less than 128 bytes of scales. A program whose expert has no more
+    than `short` tokens left computes as if its tile had only so many.
     """
 
     tokens: int

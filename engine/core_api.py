@@ -90,8 +90,5 @@ class Core(Protocol):
     def info(self) -> EngineInfo:
         """What does not change while the engine lives."""
 
-    def stop_accepting(self) -> None:
-        """Refuse new requests; finish those already accepted."""
-
     def stop(self) -> None:
         """End the core after the current step; requests in flight end with EngineStoppedError."""

@@ -64,10 +64,6 @@ class CoreHost:
         """The loop's."""
         return self._core.info()
 
-    def stop_accepting(self) -> None:
-        """Have the core refuse requests; those submitted before reach it first."""
-        self._work.put(self._core.stop_accepting)
-
     def stop(self) -> None:
         """End the loop, and this thread with it."""
         self._work.put(self._core.stop)

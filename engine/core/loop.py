@@ -129,10 +129,6 @@ class EngineCore:
         """End a request between steps."""
         self._commands.put(lambda: self._abort(request_id, reason))
 
-    def stop_accepting(self) -> None:
-        """Refuse new requests from now on."""
-        self._closed = True
-
     def stop(self) -> None:
         """End the thread after the current step."""
         self._commands.put(self._stop)

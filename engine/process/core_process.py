@@ -86,8 +86,6 @@ def _obey(received: Iterable[Message], hosted: Future[Core]) -> None:
                 core.submit(messages.read_request(*parts))
             case Word.ABORT:
                 core.abort(parts[0], FinishReason(parts[1]))
-            case Word.STOP_ACCEPTING:
-                core.stop_accepting()
             case Word.STOP:
                 core.stop()
     _exit(WITHOUT_PARENT)

@@ -57,10 +57,6 @@ class RemoteCore:
         """Fixed at start."""
         return self._info
 
-    def stop_accepting(self) -> None:
-        """Send it on."""
-        self._send(Word.STOP_ACCEPTING)
-
     def stop(self) -> None:
         """Send it on."""
         self._send(Word.STOP)

@@ -94,10 +94,9 @@ class Frontend:
         return self._core.info()
 
     def stop_accepting(self) -> None:
-        """Refuse new requests; those already accepted still reach the core first."""
+        """Refuse new requests. The core goes on accepting: a beam search submits to it at every step until its end."""
         with self._lock:
             self._accepting = False
-        self._inputs.put(self._core.stop_accepting)
 
     def stop(self) -> None:
         """End the core and both threads; requests in flight end with EngineStoppedError."""

@@ -368,18 +368,6 @@ def test_an_id_is_refused_while_it_is_in_flight():
     assert driver.collected.tokens["a"] == continuation([1, 2], 3) * 2
 
 
-def test_after_stop_accepting_it_refuses_and_finishes():
-    with drive(SMALL) as driver:
-        driver.core.submit(request("a", [1, 2], 3))
-        driver.core.stop_accepting()
-        with pytest.raises(EngineNotAcceptingError):
-            driver.core.submit(request("b", [1]))
-        driver.run([])
-        while "a" not in driver.collected.finished:
-            driver.gather()
-    assert driver.collected.tokens["a"] == continuation([1, 2], 3)
-
-
 def test_stopping_tells_those_in_flight():
     with drive(SMALL) as driver:
         driver.core.submit(request("a", [1, 2], 3))

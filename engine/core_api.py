@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, SamplingParams, TokenLogprob, Usage
-from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.errors import EngineError, EngineLostError, EngineStoppedError, UninvolvedError
 
 if TYPE_CHECKING:
     from thothy_ai.engine.grammar import Grammar
@@ -73,6 +73,15 @@ class StepFailedError(RuntimeError):
     def __init__(self, members: tuple[str, ...], cause: str) -> None:
         super().__init__(f"step failed with {', '.join(members) or 'no members'}: {cause}")
         self.members, self.cause = members, cause
+
+
+def end_of(core_id: str, failure: StepFailedError | None) -> EngineError:
+    """How a request ends that is in flight when the core does: only a failing step's members are lost with it."""
+    if failure is None:
+        return EngineStoppedError("the engine stopped with the request in flight")
+    if core_id in failure.members:
+        return EngineLostError(f"the engine died of a step with the request in it: {failure.cause}")
+    return UninvolvedError("the engine died of a step without the request")
 
 
 class Core(Protocol):

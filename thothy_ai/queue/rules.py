@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.errors import ThothyError
@@ -54,7 +55,7 @@ class Rules:
         self._records = {rule: _Record() for rule in rules}
         for rule, record in self._records.items():
             RULE_FAILURES.labels(rule.name)
-            RULE_AGE.labels(rule.name).set_function(lambda record=record: self._age(record))
+            RULE_AGE.labels(rule.name).set_function(partial(self._age, record))
 
     def run_due(self) -> None:
         """Run the rules that are due. Raises the error of one that lost the connection."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.engine.errors import (
+    ConnectionLostError,
     EngineError,
     EngineLostError,
     EngineNotAcceptingError,
@@ -21,6 +22,7 @@ from thothy_ai.engine.errors import (
     GrammarError,
     InvalidRequestError,
     PromptTooLongError,
+    UninvolvedError,
 )
 from thothy_ai.errors import DatabaseError
 from thothy_ai.jobs import Context, Previous, RejectionReason
@@ -99,7 +101,7 @@ class Attempts:
         except EngineAbortedError:
             finish = outcomes.released(claim, "engine_aborted")
         except (EngineLostError, EngineStoppedError) as error:
-            finish = await self._lost(claim, error, calls.usage)
+            finish = await self._lost(claim, error, calls)
         except EngineError as error:
             finish = self._refused(claim, error)
         except OSError as error:  # a process that judges cannot be started
@@ -149,14 +151,24 @@ class Attempts:
             return outcomes.hopeless(claim, error.reason, error.detail)
         return self.failed(claim, error.reason, error.detail)
 
-    async def _lost(self, claim: Claim, error: EngineError, usage: Usage) -> Finish:
-        """Its engine was stopped or died, or only the connection to it broke."""
-        detail = str(error)
-        if isinstance(error, EngineStoppedError):
-            self._monitor.await_new_session()
+    async def _lost(self, claim: Claim, error: EngineError, calls: AttemptCalls) -> Finish:
+        """Its engine was stopped or died, or only the connection to it broke.
+
+        An engine that names the members of the step it died of clears all others; of one that died without a word,
+        those it had not begun with are cleared by the record that it left.
+        """
+        usage, detail = calls.usage, str(error)
+        session_id = usage.engine_session_id
+        if isinstance(error, EngineStoppedError | UninvolvedError):
+            self._monitor.await_new_session(session_id)
             return outcomes.released(claim, error.code, detail, usage)
-        if not await self._monitor.outlived(usage.engine_session_id):
+        if not isinstance(error, ConnectionLostError):
+            self._monitor.await_new_session(session_id)
             return outcomes.engine_died(claim, detail, usage)
+        if not await self._monitor.outlived(session_id):
+            if self._monitor.may_have_begun(session_id, calls.request_ids):
+                return outcomes.engine_died(claim, detail, usage)
+            return outcomes.released(claim, UninvolvedError.code, detail, usage)
         if claim.tries - claim.failures > MAX_FREE_ATTEMPTS:
             return self.failed(claim, "connection_lost", detail, usage)
         return outcomes.released(claim, "connection_lost", detail, usage)

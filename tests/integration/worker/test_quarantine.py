@@ -13,7 +13,7 @@ from tests.support.mortal_engine import MortalEngine
 from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.worker_fleet import WorkerFleet
 from thothy_ai.engine.client import connect
-from thothy_ai.engine.errors import EngineLostError
+from thothy_ai.engine.errors import ConnectionLostError
 from thothy_ai.queue.hints import Hint
 
 OTHERS, FRESH = 200, 60
@@ -113,7 +113,7 @@ class Reconnecting(FakeClient):
         return generation
 
     async def _cut(self) -> None:
-        raise EngineLostError("the connection is cut")
+        raise ConnectionLostError("the connection is cut")
 
 
 def test_a_connection_that_a_job_always_breaks_is_held_against_it(queue: Queue) -> None:

@@ -17,7 +17,6 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core_api import CoreRequest, StepFailedError
 from thothy_ai.engine.errors import (
     EngineLostError,
-    EngineNotAcceptingError,
     EngineStoppedError,
     GrammarError,
     InvalidRequestError,

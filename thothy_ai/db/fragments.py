@@ -24,7 +24,7 @@ WAITING: Final = "state IN ('queued', 'dispatched')"
 NOT_EXPIRED: Final = "(deadline IS NULL OR deadline > now())"
 
 QUEUED_CHANNEL: Final = "thothy_queued"  # a NOTIFY on it wakes the dispatcher
-DEATHS_TO_RUN_ALONE: Final = 2  # a job in flight at that many engine deaths runs only while nothing else does
+DEATHS_TO_RUN_ALONE: Final = 2  # a job charged with that many engine deaths runs while nothing else does on its engine
 ENGINE_SILENCE_SECONDS: Final = 60  # an engine session without a heartbeat for that long has ended
 
 FRAGMENTS: Final[dict[str, str]] = {
@@ -71,6 +71,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     # A job that may run only later is kept out of the dispatcher's index until then, less this.
     "delay_margin": "interval '1 minute'",
     "engine_silence": f"interval '{ENGINE_SILENCE_SECONDS} seconds'",
+    "on_this_engine": "engine_session_id IS NOT DISTINCT FROM CAST(:engine_session_id AS uuid)",
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
     "wake_dispatcher": f"pg_notify('{QUEUED_CHANNEL}', '')",

@@ -38,7 +38,7 @@ from thothy_ai.worker.judges import Judges
 from thothy_ai.worker.live import LiveText
 from thothy_ai.worker.outcomes import Retry
 from thothy_ai.worker.plans import PlanError, PlannedJob, Step
-from thothy_ai.worker.quarantine import alone_within
+from thothy_ai.worker.quarantine import Solitude
 from thothy_ai.worker.retry import retry_until_answered
 from thothy_ai.worker.running_call import EngineAbortedError
 
@@ -57,7 +57,7 @@ class StoppedError(Exception):
 
 
 class Attempts:
-    """Runs attempts; keeps no state about them. What a kind does runs in the processes of `judges`."""
+    """Runs attempts, and keeps whose turn it is to run alone. What a kind does runs in the processes of `judges`."""
 
     def __init__(
         self,
@@ -72,16 +72,19 @@ class Attempts:
         self._monitor = monitor
         self._judges = judges
         self._live = live
+        self._solitude = Solitude(store, settings.lease_seconds)
         self._retry = Retry(settings.retry_base_seconds, settings.retry_cap_seconds)
 
     async def run(self, claim: Claim) -> Finish:
         """How this attempt ended. Raises `StoppedError` when its task is cancelled."""
-        lease_seconds = self._settings.lease_seconds
         calls = AttemptCalls(self._monitor, self._live, self._judges.wrong_language, claim)
         try:
-            if claim.engine_deaths >= DEATHS_TO_RUN_ALONE and not await alone_within(lease_seconds, self._store, claim):
-                return replace(outcomes.released(claim, "not_alone"), delay_seconds=lease_seconds)
-            return await self._ended(claim, calls)
+            if claim.engine_deaths < DEATHS_TO_RUN_ALONE:
+                return await self._ended(claim, calls)
+            async with self._solitude.turn(claim.session_id) as alone:
+                if alone:
+                    return await self._ended(claim, calls)
+            return replace(outcomes.released(claim, "not_alone"), delay_seconds=self._settings.lease_seconds)
         except asyncio.CancelledError:
             raise StoppedError(calls.usage) from None
 

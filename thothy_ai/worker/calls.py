@@ -86,6 +86,11 @@ class AttemptCalls:
         self._texts += [output.text for output in outputs]
         return outputs
 
+    def _check_quarantine(self) -> None:
+        """A quarantined job may run only on the engine that it was claimed for."""
+        if self._claim.engine_deaths and self._claim.session_id != self._monitor.session_id:
+            raise NotSentError("the engine was started anew since the claim")
+
     def _gravest(self, error: UninvolvedError, first: int) -> EngineError:
         """The error of a call that was involved in the engine's death, if there is one in the step."""
         others = (call.error for call in self._sent[first:] if isinstance(call.error, EngineLostError))
@@ -95,6 +100,7 @@ class AttemptCalls:
         """Send the next call of the step whose first call has this number."""
         number = len(self._sent)
         if self._engine is None:
+            self._check_quarantine()
             self._engine = self._monitor.info
         elif self._monitor.session_id != UUID(self._engine.session_id):
             raise NotSentError("the engine was started anew since the last call")

@@ -87,7 +87,7 @@ class UninvolvedError(EngineLostError):
 class ConnectionLostError(EngineLostError):
     """The connection to the engine broke: whether the engine has died, and because of what, it did not say."""
 
-    code = "connection_lost"
+    code = "engine_connection_lost"
 
 
 class EngineAuthenticationError(ConnectionLostError):

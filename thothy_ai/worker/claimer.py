@@ -14,7 +14,7 @@ from thothy_ai.worker.batcher import Batcher
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.job_store import JobStore
-from thothy_ai.worker.quarantine import LOOK_SECONDS, POLL_SECONDS
+from thothy_ai.worker.quarantine import CLAIM_SECONDS, LOOK_SECONDS, POLL_SECONDS
 from thothy_ai.worker.retry import retry_until_answered
 from thothy_ai.worker.running_job import RunningJob
 
@@ -94,7 +94,7 @@ class Claimer:
             await self._monitor.ready()
             async with self._lock:
                 await self._claim_some_quarantined()
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(CLAIM_SECONDS)
 
     async def _claim_some_quarantined(self) -> None:
         hints = set(self._quarantined)

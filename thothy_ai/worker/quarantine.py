@@ -38,6 +38,7 @@ from thothy_ai.worker.job_store import JobStore
 from thothy_ai.worker.retry import retry_until_answered
 
 POLL_SECONDS = 0.1  # between checks whether a job may run
+CLAIM_SECONDS = 0.3  # between claims of quarantined jobs that wait here
 LOOK_SECONDS = 1.0  # between looks for quarantined jobs whose messages other workers have
 
 

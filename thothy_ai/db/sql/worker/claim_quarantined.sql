@@ -6,7 +6,7 @@
 WITH given AS (
     SELECT DISTINCT id, dispatch_no  -- a message may have been delivered twice
     FROM {hints} AS hint (id, dispatch_no)
-), here AS (
+), here AS MATERIALIZED (
     SELECT count(*) FILTER (WHERE engine_deaths > 0) AS suspects, count(*) FILTER (WHERE {runs_alone}) AS lone
     FROM job
     WHERE state = 'running' AND {on_this_engine}
@@ -26,20 +26,25 @@ WITH given AS (
     FROM job JOIN eligible USING (id, dispatch_no)
     WHERE {claimable}
 ), chosen AS (
-    SELECT job.id
-    FROM job JOIN free USING (id, dispatch_no), here
-    WHERE was = 'running'  -- its claim was lost
-        OR lone = 0 AND free.{runs_alone} AND place <= :lone
-        OR lone = 0 AND NOT any_lone AND place <= CAST(:suspects AS bigint) - suspects
-    ORDER BY job.id
-    FOR UPDATE OF job SKIP LOCKED
+    SELECT id
+    FROM job
+    WHERE id = ANY(ARRAY(
+        SELECT free.id
+        FROM free, here
+        WHERE was = 'running'  -- its claim was lost
+            OR lone = 0 AND {runs_alone} AND place <= :lone
+            OR lone = 0 AND NOT any_lone AND place <= CAST(:suspects AS bigint) - suspects
+    ))
+    ORDER BY id
+    FOR UPDATE SKIP LOCKED
 ), claimed AS (
     UPDATE job
     SET state = 'running', attempt = attempt + 1, worker = :worker, started_at = now(),
         engine_session_id = CAST(:engine_session_id AS uuid),
         lease_until = now() + make_interval(secs => :lease_seconds), reason = NULL, detail = NULL
-    FROM chosen
-    WHERE job.id = chosen.id AND (state = 'dispatched' AND NOT cancel_requested OR state = 'running' AND worker = :worker)
+    FROM free
+    WHERE job.id = free.id AND job.dispatch_no = free.dispatch_no AND job.id = ANY(ARRAY(SELECT id FROM chosen))
+        AND (state = 'dispatched' AND NOT cancel_requested OR state = 'running' AND worker = :worker)
     RETURNING job.*
 ), never_ran AS (
     INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason)

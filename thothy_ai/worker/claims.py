@@ -74,7 +74,7 @@ class ClaimResult:
         """From the rows of a claiming statement for this engine: one without an attempt number was not claimed."""
         waiting = [row for row in rows if row.attempt is None]
         return cls(
-            [Claim(*row, session_id=session_id) for row in rows if row.attempt is not None],
+            [Claim(*(*row, session_id)) for row in rows if row.attempt is not None],
             [Hint(row.id, row.dispatch_no) for row in waiting if row.engine_deaths],
             [Hint(row.id, row.dispatch_no) for row in waiting if not row.engine_deaths],
         )

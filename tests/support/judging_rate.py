@@ -1,6 +1,6 @@
 """Measures how many translations the processes of a worker's `Judges` judge per second, and what a backlog costs.
 
-    python -m benchmarks.judging [--jobs N] [--processes 1 2 4]
+    python -m tests.support.judging_rate [--jobs N] [--processes 1 2 4]
 
 Each job is what a worker asks for it: its prompt, then the verdict on its output. The outputs are the labelled
 translations that editors accepted, so that every check runs. All jobs are asked for at once, as after a burst.
@@ -77,9 +77,9 @@ def main() -> None:
     options = parser.parse_args()
     translations = [text for text in load() if text.kind == "translation" and text.accepted]
     texts = list(itertools.islice(itertools.cycle(translations), options.jobs))
-    print("processes  jobs/s  worker ms  processes ms  median (s)  accepted")
+    print("processes  jobs/s  worker ms  processes ms  median (s)  accepted")  # noqa: T201
     for processes in options.processes:
-        print(asyncio.run(measured(texts, processes)))
+        print(asyncio.run(measured(texts, processes)))  # noqa: T201
 
 
 if __name__ == "__main__":

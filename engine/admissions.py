@@ -122,6 +122,12 @@ class AdmissionFile:
         known = buffer[:_SLOT] in {_MAGIC, _OVERFLOWN} and buffer[_SLOT:_HEADER] == UUID(session_id).bytes
         return cls(buffer) if known else None
 
+    @classmethod
+    def remove(cls, path: Path | None, session_id: str) -> None:
+        """Remove this session's file, unless another engine has replaced it by its own."""
+        if path is not None and cls.open(path, session_id) is not None:
+            path.unlink(missing_ok=True)
+
     def writable(self, part: Part) -> Admissions:
         """For the thread that owns this part, of a file opened for writing."""
         return Admissions(part, self._buffer)

@@ -86,8 +86,7 @@ class NullEngine:
 
     def close(self) -> None:
         """It has no device, but a record."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        AdmissionFile.remove(self._path, self._info.session_id)
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
         """Answer now, or after the latency."""

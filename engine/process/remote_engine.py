@@ -67,8 +67,7 @@ class RemoteEngine:
     def close(self) -> None:
         """End the core's process, and wait until its memory is free."""
         self._process.close()
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        AdmissionFile.remove(self._path, self._core.info().session_id)
 
 
 def start_remote(options: EngineOptions) -> RemoteEngine:

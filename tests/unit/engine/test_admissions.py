@@ -84,7 +84,11 @@ def test_a_reader_keeps_its_session_s_file_when_another_engine_replaces_it(path:
     assert old is not None
     assert old.begun(["a"]) == ("a",)
     assert AdmissionFile.open(path, SESSION) is None
+    AdmissionFile.remove(path, SESSION)
     assert AdmissionFile.open(path, other) is not None
+    AdmissionFile.remove(path, other)
+    AdmissionFile.remove(path, other)
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 10, b"x" * 100_000])

@@ -104,8 +104,8 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
             reported.set()
     Channel.send = recorded
     class Host(resident.CoreHost):
-        def __init__(self, core, grammars, on_events):
-            super().__init__(core, grammars, on_events)
+        def __init__(self, core, grammars, on_events, admissions):
+            super().__init__(core, grammars, on_events, admissions)
             on_events([])
     resident.CoreHost = Host
     thread_start = threading.Thread.start

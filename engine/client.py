@@ -7,12 +7,12 @@ this process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from thothy_ai.engine.api import AbandonedUsage, EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.backend import Backend, Output
-from thothy_ai.engine.errors import EngineLostError
+from thothy_ai.engine.errors import ConnectionLostError
 from thothy_ai.engine.serving.address import parse_address
 from thothy_ai.engine.serving.generation import Generation, Generations
 from thothy_ai.engine.serving.socket_client import SocketEngineClient
@@ -43,6 +43,9 @@ class EngineClient(Protocol):
 
     async def submit(self, request: GenerationRequest) -> Generation:
         """Send a request; EngineLostError while not connected. `result()` raises the engine's own refusals."""
+
+    def may_have_begun(self, session_id: str, request_ids: Sequence[str]) -> bool:
+        """Whether an engine session that has died was working on one of these requests, as far as is known."""
 
     async def stop_accepting(self) -> None:
         """Have the engine refuse new requests; returns once it does."""
@@ -92,10 +95,14 @@ class LocalEngineClient:
     async def submit(self, request: GenerationRequest) -> Generation:
         """Pass a request to the backend."""
         if self._loop is None:
-            raise EngineLostError("the client is not started, or closed")
+            raise ConnectionLostError("the client is not started, or closed")
         generation = self._generations.add(request, self._abort, self._stream)
         self._backend.submit(request, self._sink)
         return generation
+
+    def may_have_begun(self, session_id: str, request_ids: Sequence[str]) -> bool:  # noqa: ARG002  there is no record
+        """Always: an engine of this process leaves no record, since nobody would be left to read it."""
+        return True
 
     async def stop_accepting(self) -> None:
         """Have the backend refuse new requests."""
@@ -106,7 +113,7 @@ class LocalEngineClient:
         self._loop = None
         for request_id in self._generations.open_ids:
             self._backend.abort(request_id)
-        self._generations.fail_all(EngineLostError("the client was closed"))
+        self._generations.fail_all(ConnectionLostError("the client was closed"))
 
     async def _abort(self, request_id: str) -> None:
         self._backend.abort(request_id)

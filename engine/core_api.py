@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, SamplingParams, TokenLogprob, Usage
-from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.errors import EngineError, EngineLostError, EngineStoppedError, UninvolvedError
 
 if TYPE_CHECKING:
     from thothy_ai.engine.grammar import Grammar
@@ -75,6 +75,15 @@ class StepFailedError(RuntimeError):
         self.members, self.cause = members, cause
 
 
+def end_of(core_id: str, failure: StepFailedError | None) -> EngineError:
+    """How a request ends that is in flight when the core does: only a failing step's members are lost with it."""
+    if failure is None:
+        return EngineStoppedError("the engine stopped with the request in flight")
+    if core_id in failure.members:
+        return EngineLostError(f"the engine died of a step with the request in it: {failure.cause}")
+    return UninvolvedError("the engine died of a step without the request")
+
+
 class Core(Protocol):
     """A running engine core, of this process or of another. All methods may be called from any thread."""
 
@@ -89,9 +98,6 @@ class Core(Protocol):
 
     def info(self) -> EngineInfo:
         """What does not change while the engine lives."""
-
-    def stop_accepting(self) -> None:
-        """Refuse new requests; finish those already accepted."""
 
     def stop(self) -> None:
         """End the core after the current step; requests in flight end with EngineStoppedError."""

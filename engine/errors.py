@@ -78,7 +78,19 @@ class EngineLostError(EngineError):
     code = "engine_lost"
 
 
-class EngineAuthenticationError(EngineLostError):
+class UninvolvedError(EngineLostError):
+    """The engine died with the request in flight, and not because of it: it was in no step that was being computed."""
+
+    code = "engine_lost_uninvolved"
+
+
+class ConnectionLostError(EngineLostError):
+    """The connection to the engine broke: whether the engine has died, and because of what, it did not say."""
+
+    code = "engine_connection_lost"
+
+
+class EngineAuthenticationError(ConnectionLostError):
     """The engine refuses this client's token, or its lack of one."""
 
     code = "engine_authentication"

@@ -20,6 +20,7 @@ from thothy_ai.engine.errors import (
     EngineNotAcceptingError,
     EngineStoppedError,
     ModelLoadError,
+    UninvolvedError,
 )
 from thothy_ai.worker.attempts import REFUSALS
 
@@ -75,9 +76,10 @@ def _retried(error: type[EngineError]) -> str:
         return "waits: there is no engine"
     if issubclass(error, REFUSALS):
         return NO
-    if issubclass(error, EngineLostError):
+    if issubclass(error, EngineLostError) and not issubclass(error, UninvolvedError):
         return "yes; an engine death is counted if the engine died"
-    return FREE if issubclass(error, EngineStoppedError | EngineNotAcceptingError) else LATER
+    free = EngineStoppedError | EngineNotAcceptingError | UninvolvedError
+    return FREE if issubclass(error, free) else LATER
 
 
 def _exceptions() -> Iterator[tuple[str, ...]]:

@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 PROCESSES = {
     "thothy_ai/queue/dispatcher.py": "dispatcher",
     "thothy_ai/queue/reaper.py": "reaper",
+    "thothy_ai/queue/rules.py": "reaper",
     "thothy_ai/queue/transport.py": "worker",
     "thothy_ai/worker": "worker",
 }

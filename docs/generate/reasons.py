@@ -111,7 +111,7 @@ FAILURES: dict[str, Reason] = {
         "Read the worker's log; look for the kernel's out-of-memory messages.",
     ),
     "engine_lost": Reason(
-        "The engine died while the job was in flight.",
+        "The engine died while it worked on the job, or may have.",
         "yes, apart from other jobs that saw it die; an engine death is counted",
         "Read the engine's log.",
     ),
@@ -166,6 +166,8 @@ ENGINE_ADVICE: dict[str, str] = {
     "unsupported_model": "Use a model of a supported family and tensor type (README).",
     "out_of_memory": "Use a smaller model, fp8 weights, or less `--kv-tokens`.",
     "engine_lost": "Run `thothy doctor --only engine`.",
+    "engine_lost_uninvolved": "Nothing for this job; the engine's log says what the engine died of.",
+    "engine_connection_lost": "Run `thothy doctor --only engine`.",
     "engine_authentication": "Set the same `THOTHY_ENGINE_TOKEN` for engine and workers.",
     "engine_stopped": "Start the engine again.",
     "engine_draining": "Wait for the engine that replaces it.",

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from thothy_ai.engine.admissions import GRAMMARS, Admissions
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, TextStats
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest, OnEvents, RefusedEvent
@@ -31,7 +32,10 @@ class CoreHost:
     requests without a schema do not wait for.
     """
 
-    def __init__(self, core: EngineCore, grammars: Compiler, on_events: OnEvents) -> None:
+    def __init__(
+        self, core: EngineCore, grammars: Compiler, on_events: OnEvents, admissions: Admissions | None = None
+    ) -> None:
+        self._admissions = admissions or Admissions(GRAMMARS)
         self._core, self._grammars, self._on_events = core, grammars, on_events
         self._lock = threading.Lock()  # guards what follows
         self._compiling: dict[str, FinishReason | None] = {}  # why a request is to end once it is compiled
@@ -64,10 +68,6 @@ class CoreHost:
         """The loop's."""
         return self._core.info()
 
-    def stop_accepting(self) -> None:
-        """Have the core refuse requests; those submitted before reach it first."""
-        self._work.put(self._core.stop_accepting)
-
     def stop(self) -> None:
         """End the loop, and this thread with it."""
         self._work.put(self._core.stop)
@@ -91,7 +91,8 @@ class CoreHost:
     def _compile(self, request: CoreRequest) -> None:
         error = None
         try:
-            request = replace(request, grammar=self._grammar(request))
+            with self._admissions.entered(request.id):
+                request = replace(request, grammar=self._grammar(request))
         except Exception as raised:  # noqa: BLE001  a schema is foreign, and ends its own request only
             error = _typed(raised)
         if error is None:

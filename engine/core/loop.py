@@ -22,6 +22,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from thothy_ai.engine.admissions import CORE, Admissions
 from thothy_ai.engine.api import (
     BlockStats,
     CoreStats,
@@ -36,12 +37,18 @@ from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
 from thothy_ai.engine.core.tokens import StepMasks, end_tokens, start_masks, take_forced, take_logprobs, take_samples
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, StepFailedError, TokenEvent
+from thothy_ai.engine.core_api import (
+    CoreRequest,
+    Event,
+    FinishedEvent,
+    OnEvents,
+    StepFailedError,
+    TokenEvent,
+    end_of,
+)
 from thothy_ai.engine.errors import (
     EngineError,
-    EngineLostError,
     EngineNotAcceptingError,
-    EngineStoppedError,
     InvalidRequestError,
     PromptTooLongError,
 )
@@ -96,6 +103,8 @@ class EngineCore:
         self._open: set[str] = set()  # ids submitted and not finished; shared, behind the gate
         self._planned: ScheduledStep | None = None
         self._unread: list[ScheduledStep] = []  # being launched, or not read yet
+        self._beginning: Sequence | None = None  # the one that is being added
+        self._admissions = Admissions(CORE)
         self._events: list[Event] = []
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._gate = threading.Lock()  # no request is queued after the queue was read for the last time
@@ -105,8 +114,9 @@ class EngineCore:
         self._thread = threading.Thread(target=self._run, name="engine-core", daemon=True)
         self.failure: StepFailedError | None = None
 
-    def start(self) -> None:
-        """Start the core's thread."""
+    def start(self, admissions: Admissions | None = None) -> None:
+        """Start the core's thread, which records there what it admits."""
+        self._admissions = admissions or self._admissions
         self._thread.start()
 
     def join(self, timeout: float | None = None) -> bool:
@@ -128,10 +138,6 @@ class EngineCore:
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
         """End a request between steps."""
         self._commands.put(lambda: self._abort(request_id, reason))
-
-    def stop_accepting(self) -> None:
-        """Refuse new requests from now on."""
-        self._closed = True
 
     def stop(self) -> None:
         """End the thread after the current step."""
@@ -176,8 +182,9 @@ class EngineCore:
             self._plan(idle=True)
             while not self._stopping:
                 last = self._turn(last)
-        except Exception as error:
-            self.failure = StepFailedError(_ids(self._unread), str(error))
+        except BaseException as error:  # a panic in Rust is no Exception
+            members = _ids(self._unread) if self._beginning is None else (self._beginning.request.id,)
+            self.failure = StepFailedError(members, str(error))
             self.failure.__cause__ = error  # keeps its frames: freeing a broken device's tensors aborts the process
             log.exception("%s", self.failure)
         finally:
@@ -212,6 +219,8 @@ class EngineCore:
             return None
         self._unread.append(scheduled)
         self._counters.count_admitted(scheduled)
+        for sequence in scheduled.admitted:
+            self._admissions.enter(sequence.request.id)  # before the device may fail
         handle = self._launcher.forward(scheduled)
         self._scheduler.token_budget = self._launcher.token_limit
         constrained = any(sequence.request.grammar is not None for sequence, _ in scheduled.sampling_members)
@@ -250,7 +259,12 @@ class EngineCore:
     def _add(self, sequence: Sequence) -> None:
         self._sequences[sequence.request.id] = sequence
         self._scheduler.add(sequence)
-        take_forced(sequence)
+        if self._closed:
+            return  # its end is all that is left to report
+        self._beginning = sequence
+        with self._admissions.entered(sequence.request.id):
+            take_forced(sequence)
+        self._beginning = None
         self._counters.count_output(self._emit(sequence))
         self._retire_if_done(sequence)
 
@@ -302,6 +316,7 @@ class EngineCore:
         del self._sequences[sequence.request.id]
         with self._gate:
             self._open.discard(sequence.request.id)
+        self._admissions.leave(sequence.request.id)
         self._scheduler.retire(sequence)
         self._counters.count_ended(sequence)
         self._events.append(FinishedEvent(sequence.request.id, reason, sequence.usage, sequence.error))
@@ -313,10 +328,9 @@ class EngineCore:
         with self._gate:
             self._closed = True
         self._take_commands(wait=False)
-        how = EngineStoppedError if self.failure is None else EngineLostError
-        end = how("the engine stopped with the request in flight")
         self._events += [
-            FinishedEvent(left.request.id, FinishReason.ABORTED, left.usage, end) for left in self._sequences.values()
+            FinishedEvent(id_, FinishReason.ABORTED, left.usage, end_of(id_, self.failure))
+            for id_, left in self._sequences.items()
         ]
         self._sequences.clear()
         self._publish()

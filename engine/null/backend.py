@@ -10,8 +10,11 @@ import queue
 import threading
 import time
 import uuid
+from collections import deque
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from thothy_ai.engine.admissions import CORE, AdmissionFile, admissions_in
 from thothy_ai.engine.api import (
     Choice,
     CoreStats,
@@ -37,28 +40,36 @@ _CAPACITY = 1024  # as an engine on a GPU has
 _IMPOSSIBLE = -1000.0  # a log-probability
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Pending:
     request: GenerationRequest
     sink: Sink
-    due: float  # monotonic seconds
+    started: float = float("inf")  # monotonic seconds
 
 
 class NullEngine:
-    """Implements `Backend` and `RunningEngine`. Each request takes `latency` seconds, however many are in flight."""
+    """Implements `Backend` and `RunningEngine`. Each request takes `latency` seconds, however many are in flight.
+
+    At most `rows` run at once; the others wait. As every engine, it records in the file `path` which ones run.
+    """
 
     failure: Exception | None = None  # nothing in it can fail by itself
 
-    def __init__(self, latency: float = 0.0, options: EngineOptions | None = None) -> None:
-        self._latency = latency
+    def __init__(self, latency: float = 0.0, options: EngineOptions | None = None, path: Path | None = None) -> None:
+        options = options or EngineOptions(url="")
+        self._latency, self._rows, self._path = latency, options.max_rows, path
         self._lock = threading.Lock()  # guards what follows
         self._open: dict[str, _Pending] = {}
+        self._running: set[str] = set()
+        self._waiting: deque[_Pending] = deque()
         self._streamed: set[str] = set()  # ids of those whose deltas were asked for later
         self._counters = CoreStats()
         self._accepting = True
         self._stopped = threading.Event()
         self._due: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()  # in order: all have the same latency
-        self._info = _info(options or EngineOptions(url=""))
+        self._info = _info(options)
+        file = AdmissionFile.create(path, self._info.session_id) if path is not None else None
+        self._admissions = admissions_in(file, CORE)
         if latency:
             threading.Thread(target=self._run, name="null-engine", daemon=True).start()
 
@@ -76,28 +87,28 @@ class NullEngine:
         self._stopped.wait()
 
     def close(self) -> None:
-        """It has no device."""
+        """It has no device, but a record."""
+        AdmissionFile.remove(self._path, self._info.session_id)
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
         """Answer now, or after the latency."""
-        pending = _Pending(request, sink, time.monotonic() + self._latency)
+        pending = _Pending(request, sink)
         if (refusal := self._refusal(request)) is not None:
             self._count(requests_refused=1)
             sink([Failure(request.id, refusal)])
             return
         with self._lock:
             self._open[request.id] = pending
-        if self._latency:
-            self._due.put(pending)
-        else:
-            self._answer(pending)
+            self._waiting.append(pending)
+        self._admit()
 
     def abort(self, request_id: str) -> None:
         """End a request that is not answered yet."""
         if (pending := self._take(request_id)) is not None:
-            spent = min(self._latency, max(0.0, self._latency - (pending.due - time.monotonic())))
+            spent = min(self._latency, max(0.0, time.monotonic() - pending.started))
             self._count(requests_aborted=1, steps=1, **_seconds(spent))
             pending.sink([_result(pending.request, "", FinishReason.ABORTED, spent)])
+            self._admit()
 
     def stream(self, request_id: str) -> None:
         """Send the whole answer as one delta before the result."""
@@ -106,10 +117,12 @@ class NullEngine:
                 self._streamed.add(request_id)
 
     def stats(self) -> EngineStats:
-        """The counters; requests that are not answered yet count as running."""
+        """The counters, and how many requests run and wait."""
         with self._lock:
-            running = len(self._open)
-            return EngineStats(SchedulerStats(running), core=replace(self._counters, batch_size=running))
+            running = len(self._running)
+            return EngineStats(
+                SchedulerStats(running, len(self._open) - running), core=replace(self._counters, batch_size=running)
+            )
 
     def info(self) -> EngineInfo:
         """Fixed at start."""
@@ -138,9 +151,28 @@ class NullEngine:
             return InvalidRequestError(f"a request with id {request.id!r} is in flight")
         return None
 
+    def _admit(self) -> None:
+        """Start those that wait, as far as there are rows for them."""
+        while (pending := self._next()) is not None:
+            if self._latency:
+                self._due.put(pending)
+            else:
+                self._answer(pending)
+
+    def _next(self) -> _Pending | None:
+        with self._lock:
+            while self._waiting and (self._rows is None or len(self._running) < self._rows):
+                pending = self._waiting.popleft()
+                if self._open.get(pending.request.id) is pending:  # it was not aborted
+                    pending.started = time.monotonic()
+                    self._running.add(pending.request.id)
+                    self._admissions.enter(pending.request.id)
+                    return pending
+        return None
+
     def _run(self) -> None:
         while (pending := self._due.get()) is not None:
-            time.sleep(max(0.0, pending.due - time.monotonic()))
+            time.sleep(max(0.0, pending.started + self._latency - time.monotonic()))
             if not self._stopped.is_set():
                 self._answer(pending)
 
@@ -161,10 +193,14 @@ class NullEngine:
         if self._take(request.id) is not None:
             self._record(outputs[-1])
             pending.sink(outputs)
+            if self._latency:
+                self._admit()
 
     def _take(self, request_id: str) -> _Pending | None:
         with self._lock:
             self._streamed.discard(request_id)
+            self._running.discard(request_id)
+            self._admissions.leave(request_id)
             return self._open.pop(request_id, None)
 
     def _record(self, end: Output) -> None:

@@ -16,9 +16,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import partial
 from typing import NoReturn
 
-from thothy_ai.engine.api import FinishReason
+from thothy_ai.engine.admissions import AdmissionFile
+from thothy_ai.engine.api import EngineInfo, FinishReason
 from thothy_ai.engine.core_api import Core, Event, TokenEvent
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.options import EngineOptions
@@ -26,6 +28,7 @@ from thothy_ai.engine.process.logs import log_to_stderr
 from thothy_ai.engine.remote import messages
 from thothy_ai.engine.remote.channel import Channel, Message
 from thothy_ai.engine.remote.messages import Word
+from thothy_ai.engine.serving.address import admissions_path, parse_address
 from thothy_ai.engine.serving.plain import fields_of
 
 WITHOUT_PARENT = 1
@@ -60,13 +63,23 @@ def _run(channel: Channel, options: EngineOptions, hosted: Future[Core]) -> None
 
     loaded = load(options, lambda folder: channel.send(Word.FOLDER, str(folder)))
     reports = Reports(channel)
-    resident = ResidentCore(loaded, options, reports.put)
+    resident = ResidentCore(loaded, options, reports.put, partial(_record, options.url))
     channel.send(Word.READY, fields_of(resident.core.info()))
     reports.start(resident.host)  # not before: the parent waits for that message, and the core runs already
     hosted.set_result(resident.host)
     resident.core.join()
     reports.close()
     channel.send(Word.ENDED, messages.failure_parts(resident.core.failure))
+
+
+def _record(url: str, info: EngineInfo) -> AdmissionFile | None:
+    """The file of what is begun; without one, everything in flight counts as begun when this process dies."""
+    path = admissions_path(parse_address(url))
+    try:
+        return AdmissionFile.create(path, info.session_id) if path is not None else None
+    except OSError as error:
+        log.warning("what is in flight cannot be recorded in %s: %s", path, error.strerror)
+        return None
 
 
 def _or_exit(work: Callable[..., None], *arguments: object) -> None:
@@ -88,8 +101,6 @@ def _obey(received: Iterable[Message], hosted: Future[Core]) -> None:
                 core.submit(messages.read_request(*parts))
             case Word.ABORT:
                 core.abort(parts[0], FinishReason(parts[1]))
-            case Word.STOP_ACCEPTING:
-                core.stop_accepting()
             case Word.STOP:
                 core.stop()
     _exit(WITHOUT_PARENT)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from thothy_ai.engine.admissions import TEXT, AdmissionFile, admissions_in
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.errors import EngineError, ModelLoadError, from_code
 from thothy_ai.engine.options import EngineOptions
@@ -24,6 +25,7 @@ from thothy_ai.engine.process.text_tools import load_text_tools
 from thothy_ai.engine.remote.channel import Channel
 from thothy_ai.engine.remote.core import RemoteCore
 from thothy_ai.engine.remote.messages import Word, options_parts
+from thothy_ai.engine.serving.address import admissions_path, parse_address
 from thothy_ai.engine.serving.wire import read_info
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 
@@ -37,13 +39,16 @@ class RemoteEngine:
 
     def __init__(self, process: CoreProcess, tools: TextTools, info: dict[str, Any]) -> None:
         self._process = process
+        self._path = admissions_path(parse_address(process.url))
+        known = read_info(info)
+        file = AdmissionFile.open(self._path, known.session_id, writes=True) if self._path is not None else None
         cores: list[RemoteCore] = []
 
         def make_core(on_events: OnEvents) -> RemoteCore:
-            cores.append(RemoteCore(process.channel, read_info(info), on_events, process.describe_end))
+            cores.append(RemoteCore(process.channel, known, on_events, process.describe_end, file))
             return cores[0]
 
-        self.backend = Frontend(tools, make_core)
+        self.backend = Frontend(tools, make_core, admissions_in(file, TEXT))
         self._core = cores[0]
 
     @property
@@ -62,6 +67,7 @@ class RemoteEngine:
     def close(self) -> None:
         """End the core's process, and wait until its memory is free."""
         self._process.close()
+        AdmissionFile.remove(self._path, self._core.info().session_id)
 
 
 def start_remote(options: EngineOptions) -> RemoteEngine:
@@ -93,6 +99,7 @@ class CoreProcess:
     """The process that has the core, from its start to its end."""
 
     def __init__(self, options: EngineOptions) -> None:
+        self.url = options.url
         ours, theirs = socket.socketpair()
         with theirs, _blocked(_SIGNALS):
             self._popen = subprocess.Popen(

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from thothy_ai.engine.admissions import CORE, GRAMMARS, AdmissionFile, admissions_in
+from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
@@ -28,17 +30,27 @@ _YOUNG_OBJECTS = 50_000  # before the collector looks at them: a step makes a fe
 
 
 class ResidentCore:
-    """A loaded model's core, started, and its host. OutOfMemoryError, with the figures, if it does not fit."""
+    """A loaded model's core, started, and its host. OutOfMemoryError, with the figures, if it does not fit.
 
-    def __init__(self, loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> None:
+    `record` makes the file in which it records what it has begun, if there is to be one.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        options: EngineOptions,
+        on_events: OnEvents,
+        record: Callable[[EngineInfo], AdmissionFile | None] = lambda _: None,
+    ) -> None:
         tokenizer = fast_tokenizer(loaded.tokenizer, loaded.name)
         grammars = GrammarCompiler(tokenizer, loaded.config.vocab_size, loaded.config.eos_token_ids)
         self.core: EngineCore = build_core(loaded, options, on_events)
-        self.host = CoreHost(self.core, grammars, on_events)
+        file = record(self.core.info())
+        self.host = CoreHost(self.core, grammars, on_events, admissions_in(file, GRAMMARS))
         gc.collect()
         gc.freeze()  # what was loaded stays: the collector need not traverse it again
         gc.set_threshold(_YOUNG_OBJECTS)
-        self.core.start()
+        self.core.start(admissions_in(file, CORE))
 
 
 @dataclass(frozen=True, slots=True)

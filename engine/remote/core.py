@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from thothy_ai.engine.admissions import AdmissionFile
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason
-from thothy_ai.engine.core_api import CoreRequest, Event, OnEvents, RefusedEvent, StepFailedError, TokenEvent
-from thothy_ai.engine.errors import EngineError, EngineLostError, EngineStoppedError
+from thothy_ai.engine.core_api import CoreRequest, Event, OnEvents, RefusedEvent, StepFailedError, TokenEvent, end_of
 from thothy_ai.engine.remote.channel import Channel, Message
 from thothy_ai.engine.remote.messages import Word, read_events, read_failure, read_stats, request_parts
 
@@ -19,31 +19,38 @@ log = logging.getLogger(__name__)
 class RemoteCore:
     """Implements `Core` over a channel to the process that has it; `info` is what that process said when it was ready.
 
-    When the process dies, whatever is in flight ends with EngineLostError, and `failure` is `describe_end()`.
+    When the process dies without a word, what it had begun by `admissions` ends with EngineLostError, the rest with
+    UninvolvedError; `failure` says `describe_end()`.
     """
 
     def __init__(
-        self, channel: Channel, info: EngineInfo, on_events: OnEvents, describe_end: Callable[[], str]
+        self,
+        channel: Channel,
+        info: EngineInfo,
+        on_events: OnEvents,
+        describe_end: Callable[[], str],
+        admissions: AdmissionFile | None = None,
     ) -> None:
+        self._admissions = admissions
         self._channel, self._info, self._on_events, self._describe_end = channel, info, on_events, describe_end
         self._lock = threading.Lock()  # guards what follows
         self._open: set[str] = set()
-        self._end: EngineError | None = None  # how requests end once the core has ended
+        self._has_ended = False
         self._stats = EngineStats()  # replaced by the reading thread
         self._ended = threading.Event()
-        self.failure: Exception | None = None
+        self.failure: StepFailedError | None = None
         threading.Thread(target=self._read, name="engine-core-reader", daemon=True).start()
 
     def submit(self, request: CoreRequest) -> None:
         """Send a request."""
         with self._lock:
-            end = self._end
-            if end is None:
+            has_ended = self._has_ended
+            if not has_ended:
                 self._open.add(request.id)
-        if end is None:
-            self._send(Word.SUBMIT, request_parts(request))
+        if has_ended:
+            self._on_events([RefusedEvent(request.id, end_of(request.id, self.failure))])
         else:
-            self._on_events([RefusedEvent(request.id, end)])
+            self._send(Word.SUBMIT, request_parts(request))
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
         """Send it on."""
@@ -56,10 +63,6 @@ class RemoteCore:
     def info(self) -> EngineInfo:
         """Fixed at start."""
         return self._info
-
-    def stop_accepting(self) -> None:
-        """Send it on."""
-        self._send(Word.STOP_ACCEPTING)
 
     def stop(self) -> None:
         """Send it on."""
@@ -81,7 +84,7 @@ class RemoteCore:
             self._follow(self._channel)
         except Exception as error:
             log.exception("the core's process cannot be understood")
-            self._finish(error)
+            self._finish(StepFailedError(self._admitted_ids(), str(error)))
 
     def _follow(self, messages: Iterable[Message]) -> None:
         for word, *parts in messages:
@@ -90,7 +93,8 @@ class RemoteCore:
                 return
             self._stats = read_stats(parts[1])
             self._take(read_events(parts[0]))
-        self._finish(StepFailedError(self._open_ids(), self._describe_end()))
+        cause = self._describe_end()  # first: it is dead then, and admits nothing more
+        self._finish(StepFailedError(self._admitted_ids(), cause))
 
     def _take(self, events: list[Event]) -> None:
         ended = {event.id for event in events if not isinstance(event, TokenEvent)}
@@ -100,17 +104,19 @@ class RemoteCore:
         if events:
             self._on_events(events)
 
-    def _finish(self, failure: Exception | None) -> None:
+    def _finish(self, failure: StepFailedError | None) -> None:
         """End what is in flight and unknown to the core; what it knew, it has ended itself."""
-        how = EngineStoppedError if failure is None else EngineLostError
         with self._lock:
-            self._end = how("the engine stopped with the request in flight")
+            self.failure, self._has_ended = failure, True
             left, self._open = self._open, set()
-        self.failure = failure
         if left:
-            self._on_events([RefusedEvent(request_id, self._end) for request_id in left])
+            self._on_events([RefusedEvent(request_id, end_of(request_id, failure)) for request_id in left])
         self._ended.set()
 
-    def _open_ids(self) -> tuple[str, ...]:
+    def _admitted_ids(self) -> tuple[str, ...]:
+        """Those that a core which died without a word had begun with; without a record, all that are in flight."""
         with self._lock:
-            return tuple(sorted(self._open))
+            ids = sorted(self._open)
+        if self._admissions is None:
+            return tuple(ids)
+        return self._admissions.begun(ids)

@@ -6,7 +6,6 @@
                             ◀──   ready   info            or  refused  code, message  (and the process ends)
     submit  request         ──▶
     abort   id, reason      ──▶
-    stop_accepting          ──▶
     stop                    ──▶
                             ◀──   step    events, stats   (once per step)
                             ◀──   ended   failure         (and the process ends)
@@ -39,7 +38,6 @@ class Word(StrEnum):
     REFUSED = "refused"
     SUBMIT = "submit"
     ABORT = "abort"
-    STOP_ACCEPTING = "stop_accepting"
     STOP = "stop"
     STEP = "step"
     ENDED = "ended"

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from thothy_ai.engine.admissions import SUFFIX
 from thothy_ai.engine.errors import InvalidRequestError
 
 MAX_PATH_BYTES = 107  # sun_path holds 108 bytes, the last of them NUL
@@ -38,6 +40,11 @@ class TcpAddress:
 
 
 Address = UnixAddress | TcpAddress
+
+
+def admissions_path(address: Address) -> Path | None:
+    """The file beside a Unix socket in which its engine records what it has begun; a TCP port has none."""
+    return Path(address.path + SUFFIX) if isinstance(address, UnixAddress) else None
 
 
 def parse_address(url: str) -> Address:

@@ -7,17 +7,18 @@ import contextlib
 import itertools
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from thothy_ai.engine.admissions import AdmissionFile
 from thothy_ai.engine.api import AbandonedUsage, EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.errors import (
+    ConnectionLostError,
     EngineAuthenticationError,
     EngineError,
-    EngineLostError,
     InvalidRequestError,
     ProtocolError,
 )
-from thothy_ai.engine.serving.address import Address, TcpAddress, UnixAddress
+from thothy_ai.engine.serving.address import Address, TcpAddress, UnixAddress, admissions_path
 from thothy_ai.engine.serving.generation import Generation, Generations
 from thothy_ai.engine.serving.plain import Fields
 from thothy_ai.engine.serving.protocol import (
@@ -59,7 +60,8 @@ class SocketEngineClient:
         self._task: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
         self.on_lost: Callable[[], None] = lambda: None
-        self._reason: EngineLostError = EngineLostError(f"not connected to the engine at {address}")
+        self._admissions: dict[str, AdmissionFile] = {}  # of this engine session and of the one before
+        self._reason: ConnectionLostError = ConnectionLostError(f"not connected to the engine at {address}")
 
     @property
     def connected(self) -> bool:
@@ -79,13 +81,15 @@ class SocketEngineClient:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        self._reason = EngineLostError("the client was closed")
+        self._reason = ConnectionLostError("the client was closed")
         self._disconnected()
         self._tried.set()
 
     async def info(self) -> EngineInfo:
         """Ask for the engine's fixed properties."""
-        return read_info(await self._ask(Question.INFO))
+        info = read_info(await self._ask(Question.INFO))
+        self._open_admissions(info.session_id)
+        return info
 
     async def stats(self) -> EngineStats:
         """Ask for gauges and counters."""
@@ -98,6 +102,20 @@ class SocketEngineClient:
     async def stop_accepting(self) -> None:
         """Have the engine refuse new requests."""
         await self._ask(Question.STOP_ACCEPTING)
+
+    def may_have_begun(self, session_id: str, request_ids: Sequence[str]) -> bool:
+        """Ask the file that the engine has left; True if there is none."""
+        file = self._admissions.get(session_id)
+        return file is None or bool(file.begun(request_ids))
+
+    def _open_admissions(self, session_id: str) -> None:
+        """While the engine lives: its successor replaces the file. Requests may still be in flight at the last one."""
+        path = admissions_path(self._address)
+        if path is None or session_id in self._admissions:
+            return
+        if (file := AdmissionFile.open(path, session_id)) is not None:
+            last = list(self._admissions.items())[-1:]
+            self._admissions = dict(last) | {session_id: file}
 
     async def submit(self, request: GenerationRequest) -> Generation:
         """Send a request; waits while the socket's buffer is full."""
@@ -199,7 +217,7 @@ class SocketEngineClient:
                 raise ProtocolError(f"an engine does not send {type(frame).__name__}")
 
     def _note(self, error: Exception) -> None:
-        kind = EngineAuthenticationError if isinstance(error, EngineAuthenticationError) else EngineLostError
+        kind = EngineAuthenticationError if isinstance(error, EngineAuthenticationError) else ConnectionLostError
         self._reason = kind(f"not connected to the engine at {self._address}: {str(error) or type(error).__name__}")
         if self.connected or not self._tried.is_set():
             log.warning("%s", self._reason)
@@ -238,5 +256,5 @@ async def _greeting(reader: asyncio.StreamReader, frames: FrameBuffer) -> list[b
 async def _read(reader: asyncio.StreamReader) -> bytes:
     chunk = await reader.read(_CHUNK)
     if not chunk:
-        raise EngineLostError("the engine closed the connection")
+        raise ConnectionLostError("the engine closed the connection")
     return chunk

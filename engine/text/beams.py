@@ -25,7 +25,7 @@ from thothy_ai.engine.errors import EngineError, InvalidRequestError
 from thothy_ai.engine.sampling_params import MAX_LOGPROBS
 from thothy_ai.engine.text.beam_search import Beam, Continuations, Search
 from thothy_ai.engine.text.detokenizer import Detokenizer
-from thothy_ai.engine.text.groups import Advance, Stop, core_ids, late_deltas, usage_of_all
+from thothy_ai.engine.text.groups import Advance, Stop, core_ids, graver, late_deltas, usage_of_all
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
 
@@ -87,7 +87,7 @@ class Beams:
 
     def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
         """Stop the present step; the first error is kept."""
-        self._error = self._error or error
+        self._error = graver(self._error, error)
         self._aborted = error is None
         return [Stop(core_id) for core_id in self._open]
 

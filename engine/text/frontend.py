@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from thothy_ai.engine.admissions import TEXT, Admissions
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, GenerationRequest, TextStats
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.core_api import Core, CoreRequest, Event, OnEvents, TokenEvent
@@ -45,8 +46,11 @@ class TextTools:
 class Frontend:
     """Implements `Backend` over a core, which `make_core` makes with the frontend's event queue."""
 
-    def __init__(self, tools: TextTools, make_core: Callable[[OnEvents], Core]) -> None:
+    def __init__(
+        self, tools: TextTools, make_core: Callable[[OnEvents], Core], admissions: Admissions | None = None
+    ) -> None:
         self._tools = tools
+        self._admissions = admissions or Admissions(TEXT)  # the input thread's
         self._inputs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._outputs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards what follows
@@ -94,10 +98,9 @@ class Frontend:
         return self._core.info()
 
     def stop_accepting(self) -> None:
-        """Refuse new requests; those already accepted still reach the core first."""
+        """Refuse new requests. The core goes on accepting: a beam search submits to it at every step until its end."""
         with self._lock:
             self._accepting = False
-        self._inputs.put(self._core.stop_accepting)
 
     def stop(self) -> None:
         """End the core and both threads; requests in flight end with EngineStoppedError."""
@@ -138,7 +141,8 @@ class Frontend:
         request = follower.request
         self._outputs.put(partial(self._open_one, follower))
         try:
-            base = self._core_request(request)
+            with self._admissions.entered(request.id):
+                base = self._core_request(request)
             for each in (base,) if isinstance(follower, Stream) else follower.begin(base):
                 self._core.submit(each)
         except Exception as error:  # noqa: BLE001  tokenizers come with the model and may raise anything

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from thothy_ai.engine.api import Choice, Delta, FinishReason, GenerationRequest, GenerationResult, Usage
 from thothy_ai.engine.backend import Failure, Output, Sink
 from thothy_ai.engine.core_api import CoreRequest, Event, TokenEvent
-from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.errors import EngineError, UninvolvedError
 from thothy_ai.engine.text.stream import Stream
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
@@ -63,6 +63,11 @@ class Group(Protocol):
 def core_ids(request_id: str, count: int) -> tuple[str, ...]:
     """Ids of the core's requests for a request; the first is its own."""
     return (request_id, *(f"{request_id}\0{number}" for number in range(1, count)))
+
+
+def graver(first: EngineError | None, second: EngineError | None) -> EngineError | None:
+    """Which error is a group's: the first, unless it says that the engine's death was none of that request's doing."""
+    return second or first if first is None or isinstance(first, UninvolvedError) else first
 
 
 def usage_of_all(parts: Sequence[Usage]) -> Usage | None:
@@ -123,7 +128,7 @@ class Siblings:
 
     def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
         """Stop all that have not ended; the first error is kept."""
-        self._error = self._error or error
+        self._error = graver(self._error, error)
         self._aborted = error is None
         return [Stop(core_id) for core_id in self._open]
 

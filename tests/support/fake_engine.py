@@ -2,7 +2,7 @@
 
 ok       an artifact            retry    refused by the validator, until `answers` says otherwise
 hang     nothing, until aborted long     PromptTooLongError          bad      GrammarError
-broken   EngineError            lost     EngineLostError, a new life  cut      EngineLostError, the same life
+broken   EngineError            lost     EngineLostError, a new life  cut      ConnectionLostError, the same life
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from uuid import uuid4
 
 from thothy_ai.engine.api import (
@@ -24,6 +24,7 @@ from thothy_ai.engine.api import (
     Usage,
 )
 from thothy_ai.engine.errors import (
+    ConnectionLostError,
     EngineError,
     EngineLostError,
     EngineNotAcceptingError,
@@ -36,7 +37,7 @@ ERRORS = {
     "bad": GrammarError,
     "broken": EngineError,
     "lost": EngineLostError,
-    "cut": EngineLostError,
+    "cut": ConnectionLostError,
 }
 FAILED_USAGE = Usage(10, 4, 2, 0.125)  # of `bad` and `broken`, which fail as they run
 
@@ -107,6 +108,7 @@ class FakeClient:
         self.submitted: list[GenerationRequest] = []
         self.streamed: list[str] = []  # ids of generations that were asked for deltas
         self.said: list[str] = []  # deltas of each generation that streams; a test appends
+        self.begun: set[str] | None = None  # the record that a dead engine left, if there is one
         self.session_id = str(uuid4())
         self.started_at = time.time()
 
@@ -135,6 +137,9 @@ class FakeClient:
             raise EngineNotAcceptingError("not accepting")
         self.submitted.append(request)
         return FakeGeneration(request, self)
+
+    def may_have_begun(self, session_id: str, request_ids: Sequence[str]) -> bool:
+        return self.begun is None or any(id_ in self.begun for id_ in request_ids)
 
     async def close(self) -> None:
         pass

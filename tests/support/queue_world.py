@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from tests.support.queue_bench import Queue
 from thothy_ai.queue.hints import Hint
@@ -31,6 +31,7 @@ TIMES = (
 PASS = "UPDATE job SET " + ", ".join(f"{name} = {name} - make_interval(secs => :seconds)" for name in TIMES)
 TABLES = ("job", "attempt", "artifact", "job_event")  # a job takes its request along
 LEASE, DISPATCH_TIMEOUT, LIMIT = 60, 15, 5000
+SUSPECTS, LONE = 2, 2  # quarantined jobs that run at once on one engine
 REAPED = {
     "queue/reap_leases": {"retry_base_seconds": 2, "retry_cap_seconds": 8},
     "queue/reap_expired": {"limit": LIMIT},
@@ -51,10 +52,11 @@ JOBS = f"""
 
 @dataclass
 class Worker:
-    """What one worker process holds: claims that it considers its own, and quarantined jobs that wait."""
+    """What one worker process holds, beside an engine of its own: its claims, and quarantined jobs that wait."""
 
     name: str
     store: JobStore
+    session_id: UUID
     claims: list[Claim] = field(default_factory=list)
     quarantined: list[Hint] = field(default_factory=list)
 
@@ -68,7 +70,7 @@ class World:
         for table in TABLES:
             queue.rows(f"DELETE FROM {table}")
         quick = queue.settings.model_copy(update={"lease_seconds": LEASE, "heartbeat_seconds": 10})
-        self.workers = [Worker(name, JobStore(quick, name)) for name in ("a", "b")]
+        self.workers = [Worker(name, JobStore(quick, name), uuid4()) for name in ("a", "b")]
         self.redis: list[Hint] = []
 
     def close(self) -> None:
@@ -87,13 +89,15 @@ class World:
     def claim(self, worker: Worker, limit: int) -> ClaimResult:
         """Take messages and claim; what may not run yet is taken again later."""
         hints, self.redis = self.redis[:limit], self.redis[limit:]
-        result = self._take(worker, worker.store.claim(hints))
+        result = self._take(worker, worker.store.claim(hints, worker.session_id))
         worker.quarantined += result.quarantined
         self.redis += result.blocked
         return result
 
     def claim_quarantined(self, worker: Worker) -> ClaimResult:
-        result = self._take(worker, worker.store.claim_quarantined(worker.quarantined))
+        result = self._take(
+            worker, worker.store.claim_quarantined(worker.quarantined, worker.session_id, SUSPECTS, LONE)
+        )
         worker.quarantined = result.quarantined
         return result
 

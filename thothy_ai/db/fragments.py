@@ -24,7 +24,7 @@ WAITING: Final = "state IN ('queued', 'dispatched')"
 NOT_EXPIRED: Final = "(deadline IS NULL OR deadline > now())"
 
 QUEUED: Final = "queued"  # the channel, after the schema's name, of which a NOTIFY wakes the dispatcher
-DEATHS_TO_RUN_ALONE: Final = 2  # a job in flight at that many engine deaths runs only while nothing else does
+DEATHS_TO_RUN_ALONE: Final = 2  # a job charged with that many engine deaths runs while nothing else does on its engine
 ENGINE_SILENCE_SECONDS: Final = 10  # an engine session without a heartbeat for that long has ended
 RECORDED_SILENCE_SECONDS: Final = 60  # one that workers record, which has no name
 
@@ -74,6 +74,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     "delay_margin": "interval '1 minute'",
     "engine_silence": f"CASE WHEN engine_name = '' THEN interval '{RECORDED_SILENCE_SECONDS} seconds'"
     f" ELSE interval '{ENGINE_SILENCE_SECONDS} seconds' END",
+    "on_this_engine": "engine_session_id IS NOT DISTINCT FROM CAST(:engine_session_id AS uuid)",
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
     "wake_dispatcher": f"pg_notify(current_schema() || '_{QUEUED}', '')",

@@ -18,15 +18,16 @@ import psycopg
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.connect import READ_ONLY, make_engine, reaching
 from thothy_ai.db.statements import statement
-from thothy_ai.errors import BrokerUnreachableError, DatabaseUnreachableError, ThothyError
+from thothy_ai.errors import BrokerUnreachableError, DatabaseError, DatabaseUnreachableError, ThothyError
 from thothy_ai.settings import Settings, endpoint
 
 logger = logging.getLogger(__name__)
 
 STANDBY_SECONDS = 1.0
 MIN_PAUSE, MAX_PAUSE = 0.2, 5.0
+SET_LIMITS = text("SELECT set_config('lock_timeout', :lock, FALSE), set_config('statement_timeout', :statement, FALSE)")
 TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtext(:role))")
 
 
@@ -80,6 +81,25 @@ class Leader:
         with reaching(self._settings):
             done = self._connected().execute(statement(name), parameters)
             return done.all() if done.returns_rows else ()
+
+    def limit(self, lock_seconds: float, statement_seconds: float) -> None:
+        """From now on, a statement fails that waits so long for a lock, or runs so long in all.
+
+        Raises `DatabaseError`.
+        """
+        limits = {"lock": f"{lock_seconds * 1000:.0f}ms", "statement": f"{statement_seconds * 1000:.0f}ms"}
+        with reaching(self._settings):
+            self._connected().execute(SET_LIMITS, limits)
+
+    def is_lost(self, error: Exception) -> bool:
+        """Whether this error, of a statement or of other work, means that the connection, and the lead, are lost."""
+        if isinstance(error, DatabaseError) and error.sqlstate == READ_ONLY:
+            return True
+        connection = self._connection
+        if connection is None or connection.closed or connection.invalidated:
+            return True
+        driver = connection.connection.driver_connection
+        return not isinstance(driver, psycopg.Connection) or driver.closed
 
     @property
     def leads(self) -> bool:

@@ -12,17 +12,18 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from thothy_ai.crash_points import crash_point
 from thothy_ai.db.fragments import RECORDED_SILENCE_SECONDS
 from thothy_ai.db.schema import MONTHS_AHEAD, refuse_other_schema
 from thothy_ai.db.states import JobState
+from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.leader import Leader
 from thothy_ai.queue.metrics import JOBS
+from thothy_ai.queue.rules import Rule, Rules
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 
@@ -31,26 +32,28 @@ logger = logging.getLogger(__name__)
 MINUTE, HOUR = 60.0, 3600.0
 BATCH = 5000  # jobs that end in one transaction
 USAGE_HOURS = 1  # before the current one
+LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE of a statement that waited for a lock for too long
 
 
 class Reaper:
-    """Every rule is one statement; the leader runs them every `reap_interval_seconds`."""
+    """Every rule is one statement or two; the leader runs them every `reap_interval_seconds`, each by itself."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._broker = Broker(settings)
         self._leader = Leader(settings, "reaper")
-        self._rules: tuple[tuple[float, Callable[[], None]], ...] = (
-            (0.0, self._leases),
-            (0.0, self._expired),
-            (0.0, self._dispatches),
-            (0.0, self._silent_engines),
-            (MINUTE, self._cancelled),
-            (MINUTE, self._usage),
-            (MINUTE, self._sessions),
-            (HOUR, self._partitions),
+        rules = (
+            Rule("leases", 0.0, self._leases),
+            Rule("expired", 0.0, self._expired),
+            Rule("dispatches", 0.0, self._dispatches),
+            Rule("silent_engines", 0.0, self._silent_engines),
+            Rule("cancelled", MINUTE, self._cancelled),
+            Rule("usage", MINUTE, self._usage, statement_seconds=MINUTE),
+            Rule("sessions", MINUTE, self._sessions),
+            Rule("partitions", HOUR, self._partitions, statement_seconds=MINUTE),
         )
-        self._last = dict.fromkeys(range(len(self._rules)), float("-inf"))
+        self._rules = Rules(self._leader, rules)
+        self._blocked_at = float("-inf")  # when a lock last kept this reaper, and maybe workers, from writing
         self._more = False  # a rule has left work for the next round
         self._missing: set[Hint] = set()  # dispatches that the last round did not find in Redis
         self._moved: set[Hint] = set()  # of urgent jobs, into the ordinary list
@@ -72,25 +75,30 @@ class Reaper:
 
     def _round(self) -> float:
         self._more = False
-        for number, (every, rule) in enumerate(self._rules):
-            if time.monotonic() - self._last[number] >= every:
-                rule()
-                self._last[number] = time.monotonic()
-                crash_point("mid_reap")
+        self._rules.run_due()
         return 0.0 if self._more else self._settings.reap_interval_seconds
 
     def _leases(self) -> None:
         """Take back the jobs of silent workers, but give live ones a chance first.
 
-        While Postgres was away no lease could be extended: a live worker has the length of a lease to extend its own.
+        While Postgres was away, or somebody had locked the jobs, no lease could be extended: a live worker has the
+        length of a lease to extend its own. Errors of other rules do not matter here.
         """
-        if self._leader.led_seconds < self._settings.lease_seconds:
-            return
-        rows = self._leader.ask(
-            "queue/reap_leases",
-            retry_base_seconds=self._settings.retry_base_seconds,
-            retry_cap_seconds=self._settings.retry_cap_seconds,
-        )
+        extendable = min(self._leader.led_seconds, time.monotonic() - self._blocked_at)
+        if extendable >= self._settings.lease_seconds:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        try:
+            rows = self._leader.ask(
+                "queue/reap_leases",
+                retry_base_seconds=self._settings.retry_base_seconds,
+                retry_cap_seconds=self._settings.retry_cap_seconds,
+            )
+        except DatabaseError as error:
+            if error.sqlstate == LOCK_NOT_AVAILABLE:
+                self._blocked_at = time.monotonic()
+            raise
         _log_ended("their lease expired", rows)
 
     def _expired(self) -> None:

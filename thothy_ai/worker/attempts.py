@@ -14,6 +14,7 @@ from typing import Any
 
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.engine.errors import (
+    ConnectionLostError,
     EngineError,
     EngineLostError,
     EngineNotAcceptingError,
@@ -21,6 +22,7 @@ from thothy_ai.engine.errors import (
     GrammarError,
     InvalidRequestError,
     PromptTooLongError,
+    UninvolvedError,
 )
 from thothy_ai.errors import DatabaseError
 from thothy_ai.jobs import Context, Previous, RejectionReason
@@ -36,7 +38,7 @@ from thothy_ai.worker.judges import Judges
 from thothy_ai.worker.live import LiveText
 from thothy_ai.worker.outcomes import Retry
 from thothy_ai.worker.plans import PlanError, PlannedJob, Step
-from thothy_ai.worker.quarantine import alone_within
+from thothy_ai.worker.quarantine import Solitude
 from thothy_ai.worker.retry import retry_until_answered
 from thothy_ai.worker.running_call import EngineAbortedError
 
@@ -55,7 +57,7 @@ class StoppedError(Exception):
 
 
 class Attempts:
-    """Runs attempts; keeps no state about them. What a kind does runs in the processes of `judges`."""
+    """Runs attempts, and keeps whose turn it is to run alone. What a kind does runs in the processes of `judges`."""
 
     def __init__(
         self,
@@ -70,16 +72,19 @@ class Attempts:
         self._monitor = monitor
         self._judges = judges
         self._live = live
+        self._solitude = Solitude(store, settings.lease_seconds)
         self._retry = Retry(settings.retry_base_seconds, settings.retry_cap_seconds)
 
     async def run(self, claim: Claim) -> Finish:
         """How this attempt ended. Raises `StoppedError` when its task is cancelled."""
-        lease_seconds = self._settings.lease_seconds
         calls = AttemptCalls(self._monitor, self._live, self._judges.wrong_language, claim)
         try:
-            if claim.engine_deaths >= DEATHS_TO_RUN_ALONE and not await alone_within(lease_seconds, self._store, claim):
-                return replace(outcomes.released(claim, "not_alone"), delay_seconds=lease_seconds)
-            return await self._ended(claim, calls)
+            if claim.engine_deaths < DEATHS_TO_RUN_ALONE:
+                return await self._ended(claim, calls)
+            async with self._solitude.turn(claim.session_id) as alone:
+                if alone:
+                    return await self._ended(claim, calls)
+            return replace(outcomes.released(claim, "not_alone"), delay_seconds=self._settings.lease_seconds)
         except asyncio.CancelledError:
             raise StoppedError(calls.usage) from None
 
@@ -99,7 +104,7 @@ class Attempts:
         except EngineAbortedError:
             finish = outcomes.released(claim, "engine_aborted")
         except (EngineLostError, EngineStoppedError) as error:
-            finish = await self._lost(claim, error, calls.usage)
+            finish = await self._lost(claim, error, calls)
         except EngineError as error:
             finish = self._refused(claim, error)
         except OSError as error:  # a process that judges cannot be started
@@ -149,14 +154,24 @@ class Attempts:
             return outcomes.hopeless(claim, error.reason, error.detail)
         return self.failed(claim, error.reason, error.detail)
 
-    async def _lost(self, claim: Claim, error: EngineError, usage: Usage) -> Finish:
-        """Its engine was stopped or died, or only the connection to it broke."""
-        detail = str(error)
-        if isinstance(error, EngineStoppedError):
-            self._monitor.await_new_session()
+    async def _lost(self, claim: Claim, error: EngineError, calls: AttemptCalls) -> Finish:
+        """Its engine was stopped or died, or only the connection to it broke.
+
+        An engine that names the members of the step it died of clears all others; of one that died without a word,
+        those it had not begun with are cleared by the record that it left.
+        """
+        usage, detail = calls.usage, str(error)
+        session_id = usage.engine_session_id
+        if isinstance(error, EngineStoppedError | UninvolvedError):
+            self._monitor.await_new_session(session_id)
             return outcomes.released(claim, error.code, detail, usage)
-        if not await self._monitor.outlived(usage.engine_session_id):
+        if not isinstance(error, ConnectionLostError):
+            self._monitor.await_new_session(session_id)
             return outcomes.engine_died(claim, detail, usage)
+        if not await self._monitor.outlived(session_id):
+            if self._monitor.may_have_begun(session_id, calls.request_ids):
+                return outcomes.engine_died(claim, detail, usage)
+            return outcomes.released(claim, UninvolvedError.code, detail, usage)
         if claim.tries - claim.failures > MAX_FREE_ATTEMPTS:
             return self.failed(claim, "connection_lost", detail, usage)
         return outcomes.released(claim, "connection_lost", detail, usage)

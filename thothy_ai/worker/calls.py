@@ -9,7 +9,7 @@ from uuid import UUID
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.engine.api import EngineInfo
-from thothy_ai.engine.errors import EngineLostError
+from thothy_ai.engine.errors import EngineError, EngineLostError, UninvolvedError
 from thothy_ai.jobs import Call
 from thothy_ai.jobs.plan import Calls, Outputs
 from thothy_ai.worker.claims import Claim
@@ -50,6 +50,11 @@ class AttemptCalls:
         )
 
     @property
+    def request_ids(self) -> tuple[str, ...]:
+        """The ids by which the engine knows them."""
+        return tuple(f"{self._claim.key}.{number}" for number in range(len(self._sent)))
+
+    @property
     def text(self) -> str:
         """All outputs of the steps that have ended, each on lines of its own."""
         return "\n".join(self._texts)
@@ -72,17 +77,30 @@ class AttemptCalls:
             step = self._sent[first:]
             with self._live.offered(self._claim, step[0], self.text):
                 outputs = tuple(await asyncio.gather(*(call.output(self._wrong_language) for call in step)))
-        except BaseException:
+        except BaseException as error:
             await asyncio.gather(*(call.abort() for call in self._sent[first:]))
+            if isinstance(error, UninvolvedError):
+                raise self._gravest(error, first) from None
             raise
         crash_point("after_engine")
         self._texts += [output.text for output in outputs]
         return outputs
 
+    def _check_quarantine(self) -> None:
+        """A quarantined job may run only on the engine that it was claimed for."""
+        if self._claim.engine_deaths and self._claim.session_id != self._monitor.session_id:
+            raise NotSentError("the engine was started anew since the claim")
+
+    def _gravest(self, error: UninvolvedError, first: int) -> EngineError:
+        """The error of a call that was involved in the engine's death, if there is one in the step."""
+        others = (call.error for call in self._sent[first:] if isinstance(call.error, EngineLostError))
+        return next((other for other in others if not isinstance(other, UninvolvedError)), error)
+
     async def _submit(self, call: Call, first: int) -> RunningCall:
         """Send the next call of the step whose first call has this number."""
         number = len(self._sent)
         if self._engine is None:
+            self._check_quarantine()
             self._engine = self._monitor.info
         elif self._monitor.session_id != UUID(self._engine.session_id):
             raise NotSentError("the engine was started anew since the last call")

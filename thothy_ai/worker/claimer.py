@@ -1,4 +1,4 @@
-"""`Claimer`: turns hints into claims: fresh jobs many at a time, quarantined jobs one at a time (`quarantine.py`)."""
+"""`Claimer`: turns hints into claims: fresh jobs as they come, quarantined jobs a few at a time (`quarantine.py`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thothy_ai.worker.batcher import Batcher
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.job_store import JobStore
-from thothy_ai.worker.quarantine import POLL_SECONDS
+from thothy_ai.worker.quarantine import CLAIM_SECONDS, LOOK_SECONDS, POLL_SECONDS
 from thothy_ai.worker.retry import retry_until_answered
 from thothy_ai.worker.running_job import RunningJob
 
@@ -89,27 +89,27 @@ class Claimer:
 
     async def _claim_quarantined(self) -> None:
         while True:
-            await self._any_quarantined.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._any_quarantined.wait(), LOOK_SECONDS)
             await self._monitor.ready()
             async with self._lock:
-                job = await self._claim_one_quarantined()
-            if job is not None:
-                await job.finished.wait()
-            else:
-                await asyncio.sleep(POLL_SECONDS)
+                await self._claim_some_quarantined()
+            await asyncio.sleep(CLAIM_SECONDS)
 
-    async def _claim_one_quarantined(self) -> RunningJob | None:
-        hints = list(self._quarantined)
+    async def _claim_some_quarantined(self) -> None:
+        hints = set(self._quarantined)
         result = await retry_until_answered(
-            "the claim of a quarantined job", lambda: self._store.claim_quarantined(hints, self._monitor.session_id)
+            "the claim of quarantined jobs",
+            lambda: self._store.claim_quarantined(list(hints), self._monitor.session_id),
         )
         if result is None:
-            return None
-        metrics.STALE_CLAIMS.inc(len(hints) - len(result.live))
+            return
+        metrics.STALE_CLAIMS.inc(len(hints - result.live))
         self._quarantined = set(result.quarantined)
         if not self._quarantined:
             self._any_quarantined.clear()
-        return self._start_job(result.claims[0]) if result.claims else None
+        for claim in result.claims:
+            self._start_job(claim)
 
     def _drop_stale(self, stale: set[Hint]) -> None:
         if stale:

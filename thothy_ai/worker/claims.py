@@ -34,6 +34,7 @@ class Claim:
     used_seconds: float = 0.0
     previous: dict[str, Any] | None = None  # the last rejected attempt: reason, detail, artifact
     tries: int = 1  # attempts since the job was enqueued or redriven, this one included
+    session_id: UUID | None = None  # of the engine that it was claimed for
 
     def overdraws(self, seconds: float = 0.0) -> bool:
         """Whether the job's budget is spent, with so many seconds of this attempt."""
@@ -69,11 +70,11 @@ class ClaimResult:
     blocked: list[Hint]
 
     @classmethod
-    def of(cls, rows: Sequence[Any]) -> ClaimResult:
-        """From the rows of a claiming statement: a row without an attempt number was not claimed."""
+    def of(cls, rows: Sequence[Any], session_id: UUID | None = None) -> ClaimResult:
+        """From the rows of a claiming statement for this engine: one without an attempt number was not claimed."""
         waiting = [row for row in rows if row.attempt is None]
         return cls(
-            [Claim(*row) for row in rows if row.attempt is not None],
+            [Claim(*(*row, session_id)) for row in rows if row.attempt is not None],
             [Hint(row.id, row.dispatch_no) for row in waiting if row.engine_deaths],
             [Hint(row.id, row.dispatch_no) for row in waiting if not row.engine_deaths],
         )

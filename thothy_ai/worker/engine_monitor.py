@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
-from thothy_ai.engine.errors import EngineError, EngineLostError
+from thothy_ai.engine.errors import ConnectionLostError, EngineError
 from thothy_ai.errors import DatabaseError
 from thothy_ai.worker.job_store import JobStore
 from thothy_ai.worker.unbilled_usage import UnbilledUsage
@@ -61,9 +62,9 @@ class EngineMonitor:
         return self._ready.is_set()
 
     async def submit(self, request: GenerationRequest) -> Generation:
-        """Send a request, unless the engine was lost and not checked since. Raises `EngineLostError`."""
+        """Send a request, unless the engine was lost and not checked since. Raises `ConnectionLostError`."""
         if not self.is_ready:
-            raise EngineLostError("the engine was lost since it was last checked")
+            raise ConnectionLostError("the engine was lost since it was last checked")
         return await self._client.submit(request)
 
     @property
@@ -85,10 +86,15 @@ class EngineMonitor:
                 return session_id is not None and self.session_id == session_id
         return False
 
-    def await_new_session(self) -> None:
-        """The engine accepts nothing new: stop claiming until its next session."""
-        self._refused = str(self.session_id) if self.session_id else None
-        self.recheck()
+    def may_have_begun(self, session_id: UUID | None, request_ids: Sequence[str]) -> bool:
+        """Whether an engine session that has died was working on one of these requests, as far as is known."""
+        return session_id is None or self._client.may_have_begun(str(session_id), request_ids)
+
+    def await_new_session(self, ended: UUID | None = None) -> None:
+        """The engine accepts nothing new: stop claiming until its next session, unless that has begun since `ended`."""
+        if ended is None or ended == self.session_id:
+            self._refused = str(self.session_id) if self.session_id else None
+            self.recheck()
 
     async def run(self) -> None:
         """Check the engine until cancelled: every interval while it answers, with backoff while it does not."""

@@ -21,6 +21,8 @@ from thothy_ai.worker.finish import Finish, alike
 
 COUNTERS = ("busy_seconds", "prefill_seconds", "decode_seconds", "prompt_tokens", "cached_tokens", "output_tokens")
 RECORDED = ("model", "device", "dtype", "num_blocks", "block_size", "started_at")
+MAX_SUSPECTS = 32  # jobs charged with one engine death that run at once on one engine
+MAX_LONE = 8  # jobs that must run alone, claimed at once: the engine is emptied once for all of them
 UNSTORABLE_CLASSES = ("22", "23", "54")  # SQLSTATE: malformed data, violated constraints, size limits
 
 
@@ -72,23 +74,33 @@ class JobStore:
 
         `session_id` names the engine session they are to run in.
         """
-        return ClaimResult.of(await self._execute("worker/claim", **self._claiming(hints, session_id)))
+        return ClaimResult.of(await self._execute("worker/claim", **self._claiming(hints, session_id)), session_id)
 
-    async def claim_quarantined(self, hints: Sequence[Hint], session_id: UUID | None = None) -> ClaimResult | None:
-        """Claim one of these quarantined jobs if none runs anywhere; None while another worker holds the lock."""
+    async def claim_quarantined(
+        self,
+        hints: Sequence[Hint],
+        session_id: UUID | None = None,
+        suspects: int = MAX_SUSPECTS,
+        lone: int = MAX_LONE,
+    ) -> ClaimResult | None:
+        """Claim quarantined jobs, of these and of others, as far as some may run on this engine.
+
+        None while another worker of the engine holds the lock.
+        """
+        session, limits = {"engine_session_id": session_id}, {"suspects": suspects, "lone": lone}
         with reaching(self._settings):
             async with self._engine.begin() as connection:
-                lock = (await connection.execute(statement("worker/quarantine_lock"))).one()
+                lock = (await connection.execute(statement("worker/quarantine_lock"), session)).one()
                 if not lock.acquired:
                     return None
                 rows = await connection.execute(
-                    statement("worker/claim_quarantined"), self._claiming(hints, session_id)
+                    statement("worker/claim_quarantined"), self._claiming(hints, session_id) | limits
                 )
-                return ClaimResult.of(rows.all())
+                return ClaimResult.of(rows.all(), session_id)
 
-    async def others_running(self, claim: Claim) -> int:
-        """How many other jobs run, in any worker."""
-        [row] = await self._execute("worker/others_running", id=claim.id)
+    async def others_running(self, session_id: UUID | None) -> int:
+        """How many jobs run on this engine, in any worker, apart from this worker's own that are to run alone."""
+        [row] = await self._execute("worker/others_running", worker=self._worker, engine_session_id=session_id)
         return int(row.jobs)
 
     async def heartbeat(self, claims: Sequence[Claim]) -> dict[AttemptRef, LeaseStatus]:

@@ -41,7 +41,10 @@ class JudgeEndedError(JudgeError):
 
 
 class Judges:
-    """Owned by the job runner's loop. `seconds` of processor time are a task's limit."""
+    """Owned by the job runner's loop. `seconds` of processor time are a task's limit.
+
+    What waits is bounded by the jobs in flight: each has one task at a time, and a check of its language per call.
+    """
 
     def __init__(self, kinds: Sequence[str], seconds: float, processes: int | None = None) -> None:
         count = processes or default_processes()
@@ -51,6 +54,7 @@ class Judges:
         for judge in reversed(self._judges):
             self._free.put_nowait(judge)
         self._tasks: set[asyncio.Task[Fields]] = set()
+        self._closed = False
 
     async def advance(self, job: PlannedJob, answered: Sequence[Outputs], last: Step | None) -> Step | Judgement:
         """`plans.advance`, in another process. `last` is the step that was answered last.
@@ -80,14 +84,22 @@ class Judges:
 
     async def close(self) -> None:
         """End all processes, whatever they do."""
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(judge.kill() for judge in self._judges))
 
     async def _do(self, task: Fields) -> Fields:
-        """The answer of the next free process. A caller that is cancelled does not cut it off."""
-        asking = asyncio.get_running_loop().create_task(self._asked(judging.encode(task)))
+        """The answer of the next free process, in the order of asking.
+
+        A caller that is cancelled while it waits for one leaves no work behind; later, it does not cut the process off.
+        """
+        judge = await self._free.get()
+        if self._closed:
+            self._free.put_nowait(judge)
+            raise JudgeError("the worker has ended")
+        asking = asyncio.get_running_loop().create_task(self._asked(judge, judging.encode(task)))
         self._tasks.add(asking)
         asking.add_done_callback(self._tasks.discard)
         answer = await asyncio.shield(asking)
@@ -95,8 +107,7 @@ class Judges:
             raise JudgeError(answer["failure"])
         return answer
 
-    async def _asked(self, task: bytes) -> Fields:
-        judge = await self._free.get()
+    async def _asked(self, judge: _Judge, task: bytes) -> Fields:
         try:
             try:
                 return await judge.ask(task)

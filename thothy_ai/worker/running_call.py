@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from thothy_ai.engine.api import FinishReason
@@ -34,6 +33,7 @@ class RunningCall:
         self.call = call
         self.seed = seed
         self.end: End | None = None  # None: it was cut off
+        self.error: EngineError | None = None  # of one that was cut off, once it is aborted
         self._generation = generation
         self._stopped = False
         self._written: int | None = None  # tokens of its first text, once it has ended
@@ -76,10 +76,14 @@ class RunningCall:
 
     async def abort(self) -> None:
         """End it early, and wait for its usage; no effect if it has ended."""
-        with suppress(EngineError, TimeoutError):
+        try:
             async with asyncio.timeout(ABORT_SECONDS):
                 await self._generation.abort()
                 await self._generation.result()
+        except EngineError as error:
+            self.error = error
+        except TimeoutError:
+            pass
 
     async def _result(self) -> Output:
         try:

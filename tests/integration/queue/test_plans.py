@@ -15,8 +15,15 @@ RETRY = {"retry_base_seconds": 5, "retry_cap_seconds": 600}
 ONE = {"ids": [uuid4()], "dispatch_nos": [1]}
 HOT: dict[str, dict[str, object]] = {
     "worker/claim": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
-    "worker/claim_quarantined": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
-    "worker/others_running": {"id": uuid4()},
+    "worker/claim_quarantined": {
+        **ONE,
+        "worker": "w",
+        "lease_seconds": 60,
+        "engine_session_id": None,
+        "suspects": 32,
+        "lone": 8,
+    },
+    "worker/others_running": {"worker": "w", "engine_session_id": None},
     "worker/stop_requests": {"worker": "w"},
     "admin/recall_dispatched": {},
     "admin/top_rate": {"window": 60},

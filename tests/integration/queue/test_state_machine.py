@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 
 from tests.support.echo_kind import Echo
 from tests.support.queue_bench import Queue
-from tests.support.queue_world import Worker, World
+from tests.support.queue_world import LONE, SUSPECTS, Worker, World
 from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.db.states import TERMINAL, JobState
@@ -61,6 +61,16 @@ ENDS: dict[str, Callable[[Claim], Finish]] = {
     "hopeless": lambda claim: outcomes.hopeless(claim, "prompt_too_long", ""),
 }
 WORKERS = st.integers(0, 1)
+
+
+def here(jobs: dict[UUID, Any], worker: Worker) -> list[Any]:
+    """What runs on this worker's engine."""
+    return [job for job in jobs.values() if (job.state, job.engine_session_id) == ("running", worker.session_id)]
+
+
+def lone(jobs: dict[UUID, Any], worker: Worker) -> list[Any]:
+    """What is to run there alone."""
+    return [job for job in here(jobs, worker) if job.engine_deaths >= DEATHS_TO_RUN_ALONE]
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -116,15 +126,19 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(worker=WORKERS, limit=st.integers(1, 4))
     def claim(self, worker: int, limit: int) -> None:
         before = self.world.jobs()
-        result = self.world.claim(self.world.workers[worker], limit)
-        alone = any(job.state == "running" and job.engine_deaths >= DEATHS_TO_RUN_ALONE for job in before.values())
-        assert not (alone and result.claims)
+        asked = self.world.workers[worker]
+        result = self.world.claim(asked, limit)
+        assert not (lone(before, asked) and result.claims)
         assert all(before[claim.id].engine_deaths == 0 for claim in result.claims)
 
-    @precondition(lambda self: any(worker.quarantined for worker in self.world.workers))
     @rule(worker=WORKERS)
     def claim_quarantined(self, worker: int) -> None:
-        self.world.claim_quarantined(self.world.workers[worker])
+        before, asked = self.world.jobs(), self.world.workers[worker]
+        new = [claim for claim in self.world.claim_quarantined(asked).claims if before[claim.id].state != "running"]
+        alone = [claim for claim in new if claim.engine_deaths >= DEATHS_TO_RUN_ALONE]
+        assert not (new and lone(before, asked))
+        assert alone in ([], new)
+        assert all(claim.engine_deaths for claim in new)
 
     @rule(worker=WORKERS, twice=st.booleans())
     def work(self, worker: int, twice: bool) -> None:
@@ -136,11 +150,12 @@ class QueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(worker.claims for worker in self.world.workers))
     @rule()
-    def engine_dies(self) -> None:
-        """With everything that both workers run in flight."""
+    def engines_die(self) -> None:
+        """With everything that both workers run in flight; each worker's has a new session then."""
         for worker in self.world.workers:
             for claim in list(worker.claims):
                 self._finish(worker, claim, outcomes.engine_died(claim, ""), forget=True)
+            worker.session_id = uuid4()
 
     @precondition(lambda self: any(worker.claims for worker in self.world.workers))
     @rule(worker=WORKERS)
@@ -210,8 +225,11 @@ class QueueMachine(RuleBasedStateMachine):
         assert set(jobs) == set(self.ids)
         for job in jobs.values():
             self._job_is_right(job)
-        quarantined = [job for job in jobs.values() if job.state == "running" and job.engine_deaths]
-        assert len(quarantined) <= 1
+        for worker in self.world.workers:
+            quarantined = [job for job in here(jobs, worker) if job.engine_deaths]
+            assert len(quarantined) <= SUSPECTS + LONE
+            assert len([job for job in quarantined if job.engine_deaths < DEATHS_TO_RUN_ALONE]) <= SUSPECTS
+            assert len(lone(jobs, worker)) <= LONE
 
     def _job_is_right(self, job: Any) -> None:
         assert job.accepted == (job.state == JobState.SUCCEEDED)

@@ -17,7 +17,6 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core_api import CoreRequest, StepFailedError
 from thothy_ai.engine.errors import (
     EngineLostError,
-    EngineNotAcceptingError,
     EngineStoppedError,
     GrammarError,
     InvalidRequestError,
@@ -366,18 +365,6 @@ def test_an_id_is_refused_while_it_is_in_flight():
         while not driver.collected.finished:
             driver.gather()
     assert driver.collected.tokens["a"] == continuation([1, 2], 3) * 2
-
-
-def test_after_stop_accepting_it_refuses_and_finishes():
-    with drive(SMALL) as driver:
-        driver.core.submit(request("a", [1, 2], 3))
-        driver.core.stop_accepting()
-        with pytest.raises(EngineNotAcceptingError):
-            driver.core.submit(request("b", [1]))
-        driver.run([])
-        while "a" not in driver.collected.finished:
-            driver.gather()
-    assert driver.collected.tokens["a"] == continuation([1, 2], 3)
 
 
 def test_stopping_tells_those_in_flight():

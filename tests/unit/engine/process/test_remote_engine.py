@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,9 +26,16 @@ from thothy_ai.engine.api import (
     LogitBias,
     Message,
     SamplingParams,
+    SchedulerStats,
 )
-from thothy_ai.engine.client import EngineClient, LocalEngineClient, connect
-from thothy_ai.engine.errors import EngineError, EngineLostError, GrammarError
+from thothy_ai.engine.client import EngineClient, Generation, LocalEngineClient, connect
+from thothy_ai.engine.errors import (
+    ConnectionLostError,
+    EngineError,
+    EngineLostError,
+    GrammarError,
+    UninvolvedError,
+)
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.resident import load_engine
 
@@ -56,6 +63,33 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
     Runner.forward = forward
 """
 
+SLOW_UNTIL_IT_FAILS = """
+import sys
+if "thothy_ai.engine.process.core_process" in sys.orig_argv:
+    import time
+    from pathlib import Path
+    from thothy_ai.engine.execution.runner import Runner
+    original = Runner.forward
+    def forward(self, step):
+        if (Path(__file__).parent / "now").exists():
+            raise RuntimeError("CUDA error: illegal")
+        time.sleep(0.05)
+        return original(self, step)
+    Runner.forward = forward
+"""
+
+KILLING_GRAMMARS = """
+import sys
+if "thothy_ai.engine.process.core_process" in sys.orig_argv:
+    import os, signal, time
+    from thothy_ai.engine.process import resident
+    class Compiler(resident.GrammarCompiler):
+        def compile(self, schema):
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+    resident.GrammarCompiler = Compiler
+"""
+
 REPORTS_AT_ONCE = """
 import sys
 if "thothy_ai.engine.process.core_process" in sys.orig_argv:
@@ -70,8 +104,8 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
             reported.set()
     Channel.send = recorded
     class Host(resident.CoreHost):
-        def __init__(self, core, grammars, on_events):
-            super().__init__(core, grammars, on_events)
+        def __init__(self, core, grammars, on_events, admissions):
+            super().__init__(core, grammars, on_events, admissions)
             on_events([])
     resident.CoreHost = Host
     thread_start = threading.Thread.start
@@ -301,23 +335,62 @@ def test_what_clients_are_told_adds_up_to_the_busy_time(model: Path, url: str, t
         play(url, scene)
 
 
-def test_a_core_that_is_killed_ends_the_engine_and_its_members_are_named(model: Path, url: str) -> None:
-    with started(options(model, url)) as process:
+def test_a_core_that_is_killed_ends_the_engine_and_those_it_had_admitted_are_named(
+    model: Path, url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW_UNTIL_IT_FAILS)
+    with started(options(model, url, max_rows=2), tmp_path) as process:
         ready(process)
         child = core_of(process)
 
         async def scene(client: EngineClient) -> None:
-            os.kill(child, signal.SIGSTOP)  # the request is in flight, whatever the machine's speed
-            lost = await client.submit(GenerationRequest("job-7", text="x", sampling=ENDLESS))
-            await client.stats()
+            running, waiting = await _two_run_and_three_wait(client)
             os.kill(child, signal.SIGKILL)
-            with pytest.raises(EngineLostError):
-                await lost.result()
+            assert await errors_of(running) == [EngineLostError] * 2
+            assert await errors_of(waiting) == [UninvolvedError] * 3
 
         play(url, scene)
         code, errors = ended(process)
     assert code == 70
-    assert any("CRITICAL" in line and "job-7" in line and "killed by SIGKILL" in line for line in errors)
+    [line] = [line for line in errors if "CRITICAL" in line and "killed by SIGKILL" in line]
+    assert [number for number in range(5) if f"job-{number}" in line] == [0, 1]
+    assert not Path(f"{url.removeprefix('unix://')}.admitted").exists()
+
+
+def test_an_engine_whose_processes_are_all_killed_leaves_a_record_of_what_it_had_admitted(
+    model: Path, url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW_UNTIL_IT_FAILS)
+    with started(options(model, url, max_rows=2), tmp_path) as process:
+        ready(process)
+        child = core_of(process)
+
+        async def scene(client: EngineClient) -> None:
+            session_id = (await client.info()).session_id
+            running, waiting = await _two_run_and_three_wait(client)
+            os.kill(child, signal.SIGSTOP)  # nothing ends any more
+            process.kill()
+            assert await errors_of([*running, *waiting]) == [ConnectionLostError] * 5
+            until_dead(child)
+            assert [client.may_have_begun(session_id, [each.id]) for each in running] == [True] * 2
+            assert [client.may_have_begun(session_id, [each.id]) for each in waiting] == [False] * 3
+            assert client.may_have_begun(session_id, ["job-4", "job-0"])
+            assert client.may_have_begun("of another session", ["job-4"])
+
+        play(url, scene)
+
+
+async def _two_run_and_three_wait(client: EngineClient) -> tuple[list[Generation], list[Generation]]:
+    asked = [GenerationRequest(f"job-{number}", text="x", sampling=ENDLESS) for number in range(5)]
+    generations = [await client.submit(request) for request in asked]
+    while (await client.stats()).scheduler != SchedulerStats(2, 3):  # noqa: ASYNC110  the engine is another process
+        await asyncio.sleep(0.01)
+    return generations[:2], generations[2:]
+
+
+async def errors_of(generations: Sequence[Generation]) -> list[type[BaseException]]:
+    ends = await asyncio.gather(*(each.result() for each in generations), return_exceptions=True)
+    return [type(end) for end in ends if isinstance(end, BaseException)]
 
 
 def test_an_engine_that_is_killed_takes_its_core_along(model: Path, url: str) -> None:
@@ -368,6 +441,36 @@ def test_a_step_that_fails_there_is_reported_here(model: Path, url: str, tmp_pat
     assert code == 70
     critical = [line for line in errors if "CRITICAL" in line]
     assert any("job-7" in line and "CUDA error: illegal" in line for line in critical)
+
+
+def test_a_step_that_fails_costs_only_its_members(model: Path, url: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW_UNTIL_IT_FAILS)
+    with started(options(model, url, max_rows=2, overlap=True), tmp_path) as process:
+        ready(process)
+
+        async def scene(client: EngineClient) -> None:
+            running, waiting = await _two_run_and_three_wait(client)
+            (tmp_path / "now").touch()
+            assert await errors_of(running) == [EngineLostError] * 2
+            assert await errors_of(waiting) == [UninvolvedError] * 3
+
+        play(url, scene)
+        assert ended(process)[0] == 70
+
+
+def test_a_schema_that_kills_the_core_is_the_only_one_charged(model: Path, url: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(KILLING_GRAMMARS)
+    with started(options(model, url), tmp_path) as process:
+        ready(process)
+
+        async def scene(client: EngineClient) -> None:
+            killer = GenerationRequest("killer", text="x", schema='{"type": "string"}')
+            killing = await client.submit(killer)
+            waits = await client.submit(replace(killer, id="waits"))
+            assert await errors_of([killing, waits]) == [EngineLostError, UninvolvedError]
+
+        play(url, scene)
+        assert ended(process)[0] == 70
 
 
 def test_a_step_that_hangs_there_is_noticed_here(model: Path, url: str, tmp_path: Path) -> None:

@@ -52,11 +52,10 @@ def stage() -> Iterator[Stage]:
 def test_what_it_is_told_crosses_in_order(stage: Stage) -> None:
     stage.core.submit(REQUEST)
     stage.core.abort("a", FinishReason.STOP)
-    stage.core.stop_accepting()
     stage.core.stop()
     word, fields = next(stage.heard)
     assert (word, read_request(fields)) == (Word.SUBMIT, REQUEST)
-    assert [next(stage.heard) for _ in range(3)] == [[Word.ABORT, "a", "stop"], [Word.STOP_ACCEPTING], [Word.STOP]]
+    assert [next(stage.heard) for _ in range(2)] == [[Word.ABORT, "a", "stop"], [Word.STOP]]
     assert stage.core.info() == INFO
 
 

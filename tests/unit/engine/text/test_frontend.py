@@ -52,7 +52,6 @@ class ScriptedCore:
     refusal: EngineError | None = None
     submitted: queue.SimpleQueue[CoreRequest] = field(default_factory=queue.SimpleQueue)
     aborted: queue.SimpleQueue[tuple[str, FinishReason]] = field(default_factory=queue.SimpleQueue)
-    refusing: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def submit(self, request: CoreRequest) -> None:
@@ -69,9 +68,6 @@ class ScriptedCore:
 
     def info(self) -> EngineInfo:
         return EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 0.0)
-
-    def stop_accepting(self) -> None:
-        self.refusing.set()
 
     def stop(self) -> None:
         self.stopped.set()
@@ -486,7 +482,5 @@ def test_stop_ends_the_core_and_refuses_what_comes_later(stage: Stage) -> None:
 
 
 def test_the_rest_is_the_cores(stage: Stage) -> None:
-    stage.frontend.stop_accepting()
-    assert stage.core.refusing.wait(PATIENCE)
     assert stage.frontend.info().model == "m"
     assert stage.frontend.stats().scheduler.running == 3

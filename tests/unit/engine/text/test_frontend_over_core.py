@@ -10,7 +10,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.arithmetic_model import VOCAB, arithmetic_core, continuation
-from thothy_ai.engine.api import FinishReason, GenerationRequest, SamplingParams
+from thothy_ai.engine.api import BeamSearch, FinishReason, GenerationRequest, SamplingParams
 from thothy_ai.engine.client import LocalEngineClient
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.host import CoreHost
@@ -108,6 +108,23 @@ def test_an_abort_keeps_the_text_so_far(engine: tuple[Frontend, EngineCore]) -> 
         assert result.text
         assert text_after(900).startswith(result.text)
         assert (await client.stats()).core.requests_aborted == 1
+        await client.close()
+
+    play(scene())
+
+
+def test_an_accepted_beam_search_takes_all_its_steps_after_stop_accepting(engine: tuple[Frontend, EngineCore]) -> None:
+    async def scene() -> None:
+        client = await started(engine[0])
+        search = GenerationRequest(
+            "beams", token_ids=PROMPT, sampling=SamplingParams(max_tokens=40), beam_search=BeamSearch(width=2)
+        )
+        generation = await client.submit(search)
+        await client.stop_accepting()
+        with pytest.raises(EngineNotAcceptingError):
+            await (await client.submit(ask("late"))).result()
+        result = await generation.result()
+        assert len(result.token_ids) == 40
         await client.close()
 
     play(scene())

@@ -126,6 +126,31 @@ async def test_a_task_whose_caller_is_cancelled_leaves_its_process_usable() -> N
 
 
 @on_a_loop
+async def test_a_task_whose_caller_is_cancelled_while_it_waits_is_never_done() -> None:
+    async with judges(seconds=3600, processes=1) as by:
+        judge = await by._free.get()  # it is busy with another's task
+        waiting = asyncio.create_task(judged(by, "stall"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        by._free.put_nowait(judge)
+        async with asyncio.timeout(60):
+            assert (await judged(by, "ok")).accepted
+
+
+@on_a_loop
+async def test_who_still_waits_for_a_process_when_they_end_is_told() -> None:
+    by = Judges(KINDS, 10, 1)
+    judge = await by._free.get()
+    waiting = asyncio.create_task(by.advance(ECHO, says("ok"), STEP))
+    await asyncio.sleep(0)
+    await by.close()
+    by._free.put_nowait(judge)
+    assert (await waiting).detail == "the worker has ended"
+    assert judge._process is None
+
+
+@on_a_loop
 async def test_a_kind_that_hangs_before_its_first_call_says_so(tmp_path: Path) -> None:
     kinds = kind_with(tmp_path, 'Message("user", request.text)', "exec('while 1: 0')")
     async with judges(seconds=0.2, kinds=kinds) as by:

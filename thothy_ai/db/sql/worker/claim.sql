@@ -1,7 +1,7 @@
 -- Claims dispatched jobs: the attempt number goes up, which fences off the results of earlier attempts.
 -- A job that is not returned was taken, cancelled, expired or dispatched again: its message is stale. A job returned
 -- without an attempt waits: one in quarantine for `claim_quarantined`, any other for the end of a job that runs alone
--- (worker/quarantine.py). If the answer to a claim was lost, the job is claimed again, and the attempt that never ran is
+-- on this engine (worker/quarantine.py). If the answer to a claim was lost, the job is claimed again, and the attempt that never ran is
 -- recorded as released.
 WITH given AS (
     SELECT DISTINCT id, dispatch_no  -- a message may have been delivered twice
@@ -20,7 +20,7 @@ WITH given AS (
         lease_until = now() + make_interval(secs => :lease_seconds), reason = NULL, detail = NULL
     FROM free
     WHERE job.id = free.id AND free.engine_deaths = 0
-        AND NOT EXISTS (SELECT FROM job AS alone WHERE state = 'running' AND {runs_alone})
+        AND NOT EXISTS (SELECT FROM job AS alone WHERE state = 'running' AND {runs_alone} AND {on_this_engine})
     RETURNING job.id, attempt, tenant, kind, worker, failures, max_attempts, max_compute_seconds, budget_after, priority, deadline,
         source_key
 ), never_ran AS (

@@ -1,29 +1,50 @@
--- Claims the first of these quarantined jobs, in planned order, unless one runs anywhere (worker/quarantine.py). The
--- caller holds `quarantine_lock`. Returns the jobs that still wait, and the claimed one with its attempt; others are
--- stale.
+-- Claims quarantined jobs for one engine (worker/quarantine.py): those that must run alone first, some of them at once,
+-- if none of those runs there; otherwise as many others as may still run there. Besides the jobs given, which wait in
+-- this worker, any that was dispatched and names no model may be claimed: thus those of one crash spread over all
+-- engines, and the message of one that is taken from another worker turns stale. The caller holds `quarantine_lock`.
+-- Returns the claimed jobs with their attempts, and those given that still wait; other given ones are stale.
 WITH given AS (
     SELECT DISTINCT id, dispatch_no  -- a message may have been delivered twice
     FROM {hints} AS hint (id, dispatch_no)
+), here AS MATERIALIZED (
+    SELECT count(*) FILTER (WHERE engine_deaths > 0) AS suspects, count(*) FILTER (WHERE {runs_alone}) AS lone
+    FROM job
+    WHERE state = 'running' AND {on_this_engine}
+), eligible AS (
+    SELECT id, dispatch_no, TRUE AS given
+    FROM given
+    UNION ALL
+    SELECT id, dispatch_no, FALSE
+    FROM job
+    WHERE state = 'dispatched' AND engine_deaths > 0 AND model IS NULL
+        AND (id, dispatch_no) NOT IN (SELECT id, dispatch_no FROM given)
 ), free AS (
-    SELECT
-        job.id, dispatch_no, engine_deaths, state AS was, attempt AS number, started_at AS since,
+    SELECT job.id, dispatch_no, given, engine_deaths, state AS was, attempt AS number, started_at AS since,
         engine_session_id AS meant_for,
-        row_number() OVER (
-            ORDER BY state DESC, {planned_order}  -- a job whose claim was lost runs already, and comes first
-        ) AS place
-    FROM job JOIN given USING (id, dispatch_no)
+        row_number() OVER (PARTITION BY state, {runs_alone} ORDER BY {planned_order}) AS place,
+        bool_or(state = 'dispatched' AND {runs_alone}) OVER () AS any_lone
+    FROM job JOIN eligible USING (id, dispatch_no)
     WHERE {claimable}
+), chosen AS (
+    SELECT id
+    FROM job
+    WHERE id = ANY(ARRAY(
+        SELECT free.id
+        FROM free, here
+        WHERE was = 'running'  -- its claim was lost
+            OR lone = 0 AND {runs_alone} AND place <= :lone
+            OR lone = 0 AND NOT any_lone AND place <= CAST(:suspects AS bigint) - suspects
+    ))
+    ORDER BY id
+    FOR UPDATE SKIP LOCKED
 ), claimed AS (
     UPDATE job
     SET state = 'running', attempt = attempt + 1, worker = :worker, started_at = now(),
         engine_session_id = CAST(:engine_session_id AS uuid),
         lease_until = now() + make_interval(secs => :lease_seconds), reason = NULL, detail = NULL
     FROM free
-    WHERE job.id = free.id AND job.dispatch_no = free.dispatch_no AND place = 1
+    WHERE job.id = free.id AND job.dispatch_no = free.dispatch_no AND job.id = ANY(ARRAY(SELECT id FROM chosen))
         AND (state = 'dispatched' AND NOT cancel_requested OR state = 'running' AND worker = :worker)
-        AND NOT EXISTS (
-            SELECT FROM job AS other WHERE other.state = 'running' AND other.engine_deaths > 0 AND other.id <> free.id
-        )
     RETURNING job.*
 ), never_ran AS (
     INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason)
@@ -35,3 +56,5 @@ SELECT free.id, free.dispatch_no, attempt, tenant, kind, failures, max_attempts,
     free.engine_deaths, priority, deadline, source_key, request, {used_before}, {rejected_before},
     claimed.attempt - budget_after AS tries
 FROM free LEFT JOIN claimed USING (id) LEFT JOIN job_request ON job_id = claimed.id
+WHERE given OR attempt IS NOT NULL
+ORDER BY {planned_order}

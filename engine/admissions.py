@@ -1,0 +1,160 @@
+"""Which requests an engine has begun to work on, in a file that outlives its processes.
+
+    bytes 0-15   what the file is; nothing else is in it once too many requests are admitted at once
+    bytes 16-31  the engine session's UUID
+    then slots of 16 bytes: the digest of a request's id, or zeros
+
+An engine that dies without a word cannot say which requests may have killed it. So its processes write each request
+into a shared mapping before they begin with it, and remove it after its end. The kernel keeps the file's pages whatever
+becomes of the processes, and a worker, which opened the file when it connected, reads it afterwards. A write is a copy
+of 16 bytes: no system call, and no message that could still be under way.
+
+The text edge's input thread, the thread of grammars and the core's thread each have slots of their own: no lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import UUID
+
+_MAGIC = b"thothy admitted1"
+_OVERFLOWN = b"thothy admitted*"
+_SLOT = 16  # bytes
+_HEADER = 2 * _SLOT
+_FREE = bytes(_SLOT)
+_OWNER_ONLY = 0o600
+SUFFIX = ".admitted"
+
+
+class Part(NamedTuple):
+    """The slots of one thread."""
+
+    first: int
+    slots: int
+
+
+TEXT: Final = Part(0, 1)
+GRAMMARS: Final = Part(1, 1)
+CORE: Final = Part(2, 4094)  # sequences that run, or were preempted: more than any engine has rows
+_SIZE = _HEADER + _SLOT * (CORE.first + CORE.slots)
+
+Buffer = mmap.mmap | bytearray
+
+
+class Admissions:
+    """The slots of one thread, which alone uses it. Without a file it is the same, and nobody reads it."""
+
+    def __init__(self, part: Part, buffer: Buffer | None = None) -> None:
+        self._buffer = bytearray(_SIZE) if buffer is None else buffer
+        self._free = list(range(part.first + part.slots - 1, part.first - 1, -1))
+        self._slots: dict[str, int] = {}
+
+    def enter(self, core_id: str) -> None:
+        """Before the engine begins with this request. No effect if it has begun already."""
+        if core_id in self._slots:
+            return
+        if not self._free:
+            self._buffer[:_SLOT] = _OVERFLOWN  # from now on nobody can tell
+            return
+        slot = self._slots[core_id] = self._free.pop()
+        self._write(slot, _digest(client_id(core_id)))
+
+    def leave(self, core_id: str) -> None:
+        """After its end. No effect if it never began."""
+        if (slot := self._slots.pop(core_id, None)) is not None:
+            self._write(slot, _FREE)
+            self._free.append(slot)
+
+    @contextlib.contextmanager
+    def entered(self, core_id: str) -> Iterator[None]:
+        """While the block runs."""
+        self.enter(core_id)
+        try:
+            yield
+        finally:
+            self.leave(core_id)
+
+    def _write(self, slot: int, value: bytes) -> None:
+        start = _HEADER + slot * _SLOT
+        self._buffer[start : start + _SLOT] = value
+
+
+class AdmissionFile:
+    """An open file, for its writers and for its readers."""
+
+    def __init__(self, buffer: mmap.mmap) -> None:
+        self._buffer = buffer
+
+    @classmethod
+    def create(cls, path: Path, session_id: str) -> AdmissionFile:
+        """A new file, which replaces that of an earlier engine. Raises OSError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f"{path.name}.{os.getpid()}")
+        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, _OWNER_ONLY)
+        try:
+            os.ftruncate(descriptor, _SIZE)
+            buffer = mmap.mmap(descriptor, _SIZE)
+        finally:
+            os.close(descriptor)
+        buffer[:_HEADER] = _MAGIC + UUID(session_id).bytes
+        new.replace(path)
+        return cls(buffer)
+
+    @classmethod
+    def open(cls, path: Path, session_id: str, *, writes: bool = False) -> AdmissionFile | None:
+        """This session's file; None if there is none, or another's."""
+        try:
+            descriptor = os.open(path, (os.O_RDWR if writes else os.O_RDONLY) | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        try:
+            buffer = mmap.mmap(descriptor, _SIZE, access=mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ)
+        except (OSError, ValueError):  # too short
+            return None
+        finally:
+            os.close(descriptor)
+        known = buffer[:_SLOT] in {_MAGIC, _OVERFLOWN} and buffer[_SLOT:_HEADER] == UUID(session_id).bytes
+        return cls(buffer) if known else None
+
+    @classmethod
+    def remove(cls, path: Path | None, session_id: str) -> None:
+        """Remove this session's file, unless another engine has replaced it by its own."""
+        if path is not None and cls.open(path, session_id) is not None:
+            path.unlink(missing_ok=True)
+
+    def writable(self, part: Part) -> Admissions:
+        """For the thread that owns this part, of a file opened for writing."""
+        return Admissions(part, self._buffer)
+
+    def admitted(self) -> frozenset[bytes] | None:
+        """Digests of what was begun and not ended; None if they were too many to tell."""
+        if self._buffer[:_SLOT] != _MAGIC:
+            return None
+        slots = self._buffer[_HEADER:]
+        return frozenset(slots[start : start + _SLOT] for start in range(0, len(slots), _SLOT)) - {_FREE}
+
+    def begun(self, core_ids: Iterable[str]) -> tuple[str, ...]:
+        """Those that were begun and not ended, or may have been."""
+        admitted = self.admitted()
+        return tuple(each for each in core_ids if admitted is None or _digest(client_id(each)) in admitted)
+
+
+def admissions_in(file: AdmissionFile | None, part: Part) -> Admissions:
+    """One thread's part of this file; if there is none, what it writes is read by nobody."""
+    return Admissions(part) if file is None else file.writable(part)
+
+
+def client_id(core_id: str) -> str:
+    """A client's own id of a request: without its connection's number in front, and its candidate's behind."""
+    number, dot, rest = core_id.partition(".")
+    return (rest if dot and number.isdigit() else core_id).partition("\0")[0]
+
+
+def _digest(id_: str) -> bytes:
+    return blake2b(id_.encode(errors="surrogatepass"), digest_size=_SLOT).digest()

@@ -4,7 +4,8 @@ expired leases                  queued again, or dead when failures are used up;
 dispatches lost in Redis        queued again
 deadlines that passed           expired
 engines without a heartbeat     their session ends and is settled
-partitions, usage_hourly        created, summed
+partitions                      created
+usage and drains                recorded (`books.py`)
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from thothy_ai.crash_points import crash_point
-from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
 from thothy_ai.db.schema import MONTHS_AHEAD, refuse_other_schema
 from thothy_ai.db.states import JobState
+from thothy_ai.queue.books import Books
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.leader import Leader
@@ -28,9 +29,8 @@ from thothy_ai.telemetry import configure_logging, serve_metrics
 
 logger = logging.getLogger(__name__)
 
-MINUTE, HOUR = 60.0, 3600.0
+LOOK, MINUTE, HOUR = 10.0, 60.0, 3600.0
 BATCH = 5000  # jobs that end in one transaction
-USAGE_HOURS = 1  # before the current one
 
 
 class Reaper:
@@ -40,13 +40,15 @@ class Reaper:
         self._settings = settings
         self._broker = Broker(settings)
         self._leader = Leader(settings, "reaper")
+        self._books = Books(settings)
         self._rules: tuple[tuple[float, Callable[[], None]], ...] = (
             (0.0, self._leases),
             (0.0, self._expired),
             (0.0, self._dispatches),
             (MINUTE, self._cancelled),
             (MINUTE, self._usage),
-            (MINUTE, self._sessions),
+            (MINUTE, self._books.sessions),
+            (LOOK, self._books.drains),
             (HOUR, self._partitions),
         )
         self._last = dict.fromkeys(range(len(self._rules)), float("-inf"))
@@ -60,6 +62,7 @@ class Reaper:
             self._leader.lead(self._round)
         finally:
             self._broker.close()
+            self._books.close()
 
     def stop(self) -> None:
         """Stop at once; from any thread."""
@@ -135,13 +138,8 @@ class Reaper:
             self._moved = waiting.urgent
         return waiting.ordinary | waiting.urgent
 
-    def _sessions(self) -> None:
-        for row in self._leader.ask("queue/end_sessions", silence_seconds=ENGINE_SILENCE_SECONDS):
-            logger.warning("engine session %s ended: no heartbeat for %d s", row.id, ENGINE_SILENCE_SECONDS)
-        self._leader.ask("queue/settle_sessions")
-
     def _usage(self) -> None:
-        self._leader.ask("queue/sum_usage", hours=USAGE_HOURS)
+        self._more = self._books.usage() or self._more
 
     def _partitions(self) -> None:
         self._leader.ask("queue/ensure_partitions", months_ahead=MONTHS_AHEAD)

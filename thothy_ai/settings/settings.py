@@ -24,9 +24,11 @@ from thothy_ai.settings.values import (
     DatabaseUrl,
     EngineUrl,
     Kinds,
+    ModelPrices,
     PositiveOrZero,
     RedisUrl,
     Seconds,
+    prices_by_name,
     text_of,
 )
 from thothy_ai.settings.variables import PREFIX, STACK_ENV, check_stack_env
@@ -160,6 +162,15 @@ class Settings(BaseSettings):
     currency: str = Field(
         default="USD", min_length=1, max_length=8, description="Currency of the price, as it is shown: USD, EUR, CHF."
     )
+    model_prices: ModelPrices = Field(
+        default=(),
+        description="Prices of one hour of a device by the model that is resident, where they differ from that:"
+        " llama-70b=8.40,qwen-7b=2.10.",
+    )
+    drain_gap_seconds: Seconds = Field(
+        default=30,
+        description="Seconds for which the queue must be empty to end a drain; shorter gaps belong to it.",
+    )
 
     metrics_host: str = Field(default="127.0.0.1", description="Address on which a process serves its metrics.")
     metrics_port: int = Field(
@@ -238,6 +249,10 @@ class Settings(BaseSettings):
         """Environment variables that pass these settings to another process, including passwords."""
         explicit = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
         return {f"{PREFIX}{name.upper()}": text_of(value) for name, value in explicit.items() if value is not None}
+
+    def price_of(self, model: str) -> float | None:
+        """The price of an hour of a device on which this model is resident; None if none is set."""
+        return prices_by_name(self.model_prices).get(model, self.price_per_compute_hour)
 
     def _require(self, name: str, value: T | None) -> T:
         if value is None:

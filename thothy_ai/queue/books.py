@@ -1,0 +1,93 @@
+"""`Books`: keeps the record of what was used: closes hours (`usage_by_hour`), settles engine sessions, records drains.
+
+An hour is closed an hour after its end: its attempts are summed once. What changes an attempt later (a session that is
+settled, usage that is reported late) adds the difference to the hour and says when. Each rule may run twice: the second
+run finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
+from thothy_ai.db.statements import statement
+from thothy_ai.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+OPEN_HOURS = 1  # an hour stays open that long after its end
+HOURS_AT_ONCE = 6  # of a backlog, in one transaction
+RESTATED = timedelta(hours=48)  # how far back an engine's heartbeat may say that it was resident
+LONGEST_DRAIN = timedelta(days=1)  # a queue that is never empty is recorded in parts
+
+
+class Books:
+    """Owned by the reaper, on a connection of its own: what these rules lock must not wait for the leader's session."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._engine = make_engine(settings, application="books", pool_size=1)
+
+    def usage(self) -> bool:
+        """Close the hours that are over, at most `HOURS_AT_ONCE`; returns whether there may be more."""
+        with reaching(self._settings):
+            return close_hours(self._engine)
+
+    def sessions(self) -> None:
+        """End the sessions of silent engines, and settle those that ended."""
+        with reaching(self._settings), self._engine.begin() as connection:
+            ended = connection.execute(statement("queue/end_sessions"), {"silence_seconds": ENGINE_SILENCE_SECONDS})
+            for row in ended:
+                logger.warning("engine session %s ended: no heartbeat for %d s", row.id, ENGINE_SILENCE_SECONDS)
+        with reaching(self._settings), self._engine.begin() as connection:
+            connection.execute(statement("queue/settle_sessions"))
+
+    def drains(self) -> None:
+        """Record the drains that ended since the last one that is recorded."""
+        with reaching(self._settings), self._engine.begin() as connection:
+            for drain in record_drains(connection, self._settings.drain_gap_seconds):
+                logger.info("drained %d jobs from %s to %s", _jobs(drain), drain.started_at, drain.ended_at)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._engine.dispose()
+
+
+def close_hours(engine: Engine, *, open_hours: int = OPEN_HOURS, most: int = HOURS_AT_ONCE) -> bool:
+    """Close at most `most` hours that ended `open_hours` ago; returns whether any was closed.
+
+    Two statements: what the first one locks must be locked before the second one's snapshot is taken.
+    """
+    with engine.begin() as connection:
+        wanted = {"hours": most, "open_hours": open_hours}
+        row = connection.execute(statement("queue/lock_hours"), wanted).one_or_none()
+        if row is None:
+            return False
+        connection.execute(statement("queue/close_hours"), row._asdict())
+        earlier = {"since": row.since - RESTATED, "until": row.since}
+        connection.execute(statement("queue/restate_residency"), earlier)
+        return True
+
+
+def record_drains(connection: Connection, gap_seconds: float) -> list[Any]:
+    """The drains that were recorded now: none while jobs are open, or may follow within `gap_seconds`."""
+    state = connection.execute(statement("queue/drain_state")).one()
+    if state.first_finish is None or state.is_unsettled:
+        return []
+    if state.is_open:
+        ready = state.now - state.first_finish > LONGEST_DRAIN
+    else:
+        ready = state.now - state.last_finish > timedelta(seconds=gap_seconds)
+    if not ready:
+        return []
+    wanted = {"since": state.since, "gap_seconds": gap_seconds, "emptied": not state.is_open}
+    return list(connection.execute(statement("queue/record_drains"), wanted))
+
+
+def _jobs(drain: Any) -> int:
+    return int(drain.succeeded + drain.dead + drain.cancelled + drain.expired)

@@ -206,13 +206,13 @@ class TestDrains:
         assert seconds == pytest.approx((200, 20, 18))  # on two GPUs
 
     def test_short_gaps_belong_to_a_drain_and_longer_ones_end_it(self, queue: Queue) -> None:
-        for start in (0, 11 + GAP, 50 + 2 * GAP):  # gaps of a second more than that, and a second less
+        for start in (0, 11 + GAP, 50 + GAP):  # gaps of a second more than that, and a second less
             self.ran(queue, start, start, start + 10)
         record(queue)
         spans = [(drain.started_at, drain.ended_at, drain.peak_depth) for drain in drains(queue)]
         assert spans == [
             (self.at(0), self.at(10), 1),
-            (self.at(11 + GAP), self.at(60 + 2 * GAP), 1),
+            (self.at(11 + GAP), self.at(60 + GAP), 1),
         ]
 
     def test_none_is_recorded_while_a_job_is_open_or_may_follow(self, queue: Queue) -> None:
@@ -232,7 +232,8 @@ class TestDrains:
             id=open_,
         )
         assert record(queue) == []
-        queue.rows("UPDATE job SET not_before = enqueued_at, finished_at = now() - interval '31 seconds' WHERE id = :id", id=open_)
+        queue.rows("UPDATE job SET enqueued_at = now() - interval '1 minute', not_before = now() - interval '1 minute',"
+            " finished_at = now() - interval '31 seconds' WHERE id = :id", id=open_)
         assert len(record(queue)) == 2
         assert queue.job(waiting).state == "queued"
 

@@ -43,10 +43,7 @@ def upgrade() -> None:
         "CREATE TABLE IF NOT EXISTS usage_progress (name text NOT NULL CONSTRAINT pk_usage_progress PRIMARY KEY,"
         " closed_until timestamptz NOT NULL)"
     )
-    op.execute(
-        "INSERT INTO usage_progress SELECT 'default', date_trunc('hour', coalesce(min(finished_at), now())"
-        " AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' FROM attempt ON CONFLICT (name) DO NOTHING"
-    )
+    op.execute("INSERT INTO usage_progress VALUES ('default', '-infinity') ON CONFLICT (name) DO NOTHING")
     op.execute(
         "CREATE TABLE IF NOT EXISTS drain (started_at timestamptz NOT NULL CONSTRAINT pk_drain PRIMARY KEY,"
         " ended_at timestamptz NOT NULL, emptied boolean NOT NULL DEFAULT true,"

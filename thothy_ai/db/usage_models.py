@@ -46,7 +46,9 @@ class UsageByHour(Base):
 
 
 class UsageProgress(Base):
-    """Until when hours are closed: their attempts are summed, and later changes are added. One row, `default`."""
+    """Until when hours are closed: their attempts are summed, and later changes are added. One row,
+    `default`; before the first hour is closed, `-infinity`.
+    """
 
     __tablename__ = "usage_progress"
 

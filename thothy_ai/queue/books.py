@@ -8,10 +8,12 @@ run finds nothing to do.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
@@ -23,6 +25,7 @@ logger = logging.getLogger(__name__)
 OPEN_HOURS = 1  # an hour stays open that long after its end
 HOURS_AT_ONCE = 6  # of a backlog, in one transaction
 RESTATED = timedelta(hours=48)  # how far back an engine's heartbeat may say that it was resident
+LIMITS = text("SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '120s'")
 LONGEST_DRAIN = timedelta(days=1)  # a queue that is never empty is recorded in parts
 
 
@@ -35,21 +38,21 @@ class Books:
 
     def usage(self) -> bool:
         """Close the hours that are over, at most `HOURS_AT_ONCE`; returns whether there may be more."""
-        with reaching(self._settings):
-            return close_hours(self._engine)
+        with self._transaction() as connection:
+            return close_some(connection)
 
     def sessions(self) -> None:
         """End the sessions of silent engines, and settle those that ended."""
-        with reaching(self._settings), self._engine.begin() as connection:
+        with self._transaction() as connection:
             ended = connection.execute(statement("queue/end_sessions"), {"silence_seconds": ENGINE_SILENCE_SECONDS})
             for row in ended:
                 logger.warning("engine session %s ended: no heartbeat for %d s", row.id, ENGINE_SILENCE_SECONDS)
-        with reaching(self._settings), self._engine.begin() as connection:
+        with self._transaction() as connection:
             connection.execute(statement("queue/settle_sessions"))
 
     def drains(self) -> None:
         """Record the drains that ended since the last one that is recorded."""
-        with reaching(self._settings), self._engine.begin() as connection:
+        with self._transaction() as connection:
             for drain in record_drains(connection, self._settings.drain_gap_seconds):
                 logger.info("drained %d jobs from %s to %s", _jobs(drain), drain.started_at, drain.ended_at)
 
@@ -57,21 +60,35 @@ class Books:
         """Close the connection."""
         self._engine.dispose()
 
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        with reaching(self._settings), self._engine.begin() as connection:
+            connection.execute(LIMITS)
+            yield connection
 
-def close_hours(engine: Engine, *, open_hours: int = OPEN_HOURS, most: int = HOURS_AT_ONCE) -> bool:
-    """Close at most `most` hours that ended `open_hours` ago; returns whether any was closed.
+
+def close_hours(engine: Engine, *, open_hours: int = OPEN_HOURS) -> bool:
+    """Close all hours that ended `open_hours` ago; returns whether there were any."""
+    closed = False
+    while True:
+        with engine.begin() as connection:
+            if not close_some(connection, open_hours=open_hours):
+                return closed
+            closed = True
+
+
+def close_some(connection: Connection, *, open_hours: int = OPEN_HOURS, most: int = HOURS_AT_ONCE) -> bool:
+    """Close at most `most` hours that ended `open_hours` ago, in this transaction; returns whether any was closed.
 
     Two statements: what the first one locks must be locked before the second one's snapshot is taken.
     """
-    with engine.begin() as connection:
-        wanted = {"hours": most, "open_hours": open_hours}
-        row = connection.execute(statement("queue/lock_hours"), wanted).one_or_none()
-        if row is None:
-            return False
-        connection.execute(statement("queue/close_hours"), row._asdict())
-        earlier = {"since": row.since - RESTATED, "until": row.since}
-        connection.execute(statement("queue/restate_residency"), earlier)
-        return True
+    wanted = {"hours": most, "open_hours": open_hours}
+    row = connection.execute(statement("queue/lock_hours"), wanted).one_or_none()
+    if row is None:
+        return False
+    connection.execute(statement("queue/close_hours"), row._asdict())
+    connection.execute(statement("queue/restate_residency"), {"since": row.since - RESTATED, "until": row.since})
+    return True
 
 
 def record_drains(connection: Connection, gap_seconds: float) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.queue_bench import Queue
 from thothy_ai.admin.dead_letters import Selection, purge
-from thothy_ai.queue.books import close_hours, record_drains
+from thothy_ai.queue.books import close_hours, close_some, record_drains
 
 RETRY = {"retry_base_seconds": 0, "retry_cap_seconds": 0}
 HOUR = timedelta(hours=1)
@@ -63,6 +63,11 @@ def usage(queue: Queue) -> dict[tuple[str, str], tuple[float, ...]]:
     return {(row.kind, row.model_name): (row.attempts, row.accepted, row.busy_seconds, row.useful_seconds) for row in rows}
 
 
+def close_one(queue: Queue) -> None:
+    with queue.engine.begin() as connection:
+        assert close_some(connection, most=1)
+
+
 class TestHours:
     def test_an_hour_is_closed_with_what_ended_in_it(self, queue: Queue, hour: datetime) -> None:
         box = session(queue, hour - HOUR, hour + HOUR / 2)
@@ -75,7 +80,7 @@ class TestHours:
         job(queue, "faq", "expired", hour, hour + HOUR - timedelta(microseconds=1))
         after = job(queue, "faq", "succeeded", hour, hour + HOUR)
         attempt(queue, after, "succeeded", hour + HOUR, 7.0, box)
-        assert close_hours(queue.engine, most=1)
+        close_one(queue)
         assert usage(queue) == {
             ("", "small"): (0, 0, 0, 0),
             ("hook", "small"): (3, 1, 2 * 10.0, 2 * 5.0),
@@ -106,7 +111,7 @@ class TestHours:
         for end in (hour, hour + HOUR):
             dead = job(queue, "hook", "dead", hour, end)
             attempt(queue, dead, "rejected", end, 2.0, box)
-        assert close_hours(queue.engine, most=1)
+        close_one(queue)
         assert purge(queue.engine, Selection()) == 2
         assert queue.rows("SELECT 1 FROM attempt") == []
         assert close_hours(queue.engine)
@@ -153,7 +158,7 @@ class TestHours:
 
     def test_residency_that_was_not_known_is_restated(self, queue: Queue, hour: datetime) -> None:
         session(queue, hour, hour + HOUR / 2)
-        close_hours(queue.engine, most=1)
+        close_one(queue)
         queue.rows("UPDATE engine_session SET ended_at = NULL, heartbeat_at = now()")  # it was there all along
         close_hours(queue.engine)
         rows = queue.rows("SELECT * FROM usage_by_hour ORDER BY hour")

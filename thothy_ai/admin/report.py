@@ -66,6 +66,7 @@ class Figures:
     """The figures of one kind, or of all kinds. Rates are None where there is nothing to divide by."""
 
     jobs: Counter[str] = field(default_factory=Counter)  # by state; open states as of now
+    later: int = 0  # of the open ones, never tried and not due soon
     first_enqueued: datetime | None = None
     last_finished: datetime | None = None
     attempts: Counter[AttemptKey] = field(default_factory=Counter)
@@ -84,6 +85,7 @@ class Figures:
     def __add__(self, other: Figures) -> Figures:
         return Figures(
             jobs=self.jobs + other.jobs,
+            later=self.later + other.later,
             first_enqueued=_earliest(self.first_enqueued, other.first_enqueued),
             last_finished=_latest(self.last_finished, other.last_finished),
             attempts=self.attempts + other.attempts,
@@ -119,6 +121,11 @@ class Figures:
     def open(self) -> int:
         """Jobs that have not ended."""
         return self.jobs.total() - self.finished
+
+    @property
+    def still_due(self) -> int:
+        """Open jobs that do not wait for a later time: while there are any, the queue has not drained."""
+        return self.open - self.later
 
     @property
     def unsuccessful(self) -> Counter[AttemptKey]:
@@ -208,6 +215,7 @@ class DrainReport:
             "jobs_per_gpu_hour": per_hour if self.on_gpu else None,
             "jobs_per_compute_hour": per_hour,
             "jobs_per_busy_hour": figures.jobs_per_busy_hour,
+            "later": figures.later,
             "first_enqueued": _iso(figures.first_enqueued),
             "last_finished": _iso(figures.last_finished),
             "drain_seconds": figures.drain_seconds,
@@ -269,7 +277,7 @@ def _read(connection: Connection, since: datetime, until: datetime, bill: Bill) 
     )
     parts = [
         *((row.kind, _finished(row)) for row in rows("report_jobs")),
-        *((row.kind, Figures(jobs=Counter({row.state: row.jobs}))) for row in rows("report_open", {})),
+        *((row.kind, Figures(jobs=Counter({row.state: row.jobs}), later=row.later)) for row in rows("report_open", {})),
         *((row.kind, tried(row)) for row in rows("report_attempts")),
         *(
             (row.kind, Figures(with_output=row.with_output, with_artifact=row.with_artifact))
@@ -283,7 +291,9 @@ def _read(connection: Connection, since: datetime, until: datetime, bill: Bill) 
     for kind, line in bill.by("kind").items():
         kinds[kind] = _billed(kinds.get(kind, Figures()), line.usage)
     total = replace(sum(kinds.values(), Figures()), resident_seconds=bill.total.usage.resident_seconds)
-    return DrainReport(since, until, sessions, total, {kind: _share(kinds[kind], total) for kind in sorted(kinds)}, bill)
+    return DrainReport(
+        since, until, sessions, total, {kind: _share(kinds[kind], total) for kind in sorted(kinds)}, bill
+    )
 
 
 def _finished(row: Row[Any]) -> Figures:
@@ -317,8 +327,7 @@ def _billed(figures: Figures, usage: Usage) -> Figures:
     succeeded, deleted = AttemptKey(Outcome.SUCCEEDED, None), AttemptKey(DELETED, None)
     gone = usage.attempts - usage.accepted - figures.unsuccessful.total()
     wasted, attempts = dict(figures.wasted), figures.attempts.copy()
-    if usage.accepted > attempts[succeeded]:
-        attempts[succeeded] = usage.accepted
+    attempts[succeeded] = max(attempts[succeeded], usage.accepted)
     if gone > 0:
         attempts[deleted] = gone
         wasted[deleted] = max(usage.wasted_seconds - figures.wasted_seconds, 0.0)

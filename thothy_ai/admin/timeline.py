@@ -121,6 +121,7 @@ def _read(connection: Connection, report: DrainReport) -> Timeline:
         used[USES[Outcome(row.outcome)]] += row.compute_seconds
     for row in rows("report_sessions"):
         _add_residency(bins, row)
+    used[UNSUCCESSFUL] += max(report.total.busy_seconds - sum(used.values()), 0.0)  # of attempts that were deleted
     used[IDLE] = max(report.total.resident_seconds - sum(used.values()), 0.0)
     return Timeline(bins, _percentiles(rows("timeline_waits")), _percentiles(rows("timeline_runs")), used)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from thothy_ai.db.usage_fragments import usage_fragments
+
 # The order in which jobs are dispatched and claimed: earliest virtual deadline first. It is a job's deadline, or a day
 # after it was enqueued if it has none within that day, less a day per point of priority. Thus priority decides between
 # jobs of similar age, then the deadline, and none starves: only jobs enqueued at most a day later overtake a job, plus
@@ -26,21 +28,6 @@ NOT_EXPIRED: Final = "(deadline IS NULL OR deadline > now())"
 QUEUED_CHANNEL: Final = "thothy_queued"  # a NOTIFY on it wakes the dispatcher
 DEATHS_TO_RUN_ALONE: Final = 2  # a job in flight at that many engine deaths runs only while nothing else does
 ENGINE_SILENCE_SECONDS: Final = 60  # an engine session without a heartbeat for that long has ended
-
-# What a reader of a bill adds up. `usage_by_hour` has more columns, and says what each is.
-USAGE_SUMS: Final = (
-    "attempts", "accepted", "rejected", "lost", "dead", "cancelled", "expired",
-    "prompt_tokens", "cached_tokens", "output_tokens", "saved_tokens",
-    "resident_seconds", "busy_seconds", "useful_seconds", "review_seconds",
-)  # fmt: skip
-# An engine without a GPU counts as one device. Sessions of older workers do not say under which name jobs ask for them.
-DEVICES: Final = "greatest(session.gpus, 1)"
-MODEL_NAME: Final = "coalesce(nullif(session.model_name, ''), session.model, '')"
-# An engine with a recent heartbeat is resident until now; any other, until its last heartbeat.
-RESIDENT_UNTIL: Final = (
-    "CASE WHEN ended_at IS NOT NULL THEN ended_at"
-    f" WHEN heartbeat_at > now() - interval '{ENGINE_SILENCE_SECONDS} seconds' THEN now() ELSE heartbeat_at END"
-)
 
 FRAGMENTS: Final[dict[str, str]] = {
     "planned_order": ", ".join(PLANNED_ORDER),
@@ -72,47 +59,6 @@ FRAGMENTS: Final[dict[str, str]] = {
     "without_output": "outcome NOT IN ('succeeded', 'rejected')",
     # Attempts without output whose usage is not recorded.
     "unbilled": "compute_seconds = 0 AND outcome NOT IN ('succeeded', 'rejected')",
-    "devices": DEVICES,
-    "model_name": MODEL_NAME,
-    "resident_until": RESIDENT_UNTIL,
-    "usage_sums": ", ".join(USAGE_SUMS),
-    "summed_usage": ", ".join(f"sum({name})" for name in USAGE_SUMS),
-    # Of `attempt`, left joined with its `session`: what attempts used, in the columns of `usage_by_hour`.
-    "attempt_usage": "count(*) AS attempts, count(*) FILTER (WHERE outcome = 'succeeded') AS accepted,"
-    " count(*) FILTER (WHERE outcome = 'rejected') AS rejected,"
-    " count(*) FILTER (WHERE outcome IN ('lost', 'released')) AS lost,"
-    " 0 AS dead, 0 AS cancelled, 0 AS expired,"
-    " sum(attempt.prompt_tokens) AS prompt_tokens, sum(attempt.cached_tokens) AS cached_tokens,"
-    " sum(attempt.output_tokens) AS output_tokens, sum(attempt.saved_tokens) AS saved_tokens, 0 AS resident_seconds,"
-    f" sum(attempt.compute_seconds * {DEVICES}) AS busy_seconds,"
-    f" coalesce(sum(attempt.compute_seconds * {DEVICES}) FILTER (WHERE outcome = 'succeeded'), 0) AS useful_seconds,"
-    f" sum(attempt.review_seconds * {DEVICES}) AS review_seconds",
-    # Of `job`: those that ended without success.
-    "job_usage": "0 AS attempts, 0 AS accepted, 0 AS rejected, 0 AS lost, count(*) FILTER (WHERE state = 'dead') AS dead,"
-    " count(*) FILTER (WHERE state = 'cancelled') AS cancelled, count(*) FILTER (WHERE state = 'expired') AS expired,"
-    " 0 AS prompt_tokens, 0 AS cached_tokens, 0 AS output_tokens, 0 AS saved_tokens, 0 AS resident_seconds,"
-    " 0 AS busy_seconds, 0 AS useful_seconds, 0 AS review_seconds",
-    # The residency of engines between :since and :until, cut at hours. The join with each hour is small: an engine has
-    # few sessions.
-    "residency": "SELECT hour, '' AS tenant, '' AS kind, model_name,"
-    " sum(extract(epoch FROM least(hour + interval '1 hour', until_at) - greatest(hour, since_at)) * devices)"
-    " AS resident_seconds FROM ("
-    f"SELECT {MODEL_NAME} AS model_name, {DEVICES} AS devices,"
-    " greatest(started_at, CAST(:since AS timestamptz)) AS since_at,"
-    f" least({RESIDENT_UNTIL}, CAST(:until AS timestamptz)) AS until_at FROM engine_session AS session"
-    ") AS clipped, generate_series(date_trunc('hour', since_at), until_at, interval '1 hour') AS hour"
-    " WHERE until_at > since_at AND until_at > hour GROUP BY hour, model_name",
-    "add_usage": "ON CONFLICT (hour, tenant, kind, model_name) DO UPDATE SET "
-    + ", ".join(f"{name} = usage_by_hour.{name} + excluded.{name}" for name in USAGE_SUMS),
-    # Seconds that were `added` to attempts of closed hours; `progress` is locked. Then: the rows of the bill they change.
-    "late_usage": "SELECT date_trunc('hour', finished_at) AS hour, tenant, kind, engine_session_id, added,"
-    f" (SELECT {MODEL_NAME} FROM engine_session AS session WHERE session.id = engine_session_id) AS model_name,"
-    f" (SELECT added * {DEVICES} FROM engine_session AS session WHERE session.id = engine_session_id) AS busy",
-    "restate": "INSERT INTO usage_by_hour AS known (hour, tenant, kind, model_name, busy_seconds, closed_seconds, revised_at)"
-    " SELECT hour, tenant, kind, coalesce(model_name, ''), sum(coalesce(busy, added)), 0, now() FROM late"
-    " GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
-    " ON CONFLICT (hour, tenant, kind, model_name) DO UPDATE"
-    " SET busy_seconds = known.busy_seconds + excluded.busy_seconds, revised_at = now()",
     # Of a job that was `claimed` just now: what its earlier attempts used of its budget, if it has one; and the last of
     # them whose output was rejected, as JSON. Most jobs have no earlier attempt, and neither is looked for.
     "used_before": "CASE WHEN max_compute_seconds IS NOT NULL AND claimed.attempt > budget_after + 1 THEN ("
@@ -130,4 +76,5 @@ FRAGMENTS: Final[dict[str, str]] = {
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
     "wake_dispatcher": f"pg_notify('{QUEUED_CHANNEL}', '')",
+    **usage_fragments(ENGINE_SILENCE_SECONDS),
 }

@@ -27,8 +27,8 @@ from thothy_ai.db.states import TERMINAL, EngineState, Event, JobState, Outcome,
 from thothy_ai.db.usage_models import Drain, UsageByHour, UsageHourly, UsageProgress
 
 __all__ = (
-    "Artifact", "Attempt", "Base", "Drain", "EngineSession", "Job", "JobEvent", "JobRequest", "ModelAlias", "QueueControl",
-    "UsageByHour", "UsageHourly", "UsageProgress",
+    "Artifact", "Attempt", "Base", "Drain", "EngineSession", "Job", "JobEvent", "JobRequest", "ModelAlias",
+    "QueueControl", "UsageByHour", "UsageHourly", "UsageProgress",
 )  # fmt: skip
 ZERO = sql("0")
 EMPTY = sql("''")

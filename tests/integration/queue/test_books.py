@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -39,7 +40,15 @@ def job(queue: Queue, kind: str, state: str, due: datetime, end: datetime, **val
     made = uuid4()
     row = {"tenant": "t", "source_key": "s", "request_digest": "d", "max_attempts": 3, "attempt": 1, "not_before": due}
     reason = "x" if state == "dead" else None
-    row |= {"id": made, "kind": kind, "state": state, "enqueued_at": due, "finished_at": end, "reason": reason, **values}
+    row |= {
+        "id": made,
+        "kind": kind,
+        "state": state,
+        "enqueued_at": due,
+        "finished_at": end,
+        "reason": reason,
+        **values,
+    }
     queue.rows(f"INSERT INTO job ({', '.join(row)}) VALUES ({', '.join(f':{name}' for name in row)})", **row)
     return made
 
@@ -60,7 +69,9 @@ def attempt(
 def usage(queue: Queue) -> dict[tuple[str, str], tuple[float, ...]]:
     """Attempts, accepted, busy and useful seconds of each hour's rows, by kind and model."""
     rows = queue.rows("SELECT * FROM usage_by_hour ORDER BY hour, kind, model_name")
-    return {(row.kind, row.model_name): (row.attempts, row.accepted, row.busy_seconds, row.useful_seconds) for row in rows}
+    return {
+        (row.kind, row.model_name): (row.attempts, row.accepted, row.busy_seconds, row.useful_seconds) for row in rows
+    }
 
 
 def close_one(queue: Queue) -> None:
@@ -167,12 +178,12 @@ class TestHours:
         ]  # fmt: skip
 
 
-def record(queue: Queue) -> list[object]:
+def record(queue: Queue) -> list[Any]:
     with queue.engine.begin() as connection:
         return record_drains(connection, GAP)
 
 
-def drains(queue: Queue) -> list[object]:
+def drains(queue: Queue) -> list[Any]:
     return queue.rows("SELECT * FROM drain ORDER BY started_at")
 
 
@@ -183,7 +194,9 @@ class TestDrains:
     def at(self, seconds: float) -> datetime:
         return self.START + seconds * self.SECOND
 
-    def ran(self, queue: Queue, due: float, start: float, end: float, state: str = "succeeded", **values: object) -> UUID:
+    def ran(
+        self, queue: Queue, due: float, start: float, end: float, state: str = "succeeded", **values: object
+    ) -> UUID:
         """A job whose only attempt took a tenth of its time on an engine that may be there."""
         made = job(queue, "hook", state, self.at(due), self.at(end), **values)
         box = queue.rows("SELECT id FROM engine_session")
@@ -237,8 +250,11 @@ class TestDrains:
             id=open_,
         )
         assert record(queue) == []
-        queue.rows("UPDATE job SET enqueued_at = now() - interval '1 minute', not_before = now() - interval '1 minute',"
-            " finished_at = now() - interval '31 seconds' WHERE id = :id", id=open_)
+        queue.rows(
+            "UPDATE job SET enqueued_at = now() - interval '1 minute', not_before = now() - interval '1 minute',"
+            " finished_at = now() - interval '31 seconds' WHERE id = :id",
+            id=open_,
+        )
         assert len(record(queue)) == 2
         assert queue.job(waiting).state == "queued"
 

@@ -1,4 +1,6 @@
-"""`check_bill`: whether what attempts are billed for adds up to what engines were busy for, and the bill to attempts."""
+"""`check_bill`: whether what attempts are billed for adds up to what engines were busy for, and whether the bill has it
+all.
+"""
 
 from __future__ import annotations
 
@@ -92,8 +94,6 @@ def _unequal(of: BilledSession) -> str:
 
 def _late(connection: Connection, window: dict[str, datetime]) -> Iterator[str]:
     for row in connection.execute(statement("admin/check_hours"), window):
-        yield (
-            f"the bill of {row.hour:%Y-%m-%d %H:%M} UTC for {row.kind} of {row.tenant} on {row.model_name or 'no model'}"
-            f" has {row.billed_attempts:,} attempts and {row.billed_seconds:,.1f} s; its attempts add up to"
-            f" {row.attempts:,} and {row.busy_seconds:,.1f} s"
-        )
+        what = f"{row.hour:%Y-%m-%d %H:%M} UTC for {row.kind} of {row.tenant} on {row.model_name or 'no model'}"
+        billed = f"{row.billed_attempts:,} attempts and {row.billed_seconds:,.1f} s"
+        yield f"the bill of {what} has {billed}; its attempts add up to {row.attempts:,} and {row.busy_seconds:,.1f} s"

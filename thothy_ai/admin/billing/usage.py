@@ -1,7 +1,7 @@
 """`read_usage`: what a window used per hour, tenant, kind and model.
 
-Hours that are closed are read from `usage_by_hour`, whose figures change only openly; the others, and the parts of hours
-at the window's ends, are summed from attempts, jobs and engine sessions.
+Hours that are closed are read from `usage_by_hour`, whose figures change only openly; the others, and the parts of
+hours at the window's ends, are summed from attempts, jobs and engine sessions.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ class Usage:
 
 
 SUMS = tuple(field.name for field in fields(Usage))
+COLUMNS = tuple(enumerate(SUMS, start=4))  # behind hour, tenant, kind and model_name
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """The usage of an hour; without tenant and kind, a model's residency. `restated_at`: changed after it was closed."""
+    """The usage of an hour; without tenant and kind, a model's residency. `restated_at`: changed after closing."""
 
     hour: datetime
     tenant: str
@@ -98,5 +99,5 @@ def _read(connection: Connection, name: str, **parameters: datetime) -> Iterator
 
 
 def _row(row: Row[Any]) -> UsageRow:
-    sums = (float(value) if name.endswith("seconds") else int(value) for name, value in zip(SUMS, row[4:], strict=False))
-    return UsageRow(row.hour, row.tenant, row.kind, row.model_name, Usage(*sums), row.closed_seconds, row.revised_at)
+    sums: dict[str, Any] = {name: float(row[n]) if name.endswith("seconds") else int(row[n]) for n, name in COLUMNS}
+    return UsageRow(row.hour, row.tenant, row.kind, row.model_name, Usage(**sums), row.closed_seconds, row.revised_at)

@@ -10,7 +10,7 @@ WITH used AS (
     WHERE finished_at >= :since AND finished_at < :until AND state <> 'succeeded'
     GROUP BY 1, 2, 3
     UNION ALL
-    SELECT hour, tenant, kind, model_name, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, resident_seconds, 0, 0, 0
+    SELECT hour, tenant, kind, model_name, {only_resident}
     FROM ({residency}) AS resident
 )
 SELECT hour, tenant, kind, model_name, {usage_sums}, CAST(NULL AS float8) AS closed_seconds,

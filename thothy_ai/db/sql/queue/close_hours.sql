@@ -26,9 +26,9 @@ WITH tried AS (
     UNION ALL
     SELECT hour, tenant, kind, model_name, {usage_sums} FROM ended
     UNION ALL
-    SELECT hour, tenant, kind, model_name, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, resident_seconds, 0, 0, 0 FROM resident
+    SELECT hour, tenant, kind, model_name, {only_resident} FROM resident
     UNION ALL
-    SELECT hour, tenant, kind, model_name, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    SELECT hour, tenant, kind, model_name, {no_usage}
     FROM usage_by_hour
     WHERE hour >= :since AND hour < :until
 )

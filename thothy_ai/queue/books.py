@@ -8,6 +8,7 @@ run finds nothing to do.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,6 +24,7 @@ from thothy_ai.settings import Settings
 logger = logging.getLogger(__name__)
 
 OPEN_HOURS = 1  # an hour stays open that long after its end
+USAGE_SECONDS = 5.0  # in one run
 HOURS_AT_ONCE = 6  # of a backlog, in one transaction
 RESTATED = timedelta(hours=48)  # how far back an engine's heartbeat may say that it was resident
 LIMITS = text("SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '120s'")
@@ -36,10 +38,12 @@ class Books:
         self._settings = settings
         self._engine = make_engine(settings, application="books", pool_size=1)
 
-    def usage(self) -> bool:
-        """Close the hours that are over, at most `HOURS_AT_ONCE`; returns whether there may be more."""
-        with self._transaction() as connection:
-            return close_some(connection)
+    def usage(self) -> None:
+        """Close the hours that are over; a long backlog in several transactions, and in several runs."""
+        until, more = time.monotonic() + USAGE_SECONDS, True
+        while more and time.monotonic() < until:
+            with self._transaction() as connection:
+                more = close_some(connection)
 
     def sessions(self) -> None:
         """End the sessions of silent engines, and settle those that ended."""

@@ -46,7 +46,7 @@ class Reaper:
             (0.0, self._expired),
             (0.0, self._dispatches),
             (MINUTE, self._cancelled),
-            (MINUTE, self._usage),
+            (MINUTE, self._books.usage),
             (MINUTE, self._books.sessions),
             (LOOK, self._books.drains),
             (HOUR, self._partitions),
@@ -137,9 +137,6 @@ class Reaper:
             self._broker.move_urgent()
             self._moved = waiting.urgent
         return waiting.ordinary | waiting.urgent
-
-    def _usage(self) -> None:
-        self._more = self._books.usage() or self._more
 
     def _partitions(self) -> None:
         self._leader.ask("queue/ensure_partitions", months_ahead=MONTHS_AHEAD)

@@ -18,8 +18,8 @@ from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.admin.dead_letters import Selection
 from thothy_ai.cli import app, shell
 from thothy_ai.db.statements import statement
-from thothy_ai.queue.books import close_hours
 from thothy_ai.errors import NotDeadError, UnknownJobError
+from thothy_ai.queue.books import close_hours
 
 DAY = timedelta(days=1)
 TABLES = ("job", "job_request", "attempt", "artifact", "job_event")

@@ -31,10 +31,9 @@ class BilledSession:
 
     @property
     def holds(self) -> bool:
-        """Whether it is billed for what it was busy for; while it works, for no more than that."""
-        missing = self.busy_seconds - self.billed_seconds
+        """Whether it is billed for what it was busy for, as far as that is known."""
         allowed = max(TOLERANCE * max(self.busy_seconds, self.billed_seconds), NEGLIGIBLE)
-        return -allowed <= missing and (missing <= allowed or not self.settled)
+        return not self.settled or abs(self.busy_seconds - self.billed_seconds) <= allowed
 
 
 @dataclass(frozen=True, slots=True)

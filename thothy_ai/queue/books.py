@@ -12,13 +12,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from threading import Thread
 from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, TextClause, text
 
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
 from thothy_ai.db.statements import statement
+from thothy_ai.errors import ThothyError
 from thothy_ai.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -28,6 +30,9 @@ USAGE_SECONDS = 5.0  # in one run
 HOURS_AT_ONCE = 6  # of a backlog, in one transaction
 RESTATED = timedelta(hours=48)  # how far back an engine's heartbeat may say that it was resident
 LIMITS = text("SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '120s'")
+# A drain of millions of jobs is sorted a few times, with nobody waiting for it.
+PATIENT = text("SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '1h'; SET LOCAL work_mem = '128MB'")
+JOIN_SECONDS = 5.0  # that a process which ends waits for a drain that is being recorded
 LONGEST_DRAIN = timedelta(days=1)  # a queue that is never empty is recorded in parts
 
 
@@ -37,6 +42,7 @@ class Books:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._engine = make_engine(settings, application="books", pool_size=1)
+        self._recording: Thread | None = None
 
     def usage(self) -> None:
         """Close the hours that are over; a long backlog in several transactions, and in several runs."""
@@ -55,19 +61,31 @@ class Books:
             connection.execute(statement("queue/settle_sessions"))
 
     def drains(self) -> None:
-        """Record the drains that ended since the last one that is recorded."""
-        with self._transaction() as connection:
-            for drain in record_drains(connection, self._settings.drain_gap_seconds):
-                logger.info("drained %d jobs from %s to %s", _jobs(drain), drain.started_at, drain.ended_at)
+        """Record the drains that ended since the last one that is recorded: on a thread, since leases must not wait for
+        the figures of a large one.
+        """
+        if self._recording is None or not self._recording.is_alive():
+            self._recording = Thread(target=self._record_drains, name="drains", daemon=True)
+            self._recording.start()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections. A drain that is being recorded then is recorded by the next leader."""
+        if self._recording is not None:
+            self._recording.join(JOIN_SECONDS)
         self._engine.dispose()
 
+    def _record_drains(self) -> None:
+        try:
+            with self._transaction(PATIENT) as connection:
+                for drain in record_drains(connection, self._settings.drain_gap_seconds):
+                    logger.info("drained %d jobs from %s to %s", _jobs(drain), drain.started_at, drain.ended_at)
+        except ThothyError as error:
+            logger.warning("drains are not recorded: %s", error)
+
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _transaction(self, limits: TextClause = LIMITS) -> Iterator[Connection]:
         with reaching(self._settings), self._engine.begin() as connection:
-            connection.execute(LIMITS)
+            connection.execute(limits)
             yield connection
 
 

@@ -21,9 +21,18 @@ WITH first AS (
     FROM ended
 ), numbered AS (
     SELECT *, count(*) FILTER (WHERE opens) OVER (ORDER BY due, id) AS drain_no FROM gaps
+), bounds AS (
+    SELECT drain_no, min(due) AS started_at,
+        greatest(CAST(extract(epoch FROM max(finished_at) - min(due)) AS float8), 0.001) / 100000 AS bin_seconds
+    FROM numbered
+    GROUP BY drain_no
+), changes AS ( -- of the depth, in bins of a hundred-thousandth of the drain
+    SELECT drain_no, floor(CAST(extract(epoch FROM at - started_at) AS float8) / bin_seconds) AS bin,
+        count(*) FILTER (WHERE begins) AS begun, count(*) FILTER (WHERE NOT begins) AS over
+    FROM numbered JOIN bounds USING (drain_no), LATERAL (VALUES (due, true), (finished_at, false)) AS event (at, begins)
+    GROUP BY 1, 2
 ), depths AS (
-    SELECT drain_no, sum(change) OVER (PARTITION BY drain_no ORDER BY at, change) AS depth
-    FROM numbered, LATERAL (VALUES (due, 1), (finished_at, -1)) AS event (at, change)
+    SELECT drain_no, sum(begun - over) OVER (PARTITION BY drain_no ORDER BY bin) + over AS depth FROM changes
 ), peaks AS (
     SELECT drain_no, max(depth) AS peak_depth FROM depths GROUP BY drain_no
 ), spans AS (

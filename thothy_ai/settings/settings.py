@@ -28,7 +28,6 @@ from thothy_ai.settings.values import (
     PositiveOrZero,
     RedisUrl,
     Seconds,
-    prices_by_name,
     text_of,
 )
 from thothy_ai.settings.variables import PREFIX, STACK_ENV, check_stack_env
@@ -249,10 +248,6 @@ class Settings(BaseSettings):
         """Environment variables that pass these settings to another process, including passwords."""
         explicit = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
         return {f"{PREFIX}{name.upper()}": text_of(value) for name, value in explicit.items() if value is not None}
-
-    def price_of(self, model: str) -> float | None:
-        """The price of an hour of a device on which this model is resident; None if none is set."""
-        return prices_by_name(self.model_prices).get(model, self.price_per_compute_hour)
 
     def _require(self, name: str, value: T | None) -> T:
         if value is None:

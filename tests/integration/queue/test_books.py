@@ -124,6 +124,9 @@ class TestHours:
             attempt(queue, dead, "rejected", end, 2.0, box)
         close_one(queue)
         assert purge(queue.engine, Selection()) == 2
+        again = job(queue, "hook", "dead", hour, hour + HOUR)
+        attempt(queue, again, "rejected", hour + HOUR, 2.0, box)
+        assert purge(queue.engine, Selection()) == 1
         assert queue.rows("SELECT 1 FROM attempt") == []
         assert close_hours(queue.engine)
         rows = queue.rows("SELECT * FROM usage_by_hour WHERE kind <> '' ORDER BY hour, model_name")
@@ -131,10 +134,10 @@ class TestHours:
         one, two = (hour, hour + HOUR)
         assert figures == [
             (one, "", 0, 1, 0, None), (one, "small", 1, 0, 4, None),
-            (two, "", 0, 1, 0, None), (two, "small", 1, 0, 4, None),
+            (two, "", 0, 2, 0, None), (two, "small", 2, 0, 8, None),
         ]  # fmt: skip
-        assert [row.closed_seconds for row in rows] == [0, 4, 0, 4]
-        assert [row.billed_seconds for row in queue.rows("SELECT billed_seconds FROM engine_session")] == [4.0]
+        assert [row.closed_seconds for row in rows] == [0, 4, 0, 8]
+        assert [row.billed_seconds for row in queue.rows("SELECT billed_seconds FROM engine_session")] == [6.0]
 
     def test_usage_that_is_reported_late_restates_its_hour(self, queue: Queue, hour: datetime) -> None:
         box = session(queue, hour, None)

@@ -16,7 +16,7 @@ SELECT
     (SELECT max(finished_at) FROM job WHERE finished_at > recorded) AS last_finish,
     EXISTS (
         SELECT FROM engine_session
-        WHERE settled_at IS NULL AND (ended_at IS NOT NULL OR heartbeat_at < now() - interval '10 seconds')
+        WHERE settled_at IS NULL AND (ended_at IS NOT NULL OR heartbeat_at < now() - interval '20 seconds')
     ) AS is_unsettled,
     now() AS now
 FROM (

@@ -76,5 +76,5 @@ FRAGMENTS: Final[dict[str, str]] = {
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
     "wake_dispatcher": f"pg_notify('{QUEUED_CHANNEL}', '')",
-    **usage_fragments(ENGINE_SILENCE_SECONDS),
 }
+FRAGMENTS.update(usage_fragments(FRAGMENTS["engine_silence"]))

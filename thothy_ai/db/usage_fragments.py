@@ -19,7 +19,7 @@ MODEL_NAME: Final = "coalesce(nullif(session.model_name, ''), session.model, '')
 # An engine with a recent heartbeat is resident until now; any other, until its last heartbeat.
 RESIDENT_UNTIL: Final = (
     "CASE WHEN ended_at IS NOT NULL THEN ended_at"
-    " WHEN heartbeat_at > now() - interval '<silence> seconds' THEN now() ELSE heartbeat_at END"
+    " WHEN heartbeat_at > now() - <silence> THEN now() ELSE heartbeat_at END"
 )
 # The residency of engines between :since and :until, cut at hours.
 RESIDENCY: Final = """
@@ -90,8 +90,8 @@ FRAGMENTS: Final[dict[str, str]] = {
 }
 
 
-def usage_fragments(silence_seconds: int) -> dict[str, str]:
-    """The fragments; an engine without a heartbeat for that long is not resident any more."""
-    until = RESIDENT_UNTIL.replace("<silence>", str(silence_seconds))
+def usage_fragments(silence: str) -> dict[str, str]:
+    """The fragments; an engine without a heartbeat for that interval is not resident any more."""
+    until = RESIDENT_UNTIL.replace("<silence>", silence)
     residency = RESIDENCY.replace("<model_name>", MODEL_NAME).replace("<devices>", DEVICES).replace("<until>", until)
     return {**FRAGMENTS, "resident_until": until, "residency": residency}

@@ -18,7 +18,6 @@ from typing import Any
 from sqlalchemy import Connection, Engine, TextClause, text
 
 from thothy_ai.db.connect import make_engine, reaching
-from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import ThothyError
 from thothy_ai.settings import Settings
@@ -51,12 +50,8 @@ class Books:
             with self._transaction() as connection:
                 more = close_some(connection)
 
-    def sessions(self) -> None:
-        """End the sessions of silent engines, and settle those that ended."""
-        with self._transaction() as connection:
-            ended = connection.execute(statement("queue/end_sessions"), {"silence_seconds": ENGINE_SILENCE_SECONDS})
-            for row in ended:
-                logger.warning("engine session %s ended: no heartbeat for %d s", row.id, ENGINE_SILENCE_SECONDS)
+    def settle(self) -> None:
+        """Settle the engine sessions that have ended."""
         with self._transaction() as connection:
             connection.execute(statement("queue/settle_sessions"))
 

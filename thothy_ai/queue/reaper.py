@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from thothy_ai.crash_points import crash_point
+from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
 from thothy_ai.db.schema import MONTHS_AHEAD, refuse_other_schema
 from thothy_ai.db.states import JobState
 from thothy_ai.queue.books import Books
@@ -47,7 +48,7 @@ class Reaper:
             (0.0, self._dispatches),
             (MINUTE, self._cancelled),
             (MINUTE, self._books.usage),
-            (MINUTE, self._books.sessions),
+            (MINUTE, self._sessions),
             (LOOK, self._books.drains),
             (HOUR, self._partitions),
         )
@@ -137,6 +138,11 @@ class Reaper:
             self._broker.move_urgent()
             self._moved = waiting.urgent
         return waiting.ordinary | waiting.urgent
+
+    def _sessions(self) -> None:
+        for row in self._leader.ask("queue/end_sessions", silence_seconds=ENGINE_SILENCE_SECONDS):
+            logger.warning("engine session %s ended: no heartbeat for %d s", row.id, ENGINE_SILENCE_SECONDS)
+        self._books.settle()
 
     def _partitions(self) -> None:
         self._leader.ask("queue/ensure_partitions", months_ahead=MONTHS_AHEAD)

@@ -120,7 +120,7 @@ def redrive(
 def purge(engine: Engine, selection: Selection, *, batch: int = BATCH) -> int:
     """Delete the selected jobs with requests, attempts, artifacts and events, for good; returns how many.
 
-    Their idempotency keys become free. `usage_hourly` keeps their usage.
+    Their idempotency keys become free. `usage_by_hour` keeps their usage.
     """
 
     def delete(connection: Connection, ids: list[UUID]) -> int:

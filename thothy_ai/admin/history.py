@@ -2,7 +2,7 @@
 
 A job's id begins with its time of creation, and its attempts, artifacts and events are in the partitions of that
 month. A month is deleted when all of its jobs ended before a given moment: its jobs in batches, then its partitions.
-`usage_hourly` stays.
+`usage_by_hour` stays.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import datetime
 from sqlalchemy import Engine, text
 
 from thothy_ai.db.statements import statement
+from thothy_ai.queue.books import close_hours
 
 BATCH = 5000  # jobs per transaction
 PARENTS = ("attempt", "artifact", "job_event")
@@ -41,6 +42,7 @@ def prune(engine: Engine, before: datetime) -> list[Month]:
     A month with a job that ran again meanwhile keeps its partitions: its other jobs are deleted now, their history
     later. An interrupted call is completed by the next one. Raises `DatabaseError` when a table stays locked for 5 s.
     """
+    close_hours(engine)  # their usage is kept
     over = [month for month in months(engine, before) if not month.kept]
     for month in over:
         _delete_jobs(engine, month.name, before)

@@ -1,6 +1,8 @@
 """The drain report: what a window of time finished, what it cost, and how much of it can be published.
 
-Everything is read from Postgres in one snapshot, so the figures agree with each other and survive restarts.
+Everything is read from Postgres in one snapshot, so the figures agree with each other and survive restarts. What was
+used is read from the bill (`billing/`), which outlives attempts; reasons are those of attempts, and where these are
+deleted, the bill has more than they: attempts of the outcome *deleted*.
 
 - *compute-hour*: one hour of one device on which an engine is resident, whether it is busy or not (`engine_session`).
   Where every device is a GPU this is a GPU-hour. A kind's share of the residency is its share of the busy seconds.
@@ -22,10 +24,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row
 
+from thothy_ai.admin.billing.bill import Bill, Prices
+from thothy_ai.admin.billing.usage import Usage, read_usage
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import TERMINAL, JobState, Outcome
 
 HOUR = 3600.0
+DELETED = "deleted"  # the outcome of attempts that only the bill knows
 
 
 class AttemptKey(NamedTuple):
@@ -61,6 +66,7 @@ class Figures:
     """The figures of one kind, or of all kinds. Rates are None where there is nothing to divide by."""
 
     jobs: Counter[str] = field(default_factory=Counter)  # by state; open states as of now
+    later: int = 0  # of the open ones, never tried and not due soon
     first_enqueued: datetime | None = None
     last_finished: datetime | None = None
     attempts: Counter[AttemptKey] = field(default_factory=Counter)
@@ -79,6 +85,7 @@ class Figures:
     def __add__(self, other: Figures) -> Figures:
         return Figures(
             jobs=self.jobs + other.jobs,
+            later=self.later + other.later,
             first_enqueued=_earliest(self.first_enqueued, other.first_enqueued),
             last_finished=_latest(self.last_finished, other.last_finished),
             attempts=self.attempts + other.attempts,
@@ -114,6 +121,11 @@ class Figures:
     def open(self) -> int:
         """Jobs that have not ended."""
         return self.jobs.total() - self.finished
+
+    @property
+    def still_due(self) -> int:
+        """Open jobs that do not wait for a later time: while there are any, the queue has not drained."""
+        return self.open - self.later
 
     @property
     def unsuccessful(self) -> Counter[AttemptKey]:
@@ -172,6 +184,7 @@ class DrainReport:
     sessions: tuple[Session, ...]
     total: Figures
     kinds: Mapping[str, Figures]
+    bill: Bill = field(default_factory=Bill)
 
     @property
     def on_gpu(self) -> bool:
@@ -192,6 +205,7 @@ class DrainReport:
             "engines": [asdict(session) for session in self.sessions],
             "total": self._figures(self.total),
             "kinds": {kind: self._figures(self.kinds[kind]) for kind in sorted(self.kinds)},
+            "bill": self.bill.to_json(),
         }
 
     def _figures(self, figures: Figures) -> dict[str, Any]:
@@ -201,6 +215,7 @@ class DrainReport:
             "jobs_per_gpu_hour": per_hour if self.on_gpu else None,
             "jobs_per_compute_hour": per_hour,
             "jobs_per_busy_hour": figures.jobs_per_busy_hour,
+            "later": figures.later,
             "first_enqueued": _iso(figures.first_enqueued),
             "last_finished": _iso(figures.last_finished),
             "drain_seconds": figures.drain_seconds,
@@ -230,10 +245,12 @@ class DrainReport:
         }
 
 
-def drain_report(engine: Engine, since: datetime, until: datetime | None = None) -> DrainReport:
+def drain_report(
+    engine: Engine, since: datetime, until: datetime | None = None, prices: Prices | None = None
+) -> DrainReport:
     """The report of [since, until); `until` None means this moment by the database's clock."""
     with snapshot(engine) as connection:
-        return read_report(connection, since, until)
+        return read_report(connection, since, until, prices)
 
 
 def snapshot(engine: Engine) -> Connection:
@@ -241,13 +258,15 @@ def snapshot(engine: Engine) -> Connection:
     return engine.connect().execution_options(isolation_level="REPEATABLE READ")
 
 
-def read_report(connection: Connection, since: datetime, until: datetime | None = None) -> DrainReport:
+def read_report(
+    connection: Connection, since: datetime, until: datetime | None = None, prices: Prices | None = None
+) -> DrainReport:
     """The report of [since, until), as `connection` sees it."""
     end = until or connection.execute(statement("admin/now")).scalar_one()
-    return _read(connection, since, end)
+    return _read(connection, since, end, Bill(read_usage(connection, since, end), prices or Prices()))
 
 
-def _read(connection: Connection, since: datetime, until: datetime) -> DrainReport:
+def _read(connection: Connection, since: datetime, until: datetime, bill: Bill) -> DrainReport:
     window = {"since": since, "until": until}
 
     def rows(name: str, parameters: Mapping[str, Any] = window) -> list[Row[Any]]:
@@ -258,8 +277,8 @@ def _read(connection: Connection, since: datetime, until: datetime) -> DrainRepo
     )
     parts = [
         *((row.kind, _finished(row)) for row in rows("report_jobs")),
-        *((row.kind, Figures(jobs=Counter({row.state: row.jobs}))) for row in rows("report_open", {})),
-        *((row.kind, attempted(row)) for row in rows("report_attempts")),
+        *((row.kind, Figures(jobs=Counter({row.state: row.jobs}), later=row.later)) for row in rows("report_open", {})),
+        *((row.kind, tried(row)) for row in rows("report_attempts")),
         *(
             (row.kind, Figures(with_output=row.with_output, with_artifact=row.with_artifact))
             for row in rows("report_yield")
@@ -269,9 +288,12 @@ def _read(connection: Connection, since: datetime, until: datetime) -> DrainRepo
     kinds: dict[str, Figures] = {}
     for kind, figures in parts:
         kinds[kind] = kinds.get(kind, Figures()) + figures
-    resident = sum(session.device_seconds for session in sessions)
-    total = replace(sum(kinds.values(), Figures()), resident_seconds=resident)
-    return DrainReport(since, until, sessions, total, {kind: _share(kinds[kind], total) for kind in sorted(kinds)})
+    for kind, line in bill.by("kind").items():
+        kinds[kind] = _billed(kinds.get(kind, Figures()), line.usage)
+    total = replace(sum(kinds.values(), Figures()), resident_seconds=bill.total.usage.resident_seconds)
+    return DrainReport(
+        since, until, sessions, total, {kind: _share(kinds[kind], total) for kind in sorted(kinds)}, bill
+    )
 
 
 def _finished(row: Row[Any]) -> Figures:
@@ -282,16 +304,43 @@ def _finished(row: Row[Any]) -> Figures:
 
 def attempted(row: Row[Any]) -> Figures:
     """The figures of one row of `admin/report_attempts`."""
-    key = AttemptKey(row.outcome, row.reason)
-    return Figures(
-        attempts=Counter({key: row.attempts}),
+    return replace(
+        tried(row),
         prompt_tokens=row.prompt_tokens,
         cached_tokens=row.cached_tokens,
         output_tokens=row.output_tokens,
         busy_seconds=row.compute_seconds,
-        wasted={} if row.outcome == Outcome.SUCCEEDED else {key: row.compute_seconds},
         review_seconds=row.review_seconds,
         saved_tokens=row.saved_tokens,
+    )
+
+
+def tried(row: Row[Any]) -> Figures:
+    """How attempts ended, and what those without an artifact took."""
+    key = AttemptKey(row.outcome, row.reason)
+    wasted = {} if row.outcome == Outcome.SUCCEEDED else {key: row.compute_seconds}
+    return Figures(attempts=Counter({key: row.attempts}), wasted=wasted)
+
+
+def _billed(figures: Figures, usage: Usage) -> Figures:
+    """What the bill says was used; attempts of it that are not in the history any more are `DELETED`."""
+    succeeded, deleted = AttemptKey(Outcome.SUCCEEDED, None), AttemptKey(DELETED, None)
+    gone = usage.attempts - usage.accepted - figures.unsuccessful.total()
+    wasted, attempts = dict(figures.wasted), figures.attempts.copy()
+    attempts[succeeded] = max(attempts[succeeded], usage.accepted)
+    if gone > 0:
+        attempts[deleted] = gone
+        wasted[deleted] = max(usage.wasted_seconds - figures.wasted_seconds, 0.0)
+    return replace(
+        figures,
+        attempts=attempts,
+        wasted=wasted,
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        output_tokens=usage.output_tokens,
+        busy_seconds=usage.busy_seconds,
+        review_seconds=usage.review_seconds,
+        saved_tokens=usage.saved_tokens,
     )
 
 

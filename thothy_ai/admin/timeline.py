@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row
 
+from thothy_ai.admin.billing.bill import Prices
 from thothy_ai.admin.report import HOUR, DrainReport, read_report, snapshot
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState, Outcome
@@ -76,11 +77,11 @@ class Timeline:
 
 
 def report_with_timeline(
-    engine: Engine, since: datetime, until: datetime | None = None
+    engine: Engine, since: datetime, until: datetime | None = None, prices: Prices | None = None
 ) -> tuple[DrainReport, Timeline]:
     """The drain report of [since, until) and its timeline, in one snapshot."""
     with snapshot(engine) as connection:
-        report = read_report(connection, since, until)
+        report = read_report(connection, since, until, prices)
         return report, _read(connection, report)
 
 
@@ -120,6 +121,7 @@ def _read(connection: Connection, report: DrainReport) -> Timeline:
         used[USES[Outcome(row.outcome)]] += row.compute_seconds
     for row in rows("report_sessions"):
         _add_residency(bins, row)
+    used[UNSUCCESSFUL] += max(report.total.busy_seconds - sum(used.values()), 0.0)  # of attempts that were deleted
     used[IDLE] = max(report.total.resident_seconds - sum(used.values()), 0.0)
     return Timeline(bins, _percentiles(rows("timeline_waits")), _percentiles(rows("timeline_runs")), used)
 

@@ -22,6 +22,7 @@ from thothy_ai.cli import (
     models,
     queue,
     report,
+    report_parts,
     roles,
     services,
     stack,
@@ -51,6 +52,8 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(history.app, name="history")
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(report.app)
+for part in (report_parts.bill, report_parts.drains, report_parts.check):
+    report.reports.command()(part)
 app.add_typer(queue.app, name="queue")
 app.add_typer(top.app)
 app.add_typer(database.app)

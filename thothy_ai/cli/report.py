@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,29 +11,34 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import INTERRUPTED, AsJson, database, fail, usage
+from thothy_ai.cli.shell import INTERRUPTED, AsJson, database, fail, load_settings, usage
 from thothy_ai.cli.tables import PIPE_WIDTH, console, count, print_json, printable
 
 if TYPE_CHECKING:
+    from thothy_ai.admin.billing.bill import Prices
     from thothy_ai.admin.report import DrainReport
     from thothy_ai.cli.watch import DrainProgress
 
 DAY = timedelta(hours=24)
 
 app = typer.Typer()
+reports = typer.Typer()
+app.add_typer(reports, name="report")
 
 Since = Annotated[
     datetime | None,
     typer.Option(parser=times.ago, metavar="TIME", help="Start of the window: 2h, 3d, 2026-11-21T06:00."),
 ]
+Until = Annotated[
+    datetime | None, typer.Option(parser=times.ago, metavar="TIME", help="End of the window. Default: now.")
+]
 
 
-@app.command()
+@reports.callback(invoke_without_command=True)
 def report(
+    context: typer.Context,
     since: Since = None,
-    until: Annotated[
-        datetime | None, typer.Option(parser=times.ago, metavar="TIME", help="End of the window. Default: now.")
-    ] = None,
+    until: Until = None,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="Also write the report with plots to an HTML file."),
@@ -43,15 +49,18 @@ def report(
 
     Example: thothy report --since 2h
     """
+    if context.invoked_subcommand is not None:
+        if since or until or html or as_json:
+            usage(f"options of `thothy report {context.invoked_subcommand}` stand behind its name")
+        return
     from thothy_ai.admin.report import drain_report
 
-    start = since or (until or datetime.now(UTC)) - DAY
-    _check_window(start, until)
+    start = window_start(since, until)
     if html:
         result = _write_html(html, start, until)
     else:
         with database() as engine:
-            result = drain_report(engine, start, until)
+            result = drain_report(engine, start, until, prices())
     _print(result, as_json)
 
 
@@ -86,26 +95,51 @@ def drain(
             typer.echo("Stopped watching; the queue keeps draining.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         if since or as_json or watched.open or watched.finished:
-            _print(drain_report(engine, since or watched.since), as_json, _gave_up(watched, timeout))
+            _print(drain_report(engine, since or watched.since, None, prices()), as_json, _gave_up(watched, timeout))
     _conclude(watched, timeout, quiet=as_json)
+
+
+def prices() -> Prices:
+    """The prices of this process' settings."""
+    from thothy_ai.admin.billing.bill import Prices
+
+    return Prices.of(load_settings())
+
+
+def window_start(since: datetime | None, until: datetime | None, length: timedelta = DAY) -> datetime:
+    """The start of a window: `since`, or so long before its end. A window that is none is a usage error."""
+    start = since or (until or datetime.now(UTC)) - length
+    _check_window(start, until)
+    return start
+
+
+def write_page(file: Path, page: Callable[[], str]) -> None:
+    """Write an HTML page, which needs matplotlib."""
+    if find_spec("matplotlib") is None:
+        fail("--html needs matplotlib: pip install 'thothy-ai[report]'")
+    text = page()
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail(f"cannot write {file}: {error.strerror}")
+    typer.echo(f"Report written to {printable(str(file))}.", err=True)
 
 
 def _write_html(file: Path, since: datetime, until: datetime | None) -> DrainReport:
     """Write the page and return the report in it."""
-    if find_spec("matplotlib") is None:
-        fail("--html needs matplotlib: pip install 'thothy-ai[report]'")
-    from thothy_ai.admin.timeline import report_with_timeline
-    from thothy_ai.cli.report_html.page import render
+    read: list[DrainReport] = []
 
-    with database() as engine:
-        result, timeline = report_with_timeline(engine, since, until)
-    page = render(result, timeline)
-    try:
-        file.write_text(page, encoding="utf-8")
-    except OSError as error:
-        fail(f"cannot write {file}: {error.strerror}")
-    typer.echo(f"Report written to {printable(str(file))}.", err=True)
-    return result
+    def page() -> str:
+        from thothy_ai.admin.timeline import report_with_timeline
+        from thothy_ai.cli.report_html.page import render
+
+        with database() as engine:
+            result, timeline = report_with_timeline(engine, since, until, prices())
+        read.append(result)
+        return render(result, timeline)
+
+    write_page(file, page)
+    return read[0]
 
 
 def _check_window(since: datetime, until: datetime | None) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from thothy_ai.admin.report import DrainReport, Figures
+from thothy_ai.cli.bill_view import bill_lines
 from thothy_ai.cli.tables import PIPE_WIDTH, Column, count, layout
 from thothy_ai.cli.times import local, spell
 
@@ -55,10 +56,18 @@ def report_lines(report: DrainReport, width: int, drained: str | None = None) ->
         return textwrap.wrap(nothing, width)
     figures = {**report.kinds, "all": report.total}
     return [
-        *_headline(report, width, drained or f"drained in {spell(report.total.drain_seconds)}"),
+        *_headline(report, width, drained or drain_words(report.total)),
         *_figures(figures, [*_topics(report.unit), *_second_looks(report.total)], width),
         *(_reasons(report, width) if report.total.unsuccessful else ()),
+        *bill_lines(report.bill, report.unit, width),
     ]
+
+
+def drain_words(total: Figures) -> str:
+    """How long the drain took; while jobs are due, how many."""
+    if total.still_due:
+        return f"{count(total.still_due, 'job')} still open"
+    return f"drained in {spell(total.drain_seconds)}"
 
 
 def _nothing(report: DrainReport) -> str | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from thothy_ai.db.usage_fragments import usage_fragments
+
 # The order in which jobs are dispatched and claimed: earliest virtual deadline first. It is a job's deadline, or a day
 # after it was enqueued if it has none within that day, less a day per point of priority. Thus priority decides between
 # jobs of similar age, then the deadline, and none starves: only jobs enqueued at most a day later overtake a job, plus
@@ -79,3 +81,4 @@ FRAGMENTS: Final[dict[str, str]] = {
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
     "wake_dispatcher": f"pg_notify(current_schema() || '_{QUEUED}', '')",
 }
+FRAGMENTS.update(usage_fragments(FRAGMENTS["engine_silence"]))

@@ -5,7 +5,7 @@
          ├┄ attempt                  append-only, partitioned by month of the job's id, without foreign keys,
          ├┄ artifact                 so that an old month is deleted by dropping its partition
          └┄ job_event
-    engine_session · model_alias · usage_hourly · queue_control
+    engine_session · model_alias · queue_control · usage_by_hour · usage_progress · drain (usage_models.py)
 
 `attempt` on a job counts claims and fences results; `failures` counts against `max_attempts`.
 `worker` and `lease_until` are set exactly while a job runs; `started_at` (of the last claim) stays after.
@@ -24,7 +24,12 @@ from sqlalchemy.orm import Mapped, mapped_column
 from thothy_ai.db.base import Base, Big, Small, one_of
 from thothy_ai.db.fragments import PLANNED_ORDER, WAITING
 from thothy_ai.db.states import TERMINAL, EngineState, Event, JobState, Outcome, Verdict
+from thothy_ai.db.usage_models import Drain, UsageByHour, UsageHourly, UsageProgress
 
+__all__ = (
+    "Artifact", "Attempt", "Base", "Drain", "EngineSession", "Job", "JobEvent", "JobRequest", "ModelAlias",
+    "QueueControl", "UsageByHour", "UsageHourly", "UsageProgress",
+)  # fmt: skip
 ZERO = sql("0")
 EMPTY = sql("''")
 NOW = func.now()
@@ -140,6 +145,11 @@ class Attempt(Base):
     __table_args__ = (
         one_of("outcome", Outcome),
         Index("ix_attempt_finished_at", "finished_at"),
+        Index(  # what is left of a session's usage is divided over these
+            "ix_attempt_without_output",
+            "engine_session_id",
+            postgresql_where=sql("outcome NOT IN ('succeeded', 'rejected')"),
+        ),
         PARTITIONED,
     )
 
@@ -235,6 +245,7 @@ class EngineSession(Base):
     state: Mapped[str] = mapped_column(server_default=sql("'ready'"))
     ready_at: Mapped[datetime | None]
     end_reason: Mapped[str | None]  # of `EndReason`
+    billed_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of attempts that ended in closed hours
 
     __table_args__ = (one_of("state", EngineState),)
 
@@ -247,28 +258,6 @@ class ModelAlias(Base):
     alias: Mapped[str] = mapped_column(primary_key=True)
     model_name: Mapped[str]
     changed_at: Mapped[datetime] = mapped_column(server_default=NOW)
-
-
-class UsageHourly(Base):
-    """Finished jobs and usage per hour, tenant and kind; outlives the history it was summed from."""
-
-    __tablename__ = "usage_hourly"
-
-    hour: Mapped[datetime] = mapped_column(primary_key=True)
-    tenant: Mapped[str] = mapped_column(primary_key=True)
-    kind: Mapped[str] = mapped_column(primary_key=True)
-    succeeded: Mapped[Big] = mapped_column(server_default=ZERO)  # jobs
-    dead: Mapped[Big] = mapped_column(server_default=ZERO)
-    cancelled: Mapped[Big] = mapped_column(server_default=ZERO)
-    expired: Mapped[Big] = mapped_column(server_default=ZERO)
-    accepted: Mapped[Big] = mapped_column(server_default=ZERO)  # artifacts
-    rejected: Mapped[Big] = mapped_column(server_default=ZERO)
-    attempts: Mapped[Big] = mapped_column(server_default=ZERO)
-    lost: Mapped[Big] = mapped_column(server_default=ZERO)  # attempts
-    prompt_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
-    cached_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
-    output_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
-    compute_seconds: Mapped[float] = mapped_column(server_default=ZERO)
 
 
 class QueueControl(Base):

@@ -4,7 +4,8 @@ expired leases                  queued again, or dead when failures are used up;
 dispatches lost in Redis        queued again
 deadlines that passed           expired
 engines without a heartbeat     their session ends and is settled
-partitions, usage_hourly        created, summed
+partitions                      created
+usage and drains                recorded (`books.py`)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from thothy_ai.db.fragments import RECORDED_SILENCE_SECONDS
 from thothy_ai.db.schema import MONTHS_AHEAD, refuse_other_schema
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import DatabaseError
+from thothy_ai.queue.books import Books
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.leader import Leader
@@ -29,9 +31,8 @@ from thothy_ai.telemetry import configure_logging, serve_metrics
 
 logger = logging.getLogger(__name__)
 
-MINUTE, HOUR = 60.0, 3600.0
+LOOK, MINUTE, HOUR = 10.0, 60.0, 3600.0
 BATCH = 5000  # jobs that end in one transaction
-USAGE_HOURS = 1  # before the current one
 LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE of a statement that waited for a lock for too long
 
 
@@ -42,14 +43,16 @@ class Reaper:
         self._settings = settings
         self._broker = Broker(settings)
         self._leader = Leader(settings, "reaper")
+        self._books = Books(settings)
         rules = (
             Rule("leases", 0.0, self._leases),
             Rule("expired", 0.0, self._expired),
             Rule("dispatches", 0.0, self._dispatches),
             Rule("silent_engines", 0.0, self._silent_engines),
             Rule("cancelled", MINUTE, self._cancelled),
-            Rule("usage", MINUTE, self._usage, statement_seconds=MINUTE),
-            Rule("sessions", MINUTE, self._sessions),
+            Rule("usage", MINUTE, self._books.usage),
+            Rule("sessions", MINUTE, self._books.settle),
+            Rule("drains", LOOK, self._books.drains),
             Rule("partitions", HOUR, self._partitions, statement_seconds=MINUTE),
         )
         self._rules = Rules(self._leader, rules)
@@ -64,6 +67,7 @@ class Reaper:
             self._leader.lead(self._round)
         finally:
             self._broker.close()
+            self._books.close()
 
     def stop(self) -> None:
         """Stop at once; from any thread."""
@@ -147,12 +151,6 @@ class Reaper:
     def _silent_engines(self) -> None:
         for row in self._leader.ask("queue/end_sessions", silence_seconds=RECORDED_SILENCE_SECONDS):
             logger.warning("engine %s is silent: its session %s ended at its last heartbeat", row.engine_name, row.id)
-
-    def _sessions(self) -> None:
-        self._leader.ask("queue/settle_sessions")
-
-    def _usage(self) -> None:
-        self._leader.ask("queue/sum_usage", hours=USAGE_HOURS)
 
     def _partitions(self) -> None:
         self._leader.ask("queue/ensure_partitions", months_ahead=MONTHS_AHEAD)

@@ -26,6 +26,7 @@ from thothy_ai.settings.values import (
     DatabaseUrl,
     EngineUrl,
     Kinds,
+    ModelPrices,
     Name,
     PositiveOrZero,
     RedisUrl,
@@ -194,6 +195,15 @@ class Settings(BaseSettings):
     )
     currency: str = Field(
         default="USD", min_length=1, max_length=8, description="Currency of the price, as it is shown: USD, EUR, CHF."
+    )
+    model_prices: ModelPrices = Field(
+        default=(),
+        description="Prices of one hour of a device by the model that is resident, where they differ from that:"
+        " llama-70b=8.40,qwen-7b=2.10.",
+    )
+    drain_gap_seconds: Seconds = Field(
+        default=30,
+        description="Seconds for which the queue must be empty to end a drain; shorter gaps belong to it.",
     )
 
     metrics_host: str = Field(default="127.0.0.1", description="Address on which a process serves its metrics.")

@@ -94,6 +94,31 @@ def _located(entry: str) -> str:
     return str(file.absolute()) if file.is_file() else entry
 
 
+def _prices(value: object) -> object:
+    """The entries NAME=PRICE of a list, or of a text that separates them by commas."""
+    entries = value.split(",") if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple):
+        return value
+    prices = tuple(str(entry).strip() for entry in entries if str(entry).strip())
+    prices_by_name(prices)
+    return prices
+
+
+def prices_by_name(entries: tuple[str, ...]) -> dict[str, float]:
+    """The prices of entries NAME=PRICE. Raises `ValueError`."""
+    prices = {}
+    for entry in entries:
+        name, _, price = entry.rpartition("=")
+        try:
+            number = float(price)
+        except ValueError:
+            number = -1.0
+        if not name.strip() or not 0 <= number < float("inf"):
+            raise ValueError("must be NAME=PRICE, separated by commas, with prices of at least 0")
+        prices[name.strip()] = number
+    return prices
+
+
 def text_of(value: object) -> str:
     """The text that reads back as this setting's value, passwords included."""
     match value:
@@ -115,6 +140,7 @@ RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
 Name = Annotated[str, AfterValidator(_name)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
+ModelPrices = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_prices)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PositiveOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

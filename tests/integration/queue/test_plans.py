@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.queue_bench import Queue
 from thothy_ai.db.statements import statement
 
 RETRY = {"retry_base_seconds": 5, "retry_cap_seconds": 600}
+HOUR = {"since": datetime.now(UTC) - timedelta(hours=2), "until": datetime.now(UTC) - timedelta(hours=1)}
 ONE = {"ids": [uuid4()], "dispatch_nos": [1]}
 HOT: dict[str, dict[str, object]] = {
     "worker/claim": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
@@ -41,7 +43,9 @@ HOT: dict[str, dict[str, object]] = {
     "queue/reap_expired": {"limit": 5000},
     "queue/reap_leases": RETRY,
     "queue/unclaimed_dispatches": {"timeout_seconds": 15},
-    "queue/sum_usage": {"hours": 1},
+    "queue/lock_hours": {"hours": 6, "open_hours": 1},
+    "queue/close_hours": HOUR,
+    "queue/drain_state": {},
     "queue/settle_sessions": {},
     "worker/record_usage": {
         "job_ids": [uuid4()],
@@ -87,7 +91,6 @@ def full(queue: Queue) -> Queue:
     for state, jobs in (("succeeded", 30_000), ("queued", 5_000), ("dispatched", 64), ("running", 64)):
         queue.rows(FILL, state=state, jobs=jobs)
     queue.rows("ANALYZE job")
-    queue.rows("INSERT INTO usage_hourly (hour, tenant, kind) VALUES (date_trunc('hour', now()), 't', 'echo')")
     return queue
 
 

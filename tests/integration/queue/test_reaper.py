@@ -141,34 +141,25 @@ def test_an_engine_that_fell_silent_ended_with_its_last_heartbeat(queue: Queue) 
     assert queue.rows("SELECT ended_at FROM engine_session WHERE id = :id", id=lively) == [(None,)]
 
 
-def test_usage_is_summed_by_the_hour(queue: Queue) -> None:
+def test_hours_that_were_not_closed_are_closed_later_and_drains_are_recorded(queue: Queue) -> None:
     with runner_bench(queue) as bench:
         bench.work("ok 1", "ok 2", "hopeless")
         bench.settle()
+    for table in ("job", "attempt"):
+        queue.rows(f"UPDATE {table} SET finished_at = finished_at - interval '30 hours'")
+    queue.rows("UPDATE job SET enqueued_at = finished_at, not_before = finished_at")
+    [hour] = queue.rows("SELECT date_trunc('hour', now()) - interval '1 hour' AS due")
     with reaping(queue):
-        eventually(lambda: queue.rows("SELECT 1 FROM usage_hourly"))
+        eventually(lambda: queue.rows("SELECT 1 FROM usage_progress WHERE closed_until = :due", due=hour.due))
     [usage] = queue.rows(
-        "SELECT kind, sum(succeeded) AS succeeded, sum(dead) AS dead, sum(accepted) AS accepted,"
-        " sum(rejected) AS rejected, sum(attempts) AS attempts,"
-        " sum(output_tokens) AS tokens, sum(compute_seconds) AS seconds"
-        " FROM usage_hourly GROUP BY kind"
+        "SELECT sum(accepted) AS accepted, sum(rejected) AS rejected, sum(dead) AS dead, sum(attempts) AS attempts,"
+        " sum(output_tokens) AS tokens, sum(busy_seconds) AS seconds, sum(useful_seconds) AS useful"
+        " FROM usage_by_hour WHERE kind = 'echo'"
     )
-    assert (usage.kind, usage.succeeded, usage.dead, usage.accepted, usage.rejected) == ("echo", 2, 1, 2, 1)
-    assert (usage.attempts, usage.tokens, usage.seconds) == (3, 15, 0.75)
-    again = queue.rows("SELECT * FROM usage_hourly")
-    queue.ask("queue/sum_usage", hours=1)
-    assert queue.rows("SELECT * FROM usage_hourly") == again
-
-
-def test_hours_that_were_not_summed_are_summed_later(queue: Queue) -> None:
-    queue.enqueue("ok")
-    query = (
-        "UPDATE job SET state = 'dead', reason = 'r',"
-        " finished_at = date_trunc('hour', now()) - make_interval(hours => :ago)"
+    assert tuple(usage) == (2, 1, 1, 3, 15, 0.75, 0.5)
+    queue.rows(
+        "INSERT INTO drain (started_at, ended_at) SELECT at, at FROM (SELECT now() - interval '40 hours') AS past (at)"
     )
-    queue.rows(query, ago=30)
-    queue.ask("queue/sum_usage", hours=1)  # the first sum
-    queue.rows(query, ago=20)
-    queue.ask("queue/sum_usage", hours=1)  # after an outage of ten hours
-    hours = "SELECT extract(epoch FROM date_trunc('hour', now()) - hour) / 3600 FROM usage_hourly ORDER BY hour DESC"
-    assert [row[0] for row in queue.rows(hours)] == [20, 30]
+    queue.rows("UPDATE engine_session SET ended_at = heartbeat_at, settled_at = now()")
+    with reaping(queue):
+        eventually(lambda: len(queue.rows("SELECT 1 FROM drain")) == 2)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from html import escape
 from importlib.resources import files
 
 from thothy_ai.admin.report import DrainReport, Figures
 from thothy_ai.admin.timeline import Bin, Percentiles, Timeline
 from thothy_ai.cli.report_html import plots
+from thothy_ai.cli.report_html.bill import bill_section
 from thothy_ai.cli.report_html.tables import details, figure, note, section, table, tiles
 from thothy_ai.cli.report_view import percent, rate
 from thothy_ai.cli.tables import count
@@ -20,9 +22,16 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 def render(report: DrainReport, timeline: Timeline) -> str:
     """The page, complete. It loads nothing and runs nothing."""
-    style = files("thothy_ai.cli.report_html").joinpath("style.css").read_text(encoding="utf-8")
     title = f"Thothy report, {local(report.since)} to {local(report.until)}"
-    parts, zone = "\n".join(_parts(report, timeline)), escape(report.until.astimezone().strftime("%Z"))
+    note_of_times = "Jobs count at their finish; attempts, with all that they used, at their end."
+    return document(title, _parts(report, timeline), note_of_times)
+
+
+def document(title: str, parts: Iterable[str], more: str = "") -> str:
+    """A page of these sections, in this report's style; `more` stands below them."""
+    style = files("thothy_ai.cli.report_html").joinpath("style.css").read_text(encoding="utf-8")
+    zone = escape(datetime.now().astimezone().strftime("%Z"))
+    body = "\n".join(parts)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -35,9 +44,9 @@ def render(report: DrainReport, timeline: Timeline) -> str:
 </head>
 <body>
 <main>
-{parts}
+{body}
 </main>
-<footer>Times are local ({zone}). Jobs count at their finish; attempts, with all that they used, at their end.</footer>
+<footer>Times are local ({zone}). {more}</footer>
 </body>
 </html>
 """
@@ -66,6 +75,8 @@ def _parts(report: DrainReport, timeline: Timeline) -> Iterator[str]:
         yield section("Tokens", figure(plots.tokens(timeline.bins)), _tokens(total), _tokens_over_time(timeline.bins))
     if sum(timeline.device_seconds.values()):
         yield _device(report, timeline.device_seconds)
+    if report.bill.total.usage.resident_seconds or report.bill.total.usage.busy_seconds:
+        yield bill_section(report.bill, unit)
     yield _engines(report)
 
 
@@ -74,7 +85,7 @@ def _headline(report: DrainReport) -> str:
     figures = {
         f"jobs per {report.unit}": rate(total.jobs_per_compute_hour),
         "artifact yield": percent(total.artifact_yield),
-        "drain time": spell(total.drain_seconds),
+        "drain time": "not drained" if total.still_due else spell(total.drain_seconds),
         "failure rate": percent(total.failure_rate),
         "jobs finished": f"{total.finished:,}",
     }

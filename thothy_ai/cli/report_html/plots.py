@@ -47,20 +47,20 @@ def finished(bins: Sequence[Bin]) -> Plot:
     shown = [state for state in STATES if any(of.jobs.get(state) for of in bins)]
     series = {state.value: [of.jobs.get(state, 0) for of in bins] for state in shown}
     colours = {state.value: STATES[state] for state in shown}
-    return _plot("Jobs finished over time, stacked by final state", colours, 220, _bars(bins, series, colours))
+    return plotted("Jobs finished over time, stacked by final state", colours, 220, _bars(bins, series, colours))
 
 
 def rate(bins: Sequence[Bin], unit: str) -> Plot:
     """Succeeded jobs per hour of residency in each bin."""
     series = {"": [of.jobs_per_compute_hour or 0.0 for of in bins]}
-    return _plot(f"Jobs per {unit} over time", {}, 180, _bars(bins, series, {"": BLUE}))
+    return plotted(f"Jobs per {unit} over time", {}, 180, _bars(bins, series, {"": BLUE}))
 
 
 def tokens(bins: Sequence[Bin]) -> Plot:
     """Tokens of the attempts that ended in each bin."""
     values = zip(*((of.computed_tokens, of.cached_tokens, of.output_tokens) for of in bins), strict=True)
     series = dict(zip(TOKENS, map(list, values), strict=True))
-    return _plot("Tokens over time: prompt computed, prompt cached, output", TOKENS, 220, _bars(bins, series, TOKENS))
+    return plotted("Tokens over time: prompt computed, prompt cached, output", TOKENS, 220, _bars(bins, series, TOKENS))
 
 
 def percentiles(label: str, kinds: Mapping[str, Percentiles]) -> Plot:
@@ -78,7 +78,7 @@ def percentiles(label: str, kinds: Mapping[str, Percentiles]) -> Plot:
         duration_axis(axes, [max(of.p50, least) for of in kinds.values()], [of.p99 for of in kinds.values()], width)
         label_rows(axes, list(kinds), width)
 
-    return _plot(label, {name: colour for name, (colour, _) in MARKS.items()}, 46 + 26 * len(kinds), draw)
+    return plotted(label, {name: colour for name, (colour, _) in MARKS.items()}, 46 + 26 * len(kinds), draw)
 
 
 def yields(kinds: Mapping[str, float]) -> Plot:
@@ -92,7 +92,7 @@ def yields(kinds: Mapping[str, float]) -> Plot:
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0%", "25%", "50%", "75%", "100%"])
         label_rows(axes, list(kinds), width)
 
-    return _plot("Artifact yield per kind", {}, 46 + 26 * len(kinds), draw)
+    return plotted("Artifact yield per kind", {}, 46 + 26 * len(kinds), draw)
 
 
 def device(seconds: Mapping[str, float]) -> Plot:
@@ -110,7 +110,7 @@ def device(seconds: Mapping[str, float]) -> Plot:
         axes.set_yticks([])
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0%", "25%", "50%", "75%", "100%"])
 
-    return _plot("The device's time by what it did", colours, 76, draw)
+    return plotted("The device's time by what it did", colours, 76, draw)
 
 
 def _bars(bins: Sequence[Bin], series: Mapping[str, Sequence[float]], colours: Mapping[str, str]) -> Draw:
@@ -130,5 +130,6 @@ def _bars(bins: Sequence[Bin], series: Mapping[str, Sequence[float]], colours: M
     return draw
 
 
-def _plot(label: str, legend: Mapping[str, str], height: int, draw: Draw) -> Plot:
+def plotted(label: str, legend: Mapping[str, str], height: int, draw: Draw) -> Plot:
+    """The drawing for both widths."""
     return Plot(label, legend, drawn(label, WIDE, height, draw), drawn(label, NARROW, height, draw))

@@ -2,29 +2,51 @@
 -- are divided equally over the session's attempts without output and without recorded usage; if there are none, over
 -- those without output, since a vanished worker knew of calls that had ended. Results that came after the last counters
 -- prove busy time: a session was busy for at least what its attempts were billed.
--- An engine's clock may be wrong: `started_at`, a day early, only bounds the scan.
-WITH ended AS (
-    SELECT id, busy_seconds AS busy, started_at - interval '1 day' AS since
+-- What attempts of closed hours used is known from their closing; only those of the open hours are read again.
+-- Usage that is added to closed hours restates them.
+WITH progress AS (
+    SELECT closed_until FROM usage_progress WHERE name = 'default' FOR SHARE
+), ended AS (
+    SELECT id, busy_seconds AS busy, billed_seconds AS closed
     FROM engine_session
     WHERE ended_at IS NOT NULL AND settled_at IS NULL
         AND NOT EXISTS (SELECT FROM job WHERE state = 'running' AND engine_session_id = engine_session.id)
     FOR UPDATE
+), recent AS (
+    SELECT engine_session_id AS id, sum(compute_seconds) AS seconds
+    FROM attempt
+    WHERE finished_at >= (SELECT closed_until FROM progress) AND engine_session_id = ANY(ARRAY(SELECT id FROM ended))
+        AND EXISTS (SELECT FROM ended)
+    GROUP BY 1
+), missing AS (
+    SELECT engine_session_id AS id, count(*) AS attempts_without_output,
+        count(*) FILTER (WHERE {unbilled}) AS unbilled_attempts
+    FROM attempt
+    WHERE {without_output} AND engine_session_id = ANY(ARRAY(SELECT id FROM ended))
+    GROUP BY 1
 ), billed AS (
-    SELECT ended.id, coalesce(sum(compute_seconds), 0) AS seconds,
-        count(*) FILTER (WHERE {unbilled}) AS unbilled_attempts,
-        count(*) FILTER (WHERE {without_output}) AS attempts_without_output
-    FROM ended LEFT JOIN attempt ON engine_session_id = ended.id AND finished_at >= since
-    GROUP BY ended.id
+    SELECT id, busy, closed + coalesce(seconds, 0) AS seconds,
+        coalesce(unbilled_attempts, 0) AS unbilled_attempts,
+        coalesce(attempts_without_output, 0) AS attempts_without_output
+    FROM ended LEFT JOIN recent USING (id) LEFT JOIN missing USING (id)
 ), divided AS (
     UPDATE attempt
     SET compute_seconds = compute_seconds
         + (busy - seconds) / coalesce(nullif(unbilled_attempts, 0), attempts_without_output)
-    FROM ended JOIN billed USING (id)
-    WHERE engine_session_id = ended.id AND finished_at >= since
+    FROM billed
+    WHERE engine_session_id = billed.id
         AND {without_output} AND (unbilled_attempts = 0 OR {unbilled}) AND busy > seconds
+    RETURNING finished_at, tenant, kind, engine_session_id,
+        (busy - seconds) / coalesce(nullif(unbilled_attempts, 0), attempts_without_output) AS added
+), late AS (
+    {late_usage} FROM divided WHERE finished_at < (SELECT closed_until FROM progress)
+), restated AS (
+    {restate}
 )
 UPDATE engine_session
-SET settled_at = now(), busy_seconds = greatest(busy_seconds, seconds)
+SET settled_at = now(), busy_seconds = greatest(busy_seconds, seconds),
+    billed_seconds = billed_seconds
+        + coalesce((SELECT sum(added) FROM late WHERE late.engine_session_id = engine_session.id), 0)
 FROM billed
 WHERE engine_session.id = billed.id
 RETURNING engine_session.id

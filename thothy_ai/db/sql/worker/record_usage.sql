@@ -1,7 +1,10 @@
 -- Records the usage of attempts whose own worker could not: it vanished, or it had been fenced off. Only rows without
 -- output change, and only those with just so many seconds as the caller has recorded: nothing is added twice if its
--- answer is lost. Returns the attempts that have a row; the others have not ended yet.
-WITH given AS (
+-- answer is lost. Usage that is added to closed hours restates them. Returns the attempts that have a row; the others have
+-- not ended yet.
+WITH progress AS (
+    SELECT closed_until FROM usage_progress WHERE name = 'default' FOR SHARE
+), given AS (
     SELECT job_id, number, session_id, seconds, recorded
     FROM unnest(
         CAST(:job_ids AS uuid[]), CAST(:attempts AS integer[]), CAST(:session_ids AS uuid[]),
@@ -13,6 +16,17 @@ WITH given AS (
     FROM given
     WHERE attempt.job_id = given.job_id AND attempt.attempt = given.number
         AND {without_output} AND compute_seconds = given.recorded
+        AND (SELECT closed_until FROM progress) IS NOT NULL -- which also waits for its lock
+    RETURNING finished_at, tenant, kind, engine_session_id, given.seconds - given.recorded AS added
+), late AS (
+    {late_usage} FROM updated WHERE finished_at < (SELECT closed_until FROM progress)
+), restated AS (
+    {restate}
+), billed AS (
+    UPDATE engine_session
+    SET billed_seconds = billed_seconds + sums.seconds
+    FROM (SELECT engine_session_id, sum(added) AS seconds FROM late GROUP BY 1) AS sums
+    WHERE id = sums.engine_session_id
 )
 SELECT attempt.job_id, attempt.attempt
 FROM given JOIN attempt ON attempt.job_id = given.job_id AND attempt.attempt = given.number

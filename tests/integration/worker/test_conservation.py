@@ -1,0 +1,69 @@
+"""What attempts are billed for adds up to what engines were busy for, through SIGKILLs of engines and a worker."""
+
+from __future__ import annotations
+
+import signal
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from tests.support.queue_bench import Queue, eventually
+from tests.support.worker_fleet import WorkerFleet, enqueue
+from thothy_ai.admin.billing.check import check_bill
+from thothy_ai.admin.report import drain_report
+from thothy_ai.queue.books import close_hours
+
+JOBS = 240
+ANSWER_SECONDS = 0.5
+HOUR = timedelta(hours=1)
+
+
+def more(queue: Queue) -> None:
+    """Enqueue jobs, and wait until some run."""
+    enqueue(queue, JOBS // 3)
+    eventually(lambda: queue.count("running"))
+
+
+def known(queue: Queue) -> list[str]:
+    """Engine sessions that were busy, as their workers have recorded."""
+    return [str(row.id) for row in queue.rows("SELECT id FROM engine_session WHERE busy_seconds > 0")]
+
+
+def test_seconds_are_conserved_through_crashes_of_two_engines(queue: Queue, fleet: WorkerFleet, tmp_path: Path) -> None:
+    urls = [f"unix://{tmp_path}/{name}.sock" for name in ("a", "b")]
+    engines = [fleet.null_engine(url, ANSWER_SECONDS) for url in urls]
+    workers = [fleet.sharing_worker(url) for url in urls]
+    more(queue)
+    eventually(lambda: len(known(queue)) == 2)
+    more(queue)
+    engines[0].kill()
+    engines.append(fleet.null_engine(urls[0], ANSWER_SECONDS))
+    eventually(lambda: len(known(queue)) == 3)
+    workers[1].send_signal(signal.SIGKILL)
+    more(queue)
+    engines[1].kill()
+    engines.append(fleet.null_engine(urls[1], ANSWER_SECONDS))
+    fleet.sharing_worker(urls[1])
+    eventually(lambda: not queue.open())
+    # As an engine's own side reports it, which sees more of what is lost with the engine than its workers do.
+    queue.rows(
+        "UPDATE engine_session SET busy_seconds = busy_seconds * 1.1 + 0.5"
+        " WHERE EXISTS (SELECT FROM attempt WHERE outcome = 'lost' AND engine_session_id = engine_session.id)"
+    )
+    before = [tuple(row) for row in queue.rows("SELECT id, busy_seconds FROM engine_session ORDER BY id")]
+    queue.ask("queue/end_sessions", silence_seconds=-1)
+    queue.ask("queue/settle_sessions")
+    now = datetime.now(UTC)
+    checked = check_bill(queue.engine, now - HOUR, now + HOUR)
+    assert len(before) >= 3
+    assert queue.rows("SELECT 1 FROM attempt WHERE outcome IN ('lost', 'released')")
+    assert checked.billed_seconds > JOBS * ANSWER_SECONDS * 0.99
+    assert checked.findings == ()
+    assert abs(checked.busy_seconds - checked.billed_seconds) <= 0.01 * checked.busy_seconds
+
+    report = drain_report(queue.engine, now - HOUR, now + HOUR)
+    assert abs(report.bill.total.usage.busy_seconds - checked.busy_seconds) <= 0.01 * checked.busy_seconds
+    while close_hours(queue.engine, open_hours=-1):
+        pass
+    again = drain_report(queue.engine, now - HOUR, now + HOUR)
+    assert abs(again.total.busy_seconds - report.total.busy_seconds) < 1e-6
+    assert check_bill(queue.engine, now - HOUR, now + HOUR).findings == ()

@@ -1,0 +1,1 @@
+"""What the operator pays for: usage by hour, tenant, kind and model; its price; drains; whether the sums hold."""

@@ -1,0 +1,103 @@
+"""`read_usage`: what a window used per hour, tenant, kind and model.
+
+Hours that are closed are read from `usage_by_hour`, whose figures change only openly; the others, and the parts of
+hours at the window's ends, are summed from attempts, jobs and engine sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from thothy_ai.db.statements import statement
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Sums. Seconds are device-seconds: an engine on two GPUs uses two in each second."""
+
+    attempts: int = 0
+    accepted: int = 0  # artifacts, one for each succeeded job
+    rejected: int = 0  # attempts whose output was rejected
+    lost: int = 0  # attempts that were lost or released
+    dead: int = 0  # jobs
+    cancelled: int = 0
+    expired: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    saved_tokens: int = 0
+    resident_seconds: float = 0.0
+    busy_seconds: float = 0.0
+    useful_seconds: float = 0.0  # of the busy ones, those of accepted artifacts
+    review_seconds: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(*(getattr(self, name) + getattr(other, name) for name in SUMS))
+
+    @property
+    def wasted_seconds(self) -> float:
+        """Busy seconds that led to no accepted artifact: rejected outputs, failed, lost and cancelled attempts."""
+        return max(self.busy_seconds - self.useful_seconds, 0.0)
+
+
+SUMS = tuple(field.name for field in fields(Usage))
+COLUMNS = tuple(enumerate(SUMS, start=4))  # behind hour, tenant, kind and model_name
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """The usage of an hour; without tenant and kind, a model's residency. `restated_at`: changed after closing."""
+
+    hour: datetime
+    tenant: str
+    kind: str
+    model_name: str
+    usage: Usage
+    closed_seconds: float | None = None  # resident and busy seconds when the hour was closed; None while it is open
+    restated_at: datetime | None = None
+
+    @property
+    def restated_by(self) -> float:
+        """Seconds that were added or taken since the hour was closed."""
+        if self.restated_at is None or self.closed_seconds is None:
+            return 0.0
+        return self.usage.resident_seconds + self.usage.busy_seconds - self.closed_seconds
+
+
+def read_usage(connection: Connection, since: datetime, until: datetime) -> tuple[UsageRow, ...]:
+    """The rows of [since, until), the earliest hour first; an hour that is read in parts has several rows of a kind."""
+    return tuple(_rows(connection, since, until))
+
+
+def _rows(connection: Connection, since: datetime, until: datetime) -> Iterator[UsageRow]:
+    bounds = connection.execute(statement("admin/usage_bounds"), {"since": since, "until": until}).one()
+    if bounds.last <= bounds.first:
+        yield from _purged_and_live(connection, since, until)
+        return
+    yield from _live(connection, since, bounds.first)
+    yield from _read(connection, "usage_closed", since=bounds.first, until=bounds.last, end=until)
+    yield from _live(connection, bounds.last, until)
+
+
+def _purged_and_live(connection: Connection, since: datetime, until: datetime) -> Iterator[UsageRow]:
+    yield from _read(connection, "usage_closed", since=since, until=since, end=until)
+    yield from _live(connection, since, until)
+
+
+def _live(connection: Connection, since: datetime, until: datetime) -> Iterator[UsageRow]:
+    if since < until:
+        yield from _read(connection, "usage_live", since=since, until=until)
+
+
+def _read(connection: Connection, name: str, **parameters: datetime) -> Iterator[UsageRow]:
+    yield from map(_row, connection.execute(statement(f"admin/{name}"), parameters))
+
+
+def _row(row: Row[Any]) -> UsageRow:
+    sums: dict[str, Any] = {name: float(row[n]) if name.endswith("seconds") else int(row[n]) for n, name in COLUMNS}
+    return UsageRow(row.hour, row.tenant, row.kind, row.model_name, Usage(**sums), row.closed_seconds, row.revised_at)

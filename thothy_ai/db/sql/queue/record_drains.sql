@@ -1,0 +1,76 @@
+-- Records the drains in the jobs that finished after `since`. A drain begins when a job is due while none is open, and
+-- ends with the last finish before a gap of more than `gap_seconds`: shorter ones belong to it. The last of them ended with
+-- an empty queue if `emptied`, and otherwise goes on.
+WITH first AS (
+    SELECT job_id, attempt AS number, started_at AS first_start
+    FROM attempt
+    WHERE finished_at > CAST(:since AS timestamptz) - interval '1 day'
+), ended AS (
+    SELECT id, state, finished_at, first_start,
+        greatest(CAST(:since AS timestamptz) + interval '1 microsecond', least(finished_at, CASE
+            -- A retry replaces not_before: where it is later than the first start, the job was due when it was enqueued.
+            WHEN not_before <= coalesce(first_start, finished_at) THEN greatest(enqueued_at, not_before)
+            WHEN budget_after > 0 THEN first_start -- redriven: enqueued long ago
+            ELSE greatest(enqueued_at, scheduled_for)
+        END)) AS due
+    FROM job LEFT JOIN first ON job_id = id AND number = budget_after + 1
+    WHERE finished_at > :since AND NOT (first_start IS NULL AND not_before > finished_at) -- was never due
+), gaps AS (
+    SELECT *, due > max(finished_at) OVER (ORDER BY due, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+        + make_interval(secs => :gap_seconds) AS opens
+    FROM ended
+), numbered AS (
+    SELECT *, count(*) FILTER (WHERE opens) OVER (ORDER BY due, id) AS drain_no FROM gaps
+), bounds AS (
+    SELECT drain_no, min(due) AS started_at,
+        greatest(CAST(extract(epoch FROM max(finished_at) - min(due)) AS float8), 0.001) / 100000 AS bin_seconds
+    FROM numbered
+    GROUP BY drain_no
+), changes AS ( -- of the depth, in bins of a hundred-thousandth of the drain
+    SELECT drain_no, floor(CAST(extract(epoch FROM at - started_at) AS float8) / bin_seconds) AS bin,
+        count(*) FILTER (WHERE begins) AS begun, count(*) FILTER (WHERE NOT begins) AS over
+    FROM numbered JOIN bounds USING (drain_no), LATERAL (VALUES (due, true), (finished_at, false)) AS event (at, begins)
+    GROUP BY 1, 2
+), depths AS (
+    SELECT drain_no, sum(begun - over) OVER (PARTITION BY drain_no ORDER BY bin) + over AS depth FROM changes
+), peaks AS (
+    SELECT drain_no, max(depth) AS peak_depth FROM depths GROUP BY drain_no
+), spans AS (
+    SELECT drain_no, min(due) AS started_at, max(finished_at) AS ended_at,
+        count(*) FILTER (WHERE state = 'succeeded') AS succeeded, count(*) FILTER (WHERE state = 'dead') AS dead,
+        count(*) FILTER (WHERE state = 'cancelled') AS cancelled, count(*) FILTER (WHERE state = 'expired') AS expired,
+        percentile_cont(CAST(ARRAY[0.5, 0.95, 0.99] AS float8[])) WITHIN GROUP (
+            ORDER BY greatest(0, extract(epoch FROM first_start - due))
+        ) FILTER (WHERE first_start IS NOT NULL) AS waits
+    FROM numbered
+    GROUP BY drain_no
+)
+INSERT INTO drain (
+    started_at, ended_at, emptied, succeeded, dead, cancelled, expired, attempts, with_output, peak_depth,
+    wait_p50, wait_p95, wait_p99, run_p50, run_p95, run_p99, resident_seconds, busy_seconds, useful_seconds
+)
+SELECT started_at, ended_at, :emptied OR drain_no < max(drain_no) OVER (), succeeded, dead, cancelled, expired,
+    tried.attempts, succeeded + tried.only_rejected, peak_depth, waits[1], waits[2], waits[3], runs[1], runs[2], runs[3],
+    coalesce(resident.seconds, 0), coalesce(tried.busy_seconds, 0), coalesce(tried.useful_seconds, 0)
+FROM spans JOIN peaks USING (drain_no), LATERAL (
+    SELECT count(*) AS attempts, sum(attempt.compute_seconds * {devices}) AS busy_seconds,
+        sum(attempt.compute_seconds * {devices}) FILTER (WHERE outcome = 'succeeded') AS useful_seconds,
+        count(DISTINCT job_id) FILTER (WHERE outcome = 'rejected' AND EXISTS (
+            SELECT FROM job WHERE job.id = job_id AND state <> 'succeeded'
+        )) AS only_rejected,
+        percentile_cont(CAST(ARRAY[0.5, 0.95, 0.99] AS float8[])) WITHIN GROUP (
+            ORDER BY greatest(0, extract(epoch FROM finished_at - attempt.started_at))
+        ) AS runs
+    FROM attempt LEFT JOIN engine_session AS session ON session.id = engine_session_id
+    WHERE finished_at >= spans.started_at AND finished_at <= spans.ended_at
+) AS tried, LATERAL (
+    SELECT sum(extract(epoch FROM until_at - since_at) * devices) AS seconds
+    FROM (
+        SELECT {devices} AS devices, greatest(session.started_at, spans.started_at) AS since_at,
+            least({resident_until}, spans.ended_at) AS until_at
+        FROM engine_session AS session
+    ) AS clipped
+    WHERE until_at > since_at
+) AS resident
+ON CONFLICT (started_at) DO NOTHING
+RETURNING started_at, ended_at, emptied, succeeded, dead, cancelled, expired

@@ -1,0 +1,97 @@
+"""What the statements of the bill share: the sums of usage, and how an engine session's devices, model and residency
+are read. `fragments.py` includes them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# The columns of `usage_by_hour` that are added up.
+SUMS: Final = (
+    "attempts", "accepted", "rejected", "lost", "dead", "cancelled", "expired",
+    "prompt_tokens", "cached_tokens", "output_tokens", "saved_tokens",
+    "resident_seconds", "busy_seconds", "useful_seconds", "review_seconds",
+)  # fmt: skip
+NOTHING: Final = ", ".join(["0"] * len(SUMS))
+# An engine without a GPU counts as one device. Sessions of older workers do not say under which name jobs ask for them.
+DEVICES: Final = "greatest(session.gpus, 1)"
+MODEL_NAME: Final = "coalesce(nullif(session.model_name, ''), session.model, '')"
+# An engine with a recent heartbeat is resident until now; any other, until its last heartbeat.
+RESIDENT_UNTIL: Final = (
+    "CASE WHEN ended_at IS NOT NULL THEN ended_at"
+    " WHEN heartbeat_at > now() - <silence> THEN now() ELSE heartbeat_at END"
+)
+# The residency of engines between :since and :until, cut at hours.
+RESIDENCY: Final = """
+    SELECT hour, '' AS tenant, '' AS kind, model_name,
+        sum(extract(epoch FROM least(hour + interval '1 hour', until_at) - greatest(hour, since_at)) * devices)
+            AS resident_seconds
+    FROM (
+        SELECT <model_name> AS model_name, <devices> AS devices,
+            greatest(started_at, CAST(:since AS timestamptz)) AS since_at,
+            least(<until>, CAST(:until AS timestamptz)) AS until_at
+        FROM engine_session AS session
+    ) AS clipped, generate_series(date_trunc('hour', since_at), until_at, interval '1 hour') AS hour
+    WHERE until_at > since_at AND until_at > hour
+    GROUP BY hour, model_name"""
+
+
+def _usage(**sums: str) -> str:
+    """All sums, in their order; those that are not given are 0."""
+    return ", ".join(f"{sums.get(name, '0')} AS {name}" for name in SUMS)
+
+
+def _seconds(column: str, condition: str = "") -> str:
+    return f"coalesce(sum(attempt.{column} * {DEVICES}){condition}, 0)"
+
+
+def _of_session(expression: str) -> str:
+    return f"(SELECT {expression} FROM engine_session AS session WHERE session.id = engine_session_id)"  # noqa: S608 - constants
+
+
+FRAGMENTS: Final[dict[str, str]] = {
+    "devices": DEVICES,
+    "model_name": MODEL_NAME,
+    "usage_sums": ", ".join(SUMS),
+    "summed_usage": ", ".join(f"sum({name})" for name in SUMS),
+    "no_usage": NOTHING,
+    "only_resident": ", ".join(name if name == "resident_seconds" else "0" for name in SUMS),
+    # Of `attempt`, left joined with its `session`.
+    "attempt_usage": _usage(
+        attempts="count(*)",
+        accepted="count(*) FILTER (WHERE outcome = 'succeeded')",
+        rejected="count(*) FILTER (WHERE outcome = 'rejected')",
+        lost="count(*) FILTER (WHERE outcome IN ('lost', 'released'))",
+        prompt_tokens="sum(attempt.prompt_tokens)",
+        cached_tokens="sum(attempt.cached_tokens)",
+        output_tokens="sum(attempt.output_tokens)",
+        saved_tokens="sum(attempt.saved_tokens)",
+        busy_seconds=_seconds("compute_seconds"),
+        useful_seconds=_seconds("compute_seconds", " FILTER (WHERE outcome = 'succeeded')"),
+        review_seconds=_seconds("review_seconds"),
+    ),
+    # Of `job`: those that ended without success.
+    "job_usage": _usage(
+        dead="count(*) FILTER (WHERE state = 'dead')",
+        cancelled="count(*) FILTER (WHERE state = 'cancelled')",
+        expired="count(*) FILTER (WHERE state = 'expired')",
+    ),
+    "add_usage": "ON CONFLICT (hour, tenant, kind, model_name) DO UPDATE SET "
+    + ", ".join(f"{name} = usage_by_hour.{name} + excluded.{name}" for name in SUMS),
+    # Seconds that were `added` to attempts of closed hours, while `progress` is locked; and how they restate the bill.
+    "late_usage": "SELECT date_trunc('hour', finished_at) AS hour, tenant, kind, engine_session_id, added,"
+    f" {_of_session(MODEL_NAME)} AS model_name, {_of_session(f'added * {DEVICES}')} AS busy",
+    "restate": "INSERT INTO usage_by_hour AS known"
+    " (hour, tenant, kind, model_name, busy_seconds, closed_seconds, revised_at)"
+    " SELECT hour, tenant, kind, coalesce(model_name, ''), sum(coalesce(busy, added)), 0, now() FROM late"
+    " GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+    " ON CONFLICT (hour, tenant, kind, model_name) DO UPDATE"
+    " SET busy_seconds = known.busy_seconds + excluded.busy_seconds, revised_at = now()",
+}
+
+
+def usage_fragments(silence: str) -> dict[str, str]:
+    """The fragments; an engine without a heartbeat for that interval is not resident any more."""
+    until = RESIDENT_UNTIL.replace("<silence>", silence)
+    residency = RESIDENCY.replace("<model_name>", MODEL_NAME).replace("<devices>", DEVICES).replace("<until>", until)
+    return {**FRAGMENTS, "resident_until": until, "residency": residency}

@@ -1,0 +1,105 @@
+"""The tables of the bill: usage by hour, how far hours are closed, and drains. Written by `queue/books.py`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import func
+from sqlalchemy import text as sql
+from sqlalchemy.orm import Mapped, mapped_column
+
+from thothy_ai.db.base import Base, Big
+
+ZERO = sql("0")
+
+
+class UsageByHour(Base):
+    """What attempts that ended in an hour used, per tenant, kind and model; outlives the attempts.
+
+    Seconds are device-seconds: an engine on two GPUs uses two in each second. Rows without a tenant and a kind hold a
+    model's residency. Jobs that ended without success have rows without a model.
+    """
+
+    __tablename__ = "usage_by_hour"
+
+    hour: Mapped[datetime] = mapped_column(primary_key=True)
+    tenant: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    model_name: Mapped[str] = mapped_column(primary_key=True)
+    attempts: Mapped[Big] = mapped_column(server_default=ZERO)
+    accepted: Mapped[Big] = mapped_column(server_default=ZERO)  # attempts whose artifact was accepted: succeeded jobs
+    rejected: Mapped[Big] = mapped_column(server_default=ZERO)  # attempts whose output was rejected
+    lost: Mapped[Big] = mapped_column(server_default=ZERO)  # attempts that were lost or released
+    dead: Mapped[Big] = mapped_column(server_default=ZERO)  # jobs
+    cancelled: Mapped[Big] = mapped_column(server_default=ZERO)
+    expired: Mapped[Big] = mapped_column(server_default=ZERO)
+    prompt_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+    cached_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+    output_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+    saved_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+    resident_seconds: Mapped[float] = mapped_column(server_default=ZERO)
+    busy_seconds: Mapped[float] = mapped_column(server_default=ZERO)
+    useful_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, of accepted artifacts
+    review_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, by a reviewing model
+    closed_seconds: Mapped[float | None]  # resident and busy seconds when the hour was closed; NULL until then
+    revised_at: Mapped[datetime | None]  # when they last changed after that
+
+
+class UsageProgress(Base):
+    """Until when hours are closed: their attempts are summed, and later changes are added. One row,
+    `default`; before the first hour is closed, `-infinity`.
+    """
+
+    __tablename__ = "usage_progress"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    closed_until: Mapped[datetime]
+
+
+class Drain(Base):
+    """From when the first job of an empty queue was due until the queue was empty again."""
+
+    __tablename__ = "drain"
+
+    started_at: Mapped[datetime] = mapped_column(primary_key=True)
+    ended_at: Mapped[datetime]
+    emptied: Mapped[bool] = mapped_column(server_default=sql("true"))  # false: cut after a day in which jobs were open
+    succeeded: Mapped[Big] = mapped_column(server_default=ZERO)  # jobs
+    dead: Mapped[Big] = mapped_column(server_default=ZERO)
+    cancelled: Mapped[Big] = mapped_column(server_default=ZERO)
+    expired: Mapped[Big] = mapped_column(server_default=ZERO)
+    attempts: Mapped[Big] = mapped_column(server_default=ZERO)
+    with_output: Mapped[Big] = mapped_column(server_default=ZERO)  # jobs that produced output
+    peak_depth: Mapped[Big] = mapped_column(server_default=ZERO)  # most jobs open and due at once
+    wait_p50: Mapped[float | None]  # seconds
+    wait_p95: Mapped[float | None]
+    wait_p99: Mapped[float | None]
+    run_p50: Mapped[float | None]
+    run_p95: Mapped[float | None]
+    run_p99: Mapped[float | None]
+    resident_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # device-seconds
+    busy_seconds: Mapped[float] = mapped_column(server_default=ZERO)
+    useful_seconds: Mapped[float] = mapped_column(server_default=ZERO)
+    recorded_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class UsageHourly(Base):
+    """What reapers of earlier releases sum, as they may be running beside this one. Nothing reads it."""
+
+    __tablename__ = "usage_hourly"
+
+    hour: Mapped[datetime] = mapped_column(primary_key=True)
+    tenant: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    succeeded: Mapped[Big] = mapped_column(server_default=ZERO)
+    dead: Mapped[Big] = mapped_column(server_default=ZERO)
+    cancelled: Mapped[Big] = mapped_column(server_default=ZERO)
+    expired: Mapped[Big] = mapped_column(server_default=ZERO)
+    accepted: Mapped[Big] = mapped_column(server_default=ZERO)
+    rejected: Mapped[Big] = mapped_column(server_default=ZERO)
+    attempts: Mapped[Big] = mapped_column(server_default=ZERO)
+    lost: Mapped[Big] = mapped_column(server_default=ZERO)
+    prompt_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+    cached_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+    output_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+    compute_seconds: Mapped[float] = mapped_column(server_default=ZERO)

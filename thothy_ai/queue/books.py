@@ -1,0 +1,127 @@
+"""`Books`: keeps the record of what was used: closes hours (`usage_by_hour`), settles engine sessions, records drains.
+
+An hour is closed an hour after its end: its attempts are summed once. What changes an attempt later (a session that is
+settled, usage that is reported late) adds the difference to the hour and says when. Each rule may run twice: the second
+run finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from threading import Thread
+from typing import Any
+
+from sqlalchemy import Connection, Engine, TextClause, text
+
+from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.statements import statement
+from thothy_ai.errors import ThothyError
+from thothy_ai.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+OPEN_HOURS = 1  # an hour stays open that long after its end
+USAGE_SECONDS = 5.0  # in one run
+HOURS_AT_ONCE = 6  # of a backlog, in one transaction
+RESTATED = timedelta(hours=48)  # how far back an engine's heartbeat may say that it was resident
+LIMITS = text("SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '120s'")
+# A drain of millions of jobs is sorted a few times, with nobody waiting for it.
+PATIENT = text("SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '1h'; SET LOCAL work_mem = '128MB'")
+JOIN_SECONDS = 5.0  # that a process which ends waits for a drain that is being recorded
+LONGEST_DRAIN = timedelta(days=1)  # a queue that is never empty is recorded in parts
+
+
+class Books:
+    """Owned by the reaper, on a connection of its own: what these rules lock must not wait for the leader's session."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._engine = make_engine(settings, application="books", pool_size=1)
+        self._recording: Thread | None = None
+
+    def usage(self) -> None:
+        """Close the hours that are over; a long backlog in several transactions, and in several runs."""
+        until, more = time.monotonic() + USAGE_SECONDS, True
+        while more and time.monotonic() < until:
+            with self._transaction() as connection:
+                more = close_some(connection)
+
+    def settle(self) -> None:
+        """Settle the engine sessions that have ended."""
+        with self._transaction() as connection:
+            connection.execute(statement("queue/settle_sessions"))
+
+    def drains(self) -> None:
+        """Record the drains that ended since the last one that is recorded: on a thread, since leases must not wait for
+        the figures of a large one.
+        """
+        if self._recording is None or not self._recording.is_alive():
+            self._recording = Thread(target=self._record_drains, name="drains", daemon=True)
+            self._recording.start()
+
+    def close(self) -> None:
+        """Close the connections. A drain that is being recorded then is recorded by the next leader."""
+        if self._recording is not None:
+            self._recording.join(JOIN_SECONDS)
+        self._engine.dispose()
+
+    def _record_drains(self) -> None:
+        try:
+            with self._transaction(PATIENT) as connection:
+                for drain in record_drains(connection, self._settings.drain_gap_seconds):
+                    logger.info("drained %d jobs from %s to %s", _jobs(drain), drain.started_at, drain.ended_at)
+        except ThothyError as error:
+            logger.warning("drains are not recorded: %s", error)
+
+    @contextmanager
+    def _transaction(self, limits: TextClause = LIMITS) -> Iterator[Connection]:
+        with reaching(self._settings), self._engine.begin() as connection:
+            connection.execute(limits)
+            yield connection
+
+
+def close_hours(engine: Engine, *, open_hours: int = OPEN_HOURS) -> bool:
+    """Close all hours that ended `open_hours` ago; returns whether there were any."""
+    closed = False
+    while True:
+        with engine.begin() as connection:
+            if not close_some(connection, open_hours=open_hours):
+                return closed
+            closed = True
+
+
+def close_some(connection: Connection, *, open_hours: int = OPEN_HOURS, most: int = HOURS_AT_ONCE) -> bool:
+    """Close at most `most` hours that ended `open_hours` ago, in this transaction; returns whether any was closed.
+
+    Two statements: what the first one locks must be locked before the second one's snapshot is taken.
+    """
+    wanted = {"hours": most, "open_hours": open_hours}
+    row = connection.execute(statement("queue/lock_hours"), wanted).one_or_none()
+    if row is None:
+        return False
+    connection.execute(statement("queue/close_hours"), row._asdict())
+    connection.execute(statement("queue/restate_residency"), {"since": row.since - RESTATED, "until": row.since})
+    return True
+
+
+def record_drains(connection: Connection, gap_seconds: float) -> list[Any]:
+    """The drains that were recorded now: none while jobs are open, or may follow within `gap_seconds`."""
+    state = connection.execute(statement("queue/drain_state")).one()
+    if state.first_finish is None or state.is_unsettled:
+        return []
+    if state.is_open:
+        ready = state.now - state.first_finish > LONGEST_DRAIN
+    else:
+        ready = state.now - state.last_finish > timedelta(seconds=gap_seconds)
+    if not ready:
+        return []
+    wanted = {"since": state.since, "gap_seconds": gap_seconds, "emptied": not state.is_open}
+    return list(connection.execute(statement("queue/record_drains"), wanted))
+
+
+def _jobs(drain: Any) -> int:
+    return int(drain.succeeded + drain.dead + drain.cancelled + drain.expired)

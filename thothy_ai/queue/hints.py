@@ -1,6 +1,9 @@
 """`Hint`: a message's content: a job id and a dispatch number. A hint, never the record; anything else is refused.
 
-Hints wait in two lists in Redis: those of urgent jobs, and all others.
+Hints wait in lists in Redis, two for each engine: those of urgent jobs, and all others. The lists without an engine are
+those of earlier releases. They are also used while no engine is known; every worker consumes them beside its engine's.
+
+    {prefix}jobs@{engine}   {prefix}jobs@{engine}:urgent        {prefix}jobs   {prefix}jobs:urgent
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from uuid import UUID
 from thothy_ai.settings import Settings
 
 TASK = "thothy.run"
+NO_ENGINE = ""  # the name of the lists without an engine
 MAX_INTEGER = 2**31 - 1  # of a Postgres integer
 
 
@@ -25,14 +29,22 @@ class Hint(NamedTuple):
     dispatch_no: int
 
 
-def urgent_name(settings: Settings) -> str:
-    """The name of the list of urgent jobs' hints in Redis; that of the other list is the queue's name."""
-    return f"{settings.queue_name}:urgent"
+class ListNames(NamedTuple):
+    """The names of an engine's lists, after the prefix."""
+
+    ordinary: str
+    urgent: str
 
 
-def list_keys(settings: Settings) -> tuple[str, str]:
-    """The keys of both lists in Redis, the urgent one last."""
-    return settings.queue_prefix + settings.queue_name, settings.queue_prefix + urgent_name(settings)
+def list_names(settings: Settings, engine: str = NO_ENGINE) -> ListNames:
+    """The names of the lists of an engine's hints."""
+    name = f"{settings.queue_name}@{engine}" if engine else settings.queue_name
+    return ListNames(name, f"{name}:urgent")
+
+
+def list_keys(settings: Settings, engine: str = NO_ENGINE) -> ListNames:
+    """The keys of both lists in Redis."""
+    return ListNames(*(settings.queue_prefix + name for name in list_names(settings, engine)))
 
 
 def task_id(hint: Hint) -> str:

@@ -13,7 +13,7 @@ from redis import Redis
 from sqlalchemy import Engine
 
 from thothy_ai.db.statements import statement
-from thothy_ai.queue.hints import Hint, parse_task_id
+from thothy_ai.queue.hints import Hint, list_keys, parse_task_id
 from thothy_ai.settings import Settings
 
 IN_FLIGHT = 256
@@ -25,7 +25,7 @@ class StandIn:
     """Keeps up to two batches of `IN_FLIGHT` jobs running. `taken`: ids in the order of their arrival."""
 
     def __init__(self, settings: Settings, engine: Engine) -> None:
-        self.key = f"{settings.queue_prefix}{settings.queue_name}"
+        self.key = list_keys(settings).ordinary  # of no engine: none is known here
         self.taken: list[UUID] = []
         self._engine = engine
 

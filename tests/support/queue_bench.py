@@ -15,9 +15,8 @@ from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
 from thothy_ai.db.statements import statement
 from thothy_ai.producer import Producer
-from thothy_ai.queue.broker import Depth
 from thothy_ai.queue.dispatches import Dispatch, Dispatches
-from thothy_ai.queue.hints import Hint
+from thothy_ai.queue.hints import Hint, ListLengths
 from thothy_ai.settings import Settings
 from thothy_ai.worker.job_runner import JobRunner
 
@@ -93,7 +92,7 @@ class Queue:
         """The same, by engine."""
         made = Dispatches(self.settings.model_copy(update={"dispatch_min_depth": places}), self.ask)
         engines = made.engines()
-        depths = {engine.name: Depth(depth, 0) for engine in engines}
+        depths = {engine.name: ListLengths(depth, 0) for engine in engines}
         return list(made.dispatch(engines, depths, urgent_places))
 
     def job(self, job_id: UUID) -> Any:

@@ -50,8 +50,8 @@ def configuration(settings: Settings) -> dict[str, Any]:
         "accept_content": ["json"],
         "task_serializer": "json",
         "result_serializer": "json",
-        "task_default_queue": settings.queue_name,
-        "task_queues": [ordinary_queue(settings)],
+        "task_default_queue": list_names().ordinary,
+        "task_queues": [ordinary_queue()],
         "task_acks_late": True,  # also the back-pressure
         "task_ignore_result": True,
         "worker_concurrency": settings.worker_in_flight,
@@ -66,14 +66,14 @@ def configuration(settings: Settings) -> dict[str, Any]:
     }
 
 
-def ordinary_queue(settings: Settings, engine: str = NO_ENGINE) -> Queue:
+def ordinary_queue(engine: str = NO_ENGINE) -> Queue:
     """What a worker beside this engine consumes; it also consumes that without an engine."""
-    return _queue(list_names(settings, engine).ordinary)
+    return _queue(list_names(engine).ordinary)
 
 
-def urgent_queue(settings: Settings, engine: str = NO_ENGINE) -> Queue:
+def urgent_queue(engine: str = NO_ENGINE) -> Queue:
     """The same for urgent jobs."""
-    return _queue(list_names(settings, engine).urgent)
+    return _queue(list_names(engine).urgent)
 
 
 def transport_options(settings: Settings) -> dict[str, Any]:

@@ -15,15 +15,19 @@ from redis.retry import Retry
 
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.queue.app import CONNECT_TIMEOUT, SOCKET_TIMEOUT, QueueApp, make_app
-from thothy_ai.queue.hints import NO_ENGINE, TASK, Hint, list_keys, list_names, parse_task_id, task_id
+from thothy_ai.queue.hints import (
+    NO_ENGINE,
+    TASK,
+    Hint,
+    ListLengths,
+    count_waiting,
+    engines_key,
+    list_keys,
+    list_names,
+    parse_task_id,
+    task_id,
+)
 from thothy_ai.settings import Settings, endpoint
-
-
-class Depth(NamedTuple):
-    """How many hints wait in each of an engine's lists."""
-
-    ordinary: int
-    urgent: int
 
 
 class Waiting(NamedTuple):
@@ -47,11 +51,11 @@ class Broker:
             retry=Retry(NoBackoff(), 1),  # once, to replace a connection that Redis has closed
         )
 
-    def depth(self, engine: str = NO_ENGINE) -> Depth:
+    def depth(self, engine: str = NO_ENGINE) -> ListLengths:
         """How many hints wait for this engine."""
         return self.depths([engine])[engine]
 
-    def depths(self, engines: Collection[str]) -> dict[str, Depth]:
+    def depths(self, engines: Collection[str]) -> dict[str, ListLengths]:
         """How many hints wait for each of these engines, in one round trip."""
         names = list(engines)
         with self._reaching(), self._redis.pipeline(transaction=False) as pipeline:
@@ -59,7 +63,18 @@ class Broker:
                 for key in list_keys(self._settings, name):
                     pipeline.llen(key)
             lengths = list(map(int, pipeline.execute()))
-        return dict(zip(names, map(Depth, lengths[::2], lengths[1::2]), strict=True))
+        return dict(zip(names, map(ListLengths, lengths[::2], lengths[1::2]), strict=True))
+
+    def total(self) -> ListLengths:
+        """How many hints wait for all engines."""
+        with self._reaching():
+            return count_waiting(self._redis, self._settings)
+
+    def engines(self) -> set[str]:
+        """The engines that have lists."""
+        with self._reaching():
+            names: Any = self._redis.smembers(engines_key(self._settings))
+        return {name.decode() for name in names}
 
     def waiting(self, engine: str = NO_ENGINE) -> Waiting:
         """The hints that wait for this engine. The lists are kept shallow."""
@@ -79,10 +94,14 @@ class Broker:
         if keys := [key for name in engines for key in list_keys(self._settings, name)]:
             with self._reaching():
                 self._redis.delete(*keys)
+                self._redis.srem(engines_key(self._settings), *engines)
 
     def publish(self, hints: Sequence[Hint], urgent: Sequence[Hint] = (), engine: str = NO_ENGINE) -> None:
         """Publish in this order for this engine, `urgent` ones into their list, in one round trip."""
-        names = list_names(self._settings, engine)
+        names = list_names(engine)
+        if engine:
+            with self._reaching():
+                self._redis.sadd(engines_key(self._settings), engine)
         with self._reaching(), self._app.producer_pool.acquire(block=True) as pooled:
             producer: Any = pooled  # kombu's stubs lack batches
             try:

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.fragments import QUEUED_CHANNEL
 from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.queue import metrics
-from thothy_ai.queue.broker import Broker, Depth
+from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.collector import export_queue
 from thothy_ai.queue.dispatches import Dispatch, Dispatches
-from thothy_ai.queue.hints import NO_ENGINE
+from thothy_ai.queue.hints import ListLengths
 from thothy_ai.queue.leader import Leader
 from thothy_ai.queue.routing import EngineState
 from thothy_ai.settings import Settings
@@ -47,7 +47,6 @@ class Dispatcher:
         self._leader = Leader(settings, "dispatcher", channels=(QUEUED_CHANNEL,), session=BY_INDEX)
         self._dispatches = Dispatches(settings, self._leader.ask)
         self._term = 0
-        self._names: Sequence[str] = (NO_ENGINE,)  # of the engines whose lists are shown in the metrics
 
     def run(self) -> None:
         """Dispatch until `stop`."""
@@ -72,14 +71,14 @@ class Dispatcher:
     def list_length(self) -> float:
         """How many hints wait in Redis at this moment, in all lists; NaN when it cannot be reached."""
         try:
-            return float(sum(map(sum, self._broker.depths(self._names).values())))
+            return float(sum(self._broker.total()))
         except BrokerUnreachableError:
             return math.nan
 
     def urgent_length(self) -> float:
         """How many of them are of urgent jobs."""
         try:
-            return float(sum(depth.urgent for depth in self._broker.depths(self._names).values()))
+            return float(self._broker.total().urgent)
         except BrokerUnreachableError:
             return math.nan
 
@@ -89,8 +88,7 @@ class Dispatcher:
             self._term = self._leader.term
         self._leader.ask("queue/admit_delayed", limit=ADMIT_BATCH)
         engines = self._dispatches.engines()
-        self._names = list({NO_ENGINE, *(engine.name for engine in engines)})
-        depths = self._broker.depths(self._names)
+        depths = self._broker.depths([engine.name for engine in engines])
         fed = self._publish(self._dispatches.dispatch(engines, depths, MAX_URGENT))
         if len(engines) > 1:
             fed |= self._publish(self._dispatches.hand_over(engines, depths, fed))
@@ -118,7 +116,7 @@ class Dispatcher:
             fed.add(dispatch.engine)
         return fed
 
-    def _any_full(self, engines: Iterable[EngineState], depths: Mapping[str, Depth]) -> bool:
+    def _any_full(self, engines: Iterable[EngineState], depths: Mapping[str, ListLengths]) -> bool:
         """Whether a list is full, so that jobs may wait for it."""
         found = [depths[engine.name] for engine in engines]
         least = self._settings.dispatch_min_depth

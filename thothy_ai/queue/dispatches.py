@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from thothy_ai.queue.broker import Depth
-from thothy_ai.queue.hints import Hint
+from thothy_ai.queue.hints import Hint, ListLengths
 from thothy_ai.queue.routing import DueJob, EngineState, Load, Router
 from thothy_ai.settings import Settings
 
@@ -52,7 +51,7 @@ class Dispatches:
         ]
 
     def dispatch(
-        self, engines: Iterable[EngineState], depths: Mapping[str, Depth], max_urgent: int
+        self, engines: Iterable[EngineState], depths: Mapping[str, ListLengths], max_urgent: int
     ) -> Iterator[Dispatch]:
         """Dispatch what these engines have room for; yields what each got, to be published before the next one's."""
         loads = self._router.loads(engines, depths, max_urgent)
@@ -64,7 +63,7 @@ class Dispatches:
                 yield Dispatch(engine, _hints(routed.ordinary, numbers), _hints(routed.urgent, numbers))
 
     def hand_over(
-        self, engines: Sequence[EngineState], depths: Mapping[str, Depth], fed: Collection[str]
+        self, engines: Sequence[EngineState], depths: Mapping[str, ListLengths], fed: Collection[str]
     ) -> Iterator[Dispatch]:
         """Give an engine for which nothing waits, and nothing was due, half of what waits for the one with most.
 

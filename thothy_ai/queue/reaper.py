@@ -151,14 +151,16 @@ class Reaper:
         if self._leader.led_seconds < ENGINE_SILENCE_SECONDS:
             return
         rows = self._leader.ask("queue/recall_lost")
-        self._broker.delete([row.engine_name for row in rows])
         for row in rows:
             logger.warning("engine %s is lost: %d jobs that waited for it are queued again", row.engine_name, row.jobs)
+        if rows:
+            self._broker.delete([row.engine_name for row in rows])
 
     def _gone_engines(self) -> None:
         """Delete the lists of engines that are gone: a lost worker's messages are put back into them later."""
         if self._leader.led_seconds >= ENGINE_SILENCE_SECONDS:
-            self._broker.delete([row.name for row in self._leader.ask("queue/gone_engines")])
+            heard_of = {row.engine_name for row in self._leader.ask("queue/engines_heard_of")}
+            self._broker.delete(self._broker.engines() - heard_of)
 
     def _lost_machines(self) -> None:
         """Take back the jobs of engines that are lost with their workers, without waiting for leases."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from thothy_ai.queue.broker import Depth
+from thothy_ai.queue.hints import ListLengths
 
 MAX_SOURCES = 32_768  # remembered: more than the prefix caches of some engines hold
 DEPTH_FACTOR = 2  # times what an engine runs: so many jobs wait for it
@@ -119,7 +119,9 @@ class Router:
         self._min_depth = min_depth
         self.sources = Sources()
 
-    def loads(self, engines: Iterable[EngineState], depths: Mapping[str, Depth], max_urgent: int) -> dict[str, Load]:
+    def loads(
+        self, engines: Iterable[EngineState], depths: Mapping[str, ListLengths], max_urgent: int
+    ) -> dict[str, Load]:
         """What each engine that accepts jobs has room for, by name."""
         ready = [engine for engine in engines if engine.ready]
         loads = {engine.name: self._load(engine, depths[engine.name], max_urgent) for engine in ready}
@@ -149,7 +151,7 @@ class Router:
         able = (load for load in loads.values() if load.may_run(job) and load.takes(job, sibling=False))
         return min(able, key=lambda load: load.per_capacity, default=None)
 
-    def _load(self, engine: EngineState, depth: Depth, max_urgent: int) -> Load:
+    def _load(self, engine: EngineState, depth: ListLengths, max_urgent: int) -> Load:
         target = max(self._min_depth, DEPTH_FACTOR * engine.running)
         waiting = depth.ordinary + depth.urgent
         return Load(

@@ -30,7 +30,7 @@ from thothy_ai.settings.values import (
     Seconds,
     text_of,
 )
-from thothy_ai.settings.variables import PREFIX, STACK_ENV, check_stack_env
+from thothy_ai.settings.variables import PREFIX, STACK_ENV, check_stack_env, refuse_queue_name
 
 T = TypeVar("T")
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -89,8 +89,7 @@ class Settings(BaseSettings):
         " folder without `.py`, or names of installed modules.",
     )
 
-    queue_prefix: str = Field(default="thothy:", description="Prefix of all keys in Redis.")
-    queue_name: str = Field(default="jobs", min_length=1, description="Name of the queue in Redis, after the prefix.")
+    queue_prefix: str = Field(default="thothy:", description="Prefix of all keys in Redis. Two queues in one Redis need different ones.")
 
     worker_in_flight: int = Field(
         default=64,
@@ -221,6 +220,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """In order of precedence: arguments, environment, `stack.env` in the home that those two define."""
         home = Path(init_settings().get("home") or env_settings().get("home") or cls.model_fields["home"].default)
+        refuse_queue_name()
         check_stack_env(home / STACK_ENV)
         stack = StackSettingsSource(settings_cls, home)
         return init_settings, env_settings, stack, file_secret_settings

@@ -38,11 +38,10 @@ class EngineLists(bootsteps.StartStopStep):
     def _look(self, consumer: Any) -> None:
         name = consumer.pool.engine_name
         if name != self._name:
-            settings = consumer.app.settings
             for own, queue_of in ((consumer.task_consumer, ordinary_queue), (consumer.urgent_consumer, urgent_queue)):
                 if self._name != NO_ENGINE:
-                    own.cancel_by_queue(queue_of(settings, self._name).name)
+                    own.cancel_by_queue(queue_of(self._name).name)
                 if name != NO_ENGINE:
-                    own.add_queue(queue_of(settings, name))
+                    own.add_queue(queue_of(name))
                     own.consume()
             self._name = name

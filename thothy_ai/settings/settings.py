@@ -89,7 +89,9 @@ class Settings(BaseSettings):
         " folder without `.py`, or names of installed modules.",
     )
 
-    queue_prefix: str = Field(default="thothy:", description="Prefix of all keys in Redis. Two queues in one Redis need different ones.")
+    queue_prefix: str = Field(
+        default="thothy:", description="Prefix of all keys in Redis. Two queues in one Redis need different ones."
+    )
 
     worker_in_flight: int = Field(
         default=64,

@@ -57,7 +57,7 @@ class EngineMonitor:
         await self._ready.wait()
 
     async def ready_unless_stopping(self) -> bool:
-        """Wait until the engine answers (True), or has said that it accepts nothing new, and to the queue, too (False)."""
+        """Wait until the engine answers (True), or accepts nothing new, and the dispatcher knows it (False)."""
         waits = [asyncio.create_task(event.wait()) for event in (self._ready, self._stopping)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -13,13 +13,13 @@ WITH RECURSIVE asked AS (
     FROM asked
     WHERE asked.model IS NOT NULL
 ), unserved AS (
-    SELECT model
-    FROM asked LEFT JOIN model_alias ON alias = model
-    WHERE model IS NOT NULL AND NOT EXISTS (
+    SELECT asked.model
+    FROM asked LEFT JOIN model_alias ON alias = asked.model
+    WHERE asked.model IS NOT NULL AND NOT EXISTS (
         SELECT
         FROM engine_session
         WHERE {heard_of}
-            AND engine_session.model_name = coalesce(model_alias.model_name, model)
+            AND engine_session.model_name = coalesce(model_alias.model_name, asked.model)
     )
 )
 SELECT model, (

@@ -14,7 +14,7 @@ WITH given AS (
         model
     )
     SELECT id, parent_id, tenant, kind, priority, deadline, source_key, digest, max_attempts, max_compute_seconds,
-        coalesce(model, (SELECT parent.model FROM job AS parent WHERE parent.id = parent_id))
+        coalesce(model, (SELECT parent.model FROM job AS parent WHERE parent.id = given.parent_id))
     FROM given
     RETURNING id
 ), bodies AS (

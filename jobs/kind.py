@@ -94,7 +94,7 @@ class JobKind(Generic[R, A]):
     `plan` returns the calls for a request and judges their outputs. `source` returns the text that sibling jobs share.
     `version` names the prompts: it is recorded with each artifact, and changes whenever they do. `follow_ups` returns
     the requests to enqueue once an artifact is accepted. `compared` returns the text of an artifact that must not be
-    nearly the same as that of another recent one of this kind, its siblings' included; None if it may be. `model` is the
+    nearly the same as that of another recent one of this kind, its siblings' included; None if it may be. `model`: a
     model or alias that its jobs run on unless they name one; None: any. Raises `TypeError` if the request class names
     another artifact class.
     """

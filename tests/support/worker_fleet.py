@@ -58,9 +58,10 @@ class WorkerFleet:
         """A worker over the engine at this URL."""
         return self._start([*THOTHY, "worker"], changes | {"engine_url": engine_url})
 
-    def null_engine(self, engine_url: str, seconds: float) -> subprocess.Popen[bytes]:
+    def null_engine(self, engine_url: str, seconds: float, **changes: object) -> subprocess.Popen[bytes]:
         """An engine process without a model, whose generations take so long."""
-        return self._start([*THOTHY, "engine", "--null", "--null-latency", str(seconds)], {"engine_url": engine_url})
+        command = [*THOTHY, "engine", "--null", "--null-latency", str(seconds)]
+        return self._start(command, changes | {"engine_url": engine_url})
 
     def _start(self, command: list[str], changes: dict[str, object]) -> subprocess.Popen[bytes]:
         env = environment(self.queue.settings) | {

@@ -55,8 +55,7 @@ def processes(words: bytes) -> list[str]:
 @pytest.mark.parametrize("engines", [1, 2])
 def test_a_short_run_holds_every_invariant(environment: dict[str, str], folder: Path, engines: int) -> None:
     done = subprocess.run(
-        [*THOTHY, "--seed", str(SEED), "--jobs", str(JOBS), "--faults", str(FAULTS), "--json"]
-        + ["--engines", str(engines)],
+        [*THOTHY, *f"--seed {SEED} --jobs {JOBS} --faults {FAULTS} --engines {engines} --json".split()],
         env=environment,
         capture_output=True,
         text=True,

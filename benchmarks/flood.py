@@ -24,6 +24,7 @@ from benchmarks.results import table, write_section
 from thothy_ai.db.connect import make_engine
 from thothy_ai.embedded import EmbeddedStack
 from thothy_ai.producer import Producer
+from thothy_ai.queue.hints import count_waiting
 from thothy_ai.settings import Settings
 
 IN_FLIGHT = 16
@@ -78,7 +79,6 @@ def flood(seconds: float) -> str:
 
 
 def _watch(settings: Settings, engine: Engine, pids: dict[str, int], seconds: float) -> Iterator[Sample]:
-    key = f"{settings.queue_prefix}{settings.queue_name}"
     with _producing(settings) as enqueued, Redis.from_url(settings.require_redis_url()) as redis:
         began = time.monotonic()
         for number in range(SAMPLES):
@@ -86,7 +86,7 @@ def _watch(settings: Settings, engine: Engine, pids: dict[str, int], seconds: fl
             time.sleep(max(0.0, began + due - time.monotonic()))
             finished, size = _in_postgres(engine)
             sample = Sample(
-                time.monotonic() - began, enqueued(), finished, redis.llen(key),
+                time.monotonic() - began, enqueued(), finished, sum(count_waiting(redis, settings)),
                 redis.info("memory")["used_memory"] / 1e6, _memory(pids["worker"]), _memory(pids["engine"]),
                 _memory(pids["dispatcher"]), size,
             )  # fmt: skip

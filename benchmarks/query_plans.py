@@ -9,17 +9,19 @@ import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
 from benchmarks.results import machine
 from benchmarks.stand_in import IN_FLIGHT, WORKER, finish_row
 from thothy_ai.db.statements import statement
-from thothy_ai.queue.dispatcher import BY_INDEX, MAX_URGENT
+from thothy_ai.queue.dispatcher import BY_INDEX
+from thothy_ai.queue.hints import NO_ENGINE
 
 PLANS = Path(__file__).parents[1] / "docs" / "query-plans.md"
 COMMAND = "python -m benchmarks.backlog"
-STARTING = {"min_depth": IN_FLIGHT, "depth": 0, "urgent_places": 0}
+NEXT = {"models": [], "limits": []}  # jobs that name no model
 RETRY = {"retry_base_seconds": 2, "retry_cap_seconds": 300}
 INTRODUCTION = """# Query plans on a full queue
 
@@ -51,10 +53,12 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
         return name, what, _explain(connection, name, parameters)
 
     yield explained("queue/admit_delayed", "No delayed job has become due.", limit=5000)
+    yield explained("queue/engines", "No engine is known: the lists without one are used.")
     yield explained(
-        "queue/dispatch", "Dispatches up to twice as many jobs as are running.", min_depth=64, depth=0,
-        urgent_places=MAX_URGENT,
-    )  # fmt: skip
+        "queue/due", "The next jobs, twice as many as are running.", any_limit=2 * IN_FLIGHT, models=["m"], limits=[64]
+    )
+    ids = _next(connection, 2 * IN_FLIGHT)
+    yield explained("queue/dispatch", "Dispatches them to one engine.", ids=ids, engine=NO_ENGINE)
     connection.execute(text("RESET enable_seqscan; RESET enable_bitmapscan"))  # only the dispatcher sets them
     hints = connection.execute(
         text("SELECT id, dispatch_no FROM job WHERE state = 'dispatched' LIMIT :n"), {"n": IN_FLIGHT}
@@ -74,15 +78,23 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
     yield explained("queue/reap_leases", "No lease has expired.", **RETRY)
     yield explained("queue/unclaimed_dispatches", "No dispatched job has stayed unclaimed.", timeout_seconds=15)
     yield explained("queue/reap_expired", "No deadline has passed.", limit=5000)
+    yield explained("queue/recall_lost", "No engine is lost.")
+    yield explained("queue/reap_lost", "No machine is lost.", lease_seconds=60, worker_seconds=15)
+    yield explained("queue/unserved", "No job names a model.", limit=100_000)
     yield explained("queue/status", "Used by the metrics and by `thothy queue status`; counts all open jobs.")
 
 
 def _start_some(connection: Connection) -> None:
     """Start `IN_FLIGHT` jobs, so that the dispatcher may dispatch as many again."""
-    hints = connection.execute(statement("queue/dispatch"), STARTING).all()
+    dispatched = {"ids": _next(connection, IN_FLIGHT), "engine": NO_ENGINE}
+    hints = connection.execute(statement("queue/dispatch"), dispatched).all()
     ids, numbers = [row.id for row in hints], [row.dispatch_no for row in hints]
     parameters = {"ids": ids, "dispatch_nos": numbers, "worker": WORKER, "lease_seconds": 60, "engine_session_id": None}
     connection.execute(statement("worker/claim"), parameters)
+
+
+def _next(connection: Connection, jobs: int) -> list[UUID]:
+    return [row.id for row in connection.execute(statement("queue/due"), NEXT | {"any_limit": jobs})]
 
 
 def _explain(connection: Connection, name: str, parameters: Mapping[str, object]) -> str:

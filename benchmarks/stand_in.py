@@ -13,7 +13,7 @@ from redis import Redis
 from sqlalchemy import Engine
 
 from thothy_ai.db.statements import statement
-from thothy_ai.queue.hints import Hint, parse_task_id
+from thothy_ai.queue.hints import Hint, list_keys, parse_task_id
 from thothy_ai.settings import Settings
 
 IN_FLIGHT = 256
@@ -25,7 +25,7 @@ class StandIn:
     """Keeps up to two batches of `IN_FLIGHT` jobs running. `taken`: ids in the order of their arrival."""
 
     def __init__(self, settings: Settings, engine: Engine) -> None:
-        self.key = f"{settings.queue_prefix}{settings.queue_name}"
+        self.key = list_keys(settings).ordinary  # of no engine: none is known here
         self.taken: list[UUID] = []
         self._engine = engine
 
@@ -70,5 +70,6 @@ def finish_row(job_id: UUID, attempt: int) -> dict[str, Any]:
         "id": str(job_id), "attempt": attempt, "state": "succeeded", "outcome": "succeeded", "event": None,
         "reason": None, "detail": None, "delay_seconds": 0, "failures": 0, "engine_deaths": 0,
         "engine_session_id": None, "prompt_tokens": 100, "cached_tokens": 0, "output_tokens": 20,
-        "compute_seconds": 0.01, "verdict": "accepted", "locale": "en", "body": {"note": "n"}, "text": '{"note": "n"}',
+        "compute_seconds": 0.01, "review_seconds": 0, "saved_tokens": 0, "verdict": "accepted", "locale": "en",
+        "body": {"note": "n"}, "text": '{"note": "n"}',
     }  # fmt: skip

@@ -94,8 +94,9 @@ class JobKind(Generic[R, A]):
     `plan` returns the calls for a request and judges their outputs. `source` returns the text that sibling jobs share.
     `version` names the prompts: it is recorded with each artifact, and changes whenever they do. `follow_ups` returns
     the requests to enqueue once an artifact is accepted. `compared` returns the text of an artifact that must not be
-    nearly the same as that of another recent one of this kind, its siblings' included; None if it may be. Raises
-    `TypeError` if the request class names another artifact class.
+    nearly the same as that of another recent one of this kind, its siblings' included; None if it may be. `model`: a
+    model or alias that its jobs run on unless they name one; None: any. Raises `TypeError` if the request class names
+    another artifact class.
     """
 
     name: str
@@ -107,6 +108,7 @@ class JobKind(Generic[R, A]):
     version: str = "1"
     follow_ups: Callable[[R, A], tuple[Request, ...]] = _no_follow_ups
     compared: Callable[[A], str] | None = None
+    model: str | None = None
 
     def __post_init__(self) -> None:
         for named in _named_artifacts(self.request):

@@ -40,6 +40,10 @@ MEANINGS = {
         "number above 0",
         "How many GPU-seconds its attempts may use together; then it is dead: `budget_spent`. Default: no limit.",
     ),
+    "model": (
+        "name",
+        "The model or alias to run on; the job waits while no engine serves it. Default: the kind's, otherwise any.",
+    ),
 }
 SOURCE = "Orders for clay crocks doubled within a year. Workshops on kimchi are booked out until spring."
 EXAMPLES: tuple[dict[str, Any], ...] = (
@@ -56,7 +60,12 @@ EXAMPLES: tuple[dict[str, Any], ...] = (
         "max_attempts": 5,
         "max_compute_seconds": 2.5,
     },
-    {"kind": "translation", "request": {"source": SOURCE, "target_locale": "de"}, "not_before": "30m"},
+    {
+        "kind": "translation",
+        "request": {"source": SOURCE, "target_locale": "de"},
+        "not_before": "30m",
+        "model": "house-model",
+    },
 )
 WRONG = (
     '{"kind": "haiku", "request": {"source": "Crocks are back."}}',

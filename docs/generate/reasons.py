@@ -105,6 +105,11 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
 }
 
 FAILURES: dict[str, Reason] = {
+    "machine_lost": Reason(
+        "Its engine and its worker fell silent together.",
+        "yes, at once, on another engine; nothing is counted the first time, then an engine death",
+        "See why the machine, or its network, failed.",
+    ),
     "lease_lost": Reason(
         "The worker sent no heartbeat for `THOTHY_LEASE_SECONDS`: it was killed, or lost Postgres.",
         LATER,

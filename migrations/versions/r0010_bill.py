@@ -12,7 +12,7 @@ from alembic import op
 from thothy_ai.db.online import beside_running_work, build_partitioned_index
 
 revision = "0010"
-down_revision = "0008"
+down_revision = "0009"
 branch_labels = None
 depends_on = None
 

@@ -15,7 +15,8 @@ from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
 from thothy_ai.db.statements import statement
 from thothy_ai.producer import Producer
-from thothy_ai.queue.hints import Hint
+from thothy_ai.queue.dispatches import Dispatch, Dispatches
+from thothy_ai.queue.hints import Hint, ListLengths
 from thothy_ai.settings import Settings
 from thothy_ai.worker.job_runner import JobRunner
 
@@ -83,9 +84,16 @@ class Queue:
             done = connection.execute(statement(name), parameters)
             return done.all() if done.returns_rows else ()
 
-    def dispatch(self, depth: int = 0) -> list[Hint]:
-        rows = self.ask("queue/dispatch", min_depth=64, depth=depth, urgent_places=64)
-        return [Hint(row.id, row.dispatch_no) for row in rows]
+    def dispatch(self, depth: int = 0, *, places: int = 64, urgent_places: int = 64) -> list[Hint]:
+        """Dispatch as if each engine's list had this length."""
+        return [hint for each in self.dispatches(depth, places, urgent_places) for hint in each.hints]
+
+    def dispatches(self, depth: int = 0, places: int = 64, urgent_places: int = 64) -> list[Dispatch]:
+        """The same, by engine."""
+        made = Dispatches(self.settings.model_copy(update={"dispatch_min_depth": places}), self.ask)
+        engines = made.engines()
+        depths = {engine.name: ListLengths(depth, 0) for engine in engines}
+        return list(made.dispatch(engines, depths, urgent_places))
 
     def job(self, job_id: UUID) -> Any:
         return self.rows("SELECT * FROM job WHERE id = :id", id=job_id)[0]

@@ -83,8 +83,7 @@ class World:
 
     def dispatch(self) -> None:
         self.queue.ask("queue/admit_delayed", limit=LIMIT)
-        rows = self.queue.ask("queue/dispatch", min_depth=4, depth=len(self.redis), urgent_places=2)
-        self.redis += [Hint(row.id, row.dispatch_no) for row in rows]
+        self.redis += self.queue.dispatch(len(self.redis), places=4, urgent_places=2)
 
     def claim(self, worker: Worker, limit: int) -> ClaimResult:
         """Take messages and claim; what may not run yet is taken again later."""
@@ -121,7 +120,8 @@ class World:
     def reap(self) -> None:
         for name, parameters in REAPED.items():
             self.queue.ask(name, **parameters)
-        silent = {Hint(*row) for row in self.queue.ask("queue/unclaimed_dispatches", timeout_seconds=DISPATCH_TIMEOUT)}
+        rows = self.queue.ask("queue/unclaimed_dispatches", timeout_seconds=DISPATCH_TIMEOUT)
+        silent = {Hint(row.id, row.dispatch_no) for row in rows}
         lost = sorted(silent - set(self.redis))
         self.queue.ask(
             "queue/reap_dispatches",

@@ -58,11 +58,13 @@ class WorkerFleet:
         """A worker over the engine at this URL."""
         return self._start([*THOTHY, "worker"], changes | {"engine_url": engine_url})
 
-    def null_engine(self, engine_url: str, seconds: float, rows: int | None = None) -> subprocess.Popen[bytes]:
+    def null_engine(
+        self, engine_url: str, seconds: float, rows: int | None = None, **changes: object
+    ) -> subprocess.Popen[bytes]:
         """An engine process without a model, whose generations take so long; at most `rows` of them run at once."""
         limit = ["--max-rows", str(rows)] if rows else []
         command = [*THOTHY, "engine", "--null", "--null-latency", str(seconds), *limit]
-        return self._start(command, {"engine_url": engine_url})
+        return self._start(command, changes | {"engine_url": engine_url})
 
     def _start(self, command: list[str], changes: dict[str, object]) -> subprocess.Popen[bytes]:
         env = environment(self.queue.settings) | {

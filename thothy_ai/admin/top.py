@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from thothy_ai.admin.report import Figures, attempted
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
-from thothy_ai.queue.hints import list_keys
+from thothy_ai.queue.hints import count_waiting
 from thothy_ai.queue.live import interest_channel
 from thothy_ai.queue.status import QueueStatus, queue_status
 from thothy_ai.settings import Settings
@@ -133,12 +133,12 @@ class Workers:
     def __init__(self, settings: Settings) -> None:
         self._redis = Redis.from_url(settings.require_redis_url(), socket_timeout=5, socket_connect_timeout=5)
         self._channel = interest_channel(settings)
-        self._lists = list_keys(settings)
+        self._settings = settings
 
     def read(self) -> WorkerFigures:
         """The figures of this moment. Raises `RedisError`. Each worker listens for who watches its jobs."""
         [(_, workers)] = self._redis.pubsub_numsub(self._channel)
-        return WorkerFigures(int(workers), sum(int(self._redis.llen(key)) for key in self._lists))
+        return WorkerFigures(int(workers), sum(count_waiting(self._redis, self._settings)))
 
     def close(self) -> None:
         """Close the connection."""

@@ -9,30 +9,31 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
+from typing import Any
 
 import psycopg
 from redis.exceptions import RedisError
 
-from thothy_ai.chaos.options import DISPATCHERS, SHORT_AWAY, WORKERS
+from thothy_ai.chaos.options import DISPATCHERS, SHORT_AWAY, SLOW_WORKER
 from thothy_ai.chaos.plan import Fault, FaultKind, rivals
 from thothy_ai.chaos.rig import Rig, send
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import ThothyError
 from thothy_ai.queue.broker import Broker
-from thothy_ai.queue.dispatcher import by_urgency
-from thothy_ai.queue.hints import list_keys
+from thothy_ai.queue.dispatches import Dispatches
+from thothy_ai.queue.hints import ListLengths, count_waiting
 
 DELAY = 0.2  # seconds that a slow network adds to each round trip
 LASTING_SECONDS = 3.0
 BRIEF_SECONDS = 1.5
 SKEWS = (-86_400, -90, 90, 3_600, 40 * 86_400)  # seconds; the last one is in another month's partition
 BGSAVE_SECONDS = 2.0
-ROOM = {"min_depth": 64, "depth": 0, "urgent_places": 16}  # of a dispatcher that finds both lists empty
+ROGUE_URGENT = 16  # urgent jobs that a dispatcher without the lock dispatches to each engine
 CUT_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'thothy-{}'"
 
 
@@ -54,10 +55,11 @@ class Faults:
         self._away_seconds = away_seconds
         self._lasting: list[Lasting] = []
         self._actions: dict[FaultKind, Callable[[random.Random], str]] = {
-            FaultKind.WORKER_KILLED: lambda draw: self._signal(draw.choice(WORKERS), SIGKILL),
-            FaultKind.WORKER_TERMINATED: lambda draw: self._signal(draw.choice(WORKERS), SIGTERM),
+            FaultKind.WORKER_KILLED: lambda draw: self._signal(draw.choice(list(self._rig.workers)), SIGKILL),
+            FaultKind.WORKER_TERMINATED: lambda draw: self._signal(draw.choice(list(self._rig.workers)), SIGTERM),
             FaultKind.WORKER_STALLED: self._stall_worker,
-            FaultKind.ENGINE_KILLED: lambda _: self._signal("engine", SIGKILL),
+            FaultKind.ENGINE_KILLED: lambda draw: self._signal(draw.choice(self._rig.engines), SIGKILL),
+            FaultKind.MACHINE_LOST: self._lose_machine,
             FaultKind.DISPATCHER_KILLED: lambda draw: self._signal(draw.choice(DISPATCHERS), SIGKILL),
             FaultKind.DISPATCHERS_SPLIT: self._split_dispatchers,
             FaultKind.REAPER_KILLED: lambda _: self._signal("reaper", SIGKILL),
@@ -114,8 +116,14 @@ class Faults:
         pid = self._rig.signal(name, number)
         return f"{name}, process {pid}" if pid else f"{name} is down already"
 
+    def _lose_machine(self, draw: random.Random) -> str:
+        """Not the machine of the worker behind proxies, which other faults need."""
+        kept = self._rig.workers.get(SLOW_WORKER)
+        engine = draw.choice([engine for engine in self._rig.engines if engine != kept])
+        return f"{engine}; {self._rig.lose_machine(engine)} takes its place"
+
     def _stall_worker(self, draw: random.Random) -> str:
-        name = draw.choice(WORKERS)
+        name = draw.choice(list(self._rig.workers))
         pid = self._rig.signal(name, SIGSTOP)
         seconds = self._rig.settings.lease_seconds + BRIEF_SECONDS
         self._last(FaultKind.WORKER_STALLED, seconds, lambda: send(pid, SIGCONT))
@@ -132,13 +140,21 @@ class Faults:
     def _dispatch_without_lock(self) -> int:
         settings = self._rig.settings
         engine, broker = make_engine(settings, application="rogue", pool_size=1), Broker(settings)
+
+        def ask(name: str, **parameters: object) -> Sequence[Any]:
+            with engine.begin() as connection:
+                return connection.execute(statement(name), parameters).all()
+
         try:
-            with reaching(settings), engine.begin() as connection:
-                rows = connection.execute(statement("queue/dispatch"), ROOM).all()
+            with reaching(settings):
+                rogue = Dispatches(settings, ask)
+                engines = rogue.engines()
+                empty = {known.name: ListLengths(0, 0) for known in engines}
+                made = list(rogue.dispatch(engines, empty, ROGUE_URGENT))
             with suppress(ThothyError):  # Redis may be away
-                ordinary, urgent = by_urgency(rows)
-                broker.publish(ordinary, urgent)
-            return len(rows)
+                for dispatch in made:
+                    broker.publish(dispatch.ordinary, dispatch.urgent, dispatch.engine)
+            return sum(len(dispatch.hints) for dispatch in made)
         finally:
             broker.close()
             engine.dispose()
@@ -194,13 +210,9 @@ class Faults:
         settings = self._rig.settings
         try:
             with self._rig.redis() as redis:
-                lengths = (
-                    *map(redis.llen, list_keys(settings)),
-                    redis.hlen(f"{settings.queue_prefix}unacked"),
-                )
+                lost = sum(count_waiting(redis, settings)) + int(str(redis.hlen(f"{settings.queue_prefix}unacked")))
         except RedisError:
             return 0
-        lost = sum(int(str(length)) for length in lengths)
         self.lost_messages += lost
         return lost
 

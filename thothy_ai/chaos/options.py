@@ -12,8 +12,8 @@ MAX_BASELINE_JOBS = 2_000
 LONG_RUN = 40  # faults; from here on Postgres is away for long, once
 LONG_AWAY, SHORT_AWAY = 30.0, 3.0  # seconds
 LONG_PATIENCE, SHORT_PATIENCE = 2.0, 1.0  # seconds
-WORKERS = ("worker-1", "worker-2")
-SLOW_WORKER = WORKERS[1]  # the one behind proxies, with a skewed clock
+MIN_WORKERS = 2
+SLOW_WORKER = "worker-2"  # the one behind proxies, with a skewed clock
 DISPATCHERS = ("dispatcher-1", "dispatcher-2")
 
 # Leases and pauses are short, so that a run of minutes sees many; all other settings are the defaults.
@@ -36,13 +36,17 @@ QUICK: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ChaosOptions:
-    """`model` None: the null engine. `minutes`: when the run gives up; jobs that are open then count as missing."""
+    """`model` None: the null engine. `minutes`: when the run gives up; jobs that are open then count as missing.
+
+    With several engines, each has a worker of its own, as on machines of their own; one engine has two workers.
+    """
 
     seed: int = 1
     jobs: int = 10_000
     faults: int = 40
     model: Path | None = None
     minutes: float = 10
+    engines: int = 1
 
     @property
     def baseline_jobs(self) -> int:

@@ -15,6 +15,7 @@ class FaultKind(StrEnum):
     WORKER_TERMINATED = "worker SIGTERM"
     WORKER_STALLED = "worker SIGSTOP beyond its lease"
     ENGINE_KILLED = "engine SIGKILL"
+    MACHINE_LOST = "engine and worker gone for good"
     DISPATCHER_KILLED = "dispatcher SIGKILL"
     DISPATCHERS_SPLIT = "two dispatchers at once"
     REAPER_KILLED = "reaper SIGKILL"

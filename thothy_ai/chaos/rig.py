@@ -1,8 +1,10 @@
 """`Rig`: the stack of a chaos run, in a home of its own, with access to every server and process in order to break it.
 
-worker-1  ──────────────────────────▶ Postgres, Valkey without persistence, engine
-worker-2  ─skewed clock─▶ proxies ──▶ the same
+worker-1  ──────────────────────────▶ Postgres, Valkey without persistence, engine-1
+worker-2  ─skewed clock─▶ proxies ──▶ the same, or engine-2
 dispatcher-1, dispatcher-2, reaper    one supervisor restarts what ends, at once and without limit
+
+An engine and its worker are a machine; one that is lost is not restarted, and another takes its place.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from thothy_ai.chaos.clock import SkewedClock
-from thothy_ai.chaos.options import DISPATCHERS, NULL_LATENCY, QUICK, SLOW_WORKER, WORKERS, ChaosOptions
+from thothy_ai.chaos.options import DISPATCHERS, MIN_WORKERS, NULL_LATENCY, QUICK, SLOW_WORKER, ChaosOptions
 from thothy_ai.chaos.proxies import Proxies
+from thothy_ai.db.connect import make_engine
 from thothy_ai.db.schema import migrate
+from thothy_ai.db.statements import statement
 from thothy_ai.embedded import Postgres, Valkey
 from thothy_ai.embedded.process import Process, Program, free_port
 from thothy_ai.embedded.supervisor import Patience, Supervisor
@@ -49,9 +53,14 @@ class Rig:
         self.clock = SkewedClock(home)
         self.can_skew_clocks = False
         self.settings = Settings.load(home=home, **QUICK)
-        self.metrics_ports = {name: free_port() for name in WORKERS}
+        self.engines = [f"engine-{number}" for number in range(1, options.engines + 1)]
+        workers = range(1, max(options.engines, MIN_WORKERS) + 1)
+        self.workers = {f"worker-{number}": self.engines[(number - 1) % options.engines] for number in workers}
+        self.metrics_ports = {name: free_port() for name in self.workers}
         self._options = options
+        self._last_machine = options.engines
         self._processes: dict[str, Process] = {}
+        self._supervisor = Supervisor(UNLIMITED)
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
@@ -85,6 +94,28 @@ class Rig:
             send(pid, number)
         return pid
 
+    def lose_machine(self, engine: str) -> str:
+        """End an engine and its workers for good, and start another machine; returns what the new engine is called."""
+        workers = [name for name, beside in self.workers.items() if beside == engine]
+        lost = [self._processes[name] for name in (engine, *workers)]
+        for process in lost:
+            self._supervisor.release_one(process)
+            kill_with_children(process)
+        for name in workers:
+            del self.workers[name]
+        self.engines.remove(engine)
+        return self._add_machine()
+
+    def _add_machine(self) -> str:
+        self._last_machine += 1
+        engine, worker = f"engine-{self._last_machine}", f"worker-{self._last_machine}"
+        self.engines.append(engine)
+        self.workers[worker] = engine
+        self.metrics_ports[worker] = free_port()
+        for name in (engine, worker):
+            self._start_process(name)
+        return engine
+
     def redis(self) -> Redis:
         """A client of the server itself, without a proxy."""
         return Redis.from_url(self.valkey.url, socket_timeout=2, socket_connect_timeout=2)
@@ -106,15 +137,17 @@ class Rig:
         return None
 
     def _start_processes(self, undo: ExitStack) -> None:
-        supervisor = Supervisor(UNLIMITED)
-        undo.callback(supervisor.stop)
-        for name in ("engine", "reaper", *DISPATCHERS, *WORKERS):
-            self._processes[name] = process = Process(self._program(name))
-            process.spawn()
-            supervisor.add(process)
-        supervisor.watch()
+        undo.callback(self._supervisor.stop)
+        for name in (*self.engines, "reaper", *DISPATCHERS, *self.workers):
+            self._start_process(name)
+        self._supervisor.watch()
         limit = ENGINE_START_SECONDS if self._options.model else START_SECONDS
         _wait(self._ready, limit, f"the stack is not ready (logs: {self.home / 'logs'})")
+
+    def _start_process(self, name: str) -> None:
+        self._processes[name] = process = Process(self._program(name))
+        process.spawn()
+        self._supervisor.add(process)
 
     def _program(self, name: str) -> Program:
         return Program(
@@ -127,26 +160,32 @@ class Rig:
         )
 
     def _arguments(self, name: str) -> tuple[str, ...]:
-        if name != "engine":
+        if not name.startswith("engine"):
             return ()
-        url = ("--url", self.settings.require_engine_url())
+        url = ("--url", self._engine_url(name))
         if self._options.model:
             return ("--model", str(self._options.model), *url)
         return ("--null", "--null-latency", str(NULL_LATENCY), *url)
 
     def _environment(self, name: str) -> dict[str, str]:
-        if name not in WORKERS:
+        if name in self.engines:
+            return self.settings.model_copy(update={"engine_name": name}).environment()
+        if name not in self.workers:
             return self.settings.environment()
-        changes: dict[str, Any] = {"metrics_port": self.metrics_ports[name]}
+        url = self._engine_url(self.workers[name])
+        changes: dict[str, Any] = {"metrics_port": self.metrics_ports[name], "engine_url": url}
         if name == SLOW_WORKER:
-            changes |= self._behind_proxies()
+            changes |= self._behind_proxies(url)
         worker = self.settings.model_copy(update=changes).environment()
         return worker | (self.clock.environment() if name == SLOW_WORKER else {})
 
-    def _behind_proxies(self) -> dict[str, Any]:
+    def _engine_url(self, engine: str) -> str:
+        return f"unix://{self.home / engine}.sock"
+
+    def _behind_proxies(self, engine_url: str) -> dict[str, Any]:
         postgres, valkey = self.postgres, self.valkey
         to_postgres, to_valkey = (self.proxies.open(("127.0.0.1", server.port)) for server in (postgres, valkey))
-        to_engine = self.proxies.open(self.settings.require_engine_url().removeprefix("unix://"))
+        to_engine = self.proxies.open(engine_url.removeprefix("unix://"))
         return {
             "database_url": SecretStr(postgres.url.replace(f":{postgres.port}/", f":{to_postgres}/")),
             "redis_url": SecretStr(valkey.url.replace(f":{valkey.port}/", f":{to_valkey}/")),
@@ -158,19 +197,29 @@ class Rig:
             update={
                 "database_url": SecretStr(self.postgres.url),
                 "redis_url": SecretStr(self.valkey.url),
-                "engine_url": f"unix://{self.home / 'engine.sock'}",
+                "engine_url": self._engine_url(self.engines[0]),
             }
         )
 
     def _ready(self) -> bool:
-        """Both workers wait for messages, both leaders have their sessions, the engine listens."""
+        """All workers wait for messages, both leaders have their sessions, the engines are known."""
         try:
             with self.redis() as redis:
                 waiting = sum(client["cmd"] == "brpop" for client in redis.client_list())
         except RedisError:
             return False
-        leaders = {"thothy-dispatcher", "thothy-reaper", "thothy-worker"}  # a worker that has reached the engine
-        return waiting == LISTENS * len(WORKERS) and leaders <= self.postgres.sessions()
+        leaders = {"thothy-dispatcher", "thothy-reaper"}
+        connected = waiting == LISTENS * len(self.workers) and leaders <= self.postgres.sessions()
+        return connected and self._known_engines() == set(self.engines)
+
+    def _known_engines(self) -> set[str]:
+        """The engines that jobs are dispatched to."""
+        engine = make_engine(self.settings, application="chaos", pool_size=1)
+        try:
+            with engine.connect() as connection:
+                return {row.name for row in connection.execute(statement("queue/engines")) if row.ready}
+        finally:
+            engine.dispose()
 
     def _log(self, name: str) -> Path:
         return self.home / "logs" / f"{name}.log"
@@ -180,6 +229,27 @@ def send(pid: int, number: signal.Signals) -> None:
     """Signal a process, if it is still there."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+def kill_with_children(process: Process) -> None:
+    """Kill a process and what it started, as a power cut would: none of them can say that another ended."""
+    pid = process.pid or 0
+    send(pid, signal.SIGSTOP)
+    for child in children(pid):
+        send(child, signal.SIGKILL)
+    process.kill()
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process started, and those that these started. Linux."""
+    try:
+        found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+        others = [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir() if entry.name != str(pid)]
+        for thread in others:
+            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text(encoding="ascii").split())
+    except OSError:
+        return []
+    return found + [grandchild for child in found for grandchild in children(child)]
 
 
 def _wait(holds: Callable[[], bool], seconds: float, otherwise: str) -> None:

@@ -29,7 +29,9 @@ POLL_SECONDS = 0.1
 AWAY_FACTOR = 3  # times the patience, while Postgres is away
 SETTLE_SECONDS = 20.0
 COUNTERS_ARE_WRITTEN = text("""
-SELECT max(heartbeat_at) > (SELECT coalesce(max(finished_at), '-infinity') FROM attempt) FROM engine_session
+SELECT bool_and(heartbeat_at > (SELECT coalesce(max(finished_at), '-infinity') FROM attempt))
+FROM engine_session
+WHERE ended_at IS NULL
 """)
 
 Tell = Callable[[str], None]
@@ -112,7 +114,9 @@ class _Run:
 
     def _drain_faulted(self) -> float:
         """The rest of the jobs, and every fault of the plan."""
-        without = () if self._rig.can_skew_clocks else (FaultKind.CLOCK_SKEWED,)
+        without = [FaultKind.CLOCK_SKEWED] if not self._rig.can_skew_clocks else []
+        if self._options.engines == 1:
+            without.append(FaultKind.MACHINE_LOST)
         plan = draw_plan(self._options.seed, self._options.faults, without)
         began = last = time.monotonic()
         self._workload.send_beside(self._options.baseline_jobs + 1)

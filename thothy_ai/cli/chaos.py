@@ -38,6 +38,9 @@ def chaos(
     engine: Annotated[
         Engine, typer.Option(help="null answers without a model; real runs the model, which takes longer.")
     ] = (Engine.NULL),
+    engines: Annotated[
+        int, typer.Option(min=1, max=8, help="Engines; with several, each has a worker, and a machine can be lost.")
+    ] = 1,
     minutes: Annotated[float, typer.Option(min=0.1, help="Give up after this many minutes.")] = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -55,7 +58,7 @@ def chaos(
     settings = load_settings()
     configure_logging(settings.model_copy(update={"log_level": "ERROR"}))  # errors are expected here
     signal.signal(signal.SIGTERM, _interrupt)
-    options = ChaosOptions(seed, jobs, faults, _model(settings) if engine is Engine.REAL else None, minutes)
+    options = ChaosOptions(seed, jobs, faults, _model(settings) if engine is Engine.REAL else None, minutes, engines)
     try:
         report = run_chaos(options, lambda line: typer.echo(line, err=True))
     except KeyboardInterrupt:

@@ -53,7 +53,7 @@ def enqueue(
     """Enqueue one job, or many from a JSONL file: all of them, or none if any is invalid.
 
     A line has "kind", "request" and optionally "priority", "deadline", "not_before", "idempotency_key", "max_attempts",
-    "max_compute_seconds".
+    "max_compute_seconds", "model".
 
     Example: thothy enqueue trend_summary --source-file notes.txt --audience "indie founders" --deadline 2h
 
@@ -131,12 +131,16 @@ def _command(kind: AnyKind) -> Any:
             float | None,
             typer.Option(min=0, metavar="SECONDS", help="GPU-seconds that all attempts may use together."),
         ] = None,
+        model: Annotated[
+            str | None,
+            typer.Option(metavar="NAME", help="Model or alias to run on. Default: the kind's, otherwise any."),
+        ] = None,
         as_json: AsJson = False,
         **given: Any,
     ) -> None:
         values = values_of(flags, given)
         options = {"deadline": deadline, "not_before": not_before, "idempotency_key": key}
-        limits = {"max_attempts": max_attempts, "max_compute_seconds": max_compute_seconds}
+        limits = {"max_attempts": max_attempts, "max_compute_seconds": max_compute_seconds, "model": model}
         _enqueue_one(kind, values, as_json, priority=priority, **options, **limits)
 
     single = typer.Typer(add_completion=False, rich_markup_mode=None)

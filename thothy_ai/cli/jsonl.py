@@ -17,7 +17,7 @@ from thothy_ai.jobs import Request
 from thothy_ai.producer import EnqueueOptions
 from thothy_ai.queue.drafts import parse_request
 
-OPTIONS = ("priority", "deadline", "not_before", "idempotency_key", "max_attempts", "max_compute_seconds")
+OPTIONS = ("priority", "deadline", "not_before", "idempotency_key", "max_attempts", "max_compute_seconds", "model")
 KEYS = ("kind", "request", *OPTIONS)
 
 

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from thothy_ai.cli import model_aliases
 from thothy_ai.cli.shell import FAILED, WRONG_INPUT, AsJson, fail, usage
 from thothy_ai.cli.tables import count, print_fields, print_json
 
 if TYPE_CHECKING:
     from thothy_ai.engine.model_check import ModelReport
 
-app = typer.Typer(no_args_is_help=True, help="Look at models before an engine loads them.")
+app = typer.Typer(no_args_is_help=True, help="Look at models before an engine loads them, and name them.")
+app.add_typer(model_aliases.app)
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B)?", re.IGNORECASE)
 _UNITS = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}

@@ -95,6 +95,8 @@ def _print_states(now: QueueStatus) -> None:
         for name, at in ((name, now[name]) for name in ("queued", "dispatched", "running"))
     ]
     table("", heads, rows)
+    for model, jobs in now.unserved.items():
+        print_text(f"{count(jobs, 'job')} {'waits' if jobs == 1 else 'wait'} for {model}, which no engine serves.")
     if expired := now["running"].expired_leases:
         typer.echo(f"{count(expired, 'lease')} expired. `thothy doctor --only queue` says why.")
 

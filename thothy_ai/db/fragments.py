@@ -29,14 +29,21 @@ QUEUED: Final = "queued"  # the channel, after the schema's name, of which a NOT
 DEATHS_TO_RUN_ALONE: Final = 2  # a job charged with that many engine deaths runs while nothing else does on its engine
 ENGINE_SILENCE_SECONDS: Final = 10  # an engine session without a heartbeat for that long has ended
 RECORDED_SILENCE_SECONDS: Final = 60  # one that workers record, which has no name
+ENGINE_SILENCE: Final = (
+    f"CASE WHEN engine_name = '' THEN interval '{RECORDED_SILENCE_SECONDS} seconds'"
+    f" ELSE interval '{ENGINE_SILENCE_SECONDS} seconds' END"
+)
 
 FRAGMENTS: Final[dict[str, str]] = {
     "planned_order": ", ".join(PLANNED_ORDER),
     "waiting": WAITING,
     # Each term has a partial index; where most jobs are open, Postgres reads the table instead.
-    "open": "((state = 'queued' AND NOT delayed) OR (state = 'queued' AND delayed) OR state = 'dispatched'"
-    " OR state = 'running')",
+    "open": "((state = 'queued' AND NOT delayed AND model IS NULL)"
+    " OR (state = 'queued' AND NOT delayed AND model IS NOT NULL)"
+    " OR (state = 'queued' AND delayed) OR state = 'dispatched' OR state = 'running')",
     "not_expired": NOT_EXPIRED,
+    # May be dispatched now.
+    "due": f"state = 'queued' AND NOT delayed AND not_before <= now() AND {NOT_EXPIRED}",
     # Of the dispatches given. A job that this worker runs already was claimed before, and the answer was lost.
     "claimable": f"((state = 'dispatched' AND NOT cancel_requested AND {NOT_EXPIRED})"
     " OR (state = 'running' AND worker = :worker))",
@@ -74,9 +81,11 @@ FRAGMENTS: Final[dict[str, str]] = {
     " END AS previous",
     # A job that may run only later is kept out of the dispatcher's index until then, less this.
     "delay_margin": "interval '1 minute'",
-    "engine_silence": f"CASE WHEN engine_name = '' THEN interval '{RECORDED_SILENCE_SECONDS} seconds'"
-    f" ELSE interval '{ENGINE_SILENCE_SECONDS} seconds' END",
+    "engine_silence": ENGINE_SILENCE,
     "on_this_engine": "engine_session_id IS NOT DISTINCT FROM CAST(:engine_session_id AS uuid)",
+    # Of an engine session, which may have ended since: an engine that starts again within that time is the same engine.
+    "heard_of": f"heartbeat_at > now() - interval '{RECORDED_SILENCE_SECONDS} seconds'"
+    f" AND heartbeat_at > now() - {ENGINE_SILENCE}",
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
     "wake_dispatcher": f"pg_notify(current_schema() || '_{QUEUED}', '')",

@@ -33,6 +33,7 @@ __all__ = (
 ZERO = sql("0")
 EMPTY = sql("''")
 NOW = func.now()
+PLANNED = tuple(term if term.isidentifier() else sql(term) for term in PLANNED_ORDER)
 PARTITIONED = {"postgresql_partition_by": "RANGE (job_id)"}
 TERMINAL_SQL = "state IN ({})".format(", ".join(f"'{state}'" for state in JobState if state in TERMINAL))
 
@@ -91,16 +92,25 @@ class Job(Base):
         CheckConstraint("state <> 'dispatched' OR dispatched_at IS NOT NULL", name="dispatched"),
         CheckConstraint(f"({TERMINAL_SQL}) = (finished_at IS NOT NULL)", name="terminal"),
         CheckConstraint("state <> 'dead' OR reason IS NOT NULL", name="dead"),
+        Index("ix_job_queued", *PLANNED, postgresql_where=sql("state = 'queued' AND NOT delayed AND model IS NULL")),
+        # What is next for each model, whatever waits for another.
         Index(
-            "ix_job_queued",
-            *(term if term.isidentifier() else sql(term) for term in PLANNED_ORDER),
-            postgresql_where=sql("state = 'queued' AND NOT delayed"),
+            "ix_job_queued_model",
+            "model",
+            *PLANNED,
+            postgresql_where=sql("state = 'queued' AND NOT delayed AND model IS NOT NULL"),
         ),
         Index("ix_job_delayed", "not_before", postgresql_where=sql("state = 'queued' AND delayed")),
         # Not over lease_until: each heartbeat changes it, and must not have to write every index again.
         Index("ix_job_running", "worker", postgresql_where=sql("state = 'running'")),
-        # Each dispatch reads the lowest priority, newest entries first: those of claimed jobs stay until a vacuum.
-        Index("ix_job_dispatched", "priority", sql("dispatched_at DESC"), postgresql_where=sql("state = 'dispatched'")),
+        # Each dispatch reads the lowest priorities, newest entries first: those of claimed jobs stay until a vacuum.
+        Index(
+            "ix_job_dispatched",
+            "engine_name",
+            "priority",
+            sql("dispatched_at DESC"),
+            postgresql_where=sql("state = 'dispatched'"),
+        ),
         Index("ix_job_deadline", "deadline", postgresql_where=sql(f"{WAITING} AND deadline IS NOT NULL")),
         Index("ix_job_cancelled", "id", postgresql_where=sql(f"{WAITING} AND cancel_requested")),
         Index("ix_job_terminal", "finished_at", postgresql_where=sql("finished_at IS NOT NULL")),
@@ -247,7 +257,10 @@ class EngineSession(Base):
     end_reason: Mapped[str | None]  # of `EndReason`
     billed_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of attempts that ended in closed hours
 
-    __table_args__ = (one_of("state", EngineState),)
+    __table_args__ = (
+        one_of("state", EngineState),
+        Index("ix_engine_session_heartbeat_at", "heartbeat_at"),
+    )
 
 
 class ModelAlias(Base):

@@ -52,6 +52,10 @@ class Supervisor:
         """Take over a started process. Processes are stopped in reverse order."""
         self._watched.append(_Watched(process, time.monotonic()))
 
+    def release_one(self, process: Process) -> None:
+        """Watch this process no more: it belongs to the caller again."""
+        self._watched = [watched for watched in self._watched if watched.process is not process]
+
     def pids(self) -> dict[str, int | None]:
         """The process ids at this moment, by name."""
         return {watched.process.program.name: watched.process.pid for watched in self._watched}

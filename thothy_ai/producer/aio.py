@@ -71,6 +71,7 @@ class AsyncProducer:
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
         max_compute_seconds: float | None = None,
+        model: str | None = None,
         connection: AsyncGiven | None = None,
     ) -> AsyncJob[A]:
         """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
@@ -80,7 +81,9 @@ class AsyncProducer:
 
         Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
         """
-        options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts, max_compute_seconds)
+        options = EnqueueOptions(
+            priority, deadline, not_before, idempotency_key, max_attempts, max_compute_seconds, model
+        )
         drafts = [draft(request, options, self.settings, datetime.now(UTC))]
         jobs: list[AsyncJob[A]] = await self._enqueue(drafts, connection)
         return jobs[0]

@@ -66,6 +66,7 @@ class Producer:
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
         max_compute_seconds: float | None = None,
+        model: str | None = None,
         connection: Given | None = None,
     ) -> Job[A]:
         """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
@@ -75,7 +76,9 @@ class Producer:
 
         Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
         """
-        options = EnqueueOptions(priority, deadline, not_before, idempotency_key, max_attempts, max_compute_seconds)
+        options = EnqueueOptions(
+            priority, deadline, not_before, idempotency_key, max_attempts, max_compute_seconds, model
+        )
         jobs: list[Job[A]] = self._enqueue([draft(request, options, self.settings, datetime.now(UTC))], connection)
         return jobs[0]
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from celery import Celery
 from kombu import Exchange, Queue
 
-from thothy_ai.queue.hints import TASK, urgent_name
+from thothy_ai.queue.hints import NO_ENGINE, TASK, list_names
 from thothy_ai.settings import Settings
 
 VISIBILITY_TIMEOUT = 120
@@ -50,8 +50,8 @@ def configuration(settings: Settings) -> dict[str, Any]:
         "accept_content": ["json"],
         "task_serializer": "json",
         "result_serializer": "json",
-        "task_default_queue": settings.queue_name,
-        "task_queues": [_queue(settings.queue_name)],
+        "task_default_queue": list_names().ordinary,
+        "task_queues": [ordinary_queue()],
         "task_acks_late": True,  # also the back-pressure
         "task_ignore_result": True,
         "worker_concurrency": settings.worker_in_flight,
@@ -66,9 +66,14 @@ def configuration(settings: Settings) -> dict[str, Any]:
     }
 
 
-def urgent_queue(settings: Settings) -> Queue:
-    """The queue of urgent jobs, which a worker consumes beside its task queue."""
-    return _queue(urgent_name(settings))
+def ordinary_queue(engine: str = NO_ENGINE) -> Queue:
+    """What a worker beside this engine consumes; it also consumes that without an engine."""
+    return _queue(list_names(engine).ordinary)
+
+
+def urgent_queue(engine: str = NO_ENGINE) -> Queue:
+    """The same for urgent jobs."""
+    return _queue(list_names(engine).urgent)
 
 
 def transport_options(settings: Settings) -> dict[str, Any]:

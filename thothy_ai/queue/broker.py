@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -15,15 +15,19 @@ from redis.retry import Retry
 
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.queue.app import CONNECT_TIMEOUT, SOCKET_TIMEOUT, QueueApp, make_app
-from thothy_ai.queue.hints import TASK, Hint, list_keys, parse_task_id, task_id, urgent_name
+from thothy_ai.queue.hints import (
+    NO_ENGINE,
+    TASK,
+    Hint,
+    ListLengths,
+    count_waiting,
+    engines_key,
+    list_keys,
+    list_names,
+    parse_task_id,
+    task_id,
+)
 from thothy_ai.settings import Settings, endpoint
-
-
-class Depth(NamedTuple):
-    """How many hints wait in each list."""
-
-    ordinary: int
-    urgent: int
 
 
 class Waiting(NamedTuple):
@@ -39,7 +43,6 @@ class Broker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._app = make_app(settings, QueueApp)
-        self._key, self._urgent_key = list_keys(settings)
         self._redis = Redis.from_url(
             settings.require_redis_url(),
             socket_timeout=SOCKET_TIMEOUT,
@@ -48,35 +51,65 @@ class Broker:
             retry=Retry(NoBackoff(), 1),  # once, to replace a connection that Redis has closed
         )
 
-    def depth(self) -> Depth:
-        """How many hints wait in Redis."""
-        with self._reaching(), self._redis.pipeline(transaction=False) as pipeline:
-            for key in (self._key, self._urgent_key):
-                pipeline.llen(key)
-            return Depth(*map(int, pipeline.execute()))
+    def depth(self, engine: str = NO_ENGINE) -> ListLengths:
+        """How many hints wait for this engine."""
+        return self.depths([engine])[engine]
 
-    def waiting(self) -> Waiting:
-        """The hints that wait in Redis. The lists are kept shallow."""
-        return Waiting(self._hints(self._key), self._hints(self._urgent_key))
+    def depths(self, engines: Collection[str]) -> dict[str, ListLengths]:
+        """How many hints wait for each of these engines, in one round trip."""
+        names = list(engines)
+        with self._reaching(), self._redis.pipeline(transaction=False) as pipeline:
+            for name in names:
+                for key in list_keys(self._settings, name):
+                    pipeline.llen(key)
+            lengths = list(map(int, pipeline.execute()))
+        return dict(zip(names, map(ListLengths, lengths[::2], lengths[1::2]), strict=True))
+
+    def total(self) -> ListLengths:
+        """How many hints wait for all engines."""
+        with self._reaching():
+            return count_waiting(self._redis, self._settings)
+
+    def engines(self) -> set[str]:
+        """The engines that have lists."""
+        with self._reaching():
+            names: Any = self._redis.smembers(engines_key(self._settings))
+        return {name.decode() for name in names}
+
+    def waiting(self, engine: str = NO_ENGINE) -> Waiting:
+        """The hints that wait for this engine. The lists are kept shallow."""
+        return Waiting(*map(self._hints, list_keys(self._settings, engine)))
 
     def move_urgent(self) -> None:
-        """Move the urgent jobs' hints to the front of the other list, in their order."""
+        """Move the urgent jobs' hints to the front of the other list, in their order: of those without an engine."""
+        key, urgent_key = list_keys(self._settings)
         length = self.depth().urgent
         with self._reaching(), self._redis.pipeline(transaction=False) as pipeline:
             for _ in range(length):
-                pipeline.lmove(self._urgent_key, self._key, "LEFT", "RIGHT")
+                pipeline.lmove(urgent_key, key, "LEFT", "RIGHT")
             pipeline.execute()
 
-    def publish(self, hints: Sequence[Hint], urgent: Sequence[Hint] = ()) -> None:
-        """Publish in this order, `urgent` ones into their list, in one round trip."""
+    def delete(self, engines: Collection[str]) -> None:
+        """Delete the lists of these engines: their hints are stale."""
+        if keys := [key for name in engines for key in list_keys(self._settings, name)]:
+            with self._reaching():
+                self._redis.delete(*keys)
+                self._redis.srem(engines_key(self._settings), *engines)
+
+    def publish(self, hints: Sequence[Hint], urgent: Sequence[Hint] = (), engine: str = NO_ENGINE) -> None:
+        """Publish in this order for this engine, `urgent` ones into their list, in one round trip."""
+        names = list_names(engine)
+        if engine:
+            with self._reaching():
+                self._redis.sadd(engines_key(self._settings), engine)
         with self._reaching(), self._app.producer_pool.acquire(block=True) as pooled:
             producer: Any = pooled  # kombu's stubs lack batches
             try:
                 with producer.batch():
                     for hint in urgent:
-                        producer.publish(**self._message(hint, urgent_name(self._settings)))
+                        producer.publish(**self._message(hint, names.urgent))
                     for hint in hints:
-                        producer.publish(**self._message(hint, self._settings.queue_name))
+                        producer.publish(**self._message(hint, names.ordinary))
             except Exception:
                 producer.connection.collect()  # a broken channel is not used again
                 raise

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
-from thothy_ai.queue.status import QueueStatus, queue_status
+from thothy_ai.queue.status import MAX_UNSERVED, QueueStatus, queue_status
 from thothy_ai.settings import Settings
 
 OPEN_STATES = (JobState.QUEUED, JobState.DISPATCHED, JobState.RUNNING)
@@ -99,6 +99,14 @@ def _waiting(status: QueueStatus) -> Iterator[Metric]:
         "thothy_queue_paused", "1 while an operator has paused the queue.", value=float(status.paused)
     )
     delayed = sum(count.delayed for count in status.states.values())
+    unserved = GaugeMetricFamily(
+        "thothy_queue_unserved_jobs",
+        f"Queued jobs for a model or alias that no engine serves, counted up to {MAX_UNSERVED:,}.",
+        labels=["model"],
+    )
+    for model, jobs in status.unserved.items():
+        unserved.add_metric([model], float(jobs))
+    yield unserved
     yield GaugeMetricFamily("thothy_queue_delayed_jobs", "Queued jobs that may not run yet.", value=float(delayed))
 
 

@@ -1,29 +1,30 @@
-"""`Dispatcher`: moves due jobs from Postgres to Redis, in planned order, and keeps Redis shallow.
+"""`Dispatcher`: moves due jobs from Postgres to the engines' lists in Redis, in planned order, and keeps Redis shallow.
 
 One dispatcher leads, others stand by. A job becomes `dispatched` first and is published after the commit; if the
-process dies in between, the reaper queues the job again.
+process dies in between, the reaper queues the job again. Which engine a job goes to is decided by the `Router`.
 
-A job is urgent while one of lower priority is dispatched or running. Urgent jobs have a list of their own in Redis, for
-which each worker keeps places free: they wait for no job of lower priority, in Redis or in a worker, and the engine
-learns their priority. Where all jobs have the same priority, none is urgent.
+A job is urgent at an engine while one of lower priority is dispatched to it or runs on it. Urgent jobs have lists of
+their own in Redis, for which each worker keeps places free: they wait for no job of lower priority, in Redis or in a
+worker, and the engine learns their priority. Where all jobs have the same priority, none is urgent.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.fragments import QUEUED
 from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.queue import metrics
-from thothy_ai.queue.broker import Broker, Depth
+from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.collector import export_queue
-from thothy_ai.queue.hints import Hint
+from thothy_ai.queue.dispatches import Dispatch, Dispatches
+from thothy_ai.queue.hints import ListLengths
 from thothy_ai.queue.leader import Leader
+from thothy_ai.queue.routing import EngineState
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 
@@ -34,7 +35,7 @@ BY_INDEX = ("SET enable_seqscan = off", "SET enable_bitmapscan = off")
 BUSY_FACTOR = 0.2  # times the interval, while there is more to dispatch
 IDLE_FACTOR = 4  # times the interval, while there is nothing; a NOTIFY comes earlier
 ADMIT_BATCH = 5000  # delayed jobs to admit per round
-MAX_URGENT = 32  # urgent jobs that wait in Redis: so many may be ahead of one of a still higher priority
+MAX_URGENT = 32  # urgent jobs that wait for an engine: so many may be ahead of one of a still higher priority
 
 
 class Dispatcher:
@@ -44,6 +45,8 @@ class Dispatcher:
         self._settings = settings
         self._broker = Broker(settings)
         self._leader = Leader(settings, "dispatcher", channels=(QUEUED,), session=BY_INDEX)
+        self._dispatches = Dispatches(settings, self._leader.ask)
+        self._term = 0
 
     def run(self) -> None:
         """Dispatch until `stop`."""
@@ -66,61 +69,58 @@ class Dispatcher:
         self._leader.stop_on_signals()
 
     def list_length(self) -> float:
-        """How many hints wait in Redis at this moment, in both lists; NaN when it cannot be reached."""
+        """How many hints wait in Redis at this moment, in all lists; NaN when it cannot be reached."""
         try:
-            return float(sum(self._broker.depth()))
+            return float(sum(self._broker.total()))
         except BrokerUnreachableError:
             return math.nan
 
     def urgent_length(self) -> float:
         """How many of them are of urgent jobs."""
         try:
-            return float(self._broker.depth().urgent)
+            return float(self._broker.total().urgent)
         except BrokerUnreachableError:
             return math.nan
 
     def _round(self) -> float:
-        depth = self._broker.depth()
+        if self._term != self._leader.term:
+            self._dispatches.recall_sources()
+            self._term = self._leader.term
         self._leader.ask("queue/admit_delayed", limit=ADMIT_BATCH)
-        hints = self._dispatch(depth)
+        engines = self._dispatches.engines()
+        depths = self._broker.depths([engine.name for engine in engines])
+        fed = self._publish(self._dispatches.dispatch(engines, depths, MAX_URGENT))
+        if len(engines) > 1:
+            fed |= self._publish(self._dispatches.hand_over(engines, depths, fed))
         interval = self._settings.dispatch_interval_seconds
-        if hints:
+        if fed:
             return interval * BUSY_FACTOR
-        full = depth.ordinary >= self._settings.dispatch_min_depth or depth.urgent >= MAX_URGENT
-        return interval if full else interval * IDLE_FACTOR
+        return interval if self._any_full(engines, depths) else interval * IDLE_FACTOR
 
-    def _dispatch(self, depth: Depth) -> list[Hint]:
-        rows = self._leader.ask(
-            "queue/dispatch",
-            min_depth=self._settings.dispatch_min_depth,
-            depth=depth.ordinary,
-            urgent_places=MAX_URGENT - depth.urgent,
-        )
-        ordinary, urgent = by_urgency(rows)
-        hints = ordinary + urgent
-        if not hints:
-            return hints
-        crash_point("mid_dispatch")
-        try:
-            self._broker.publish(ordinary, urgent)
-        except BrokerUnreachableError:
-            self._leader.ask(
-                "queue/undo_dispatch",
-                ids=[hint.job_id for hint in hints],
-                dispatch_nos=[hint.dispatch_no for hint in hints],
-            )
-            raise
-        crash_point("after_publish")
-        metrics.DISPATCHED.inc(len(hints))
-        return hints
+    def _publish(self, dispatches: Iterable[Dispatch]) -> set[str]:
+        """Publish each as it is recorded; returns the engines that got jobs."""
+        fed: set[str] = set()
+        for dispatch in dispatches:
+            crash_point("mid_dispatch")
+            try:
+                self._broker.publish(dispatch.ordinary, dispatch.urgent, dispatch.engine)
+            except BrokerUnreachableError:
+                self._leader.ask(
+                    "queue/undo_dispatch",
+                    ids=[hint.job_id for hint in dispatch.hints],
+                    dispatch_nos=[hint.dispatch_no for hint in dispatch.hints],
+                )
+                raise
+            crash_point("after_publish")
+            metrics.DISPATCHED.inc(len(dispatch.hints))
+            fed.add(dispatch.engine)
+        return fed
 
-
-def by_urgency(rows: Sequence[Any]) -> tuple[list[Hint], list[Hint]]:
-    """The hints of the rows of a dispatch: of ordinary jobs, and of urgent ones."""
-    ordinary, urgent = (
-        [Hint(row.id, row.dispatch_no) for row in rows if row.urgent is wanted] for wanted in (False, True)
-    )
-    return ordinary, urgent
+    def _any_full(self, engines: Iterable[EngineState], depths: Mapping[str, ListLengths]) -> bool:
+        """Whether a list is full, so that jobs may wait for it."""
+        found = [depths[engine.name] for engine in engines]
+        least = self._settings.dispatch_min_depth
+        return any(depth.ordinary >= least or depth.urgent >= MAX_URGENT for depth in found)
 
 
 def main(settings: Settings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from thothy_ai.jobs.registry import AnyKind, KindError, UnknownKindError
 from thothy_ai.settings import Settings
 
 MAX_KEY_LENGTH = 500
+MODEL_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")  # as of THOTHY_MODEL_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class EnqueueOptions:
     Higher priorities go first, and pass jobs of lower priority that wait in Redis, a worker or the engine; a point is
     worth a day of waiting, so that no job starves. Among jobs of equal priority, the nearer deadline goes first.
     Enqueueing the same request again with the same `idempotency_key` returns the first job. A job whose attempts have
-    used `max_compute_seconds` of a device together, GPU-seconds on a GPU, is dead.
+    used `max_compute_seconds` of a device together, GPU-seconds on a GPU, is dead. `model` is a model's name or an
+    alias: the job runs on an engine that serves it, and waits while there is none. Default: the kind's, otherwise any.
     """
 
     priority: int = 0
@@ -40,6 +43,7 @@ class EnqueueOptions:
     idempotency_key: str | None = None
     max_attempts: int | None = None
     max_compute_seconds: float | None = None
+    model: str | None = None
 
 
 DEFAULT = EnqueueOptions()
@@ -70,6 +74,7 @@ class Canonical:
     kind: str
     request: str
     source_key: str
+    model: str | None = None  # that jobs of its kind run on unless they name another
 
     def digest(self, tenant: str) -> str:
         """Equal for the same request of the same tenant."""
@@ -150,7 +155,7 @@ def draft(
         request=body.request,
         digest=body.digest(settings.tenant),
         source_key=body.source_key,
-        options=_checked(options, settings, now),
+        options=_checked(options, settings, body.model, now),
         entry=entry,
     )
 
@@ -161,7 +166,7 @@ def canonical(request: Request) -> Canonical:
         kind = registry.kind_of(request)
     except KindError as error:
         raise InvalidJobError("request", str(error)) from None
-    return Canonical(kind.name, _canonical(kind, request), kind.source_key(request))
+    return Canonical(kind.name, _canonical(kind, request), kind.source_key(request), kind.model)
 
 
 def parameters(drafts: Sequence[Draft], tenant: str) -> dict[str, Any]:
@@ -179,6 +184,7 @@ def parameters(drafts: Sequence[Draft], tenant: str) -> dict[str, Any]:
         "digests": [draft.digest for draft in drafts],
         "max_attempts": [option.max_attempts for option in options],
         "max_compute_seconds": [option.max_compute_seconds for option in options],
+        "models": [option.model for option in options],
         "requests": [draft.request for draft in drafts],
     }
 
@@ -225,7 +231,8 @@ def _invalid(error: ValidationError, model: type[BaseModel]) -> InvalidJobError:
     return InvalidJobError(field or "request", message)
 
 
-def _checked(options: EnqueueOptions, settings: Settings, now: datetime) -> EnqueueOptions:
+def _checked(options: EnqueueOptions, settings: Settings, usual: str | None, now: datetime) -> EnqueueOptions:
+    model = usual if options.model is None else options.model
     attempts = settings.max_attempts if options.max_attempts is None else options.max_attempts
     _require_whole("priority", options.priority, -100, 100)
     _require_whole("max_attempts", attempts, 1, 32767)
@@ -233,12 +240,22 @@ def _checked(options: EnqueueOptions, settings: Settings, now: datetime) -> Enqu
     _require_zone("deadline", options.deadline)
     _require_zone("not_before", options.not_before)
     _require_key(options.idempotency_key)
+    if model is not None:
+        check_model_name("model", model)
     if options.deadline is not None:
         if options.deadline <= now:
             raise InvalidJobError("deadline", f"{options.deadline.isoformat()} has passed")
         if options.not_before is not None and options.not_before >= options.deadline:
             raise InvalidJobError("not_before", "is not before the deadline")
-    return replace(options, max_attempts=attempts)
+    return replace(options, max_attempts=attempts, model=model)
+
+
+def check_model_name(field: str, name: object) -> None:
+    """Raise `InvalidJobError` for what cannot be the name of a model or an alias."""
+    if not isinstance(name, str) or not MODEL_NAME.fullmatch(name):
+        raise InvalidJobError(
+            field, f"{name!r} is not a name of at most 100 letters, digits, dots, hyphens and underscores"
+        )
 
 
 def _require_whole(field: str, value: object, low: int, high: int) -> None:

@@ -1,16 +1,26 @@
 """`Hint`: a message's content: a job id and a dispatch number. A hint, never the record; anything else is refused.
 
-Hints wait in two lists in Redis: those of urgent jobs, and all others.
+Hints wait in lists in Redis, two for each engine: those of urgent jobs, and all others. The lists without an engine are
+those of earlier releases. They are also used while no engine is known; every worker consumes them beside its engine's.
+
+    {prefix}jobs@{engine}   {prefix}jobs@{engine}:urgent        {prefix}jobs   {prefix}jobs:urgent
+
+The set {prefix}engines has the names of the engines that have lists.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from thothy_ai.settings import Settings
 
+if TYPE_CHECKING:
+    from redis import Redis
+
 TASK = "thothy.run"
+QUEUE = "jobs"  # the name of the lists, which a message carries
+NO_ENGINE = ""  # the name of the lists without an engine
 MAX_INTEGER = 2**31 - 1  # of a Postgres integer
 
 
@@ -25,14 +35,42 @@ class Hint(NamedTuple):
     dispatch_no: int
 
 
-def urgent_name(settings: Settings) -> str:
-    """The name of the list of urgent jobs' hints in Redis; that of the other list is the queue's name."""
-    return f"{settings.queue_name}:urgent"
+class ListLengths(NamedTuple):
+    """How many hints wait in lists."""
+
+    ordinary: int
+    urgent: int
 
 
-def list_keys(settings: Settings) -> tuple[str, str]:
-    """The keys of both lists in Redis, the urgent one last."""
-    return settings.queue_prefix + settings.queue_name, settings.queue_prefix + urgent_name(settings)
+class ListNames(NamedTuple):
+    """The names of an engine's lists, after the prefix."""
+
+    ordinary: str
+    urgent: str
+
+
+def list_names(engine: str = NO_ENGINE) -> ListNames:
+    """The names of the lists of an engine's hints."""
+    name = f"{QUEUE}@{engine}" if engine else QUEUE
+    return ListNames(name, f"{name}:urgent")
+
+
+def list_keys(settings: Settings, engine: str = NO_ENGINE) -> ListNames:
+    """The keys of both lists in Redis."""
+    return ListNames(*(settings.queue_prefix + name for name in list_names(engine)))
+
+
+def engines_key(settings: Settings) -> str:
+    """The key of the set of engines that have lists."""
+    return f"{settings.queue_prefix}engines"
+
+
+def count_waiting(client: Redis, settings: Settings) -> ListLengths:
+    """How many hints wait in all lists. Raises `RedisError`."""
+    names: Any = client.smembers(engines_key(settings))
+    engines = {NO_ENGINE, *(name.decode() if isinstance(name, bytes) else name for name in names)}
+    keys = [list_keys(settings, engine) for engine in engines]
+    return ListLengths(*(sum(int(str(client.llen(key))) for key in same) for same in zip(*keys, strict=True)))
 
 
 def task_id(hint: Hint) -> str:

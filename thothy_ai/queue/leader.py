@@ -48,6 +48,7 @@ class Leader:
         self._connection: Connection | None = None
         self._leads = False
         self._leads_since = 0.0
+        self._term = 0
         self._stopping = False
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
@@ -107,6 +108,11 @@ class Leader:
         return self._leads
 
     @property
+    def term(self) -> int:
+        """How often this process has become the leader."""
+        return self._term
+
+    @property
     def led_seconds(self) -> float:
         """How long this process has led over its current connection; 0 while it does not lead."""
         return time.monotonic() - self._leads_since if self._leads else 0.0
@@ -134,6 +140,7 @@ class Leader:
                 )
             if self._leads:
                 self._leads_since = time.monotonic()
+                self._term += 1
                 logger.info("%s: now leading", self._role)
         return self._leads
 

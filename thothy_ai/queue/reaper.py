@@ -2,6 +2,7 @@
 
 expired leases                  queued again, or dead when failures are used up; not within one lease after an outage
 dispatches lost in Redis        queued again
+dispatches to lost engines      queued again at once; so are jobs that run on one whose worker is lost, too
 deadlines that passed           expired
 engines without a heartbeat     their session ends and is settled
 partitions                      created
@@ -16,13 +17,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from thothy_ai.db.fragments import RECORDED_SILENCE_SECONDS
+from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS, RECORDED_SILENCE_SECONDS
 from thothy_ai.db.schema import MONTHS_AHEAD, refuse_other_schema
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.books import Books
 from thothy_ai.queue.broker import Broker
-from thothy_ai.queue.hints import Hint
+from thothy_ai.queue.hints import NO_ENGINE, Hint
 from thothy_ai.queue.leader import Leader
 from thothy_ai.queue.metrics import JOBS
 from thothy_ai.queue.rules import Rule, Rules
@@ -34,6 +35,7 @@ logger = logging.getLogger(__name__)
 LOOK, MINUTE, HOUR = 10.0, 60.0, 3600.0
 BATCH = 5000  # jobs that end in one transaction
 LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE of a statement that waited for a lock for too long
+SILENT_HEARTBEATS = 1.5  # of a worker that counts as lost if its engine is
 
 
 class Reaper:
@@ -45,10 +47,13 @@ class Reaper:
         self._leader = Leader(settings, "reaper")
         self._books = Books(settings)
         rules = (
+            Rule("lost_machines", 0.0, self._lost_machines),
             Rule("leases", 0.0, self._leases),
             Rule("expired", 0.0, self._expired),
             Rule("dispatches", 0.0, self._dispatches),
             Rule("silent_engines", 0.0, self._silent_engines),
+            Rule("lost_engines", 0.0, self._lost_engines),
+            Rule("gone_engines", MINUTE, self._gone_engines),
             Rule("cancelled", MINUTE, self._cancelled),
             Rule("usage", MINUTE, self._books.usage),
             Rule("sessions", MINUTE, self._books.settle),
@@ -123,8 +128,9 @@ class Reaper:
         It must be missing twice: a worker may have taken the message from Redis a moment ago.
         """
         timeout = self._settings.dispatch_timeout_seconds
-        silent = {Hint(*row) for row in self._leader.ask("queue/unclaimed_dispatches", timeout_seconds=timeout)}
-        missing = silent - self._waiting(silent) if silent else silent
+        rows = self._leader.ask("queue/unclaimed_dispatches", timeout_seconds=timeout)
+        silent = {Hint(row.id, row.dispatch_no) for row in rows}
+        missing = silent - self._waiting(silent, {row.engine_name for row in rows}) if silent else silent
         lost, self._missing = sorted(missing & self._missing), missing
         if lost:
             rows = self._leader.ask(
@@ -135,9 +141,9 @@ class Reaper:
             )
             logger.warning("%d jobs are queued again: their messages were lost", len(rows))
 
-    def _waiting(self, silent: set[Hint]) -> set[Hint]:
-        """What waits in Redis. Urgent jobs that nobody takes go to the front of the ordinary list: workers of an
-        earlier release consume no other.
+    def _waiting(self, silent: set[Hint], engines: set[str]) -> set[Hint]:
+        """What waits in Redis for these engines, or for none. Urgent jobs without an engine that nobody takes go to the
+        front of the ordinary list: workers of an earlier release consume no other.
 
         The next ones stay where they are until those are taken: without workers, the ordinary list would never cease to
         grow.
@@ -146,7 +152,35 @@ class Reaper:
         if silent & waiting.urgent and not self._moved & waiting.ordinary:
             self._broker.move_urgent()
             self._moved = waiting.urgent
-        return waiting.ordinary | waiting.urgent
+        lists = [waiting, *(self._broker.waiting(engine) for engine in engines - {NO_ENGINE})]
+        return set().union(*(each.ordinary | each.urgent for each in lists))
+
+    def _lost_engines(self) -> None:
+        """Take back what was dispatched to engines that are gone.
+
+        While Postgres was away no engine could send heartbeats: each has time to send one.
+        """
+        if self._leader.led_seconds < ENGINE_SILENCE_SECONDS:
+            return
+        rows = self._leader.ask("queue/recall_lost")
+        for row in rows:
+            logger.warning("engine %s is lost: %d jobs that waited for it are queued again", row.engine_name, row.jobs)
+        if rows:
+            self._broker.delete([row.engine_name for row in rows])
+
+    def _gone_engines(self) -> None:
+        """Delete the lists of engines that are gone: a lost worker's messages are put back into them later."""
+        if self._leader.led_seconds >= ENGINE_SILENCE_SECONDS:
+            heard_of = {row.engine_name for row in self._leader.ask("queue/engines_heard_of")}
+            self._broker.delete(self._broker.engines() - heard_of)
+
+    def _lost_machines(self) -> None:
+        """Take back the jobs of engines that are lost with their workers, without waiting for leases."""
+        silence = max(ENGINE_SILENCE_SECONDS, SILENT_HEARTBEATS * self._settings.heartbeat_seconds)
+        if self._leader.led_seconds < silence:
+            return
+        rows = self._leader.ask("queue/reap_lost", lease_seconds=self._settings.lease_seconds, worker_seconds=silence)
+        _log_ended("their engine and its worker are lost", rows)
 
     def _silent_engines(self) -> None:
         for row in self._leader.ask("queue/end_sessions", silence_seconds=RECORDED_SILENCE_SECONDS):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy import Engine
 
 from thothy_ai.db.statements import statement
+
+MAX_UNSERVED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +29,16 @@ class StateCount:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """The queue at one moment, by open state. `changed_at`, `note`: of the last pause or resume."""
+    """The queue at one moment, by open state. `changed_at`, `note`: of the last pause or resume.
+
+    `unserved`: how many jobs wait for each model or alias that no engine serves, counted up to `MAX_UNSERVED`.
+    """
 
     states: Mapping[str, StateCount]
     paused: bool
     changed_at: datetime | None
     note: str | None
+    unserved: Mapping[str, int] = field(default_factory=dict)
 
     def __getitem__(self, state: str) -> StateCount:
         return self.states.get(state, StateCount())
@@ -53,7 +59,9 @@ def queue_status(engine: Engine) -> QueueStatus:
     with engine.connect() as connection:
         rows = connection.execute(statement("queue/status")).mappings().all()
         control = connection.execute(statement("queue/control")).one_or_none()
+        waiting = connection.execute(statement("queue/unserved"), {"limit": MAX_UNSERVED}).all()
     states = {row["state"]: StateCount(**{k: v for k, v in row.items() if k != "state"}) for row in rows}
+    unserved = {row.model: row.jobs for row in waiting}
     if control is None:
-        return QueueStatus(states, paused=False, changed_at=None, note=None)
-    return QueueStatus(states, control.paused, control.changed_at, control.note)
+        return QueueStatus(states, paused=False, changed_at=None, note=None, unserved=unserved)
+    return QueueStatus(states, control.paused, control.changed_at, control.note, unserved)

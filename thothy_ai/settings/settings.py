@@ -34,7 +34,7 @@ from thothy_ai.settings.values import (
     text_of,
     with_password,
 )
-from thothy_ai.settings.variables import PREFIX, STACK_ENV, check_stack_env
+from thothy_ai.settings.variables import PREFIX, STACK_ENV, check_stack_env, refuse_queue_name
 
 T = TypeVar("T")
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -113,9 +113,8 @@ class Settings(BaseSettings):
 
     queue_prefix: str = Field(
         default="thothy:",
-        description="Prefix of all keys in Redis. Installations that share a Redis need a prefix each.",
+        description="Prefix of all keys in Redis. Two queues in one Redis need different ones.",
     )
-    queue_name: str = Field(default="jobs", min_length=1, description="Name of the queue in Redis, after the prefix.")
 
     worker_in_flight: int = Field(
         default=64,
@@ -255,6 +254,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """In order of precedence: arguments, environment, secret files, `stack.env` in the home that those define."""
         home = Path(init_settings().get("home") or env_settings().get("home") or cls.model_fields["home"].default)
+        refuse_queue_name()
         check_stack_env(home / STACK_ENV)
         stack = StackSettingsSource(settings_cls, home)
         return init_settings, env_settings, SecretFileSource(settings_cls), stack

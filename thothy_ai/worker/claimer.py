@@ -67,11 +67,21 @@ class Claimer:
             hints = await self._hints.take()
             self._unclaimed.update(hints)
             while hints:
-                await self._monitor.ready()
+                ready = await self._monitor.ready_unless_stopping()
                 async with self._lock:
-                    hints = await self._claim(hints)
+                    hints = await self._claim(hints) if ready else await self._give_back(hints)
                 if hints:
                     await asyncio.sleep(POLL_SECONDS)
+
+    async def _give_back(self, hints: list[Hint]) -> list[Hint]:
+        """The engine accepts nothing new: queue the jobs again, for other engines or its next session."""
+        given = [*hints, *self._quarantined]
+        await retry_until_answered("giving jobs back", lambda: self._store.give_back(given))
+        self._unclaimed.difference_update(hints)
+        self._quarantined.clear()
+        self._any_quarantined.clear()
+        self._on_done(hints)
+        return []
 
     async def _claim(self, hints: list[Hint]) -> list[Hint]:
         """Claim the jobs that may run; returns those blocked by a job that runs alone."""

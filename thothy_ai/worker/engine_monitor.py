@@ -45,6 +45,7 @@ class EngineMonitor:
         self._interval_seconds = interval_seconds
         self._ready = asyncio.Event()
         self._recheck_requested = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._refused: str | None = None
         self._pause = MIN_PAUSE
         self._seen_at = time.monotonic()  # or when monitoring began
@@ -55,6 +56,16 @@ class EngineMonitor:
     async def ready(self) -> None:
         """Wait until the engine answers."""
         await self._ready.wait()
+
+    async def ready_unless_stopping(self) -> bool:
+        """Wait until the engine answers (True), or accepts nothing new, and the dispatcher knows it (False)."""
+        waits = [asyncio.create_task(event.wait()) for event in (self._ready, self._stopping)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return self._ready.is_set()
 
     @property
     def is_ready(self) -> bool:
@@ -95,6 +106,8 @@ class EngineMonitor:
         if ended is None or ended == self.session_id:
             self._refused = str(self.session_id) if self.session_id else None
             self.recheck()
+            if self.info is not None and self.info.registered:  # otherwise the dispatcher would send them here again
+                self._stopping.set()
 
     async def run(self) -> None:
         """Check the engine until cancelled: every interval while it answers, with backoff while it does not."""
@@ -129,6 +142,7 @@ class EngineMonitor:
         self.late_deltas = info.late_deltas
         self._pause = MIN_PAUSE
         self._seen_at = time.monotonic()
+        self._stopping.clear()
         self._ready.set()
         return self._interval_seconds
 

@@ -71,12 +71,14 @@ class FollowUp:
     digest: str
     max_attempts: int
     max_compute_seconds: float | None
+    model: str | None  # that its kind names
     request: str
 
     def row(self) -> dict[str, Any]:
         """What the statement `worker/follow_ups` reads; the request's JSON travels as text inside JSON."""
         fields = (
-            "tenant", "kind", "priority", "source_key", "digest", "max_attempts", "max_compute_seconds", "request",
+            "tenant", "kind", "priority", "source_key", "digest", "max_attempts", "max_compute_seconds", "model",
+            "request",
         )  # fmt: skip
         deadline = self.deadline.isoformat() if self.deadline else None
         ids = {"id": str(self.id), "parent_id": str(self.parent_id)}

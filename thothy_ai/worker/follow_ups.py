@@ -1,4 +1,5 @@
-"""The jobs that an accepted artifact asks for. They inherit tenant, priority, deadline and limits from their parent."""
+"""The jobs that an accepted artifact asks for. They inherit tenant, priority, deadline and limits from their
+parent, and its model unless their kind names one."""
 
 from __future__ import annotations
 
@@ -22,5 +23,6 @@ def follow_up(claim: Claim, wanted: Canonical) -> FollowUp:
         digest=wanted.digest(claim.tenant),
         max_attempts=claim.max_attempts,
         max_compute_seconds=claim.max_compute_seconds,
+        model=wanted.model,
         request=wanted.request,
     )

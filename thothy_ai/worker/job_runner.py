@@ -66,6 +66,7 @@ class JobRunner:
         self._outcomes: Batcher[tuple[RunningJob, Finish]] = Batcher(self._loop, LINGER_SECONDS, MAX_BATCH)
         self._jobs: set[RunningJob] = set()
         self._unbilled = UnbilledUsage()
+        self._monitor: EngineMonitor | None = None
         self._deadline: asyncio.Future[float] = self._loop.create_future()  # seconds that a shutdown may take
         self._release_now = False
         self._changed = asyncio.Event()  # a job has finished, or the shutdown is to release at once
@@ -74,6 +75,11 @@ class JobRunner:
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
+
+    @property
+    def engine_name(self) -> str:
+        """The name of the engine that answered last; empty until one has. From any thread."""
+        return self._monitor.info.name if self._monitor and self._monitor.info else ""
 
     def hand_over(self, hint: Hint) -> None:
         """Queue a hint, to be claimed."""
@@ -101,7 +107,7 @@ class JobRunner:
     async def _main(self) -> None:
         store = JobStore(self._settings, self._worker)
         client = self._connect(self._settings.require_engine_url())
-        monitor = EngineMonitor(client, store, self._unbilled, self._settings.heartbeat_seconds)
+        self._monitor = monitor = EngineMonitor(client, store, self._unbilled, self._settings.heartbeat_seconds)
         judges = Judges(self._settings.kinds, self._settings.judge_seconds, self._settings.judges)
         live = LiveText(self._settings, monitor)
         self._attempts = attempts = Attempts(self._settings, store, monitor, judges, live)

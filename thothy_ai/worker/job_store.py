@@ -206,7 +206,7 @@ class JobStore:
         claiming = {"worker": self._worker, "lease_seconds": self._settings.lease_seconds}
         return claiming | {"engine_session_id": session_id} | _parallel(hints)
 
-    async def _execute(self, name: str, **parameters: object) -> Sequence[Any]:
+    async def _execute(self, name: str, /, **parameters: object) -> Sequence[Any]:
         with reaching(self._settings):
             async with self._engine.begin() as connection:
                 done = await connection.execute(statement(name), parameters)

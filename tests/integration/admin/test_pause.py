@@ -10,12 +10,11 @@ from thothy_ai.db.statements import statement
 from thothy_ai.queue.control import set_paused
 
 WAITS = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-ROOM = {"min_depth": 64, "depth": 0, "urgent_places": 16}
 
 
 def test_a_dispatch_that_has_begun_is_waited_for(queue: Queue) -> None:
     """It saw a queue that was not paused, and has not committed yet."""
-    queue.enqueue("one", "two")
+    ids = queue.enqueue("one", "two")
     said: list[int] = []
 
     def pause() -> None:
@@ -24,7 +23,7 @@ def test_a_dispatch_that_has_begun_is_waited_for(queue: Queue) -> None:
 
     pausing = threading.Thread(target=pause)
     with queue.engine.begin() as dispatcher:
-        assert len(dispatcher.execute(statement("queue/dispatch"), ROOM).all()) == 2
+        assert len(dispatcher.execute(statement("queue/dispatch"), {"ids": ids, "engine": ""}).all()) == 2
         pausing.start()
         eventually(lambda: queue.rows(WAITS))
     pausing.join(PATIENCE)
@@ -34,9 +33,9 @@ def test_a_dispatch_that_has_begun_is_waited_for(queue: Queue) -> None:
 
 def test_a_dispatch_that_comes_too_late_finds_the_queue_paused(queue: Queue) -> None:
     """Its snapshot is older than the pause: only the lock tells it."""
-    queue.enqueue("one")
+    ids = queue.enqueue("one")
     dispatched: list[object] = []
-    dispatcher = threading.Thread(target=lambda: dispatched.extend(queue.dispatch()))
+    dispatcher = threading.Thread(target=lambda: dispatched.extend(queue.ask("queue/dispatch", ids=ids, engine="")))
     with queue.engine.begin() as operator:
         operator.execute(statement("queue/pause"), {"paused": True, "note": None})
         dispatcher.start()

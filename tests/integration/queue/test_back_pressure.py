@@ -23,13 +23,13 @@ KEY = "thothy:jobs"
 JOBS = 20_000
 FILL = """
     INSERT INTO job (id, tenant, kind, priority, deadline, not_before, delayed, source_key, request_digest,
-                     max_attempts)
+                     max_attempts, model)
     SELECT uuidv7(), 'default', 'echo', n % 3, CASE WHEN n % 3 = 0 THEN now() + interval '1 day' END,
-           now() + :delay, :delay > interval '1 minute', md5((n / 10)::text), 'd', 3
+           now() + :delay, :delay > interval '1 minute', md5((n / 10)::text), 'd', 3, :model
     FROM generate_series(1, :jobs) AS n
 """
 NOW = timedelta(0)
-ROOM = {"min_depth": 100, "depth": 0, "urgent_places": 16}
+ROOM = {"any_limit": 100, "models": ["m"], "limits": [100]}
 
 
 @pytest.fixture
@@ -71,26 +71,36 @@ def test_what_is_next_is_read_off_the_index(queue: Queue, statistics: str) -> No
     if statistics == "of an empty queue":
         queue.rows("ANALYZE job")
     if statistics == "of a drained queue":
-        queue.rows(FILL, jobs=JOBS, delay=NOW)
+        queue.rows(FILL, jobs=JOBS, delay=NOW, model=None)
         queue.rows("UPDATE job SET state = 'cancelled', finished_at = now()")
         queue.rows("ANALYZE job")
-    queue.rows(FILL, jobs=JOBS, delay=NOW)
+    queue.rows(FILL, jobs=JOBS, delay=NOW, model=None)
     if statistics == "of a full queue":
         queue.rows("ANALYZE job")
-    plan = run_plan(queue, "queue/dispatch", **ROOM)
-    read = scans(plan)
-    assert read.pop("ix_job_queued") == 100
-    assert read.get("pk_job", 0) <= 100
-    assert "Seq Scan" not in read
-    [sort] = [node for node in plan if node["Node Type"] == "Sort"]
-    assert sort["Actual Rows"] == 100  # of what went out, not of the queue
+    plan = run_plan(queue, "queue/due", **ROOM)
+    assert scans(plan) == {"ix_job_queued": 100, "ix_job_queued_model": 0}
+    [*_, sort] = [node for node in plan if node["Node Type"] == "Sort"]
+    assert sort["Actual Rows"] == 100  # of what is next, not of the queue
+    ids = [row.id for row in queue.ask("queue/due", **ROOM)]
+    assert scans(run_plan(queue, "queue/dispatch", ids=ids, engine="a")) == {"pk_job": 200}
+
+
+@pytest.mark.parametrize("waiting", ["missing", None])
+def test_what_waits_for_another_model_is_not_read(queue: Queue, waiting: str | None) -> None:
+    """Neither hinders the other: 20,000 jobs for a model that no engine serves, or for any."""
+    queue.rows(FILL, jobs=JOBS, delay=NOW, model=waiting)
+    [behind] = queue.enqueue("ok", model=None if waiting else "m")
+    queue.rows("ANALYZE job")
+    read = scans(run_plan(queue, "queue/due", **ROOM | ({} if waiting else {"any_limit": 0})))
+    assert sum(read.values()) == 1
+    assert behind in {row.id for row in queue.ask("queue/due", **ROOM)}
 
 
 def test_jobs_for_later_are_not_read_until_their_time_comes(queue: Queue) -> None:
-    queue.rows(FILL, jobs=JOBS, delay=timedelta(hours=6))
+    queue.rows(FILL, jobs=JOBS, delay=timedelta(hours=6), model=None)
     [due] = queue.enqueue("ok")
     queue.rows("ANALYZE job")
-    assert scans(run_plan(queue, "queue/dispatch", **ROOM))["ix_job_queued"] == 1
+    assert scans(run_plan(queue, "queue/due", **ROOM))["ix_job_queued"] == 1
     assert scans(run_plan(queue, "queue/admit_delayed", limit=5000)) == {"ix_job_delayed": 0, "pk_job": 0}
     assert [hint.job_id for hint in queue.dispatch()] == [due]
     status = queue_status(queue.engine)
@@ -112,7 +122,7 @@ def test_a_delayed_job_goes_out_when_its_time_comes_and_not_before(queue: Queue,
 
 
 def test_redis_stays_shallow_and_everything_goes_out_in_order(queue: Queue, redis: Redis) -> None:
-    queue.rows(FILL, jobs=JOBS, delay=NOW)
+    queue.rows(FILL, jobs=JOBS, delay=NOW, model=None)
     queue.rows("ANALYZE job")
     planned = [row.id for row in queue.rows("SELECT id FROM job ORDER BY priority DESC, source_key, id LIMIT 3000")]
     taken: list[str] = []
@@ -129,7 +139,7 @@ def test_redis_stays_shallow_and_everything_goes_out_in_order(queue: Queue, redi
 
 
 def test_a_night_s_worth_of_deadlines_expires_in_batches(queue: Queue) -> None:
-    queue.rows(FILL, jobs=12_000, delay=NOW)
+    queue.rows(FILL, jobs=12_000, delay=NOW, model=None)
     queue.rows("UPDATE job SET deadline = now() - interval '1 second' WHERE priority > 0")
     with running(Reaper(queue.settings.model_copy(update={"reap_interval_seconds": 60}))):
         eventually(lambda: queue.count("expired") == 8_000)

@@ -102,7 +102,9 @@ def test_a_paused_queue_dispatches_nothing_until_it_is_resumed(queue: Queue, red
 def test_a_notify_wakes_it(queue: Queue, redis: Redis) -> None:
     with dispatching(queue, dispatch_interval_seconds=600):
         eventually(
-            lambda: queue.rows("SELECT 1 FROM pg_stat_activity WHERE query LIKE '%queue_control%' AND state = 'idle'")
+            lambda: queue.rows(
+                "SELECT 1 FROM pg_stat_activity WHERE query LIKE '-- The next due jobs%' AND state = 'idle'"
+            )
         )
         queue.enqueue("ok")
         eventually(lambda: redis.llen(KEY) == 1)
@@ -135,10 +137,10 @@ def test_what_cannot_be_published_goes_back(queue: Queue, redis: Redis, monkeypa
     failures = iter([BrokerUnreachableError("away"), BrokerUnreachableError("away")])
     publish = Broker.publish
 
-    def flaky(broker: Broker, hints: list[Hint], urgent: list[Hint]) -> None:
+    def flaky(broker: Broker, hints: list[Hint], urgent: list[Hint], engine: str) -> None:
         if (failure := next(failures, None)) is not None:
             raise failure
-        publish(broker, hints, urgent)
+        publish(broker, hints, urgent, engine)
 
     monkeypatch.setattr(Broker, "publish", flaky)
     [job_id] = queue.enqueue("ok")

@@ -114,8 +114,7 @@ def test_no_job_starves_behind_a_steady_stream_of_higher_priority(queue: Queue) 
     while low not in served:
         assert len(served) < 30
         enqueue(queue, *((f"ok {n}", EnqueueOptions(priority=3)) for n in range(5)))
-        rows = queue.ask("queue/dispatch", min_depth=4, depth=0, urgent_places=0)
-        served += [row.id for row in rows]
+        served += [hint.job_id for hint in queue.dispatch(places=4, urgent_places=0)]
         queue.rows("UPDATE job SET state = 'cancelled', finished_at = now() WHERE state = 'dispatched'")
         queue.rows("UPDATE job SET enqueued_at = enqueued_at - interval '1 day'")
     assert 3 * 5 < len(served) <= 4 * 5 + 4  # after those of three days, or of four, and with its own round

@@ -15,6 +15,7 @@ from thothy_ai.db.statements import statement
 RETRY = {"retry_base_seconds": 5, "retry_cap_seconds": 600}
 HOUR = {"since": datetime.now(UTC) - timedelta(hours=2), "until": datetime.now(UTC) - timedelta(hours=1)}
 ONE = {"ids": [uuid4()], "dispatch_nos": [1]}
+NEXT = {"any_limit": 64, "models": ["m"], "limits": [64]}
 HOT: dict[str, dict[str, object]] = {
     "worker/claim": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
     "worker/claim_quarantined": {
@@ -35,7 +36,14 @@ HOT: dict[str, dict[str, object]] = {
     "worker/heartbeat": {"ids": [uuid4()], "attempts": [1], "worker": "w", "lease_seconds": 60},
     "worker/hold": ONE,
     "worker/finish": {"rows": f'[{{"id": "{uuid4()}", "attempt": 1}}]', "worker": "w"},
-    "queue/dispatch": {"min_depth": 64, "depth": 0, "urgent_places": 16},
+    "queue/dispatch": {"ids": [uuid4()], "engine": "a"},
+    "queue/due": NEXT,
+    "queue/engines": {},
+    "queue/hand_over": {"donor": "a", "engine": "b", "serves": ["m"], "limit": 100},
+    "queue/recall_lost": {},
+    "queue/reap_lost": {"lease_seconds": 60, "worker_seconds": 15},
+    "queue/sources": {},
+    "queue/unserved": {"limit": 1000},
     "queue/cancel": {"ids": [uuid4()], "tenant": None},
     "queue/admit_delayed": {"limit": 5000},
     "queue/reap_cancelled": {"limit": 5000},
@@ -104,8 +112,9 @@ def test_no_hot_statement_reads_the_whole_job_table(full: Queue) -> None:
 
 def test_dispatch_reads_the_queue_in_its_order(full: Queue) -> None:
     with full.engine.begin() as connection:
-        found = plan(connection, "queue/dispatch")
-    assert "Index Scan using ix_job_queued" in found, found
+        found = plan(connection, "queue/due")
+    assert "Index Scan using ix_job_queued on job" in found, found
+    assert "Index Scan using ix_job_queued_model on job" in found, found
 
 
 SIGNED = """

@@ -32,8 +32,13 @@ def listed(redis: Redis, key: str) -> list[UUID]:
 
 def dispatch(queue: Queue, *, places: int = 64, urgent_places: int = 64) -> dict[UUID, bool]:
     """What is dispatched now, and whether each job is urgent."""
-    rows = queue.ask("queue/dispatch", min_depth=places, depth=0, urgent_places=urgent_places)
-    return {row.id: row.urgent for row in rows}
+    made = queue.dispatches(0, places, urgent_places)
+    return {
+        hint.job_id: urgent
+        for each in made
+        for urgent, hints in ((True, each.urgent), (False, each.ordinary))
+        for hint in hints
+    }
 
 
 def start(queue: Queue, job_id: UUID) -> None:

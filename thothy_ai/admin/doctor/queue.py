@@ -26,6 +26,10 @@ def queue(settings: Settings) -> Iterator[Finding]:
         if status.paused:
             note = f" ({status.note})" if status.note else ""
             yield Finding("queue", Level.WARNING, f"paused{note}: nothing is dispatched", "run `thothy queue resume`")
+        for model, jobs in status.unserved.items():
+            says = f"{jobs:,} {'job waits' if jobs == 1 else 'jobs wait'} for the model {model}, which no engine serves"
+            fix = f"start an engine with that model, or run `thothy models alias {model} OTHER_MODEL`"
+            yield Finding("queue", Level.WARNING, says, fix)
         if leases := status["running"].expired_leases:
             words = "lease has expired: its worker" if leases == 1 else "leases have expired: their worker"
             reaper = connected(engine).get("reaper")

@@ -16,7 +16,7 @@ from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.schema import check_schema
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import BrokerUnreachableError
-from thothy_ai.queue.hints import list_keys
+from thothy_ai.queue.hints import count_waiting
 from thothy_ai.settings import Settings, endpoint
 
 MIN_POSTGRES = 150000
@@ -75,7 +75,7 @@ def redis(settings: Settings) -> Iterator[Finding]:
         with closing(Redis.from_url(url, socket_timeout=3, socket_connect_timeout=3, decode_responses=True)) as client:
             client.ping()
             info: Any = client.info()
-            waiting = sum(int(str(client.llen(key))) for key in list_keys(settings))
+            waiting = sum(count_waiting(client, settings))
     except AuthenticationError as error:
         raise BrokerUnreachableError(f"Redis at {where} refuses the password: {error}") from None
     except RedisError as error:

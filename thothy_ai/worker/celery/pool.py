@@ -93,6 +93,11 @@ class EnginePool(BasePool):
         """Take the hub through which completions come back."""
         self._hub = loop
 
+    @property
+    def engine_name(self) -> str:
+        """The name of the engine that answered last; empty until one has, and for one without a name."""
+        return self._runner.engine_name
+
     def on_apply(self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], **options: Any) -> Any:
         """Hand a task over. `args` are Celery's: task name, task id, request, body, content type, encoding."""
         handle = Handle(options["callback"], options.get("error_callback"))

@@ -15,6 +15,7 @@ from thothy_ai.queue.drafts import load_kinds
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 from thothy_ai.worker.celery.app import make_worker_app
+from thothy_ai.worker.celery.lists import EngineLists
 from thothy_ai.worker.celery.urgent import UrgentConsumer
 from thothy_ai.worker.celery.visibility import VisibilityRefresh
 
@@ -34,7 +35,7 @@ def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None
     configure_logging(settings)
     serve_metrics(settings)
     sys.setswitchinterval(SWITCH_SECONDS)
-    app.steps["consumer"].update((UrgentConsumer, VisibilityRefresh))
+    app.steps["consumer"].update((UrgentConsumer, EngineLists, VisibilityRefresh))
     signals.setup_logging.connect(_keep_logging)
     worker = app.Worker(
         loglevel=logging.getLogger("celery").getEffectiveLevel(),

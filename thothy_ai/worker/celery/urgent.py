@@ -28,7 +28,7 @@ class UrgentConsumer(bootsteps.StartStopStep):
         channel = consumer.connection.channel()
         channel.basic_qos(0, consumer.pool.num_processes, False)
         consumer.urgent_consumer = consumer.app.amqp.TaskConsumer(
-            channel, queues=[urgent_queue(consumer.app.settings)], on_decode_error=consumer.on_decode_error
+            channel, queues=[urgent_queue()], on_decode_error=consumer.on_decode_error
         )
         consumer.urgent_consumer.on_message = consumer.create_task_handler()
         consumer.urgent_consumer.consume()

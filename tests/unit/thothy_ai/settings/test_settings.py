@@ -22,8 +22,17 @@ pytestmark = pytest.mark.usefixtures("clean_environment")
 def test_no_setting_is_required_to_load(tmp_path: Path) -> None:
     settings = Settings.load(home=tmp_path)
     assert settings.database_url is None
-    assert (settings.tenant, settings.queue_prefix, settings.queue_name) == ("default", "thothy:", "jobs")
+    assert (settings.tenant, settings.queue_prefix) == ("default", "thothy:")
     assert settings.kinds == ()
+
+
+def test_a_queue_s_name_is_refused_because_it_separates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for accepted in ("", "jobs"):
+        monkeypatch.setenv("THOTHY_QUEUE_NAME", accepted)
+        Settings.load()
+    monkeypatch.setenv("THOTHY_QUEUE_NAME", "nightly")
+    with pytest.raises(ConfigError, match="another database and another THOTHY_QUEUE_PREFIX"):
+        Settings.load()
 
 
 def test_precedence_is_arguments_environment_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

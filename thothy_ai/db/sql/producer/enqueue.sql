@@ -7,19 +7,19 @@ WITH given AS (
         CAST(:ids AS uuid[]), CAST(:kinds AS text[]), CAST(:priorities AS smallint[]),
         CAST(:deadlines AS timestamptz[]), CAST(:not_befores AS timestamptz[]), CAST(:source_keys AS text[]),
         CAST(:idempotency_keys AS text[]), CAST(:digests AS text[]), CAST(:max_attempts AS smallint[]),
-        CAST(:max_compute_seconds AS float8[]), CAST(:requests AS text[])
+        CAST(:max_compute_seconds AS float8[]), CAST(:models AS text[]), CAST(:requests AS text[])
     ) AS given (
         id, kind, priority, deadline, not_before, source_key, idempotency_key, digest, max_attempts,
-        max_compute_seconds, request
+        max_compute_seconds, model, request
     )
 ),
 inserted AS (
     INSERT INTO job (id, tenant, kind, priority, deadline, not_before, scheduled_for, delayed, source_key,
-                     idempotency_key, request_digest, max_attempts, max_compute_seconds)
+                     idempotency_key, request_digest, max_attempts, max_compute_seconds, model)
     SELECT id, :tenant, kind, priority, deadline, coalesce(not_before, now()),
            CASE WHEN not_before > now() THEN not_before END,
            coalesce(not_before > now() + {delay_margin}, false),
-           source_key, idempotency_key, digest, max_attempts, max_compute_seconds
+           source_key, idempotency_key, digest, max_attempts, max_compute_seconds, model
     FROM given
     ORDER BY idempotency_key, id
     ON CONFLICT (tenant, idempotency_key) DO NOTHING

@@ -1,0 +1,57 @@
+"""`thothy models alias`, `aliases`, `unalias`; jobs that name a model; and what says that none serves it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from prometheus_client import generate_latest
+from prometheus_client.registry import CollectorRegistry
+
+from tests.support.command_line import Run
+from tests.support.engine_rows import register
+from tests.support.queue_bench import Queue
+from thothy_ai.admin.doctor.queue import queue as queue_check
+from thothy_ai.queue.collector import QueueCollector
+
+
+def test_an_alias_is_pointed_at_a_model_listed_and_removed(run: Run, queue: Queue) -> None:
+    register(queue, "a", "small")
+    assert run("models", "aliases").stdout == "No aliases.\n"
+    assert run("models", "alias", "house", "small").stdout == "house now stands for small.\n"
+    moved = run("models", "alias", "house", "large").stdout
+    assert moved == "house now stands for large, no longer small. No engine serves it at the moment.\n"
+    [known] = json.loads(run("models", "aliases", "--json").stdout)
+    assert (known["alias"], known["model_name"], known["engines"]) == ("house", "large", 0)
+    assert "house" in run("models", "aliases").stdout
+    run("models", "unalias", "house")
+    assert run("models", "unalias", "house", exit_code=1).stderr == "thothy: there is no alias house\n"
+
+
+def test_an_alias_that_cannot_be_one_is_an_error(run: Run) -> None:
+    for name, target in (("two words", "m"), ("x", "x"), ("x", "")):
+        assert run("models", "alias", name, target, exit_code=2).stderr.startswith("thothy: ")
+
+
+def test_jobs_that_wait_for_a_missing_model_are_shown_everywhere(run: Run, queue: Queue, tmp_path: Path) -> None:
+    register(queue, "a", "small")
+    request = ("hook", "--source", "Crocks are back.", "--channel", "newsletter")
+    run("enqueue", *request, "--model", "huge")
+    lines = tmp_path / "jobs.jsonl"
+    fields = {"kind": "hook", "request": {"source": "Crocks are back.", "channel": "newsletter"}}
+    lines.write_text("\n".join(json.dumps(fields | {"model": model}) for model in ("huge", "small", None)))
+    run("enqueue", "--jsonl", str(lines))
+    assert sorted(str(row.model) for row in queue.rows("SELECT model FROM job")) == ["None", "huge", "huge", "small"]
+    assert json.loads(run("queue", "status", "--json").stdout)["unserved"] == {"huge": 2}
+    assert "2 jobs wait for huge, which no engine serves." in run("queue", "status").stdout
+    [warning] = [found for found in queue_check(queue.settings) if found.fix]
+    assert "2 jobs wait for the model huge" in warning.says
+    assert "thothy models alias huge" in str(warning.fix)
+    registry = CollectorRegistry()
+    registry.register(QueueCollector(queue.engine))
+    assert b'thothy_queue_unserved_jobs{model="huge"} 2.0' in generate_latest(registry)
+
+
+def test_a_model_that_cannot_be_a_name_is_refused(run: Run) -> None:
+    said = run("enqueue", "hook", "--source", "x", "--channel", "newsletter", "--model", "two words", exit_code=2)
+    assert said.stderr.startswith("thothy: model: 'two words' is not a name")

@@ -1,0 +1,274 @@
+"""Several engines: which list a job goes to, what waits for a missing model, and where a lost engine's jobs go."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from uuid import UUID, uuid4
+
+import pytest
+from redis import Redis
+
+from tests.support.echo_kind import Echo
+from tests.support.engine_rows import fall_silent, register
+from tests.support.queue_bench import Queue, eventually, running
+from thothy_ai.admin.model_aliases import list_aliases, remove_alias, set_alias
+from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
+from thothy_ai.errors import InvalidJobError
+from thothy_ai.producer import EnqueueOptions
+from thothy_ai.queue.dispatcher import Dispatcher
+from thothy_ai.queue.dispatches import Dispatches
+from thothy_ai.queue.hints import Hint, ListLengths, parse_task_id
+from thothy_ai.queue.reaper import Reaper
+from thothy_ai.queue.status import queue_status
+
+A, B = "thothy:jobs@a", "thothy:jobs@b"
+LOST = {"lease_seconds": 60, "worker_seconds": 15}
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with Redis.from_url(redis_url) as client:
+        yield client
+
+
+def listed(redis: Redis, key: str) -> list[Hint | None]:
+    """Hints in the order in which workers get them."""
+    return [parse_task_id(json.loads(element)["headers"]["id"]) for element in reversed(redis.lrange(key, 0, -1))]
+
+
+def engines_of(queue: Queue) -> dict[UUID, str | None]:
+    return {row.id: row.engine_name for row in queue.rows("SELECT id, engine_name FROM job WHERE state = 'dispatched'")}
+
+
+def start(queue: Queue, job_id: UUID, session: UUID, *, beat: float = 0.0, **changes: object) -> None:
+    """Run it in this session; its worker's last heartbeat was `beat` seconds ago."""
+    queue.rows(
+        "UPDATE job SET state = 'running', attempt = attempt + 1, worker = 'w', started_at = now(),"
+        " engine_session_id = :session, lease_until = now() + make_interval(secs => 60 - :beat) WHERE id = :id",
+        id=job_id,
+        session=session,
+        beat=beat,
+    )
+    for name, value in changes.items():
+        queue.rows(f"UPDATE job SET {name} = :value WHERE id = :id", id=job_id, value=value)
+
+
+def test_jobs_go_to_the_lists_of_the_engines_that_serve_them(queue: Queue, redis: Redis) -> None:
+    register(queue, "a", "small")
+    register(queue, "b", "large")
+    [small] = queue.enqueue("ok", model="small")
+    [large] = queue.enqueue("ok", model="large", priority=3)
+    with running(Dispatcher(queue.settings)):
+        eventually(lambda: redis.llen(A) and redis.llen(B))
+    assert (listed(redis, A), listed(redis, B)) == ([Hint(small, 1)], [Hint(large, 1)])
+    assert engines_of(queue) == {small: "a", large: "b"}
+    assert redis.smembers("thothy:engines") == {b"a", b"b"}
+
+
+def test_siblings_stay_together_after_the_dispatcher_changes(queue: Queue) -> None:
+    register(queue, "a")
+    register(queue, "b")
+    queue.producer.enqueue_many([Echo(text=f"ok {n % 4}") for n in range(16)])
+    first = {hint.job_id for each in queue.dispatches() for hint in each.hints}
+    homes = {row.source_key: row.engine_name for row in queue.rows("SELECT DISTINCT source_key, engine_name FROM job")}
+    assert len(homes) == 4
+    assert Counter(homes.values()) == {"a": 2, "b": 2}
+    queue.producer.enqueue_many([Echo(text=f"ok {n % 4}") for n in range(16)])
+    other = Dispatches(queue.settings, queue.ask)
+    other.recall_sources()
+    engines = other.engines()
+    made = list(other.dispatch(engines, {"a": ListLengths(8, 0), "b": ListLengths(8, 0)}, 16))
+    assert {hint.job_id for each in made for hint in each.hints}.isdisjoint(first)
+    sources = {(row.source_key, row.engine_name) for row in queue.rows("SELECT source_key, engine_name FROM job")}
+    assert sources == set(homes.items())
+
+
+def test_a_job_for_a_missing_model_waits_and_holds_up_none(queue: Queue) -> None:
+    register(queue, "a", "small")
+    queue.producer.enqueue_many([(Echo(text="ok"), EnqueueOptions(model="huge", priority=9)) for _ in range(200)])
+    [behind] = queue.enqueue("ok")
+    assert [hint.job_id for hint in queue.dispatch()] == [behind]
+    assert queue_status(queue.engine).unserved == {"huge": 200}
+
+
+def test_an_alias_is_resolved_when_a_job_is_dispatched(queue: Queue) -> None:
+    register(queue, "a", "small")
+    register(queue, "b", "large")
+    assert set_alias(queue.engine, "house", "small") is None
+    first = queue.enqueue("ok", "ok", model="house")
+    queue.dispatch()
+    assert set(engines_of(queue).values()) == {"a"}
+    assert set_alias(queue.engine, "house", "large") == "small"
+    [later] = queue.enqueue("ok", model="house")
+    queue.dispatch()
+    assert engines_of(queue) == {**dict.fromkeys(first, "a"), later: "b"}
+    assert [(known.alias, known.model_name, known.engines) for known in list_aliases(queue.engine)] == [
+        ("house", "large", 1)
+    ]
+    assert remove_alias(queue.engine, "house")
+    assert not remove_alias(queue.engine, "house")
+    queue.enqueue("ok", model="house")
+    assert queue.dispatch() == []
+    assert queue_status(queue.engine).unserved == {"house": 1}
+
+
+def test_an_alias_hides_a_model_of_the_same_name(queue: Queue) -> None:
+    register(queue, "a", "small")
+    register(queue, "b", "large")
+    set_alias(queue.engine, "small", "large")
+    [job_id] = queue.enqueue("ok", model="small")
+    queue.dispatch()
+    assert engines_of(queue) == {job_id: "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [("a b", "m"), ("", "m"), ("x", "é"), ("x", "x"), ("y", "house"), ("m", "z")]
+)
+def test_an_alias_that_cannot_be_one_is_refused(queue: Queue, name: str, target: str) -> None:
+    set_alias(queue.engine, "house", "m")
+    with pytest.raises(InvalidJobError):
+        set_alias(queue.engine, name, target)
+
+
+@pytest.mark.parametrize("model", ["", "two words", "x" * 101, 7])
+def test_a_job_s_model_must_be_a_name(queue: Queue, model: object) -> None:
+    with pytest.raises(InvalidJobError, match="model"):
+        queue.enqueue("ok", model=model)
+
+
+@pytest.mark.parametrize("state", ["loading", "stopping"])
+def test_an_engine_that_is_not_ready_gets_no_jobs_and_none_go_to_the_lists_without_one(
+    queue: Queue, state: str
+) -> None:
+    register(queue, "a", "small", state=state)
+    queue.enqueue("ok")
+    queue.enqueue("ok", model="small")
+    assert queue.dispatch() == []
+    assert queue_status(queue.engine).unserved == {}  # it will serve them
+
+
+def test_without_any_engine_jobs_go_to_the_lists_that_every_worker_consumes(queue: Queue) -> None:
+    register(queue, "a", silent=ENGINE_SILENCE_SECONDS + 1)
+    [job_id] = queue.enqueue("ok")
+    queue.enqueue("ok", model="small")
+    assert [each.engine for each in queue.dispatches()] == [""]
+    assert engines_of(queue) == {job_id: ""}
+
+
+def test_of_an_engine_s_sessions_the_last_one_counts(queue: Queue) -> None:
+    register(queue, "a", "old", age=100)
+    register(queue, "a", "new", age=10)
+    queue.enqueue("ok", model="old")
+    [job_id] = queue.enqueue("ok", model="new")
+    assert [hint.job_id for hint in queue.dispatch()] == [job_id]
+
+
+def test_what_waited_for_a_lost_engine_goes_to_another_in_order(queue: Queue, redis: Redis) -> None:
+    lost = register(queue, "a")
+    ids = queue.enqueue(*(f"ok {n}" for n in range(6)))
+    planned = [row.id for row in queue.rows("SELECT id FROM job ORDER BY source_key, id")]
+    assert sorted(ids) == sorted(planned)
+    with running(Dispatcher(queue.settings)):
+        eventually(lambda: redis.llen(A) == 6)
+        fall_silent(queue, lost)
+        register(queue, "b")
+        with running(Reaper(queue.settings)):  # which gives engines time to be heard of
+            eventually(lambda: redis.llen(B) == 6)
+            eventually(lambda: not redis.exists(A))
+    assert [hint.job_id for hint in listed(redis, B) if hint] == planned
+    assert set(queue.events(ids[0])) == {"republished"}
+    assert queue.rows("SELECT DISTINCT failures, engine_deaths FROM job") == [(0, 0)]
+
+
+@pytest.mark.parametrize("state", ["loading", "ready"])
+def test_an_engine_that_starts_again_under_its_name_keeps_what_waits_for_it(queue: Queue, state: str) -> None:
+    lost = register(queue, "a")
+    queue.enqueue("ok")
+    queue.dispatch()
+    fall_silent(queue, lost, 1000)
+    register(queue, "a", state=state)
+    assert queue.ask("queue/recall_lost") == []
+    assert queue.count("dispatched") == 1
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_engine_is_lost_once_nothing_was_heard_of_it_for_long_enough(queue: Queue, ended: bool) -> None:
+    lost = register(queue, "a")
+    queue.enqueue("ok")
+    queue.dispatch()
+    if ended:
+        queue.rows("UPDATE engine_session SET ended_at = now(), state = 'ended'")
+    fall_silent(queue, lost, ENGINE_SILENCE_SECONDS - 2)
+    assert queue.ask("queue/recall_lost") == []
+    fall_silent(queue, lost, ENGINE_SILENCE_SECONDS + 0.1)
+    assert [(row.engine_name, row.jobs) for row in queue.ask("queue/recall_lost")] == [("a", 1)]
+    assert queue.count("queued") == 1
+
+
+def test_jobs_of_a_lost_machine_are_taken_back_uncharged_and_before_their_leases_expire(queue: Queue) -> None:
+    session = register(queue, "a", silent=ENGINE_SILENCE_SECONDS + 1)
+    taken, alive, elsewhere = queue.enqueue("ok", "ok", "ok")
+    start(queue, taken, session, beat=16)
+    start(queue, alive, session, beat=14)
+    start(queue, elsewhere, register(queue, "b"), beat=16)
+    assert [row.id for row in queue.ask("queue/reap_lost", **LOST)] == [taken]
+    job = queue.job(taken)
+    assert (job.state, job.failures, job.engine_deaths, job.reason) == ("queued", 0, 0, "machine_lost")
+    assert (queue.outcomes(taken), queue.events(taken)) == (["lost"], ["lost"])
+    assert [queue.job(each).state for each in (alive, elsewhere)] == ["running", "running"]
+
+
+def test_a_job_that_takes_machines_down_again_and_again_comes_to_an_end(queue: Queue) -> None:
+    session = register(queue, "a", silent=ENGINE_SILENCE_SECONDS + 1)
+    [job_id] = queue.enqueue("ok")
+    seen = []
+    while queue.job(job_id).state != "dead":
+        assert len(seen) < 9
+        start(queue, job_id, session, beat=16)
+        queue.ask("queue/reap_lost", **LOST)
+        seen.append(queue.job(job_id).engine_deaths)
+    assert seen == [0, 1, 2, 3]
+    assert queue.job(job_id).reason == "engine_killer"
+
+
+def test_a_job_whose_cancellation_was_requested_is_cancelled(queue: Queue) -> None:
+    session = register(queue, "a", state="ended")
+    [job_id] = queue.enqueue("ok")
+    start(queue, job_id, session, beat=16, cancel_requested=True)
+    queue.ask("queue/reap_lost", **LOST)
+    assert queue.job(job_id).state == "cancelled"
+
+
+def test_an_engine_without_jobs_gets_half_of_what_waits_for_another(queue: Queue) -> None:
+    """The last ones in planned order, of those that it may run; their earlier messages are stale."""
+    register(queue, "a", "small")
+    ids = queue.enqueue(*(f"ok {n}" for n in range(8)))
+    queue.enqueue("ok", model="small")
+    queue.dispatch()
+    planned = [row.id for row in queue.rows("SELECT id FROM job ORDER BY source_key, id") if row.id in ids]
+    register(queue, "b", "large")
+    start(queue, planned[0], register(queue, "x", state="ended"), engine_name="b")
+    queue.rows("UPDATE job SET started_at = now(), engine_name = 'b' WHERE state = 'running'")
+    made = Dispatches(queue.settings, queue.ask)
+    engines = made.engines()
+    depths = {"a": ListLengths(8, 0), "b": ListLengths(0, 0)}
+    assert list(made.hand_over(engines, depths, set())) == []  # they have waited for less than a second
+    queue.rows("UPDATE job SET dispatched_at = now() - interval '2 s' WHERE state = 'dispatched'")
+    assert list(made.hand_over(engines, depths, {"b"})) == []
+    [given] = made.hand_over(engines, depths, set())
+    assert (given.engine, given.ordinary) == ("b", [Hint(planned[-1], 2)])  # as many as it runs
+    assert queue.job(planned[-1]).engine_name == "b"
+
+
+def test_a_model_is_inherited_by_follow_ups(queue: Queue) -> None:
+    [parent] = queue.enqueue("ok", model="small")
+    row = {
+        "id": str(uuid4()), "parent_id": str(parent), "tenant": "t", "kind": "echo", "priority": 0, "deadline": None,
+        "source_key": "s", "digest": "d", "max_attempts": 3, "max_compute_seconds": None, "request": "{}",
+    }  # fmt: skip
+    named = row | {"id": str(uuid4()), "model": "large"}
+    queue.ask("worker/follow_ups", rows=json.dumps([row, named]))
+    made = {str(found.id): found.model for found in queue.rows("SELECT id, model FROM job WHERE parent_id IS NOT NULL")}
+    assert made == {row["id"]: "small", named["id"]: "large"}

@@ -1,0 +1,39 @@
+"""Rows of `engine_session`, as the engines' own sides write them."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+from tests.support.queue_bench import Queue
+
+REGISTER = """
+    INSERT INTO engine_session (id, engine_name, model_name, capacity, state, model, device, dtype, gpus, num_blocks,
+        block_size, started_at, heartbeat_at, ended_at)
+    VALUES (:id, :name, :model, :capacity, :state, 'm', 'none', 'none', 0, 0, 16, now() - make_interval(secs => :age),
+        now() - make_interval(secs => :silent), CASE WHEN :state = 'ended' THEN now() END)
+"""
+
+
+def register(
+    queue: Queue,
+    name: str,
+    model: str = "",
+    *,
+    capacity: int = 64,
+    state: str = "ready",
+    silent: float = -3600.0,
+    age: float = 100.0,
+) -> UUID:
+    """Record a session; its last heartbeat was `silent` seconds ago, by default in an hour. Returns its id."""
+    session = uuid4()
+    queue.rows(REGISTER, id=session, name=name, model=model, capacity=capacity, state=state, silent=silent, age=age)
+    return session
+
+
+def fall_silent(queue: Queue, session: UUID, seconds: float = 11.0) -> None:
+    """Nothing has been heard of it for so long."""
+    queue.rows(
+        "UPDATE engine_session SET heartbeat_at = now() - make_interval(secs => :s) WHERE id = :id",
+        s=seconds,
+        id=session,
+    )

@@ -1,0 +1,8 @@
+-- All aliases of models, with how many engines that were heard of recently serve each.
+SELECT alias, model_name, changed_at, (
+    SELECT count(DISTINCT engine_name)
+    FROM engine_session
+    WHERE {heard_of} AND ended_at IS NULL AND engine_session.model_name = model_alias.model_name
+) AS engines
+FROM model_alias
+ORDER BY alias

@@ -1,0 +1,42 @@
+-- Takes back the jobs of engines that are gone with their workers, without waiting for the leases: the session that a job
+-- was claimed for has ended or is silent, and its worker has sent no heartbeat for `worker_seconds`. A worker that lives
+-- finishes its jobs itself, and knows better what its engine died of.
+-- It is no failure of the job's. The first time it is nobody's; each further one counts as an engine death, since a job
+-- that takes machines down must come to an end.
+WITH lost AS (
+    SELECT job.id, worker AS lost_worker, job.started_at AS since,
+        CASE WHEN EXISTS (
+            SELECT FROM attempt WHERE attempt.job_id = job.id AND attempt.reason = 'machine_lost'
+        ) THEN 1 ELSE 0 END AS deaths
+    FROM job
+    WHERE job.state = 'running'
+        AND lease_until < now() + make_interval(secs => CAST(:lease_seconds AS float8) - :worker_seconds)
+        AND EXISTS (
+            SELECT
+            FROM engine_session
+            WHERE engine_session.id = job.engine_session_id
+                AND (ended_at IS NOT NULL OR heartbeat_at < now() - {engine_silence})
+        )
+    ORDER BY job.id
+    FOR UPDATE SKIP LOCKED
+), judged AS (
+    SELECT lost.*, deaths > 0 AND engine_deaths >= {deaths_to_run_alone} AS kills FROM lost JOIN job USING (id)
+), reaped AS (
+    UPDATE job
+    SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN kills THEN 'dead' ELSE 'queued' END,
+        finished_at = CASE WHEN cancel_requested OR kills THEN now() END,
+        not_before = now(), engine_deaths = engine_deaths + deaths, worker = NULL, lease_until = NULL,
+        reason = CASE WHEN kills THEN 'engine_killer' ELSE 'machine_lost' END,
+        detail = 'engine ' || coalesce(engine_name, '') || ' and worker ' || lost_worker || ' fell silent'
+    FROM judged
+    WHERE job.id = judged.id
+    RETURNING job.id, attempt, tenant, kind, state, engine_session_id, lost_worker, since, reason, detail
+), tried AS (
+    INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason, detail)
+    SELECT id, attempt, tenant, kind, lost_worker, engine_session_id, since, 'lost', 'machine_lost', detail FROM reaped
+), noted AS (
+    INSERT INTO job_event (job_id, event, detail)
+    SELECT id, CASE WHEN state = 'queued' THEN 'lost' ELSE state END, concat_ws(': ', reason, detail) FROM reaped
+)
+SELECT id, kind, state, CASE WHEN state = 'queued' THEN {wake_dispatcher} END
+FROM reaped

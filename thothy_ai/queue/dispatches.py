@@ -1,0 +1,108 @@
+"""`Dispatches`: the transition queued -> dispatched, in Postgres: reads which engines live and what is due, has the
+`Router` place it, and records it. The caller publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from thothy_ai.queue.hints import Hint, ListLengths
+from thothy_ai.queue.routing import DueJob, EngineState, Load, Router
+from thothy_ai.settings import Settings
+
+Ask = Callable[..., Sequence[Any]]  # the rows of a statement by its name, with its parameters
+
+
+class Dispatch(NamedTuple):
+    """What was dispatched to one engine, in planned order."""
+
+    engine: str
+    ordinary: list[Hint]
+    urgent: list[Hint]
+
+    @property
+    def hints(self) -> list[Hint]:
+        """All of it."""
+        return self.ordinary + self.urgent
+
+
+class Dispatches:
+    """Dispatches through `ask`, each statement in a transaction of its own."""
+
+    def __init__(self, settings: Settings, ask: Ask) -> None:
+        self._settings = settings
+        self._ask = ask
+        self._router = Router(settings.dispatch_min_depth)
+
+    def recall_sources(self) -> None:
+        """Learn where sources are from the jobs that are dispatched or running: another dispatcher sent them."""
+        for row in self._ask("queue/sources"):
+            self._router.sources.remember(row.source_key, row.engine_name)
+
+    def engines(self) -> list[EngineState]:
+        """The engines that live, or the one without a name."""
+        rows = self._ask("queue/engines")
+        usual = self._settings.worker_in_flight
+        return [
+            EngineState(row.name, frozenset(row.serves), row.capacity or usual, row.running, row.lowest, row.ready)
+            for row in rows
+        ]
+
+    def dispatch(
+        self, engines: Iterable[EngineState], depths: Mapping[str, ListLengths], max_urgent: int
+    ) -> Iterator[Dispatch]:
+        """Dispatch what these engines have room for; yields what each got, to be published before the next one's."""
+        loads = self._router.loads(engines, depths, max_urgent)
+        jobs = self._due(loads)
+        for engine, routed in self._router.route(jobs, loads).items():
+            ids = routed.ordinary + routed.urgent
+            numbers = {row.id: row.dispatch_no for row in self._ask("queue/dispatch", ids=ids, engine=engine)}
+            if numbers:
+                yield Dispatch(engine, _hints(routed.ordinary, numbers), _hints(routed.urgent, numbers))
+
+    def hand_over(
+        self, engines: Sequence[EngineState], depths: Mapping[str, ListLengths], fed: Collection[str]
+    ) -> Iterator[Dispatch]:
+        """Give an engine for which nothing waits, and nothing was due, half of what waits for the one with most.
+
+        At the end of a drain all of the queue is in the engines' lists: none of them is done long before the others. An
+        engine that runs nothing gets one job first: it may have no worker.
+        """
+        donors = sorted(engines, key=lambda engine: depths[engine.name].ordinary, reverse=True)
+        for engine in engines:
+            free = min(engine.capacity - engine.running, max(1, engine.running))
+            if engine.ready and engine.name not in fed and not sum(depths[engine.name]) and free > 0:
+                others = [other for other in donors if other is not engine and depths[other.name].ordinary]
+                yield from self._taken(engine, others[0], free) if others else ()
+
+    def _taken(self, engine: EngineState, donor: EngineState, limit: int) -> Iterator[Dispatch]:
+        rows = self._ask(
+            "queue/hand_over", donor=donor.name, engine=engine.name, serves=sorted(engine.serves), limit=limit
+        )
+        for row in rows:
+            self._router.sources.remember(row.source_key, engine.name)
+        if rows:
+            yield Dispatch(engine.name, [Hint(row.id, row.dispatch_no) for row in rows], [])
+
+    def _due(self, loads: Mapping[str, Load]) -> list[DueJob]:
+        """The next jobs, as many as the engines that may run them have room for; of urgent jobs, too."""
+        models = sorted({model for load in loads.values() for model in load.engine.serves})
+        limits = [_room(load for load in loads.values() if model in load.engine.serves) for model in models]
+        any_limit = _room(loads.values())
+        if not any_limit:
+            return []
+        rows = self._ask("queue/due", any_limit=any_limit, models=models, limits=limits)
+        return [DueJob(row.id, row.model, row.priority, row.source_key) for row in rows]
+
+
+def _room(loads: Iterable[Load]) -> int:
+    found = list(loads)
+    places = sum(max(load.places, 0) for load in found)
+    urgent = sum(max(load.urgent_places, 0) for load in found if load.engine.lowest is not None)
+    return max(places, urgent)
+
+
+def _hints(ids: Iterable[UUID], numbers: Mapping[UUID, int]) -> list[Hint]:
+    return [Hint(job_id, numbers[job_id]) for job_id in ids if job_id in numbers]

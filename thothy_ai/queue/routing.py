@@ -1,0 +1,163 @@
+"""`Router`: which engine each of the next jobs goes to. Pure: what it knows of engines and jobs is given to it.
+
+1. model     An engine may run a job that names no model, or a model or alias that the engine serves.
+2. room      Its list takes twice as many jobs as it runs, urgent ones have places of their own. Jobs are placed in
+             planned order: one without a place is passed over, and holds up none behind it.
+3. source    A job goes where its source went last: that engine has the source's KV. For such jobs a list may grow
+             by a quarter beyond its room, so that siblings stay together; a source that has more goes on elsewhere.
+4. load      Otherwise the engine with the fewest jobs for its capacity, waiting ones included.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from thothy_ai.queue.hints import ListLengths
+
+MAX_SOURCES = 32_768  # remembered: more than the prefix caches of some engines hold
+DEPTH_FACTOR = 2  # times what an engine runs: so many jobs wait for it
+SIBLINGS_SHARE = 4  # one in so many places of a list is added for siblings
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """An engine that lives. `serves`: the models and aliases that jobs may name to run on it.
+
+    `lowest`: the lowest priority of a job that is dispatched to it or running on it; None if there is none.
+    """
+
+    name: str
+    serves: frozenset[str] = frozenset()
+    capacity: int = 0
+    running: int = 0
+    lowest: int | None = None
+    ready: bool = True
+
+
+class DueJob(NamedTuple):
+    """A job that may be dispatched now."""
+
+    id: UUID
+    model: str | None
+    priority: int
+    source_key: str
+
+
+@dataclass(slots=True)
+class Load:
+    """What an engine has, and has room for, during one round of placing."""
+
+    engine: EngineState
+    jobs: int  # that run on it or wait for it
+    places: int
+    urgent_places: int
+    sibling_places: int  # beyond `places`
+
+    @property
+    def per_capacity(self) -> float:
+        """Jobs per sequence that it can run at once."""
+        return self.jobs / max(self.engine.capacity, 1)
+
+    def may_run(self, job: DueJob) -> bool:
+        """Whether it serves the job's model."""
+        return job.model is None or job.model in self.engine.serves
+
+    def urgent(self, job: DueJob) -> bool:
+        """Whether the job would wait there behind one of lower priority, and therefore must not."""
+        return self.engine.lowest is not None and job.priority > self.engine.lowest
+
+    def takes(self, job: DueJob, *, sibling: bool) -> bool:
+        """Whether there is a place for it."""
+        if self.urgent(job):
+            return self.urgent_places > 0
+        return self.places > (-self.sibling_places if sibling else 0)
+
+    def place(self, job: DueJob) -> None:
+        """Take a place."""
+        self.jobs += 1
+        if self.urgent(job):
+            self.urgent_places -= 1
+        else:
+            self.places -= 1
+
+
+@dataclass(slots=True)
+class Routed:
+    """What goes to one engine, in planned order: ordinary jobs, and urgent ones."""
+
+    ordinary: list[UUID]
+    urgent: list[UUID]
+
+
+class Sources:
+    """Where each source's jobs went last: so many sources, those that were used most recently."""
+
+    def __init__(self, limit: int = MAX_SOURCES) -> None:
+        self._limit = limit
+        self._engines: OrderedDict[str, str] = OrderedDict()
+
+    def engine(self, source_key: str) -> str | None:
+        """The engine of a source's last job; None if it is not remembered."""
+        return self._engines.get(source_key)
+
+    def remember(self, source_key: str, engine: str) -> None:
+        """A job of this source goes to this engine."""
+        self._engines[source_key] = engine
+        self._engines.move_to_end(source_key)
+        if len(self._engines) > self._limit:
+            self._engines.popitem(last=False)
+
+
+class Router:
+    """Places jobs. Owns the memory of sources."""
+
+    def __init__(self, min_depth: int) -> None:
+        self._min_depth = min_depth
+        self.sources = Sources()
+
+    def loads(
+        self, engines: Iterable[EngineState], depths: Mapping[str, ListLengths], max_urgent: int
+    ) -> dict[str, Load]:
+        """What each engine that accepts jobs has room for, by name."""
+        ready = [engine for engine in engines if engine.ready]
+        loads = {engine.name: self._load(engine, depths[engine.name], max_urgent) for engine in ready}
+        if len(loads) == 1:  # siblings have nowhere else to go
+            for load in loads.values():
+                load.sibling_places = 0
+        return loads
+
+    def route(self, jobs: Sequence[DueJob], loads: Mapping[str, Load]) -> dict[str, Routed]:
+        """Where these jobs go, which are in planned order. Jobs for which no engine has room are left out."""
+        routed: dict[str, Routed] = {}
+        for job in jobs:
+            load = self._choose(job, loads)
+            if load is not None:
+                name = load.engine.name
+                to = routed.setdefault(name, Routed([], []))
+                (to.urgent if load.urgent(job) else to.ordinary).append(job.id)
+                load.place(job)
+                self.sources.remember(job.source_key, name)
+        return routed
+
+    def _choose(self, job: DueJob, loads: Mapping[str, Load]) -> Load | None:
+        last = self.sources.engine(job.source_key)
+        home = None if last is None else loads.get(last)
+        if home is not None and home.may_run(job) and home.takes(job, sibling=True):
+            return home
+        able = (load for load in loads.values() if load.may_run(job) and load.takes(job, sibling=False))
+        return min(able, key=lambda load: load.per_capacity, default=None)
+
+    def _load(self, engine: EngineState, depth: ListLengths, max_urgent: int) -> Load:
+        target = max(self._min_depth, DEPTH_FACTOR * engine.running)
+        waiting = depth.ordinary + depth.urgent
+        return Load(
+            engine,
+            jobs=engine.running + waiting,
+            places=target - depth.ordinary,
+            urgent_places=max_urgent - depth.urgent,
+            sibling_places=target // SIBLINGS_SHARE,
+        )

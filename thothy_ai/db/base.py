@@ -34,6 +34,7 @@ class Base(DeclarativeBase):
         float: Double(),
         dict[str, Any]: JSONB(),
         list[int]: ARRAY(BigInteger()),
+        list[str]: ARRAY(Text()),
         Small: SmallInteger(),
         Big: BigInteger(),
     }

@@ -5,7 +5,7 @@
          ├┄ attempt                  append-only, partitioned by month of the job's id, without foreign keys,
          ├┄ artifact                 so that an old month is deleted by dropping its partition
          └┄ job_event
-    engine_session · usage_hourly · queue_control
+    engine_session · model_alias · usage_hourly · queue_control
 
 `attempt` on a job counts claims and fences results; `failures` counts against `max_attempts`.
 `worker` and `lease_until` are set exactly while a job runs; `started_at` (of the last claim) stays after.
@@ -23,9 +23,10 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from thothy_ai.db.base import Base, Big, Small, one_of
 from thothy_ai.db.fragments import PLANNED_ORDER, WAITING
-from thothy_ai.db.states import TERMINAL, Event, JobState, Outcome, Verdict
+from thothy_ai.db.states import TERMINAL, EngineState, Event, JobState, Outcome, Verdict
 
 ZERO = sql("0")
+EMPTY = sql("''")
 NOW = func.now()
 PARTITIONED = {"postgresql_partition_by": "RANGE (job_id)"}
 TERMINAL_SQL = "state IN ({})".format(", ".join(f"'{state}'" for state in JobState if state in TERMINAL))
@@ -68,6 +69,8 @@ class Job(Base):
     reason: Mapped[str | None]
     detail: Mapped[str | None]
     enqueued_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    model: Mapped[str | None]  # a model's name or an alias; without one, any model serves
+    engine_name: Mapped[str | None]  # the engine that its last dispatch was for
 
     __table_args__ = (
         UniqueConstraint("tenant", "idempotency_key"),
@@ -199,7 +202,10 @@ class JobEvent(Base):
 
 
 class EngineSession(Base):
-    """One run of an engine process: the resident model, from when to when, and the engine's counters."""
+    """One run of an engine process: the resident model, where, from when to when, and the engine's counters.
+
+    Written by the engine's side (`worker/registration/`); rows of older workers have no name and no machine.
+    """
 
     __tablename__ = "engine_session"
 
@@ -220,6 +226,27 @@ class EngineSession(Base):
     prompt_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
     cached_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
     output_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
+    engine_name: Mapped[str] = mapped_column(server_default=EMPTY)  # the same after a restart
+    machine: Mapped[str] = mapped_column(server_default=EMPTY)
+    devices: Mapped[list[str]] = mapped_column(server_default=sql("'{}'::text[]"))  # UUIDs of GPUs; none on a CPU
+    address: Mapped[str] = mapped_column(server_default=EMPTY)
+    capacity: Mapped[int] = mapped_column(server_default=ZERO)  # most sequences at once
+    model_name: Mapped[str] = mapped_column(server_default=EMPTY)  # that jobs ask for
+    state: Mapped[str] = mapped_column(server_default=sql("'ready'"))
+    ready_at: Mapped[datetime | None]
+    end_reason: Mapped[str | None]  # of `EndReason`
+
+    __table_args__ = (one_of("state", EngineState),)
+
+
+class ModelAlias(Base):
+    """A name that jobs may ask for instead of a model's; operators point it at another model."""
+
+    __tablename__ = "model_alias"
+
+    alias: Mapped[str] = mapped_column(primary_key=True)
+    model_name: Mapped[str]
+    changed_at: Mapped[datetime] = mapped_column(server_default=NOW)
 
 
 class UsageHourly(Base):

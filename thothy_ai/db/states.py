@@ -25,6 +25,24 @@ class JobState(StrEnum):
 TERMINAL = frozenset({JobState.SUCCEEDED, JobState.DEAD, JobState.CANCELLED, JobState.EXPIRED})
 
 
+class EngineState(StrEnum):
+    """What an engine process is doing."""
+
+    LOADING = "loading"
+    READY = "ready"
+    STOPPING = "stopping"  # it accepts nothing new
+    ENDED = "ended"
+
+
+class EndReason(StrEnum):
+    """Why an engine session ended."""
+
+    STOPPED = "stopped"  # it exited with status 0
+    FAILED = "failed"  # it exited with another status
+    KILLED = "killed"  # by a signal
+    SILENT = "silent"  # nothing heard of it; it ended at its last heartbeat
+
+
 class Outcome(StrEnum):
     """How one attempt ended."""
 

@@ -223,9 +223,10 @@ class World:
             return 0
         name, mean = kind.children
         number = int(mean) + (self.rng.random() < mean % 1)
+        order = min(job.deadline or math.inf, self.now // 600 * 600 + 86400)
         for _ in range(number):
             self.numbers += 1
-            heapq.heappush(self.waiting, Job(self.now, self.numbers, name, job.shift, 0.0, 0, job.deadline))
+            heapq.heappush(self.waiting, Job(order, self.numbers, name, job.shift, 0.0, 0, job.deadline))
         return number
 
     def _note(self, engine: EngineRun, flight: Flight, outcome: str, children: int) -> None:
@@ -245,6 +246,7 @@ def observe(world: World) -> Observation:
         engines={"": up} if (up := sum(engine.up for engine in world.engines)) else {},
         ended=_ended(world, ended),
         load=_load(ended),
+        capacity=world.machine.slots,
     )
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-RETRY_POINTS = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)  # deciles 1, 3, 5, 7 and 9 of a normal distribution
+SCORES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)  # deciles 1, 3, 5, 7 and 9 of a normal distribution
+RARE = 1e-9
 POINTS = 160  # of the grid on which the end is looked for
 
 
@@ -54,29 +55,34 @@ class Duration:
 class Cell:
     """Jobs in flight that are alike. `age`: seconds since they were claimed; None: at a random moment of their run.
 
-    `retry`: the probability that another attempt follows.
+    `then`: another run that follows: a retry's, or a follow-up job's.
     """
 
     jobs: float
     duration: Duration
     age: float | None
-    retry: float
+    then: Duration | None = None
 
     def survival(self, seconds: float) -> float:
-        """The probability that such a job is not finished by then."""
-        once = self._attempt(seconds)
-        if self.retry <= 0:
-            return once
-        again = sum(self._attempt(seconds - self.duration.quantile(z)) for z in RETRY_POINTS) / len(RETRY_POINTS)
-        return (1 - self.retry) * once + self.retry * again
+        """The probability that such a job, and what follows it, is not finished by then."""
+        if self.then is None:
+            return self.first(seconds)
+        return sum(self.first(seconds - self.then.quantile(z)) for z in SCORES) / len(SCORES)
 
-    def _attempt(self, seconds: float) -> float:
+    def first(self, seconds: float) -> float:
+        """The probability that the run in flight is not finished by then."""
         if seconds <= 0:
             return 1.0
         if self.age is None:
             return max(0.0, 1 - self.duration.integral(seconds) / self.duration.mean)
         before = self.duration.survival(self.age)
-        return self.duration.survival(self.age + seconds) / before if before > 1e-9 else 0.5 ** (seconds / 1.0)
+        if before < RARE:  # longer than any before: as long again, perhaps
+            return 0.5 ** (seconds / self.age) if self.age else 0.0
+        return self.duration.survival(self.age + seconds) / before
+
+    def alive(self, seconds: float) -> float:
+        """How many of them run at that time: of a cell with `then`, only those of the second run."""
+        return self.jobs * (self.survival(seconds) - (self.first(seconds) if self.then else 0.0))
 
 
 def last_end(cells: Sequence[Cell], pace: Callable[[float], float]) -> tuple[float, float]:
@@ -102,7 +108,7 @@ def last_end(cells: Sequence[Cell], pace: Callable[[float], float]) -> tuple[flo
 
 def _state(cells: Sequence[Cell], middle: float, at: float) -> tuple[float, float]:
     """The expected number in flight at `middle`, and the probability that all have ended at `at`."""
-    alive = sum(cell.jobs * cell.survival(middle) for cell in cells)
+    alive = sum(cell.alive(middle) for cell in cells)
     return alive, _all_done(cells, at)
 
 

@@ -202,24 +202,40 @@ def _sigma(learnt: Learnt, waiting: Sequence[Waiting], costs: Costs, work: float
 
 def _last_jobs(learnt: Learnt, seen: Observation, costs: Costs, slots: float) -> Spell:
     """From the claim of the last waiting job, or from now if none waits, to the last end."""
-    cells = list(_cells(seen, costs, slots))
+    cells = list(_cells(learnt, seen, costs, slots))
     share = learnt.load_share
     median, decile = last_end(cells, lambda jobs: 1 - share + share * min(jobs / slots, 1.0))
     return Spell(median, decile * math.exp(Z90 * DRIFT) if decile else 0.0)
 
 
-def _cells(seen: Observation, costs: Costs, slots: float) -> Iterator[Cell]:
+def _cells(learnt: Learnt, seen: Observation, costs: Costs, slots: float) -> Iterator[Cell]:
+    for key, jobs, age in _in_flight_last(learnt, seen, costs, slots):
+        cost = costs[key]
+        yield Cell(jobs, cost.duration, age)
+        yield Cell(jobs * cost.retry, cost.duration, age, cost.duration)
+        for kind, ratio in follow_ups(learnt, key.kind):
+            yield Cell(jobs * ratio, cost.duration, age, costs[Key(kind, key.model)].duration)
+
+
+def _in_flight_last(
+    learnt: Learnt, seen: Observation, costs: Costs, slots: float
+) -> Iterator[tuple[Key, float, float | None]]:
+    """What is in flight when no job waits any more: kind, jobs, age."""
     if not seen.waiting_jobs:
-        for group in seen.running:
-            cost = costs[group.key]
-            yield Cell(group.jobs, cost.duration, group.age, cost.retry)
+        yield from ((group.key, group.jobs, group.age) for group in seen.running)
         return
-    last = _last_of(seen.waiting, slots)
+    last = _last_of((*seen.waiting, *_to_follow(learnt, seen.waiting)), slots)
     length = sum(jobs * costs[key].duration.mean for key, jobs in last.items())
     at_once = min(slots, seen.open_jobs)
     for key, jobs in last.items():
-        cost = costs[key]
-        yield Cell(at_once * jobs * cost.duration.mean / length, cost.duration, None, cost.retry)
+        yield key, at_once * jobs * costs[key].duration.mean / length, None
+
+
+def _to_follow(learnt: Learnt, waiting: Sequence[Waiting]) -> Iterator[Waiting]:
+    """The follow-ups of waiting jobs, which run after them."""
+    for group in waiting:
+        for kind, ratio in follow_ups(learnt, group.key.kind):
+            yield Waiting(Key(kind, group.key.model), group.jobs * ratio, math.inf)
 
 
 def _last_of(waiting: Sequence[Waiting], slots: float) -> Mapping[Key, float]:

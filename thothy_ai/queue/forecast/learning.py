@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from thothy_ai.queue.forecast.values import Ended, Key, Load, Observation
 
 LONG, RECENT, ARRIVALS = 2 * 86400.0, 480.0, 900.0  # half-lives in seconds
-LOAD_SHARE, LOAD_PRIOR = 0.5, 50.0  # assumed before attempts have shown it, and how many attempts that is worth
+LOAD_SHARE, LOAD_PRIOR = 0.5, 1.0  # assumed before attempts have shown it, and the spread of loads that outweighs it
 MATURE = 1.5  # durations after which a full engine ends jobs of all lengths, not only the short ones
 MAX_STEP = 900.0  # seconds: after a longer pause between observations, rates are not computed from it
 
@@ -33,7 +33,7 @@ class Sums:
 
     def plus(self, ended: Ended, *, cost: float, pace: float, weight: float) -> Sums:
         """With these attempts. `cost`, `pace`: what converts compute-seconds and durations to full load."""
-        shift = math.log(pace)
+        shift = -math.log(pace)
         squares = ended.log_run_squares + 2 * shift * ended.log_run + ended.runs * shift**2
         return Sums(
             self.finished + weight * ended.finished,
@@ -214,7 +214,8 @@ def _load_share(load: Load, slots: float | None) -> float:
     base = (load.y - slope * load.x) / load.n
     at_full = base + slope * slots
     found = min(max(slope * slots / at_full, 0.05), 0.95) if at_full > 0 else LOAD_SHARE
-    return (LOAD_PRIOR * LOAD_SHARE + load.n * found) / (LOAD_PRIOR + load.n)
+    weight = spread / slots**2
+    return (LOAD_PRIOR * LOAD_SHARE + weight * found) / (LOAD_PRIOR + weight)
 
 
 def _arrivals(learnt: Learnt, seen: Observation, seconds: float) -> dict[Key, float]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.forecast.world import EngineRun, Fault, Job, Kind, Machine, World, observe
-from thothy_ai.queue.forecast.estimate import Costs, time_to_empty
+from thothy_ai.queue.forecast.estimate import Costs, Spell, time_to_empty
 from thothy_ai.queue.forecast.learning import Learnt, learn
+from thothy_ai.queue.forecast.outlook import with_arrivals
+from thothy_ai.queue.forecast.values import Observation
 
 DAY, HOUR = 86400.0, 3600.0
 TICK = 30.0
@@ -43,13 +46,18 @@ PROMPT_TOKEN = 0.05  # of the time that a sequence's token takes, `each`
 
 @dataclass(frozen=True)
 class Sample:
-    """A forecast and what came. `truth`: seconds until what stood was done; `waited`: whether jobs waited."""
+    """A forecast and what came, in seconds. `truth`: until what stood was done; `waited`: whether jobs waited.
 
+    `arriving`: the forecast with arrivals at the recent rate; `emptied`: when the queue was empty in fact.
+    """
+
+    at: float
     p50: float
     p90: float
     truth: float
     waited: bool
-    known_days: float
+    arriving: Spell | None
+    emptied: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,33 +68,43 @@ class Arrival:
     jobs: tuple[Job, ...]
 
 
-def simulate(seed: int, days: float = 1.0, every: float = 240.0, load: float = 0.5) -> Iterator[Sample]:
-    """Forecasts every so many seconds while jobs are open, each with what came."""
+def simulate(seed: int, days: float = 1.0, every: float = 240.0, load: float = 0.5) -> list[Sample]:
+    """Forecasts about every so many seconds while jobs are open, each with what came."""
     rng = random.Random(seed)
     machine = MACHINES[seed % len(MACHINES)]
     world = World(machine, KINDS, rng, _faults(rng, machine, days))
     world.engines = [EngineRun() for _ in range(machine.engines)]
-    arrivals = _arrivals(rng, machine, days, load)
-    learnt, next_sample = Learnt(), 0.0
-    pending = next(arrivals, None)
-    tick = 0.0
-    while tick < days * DAY:
-        tick += TICK
-        while pending is not None and pending.at <= tick:
-            world.until(pending.at)
-            for job in pending.jobs:
-                world.add(job)
-            pending = next(arrivals, None)
-        world.until(tick)
+    arrivals = deque(_arrivals(rng, machine, days, load))
+    learnt, next_sample, ended, open_now = Learnt(), 0.0, list[Sample](), list[Sample]()
+    for number in range(1, int(days * DAY / TICK)):
+        tick = number * TICK
+        _let_arrive(world, arrivals, tick)
         seen = observe(world)
         learnt = learn(learnt, seen)
-        if tick >= next_sample and seen.open_jobs:
+        if not seen.open_jobs:
+            ended += [replace(sample, emptied=tick - sample.at) for sample in open_now]
+            open_now.clear()
+        elif tick >= next_sample:
             next_sample = tick + every * rng.uniform(0.5, 1.5)
-            costs = Costs(learnt)
-            spell = time_to_empty(learnt, seen, costs)
-            if spell is not None:
-                truth = world.fork(rng.randrange(2**31)).until_empty()
-                yield Sample(spell.p50, spell.p90, truth, seen.waiting_jobs > 0, tick / DAY)
+            open_now += _sampled(learnt, seen, world)
+    return ended + open_now
+
+
+def _let_arrive(world: World, arrivals: deque[Arrival], until: float) -> None:
+    while arrivals and arrivals[0].at <= until:
+        arrival = arrivals.popleft()
+        world.until(arrival.at)
+        for job in arrival.jobs:
+            world.add(job)
+    world.until(until)
+
+
+def _sampled(learnt: Learnt, seen: Observation, world: World) -> Iterator[Sample]:
+    costs = Costs(learnt)
+    spell = time_to_empty(learnt, seen, costs)
+    if spell is not None:
+        truth = world.fork(world.rng.randrange(2**31)).until_empty()
+        yield Sample(seen.at, spell.p50, spell.p90, truth, seen.waiting_jobs > 0, with_arrivals(learnt, seen, costs))
 
 
 def job_seconds(machine: Machine, kind: Kind) -> float:

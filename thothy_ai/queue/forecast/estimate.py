@@ -137,8 +137,18 @@ def follow_ups(learnt: Learnt, kind: str) -> Iterator[tuple[str, float]]:
 def time_to_empty(learnt: Learnt, seen: Observation, costs: Costs, arriving: float = 0.0) -> Spell | None:
     """The time until nothing is open. `arriving`: compute-seconds that arrive per second.
 
-    None without an engine, or without anything learnt; infinite if jobs arrive faster than they are done.
+    Where engines serve several models, the jobs that name one wait for its engines. None without an engine, or without
+    anything learnt; infinite if jobs arrive faster than they are done.
     """
+    whole = _time_to_empty(learnt, seen, costs, arriving)
+    if whole is None or len(seen.engines) < 2:
+        return whole
+    pools = [_time_to_empty(learnt, seen.of_model(model), costs, 0.0) for model in seen.engines]
+    spells = [whole, *(spell for spell in pools if spell)]
+    return Spell(max(spell.p50 for spell in spells), max(spell.p90 for spell in spells))
+
+
+def _time_to_empty(learnt: Learnt, seen: Observation, costs: Costs, arriving: float) -> Spell | None:
     if not seen.open_jobs:
         return Spell(0.0, 0.0)
     if not seen.ready or not costs.known:
@@ -162,7 +172,7 @@ def _while_waiting(learnt: Learnt, seen: Observation, costs: Costs, slots: float
     if rate <= arriving:
         return Spell(math.inf, math.inf)
     median = work / (rate - arriving)
-    sigma = _sigma(learnt, seen.waiting, costs, work) if work > 0 else 0.0
+    sigma = _sigma(learnt, seen.waiting, costs) if work > 0 else 0.0
     return Spell(median, median * math.exp(Z90 * sigma))
 
 
@@ -175,6 +185,14 @@ def _work_ahead(learnt: Learnt, seen: Observation, costs: Costs, slots: float) -
     return max(waiting + begun - after, 0.0)
 
 
+def head_start(seen: Observation, costs: Costs, learnt: Learnt) -> float:
+    """Compute-seconds that running jobs need beyond what is always in flight while jobs wait: the first wait for it."""
+    slots = (learnt.slots or 0.0) * seen.ready
+    begun = sum(_left(costs[group.key], group) for group in seen.running)
+    usual = sum(group.jobs * _stationary(costs[group.key]) for group in seen.running)
+    return max(begun - usual, 0.0) if seen.running_jobs >= slots else 0.0
+
+
 def _left(cost: Cost, group: Running) -> float:
     """Compute-seconds left of running jobs, their retries included."""
     share = cost.duration.left(group.age) / cost.duration.mean
@@ -185,7 +203,7 @@ def _stationary(cost: Cost) -> float:
     return cost.attempt * cost.duration.stationary_left / cost.duration.mean + cost.work - cost.attempt
 
 
-def _sigma(learnt: Learnt, waiting: Sequence[Waiting], costs: Costs, work: float) -> float:
+def _sigma(learnt: Learnt, waiting: Sequence[Waiting], costs: Costs) -> float:
     """The standard deviation of the logarithm of the time that this work takes."""
     by_key: dict[Key, float] = {}
     for group in waiting:

@@ -16,6 +16,7 @@ from thothy_ai.queue.forecast.values import Ended, Key, Load, Observation
 LONG, RECENT, ARRIVALS = 2 * 86400.0, 480.0, 900.0  # half-lives in seconds
 LOAD_SHARE, LOAD_PRIOR = 0.5, 1.0  # assumed before attempts have shown it, and the spread of loads that outweighs it
 MATURE = 1.5  # durations after which a full engine ends jobs of all lengths, not only the short ones
+NO_RATE = 1e-7  # jobs per second
 MAX_STEP = 900.0  # seconds: after a longer pause between observations, rates are not computed from it
 
 
@@ -66,8 +67,9 @@ class Busy:
 class Learnt:
     """All that is learnt. `slots`: jobs in flight per engine while others wait. `full_since`: since when they wait.
 
-    `open_jobs`: by key, at the last observation. `arrivals`: jobs per second. `children`: follow-ups by (parent's kind,
-    kind), beside `parents`, the finished jobs by kind.
+    `open_since`: since when jobs are open without a break. `open_jobs`: by key, at the last observation. `arrivals`:
+    jobs per second, by kind. `children`: follow-ups by their parents' kind and their own, beside `parents`, the
+    finished jobs by kind. `arrived`: jobs that arrived between the last two observations.
     """
 
     at: float = 0.0
@@ -78,7 +80,9 @@ class Learnt:
     load: Load = field(default_factory=Load)
     slots: float | None = None
     full_since: float | None = None
+    open_since: float | None = None
     engines: int = 0
+    arrived: float = 0.0
     open_jobs: Mapping[Key, float] = field(default_factory=dict)
     arrivals: Mapping[Key, float] = field(default_factory=dict)
     parents: Mapping[str, float] = field(default_factory=dict)
@@ -97,13 +101,15 @@ class Learnt:
 def learn(learnt: Learnt, seen: Observation) -> Learnt:
     """What is known after one more observation. One that is not later than the last teaches nothing."""
     seconds = seen.at - learnt.at
-    if seconds <= 0:
-        return learnt
+    if seconds <= 0:  # a clock that was set back
+        return replace(learnt, at=seen.at, full_since=None, arrived=0.0)
     if learnt.at == 0 or seconds > MAX_STEP:  # what ended meanwhile is known, at which load is not
         return _noted(_counted(learnt, seen, seconds, full=False), seen, full=False)
     full = _full(learnt, seen)
     counted = _counted(learnt, seen, seconds, full=full)
-    return _noted(replace(counted, arrivals=_arrivals(learnt, seen, seconds)), seen, full=full)
+    new = _new(learnt, seen)
+    rates = _arrivals(learnt.arrivals, new, seconds)
+    return _noted(replace(counted, arrivals=rates, arrived=sum(new.values())), seen, full=full)
 
 
 def _full(learnt: Learnt, seen: Observation) -> bool:
@@ -125,6 +131,7 @@ def _noted(learnt: Learnt, seen: Observation, *, full: bool) -> Learnt:
         learnt,
         at=seen.at,
         full_since=since if waits else None,
+        open_since=(learnt.open_since or seen.at) if seen.open_jobs else None,
         engines=seen.ready,
         open_jobs=open_by_key(seen),
         slots=_slots(learnt, seen, full=full),
@@ -218,17 +225,26 @@ def _load_share(load: Load, slots: float | None) -> float:
     return (LOAD_PRIOR * LOAD_SHARE + weight * found) / (LOAD_PRIOR + weight)
 
 
-def _arrivals(learnt: Learnt, seen: Observation, seconds: float) -> dict[Key, float]:
-    """Jobs that arrived per second, decayed; follow-ups count, too."""
+def _new(learnt: Learnt, seen: Observation) -> dict[Key, float]:
+    """Jobs that arrived since the last observation, by kind; follow-ups count, too."""
+    now, before = _by_kind(open_by_key(seen)), _by_kind(learnt.open_jobs)
+    left = _by_kind({key: each.left for key, each in seen.ended.items()})
+    return {
+        key: max(now.get(key, 0.0) - before.get(key, 0.0) + left.get(key, 0.0), 0.0) for key in {*now, *before, *left}
+    }
+
+
+def _arrivals(rates: Mapping[Key, float], new: Mapping[Key, float], seconds: float) -> dict[Key, float]:
+    """Jobs that arrived per second, decayed."""
     factor = 0.5 ** (seconds / ARRIVALS)
-    now = open_by_key(seen)
-    found = {}
-    for key in {*now, *learnt.open_jobs, *learnt.arrivals, *seen.ended}:
-        left = seen.ended[key].left if key in seen.ended else 0.0
-        new = max(now.get(key, 0.0) - learnt.open_jobs.get(key, 0.0) + left, 0.0)
-        rate = factor * learnt.arrivals.get(key, 0.0) + (1 - factor) * new / seconds
-        if rate > 1e-7:
-            found[key] = rate
+    found = {key: factor * rates.get(key, 0.0) + (1 - factor) * new.get(key, 0.0) / seconds for key in {*rates, *new}}
+    return {key: rate for key, rate in found.items() if rate > NO_RATE}
+
+
+def _by_kind(jobs: Mapping[Key, float]) -> dict[Key, float]:
+    found: dict[Key, float] = {}
+    for key, number in jobs.items():
+        found[Key(key.kind)] = found.get(Key(key.kind), 0.0) + number
     return found
 
 

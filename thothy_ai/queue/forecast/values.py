@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 
@@ -97,3 +97,16 @@ class Observation:
     def ready(self) -> int:
         """Engines that are ready."""
         return sum(self.engines.values())
+
+    def of_model(self, model: str) -> Observation:
+        """The jobs that name this model, and its engines."""
+        return replace(
+            self,
+            waiting=tuple(group for group in self.waiting if group.key.model == model),
+            running=tuple(group for group in self.running if group.key.model == model),
+            engines={model: self.engines.get(model, 0)},
+        )
+
+    def served(self) -> Observation:
+        """Without the waiting jobs that name a model which no engine serves."""
+        return replace(self, waiting=tuple(g for g in self.waiting if not g.key.model or g.key.model in self.engines))

@@ -17,7 +17,8 @@ from benchmarks.results import table, write_section
 
 FIRST_SEED = 1000  # those below were used to choose constants
 TITLE = "Forecast, simulated days"
-NOTE = """{days:g} days of each of {seeds} seeds from {first} on, which no constant was chosen on: four sizes of service,
+NOTE = """{days:g} days of each of {seeds} seeds from {first} on, which no constant was chosen on: four sizes of
+service,
 bursts of one to three kinds with siblings, deadlines and priorities, single jobs all day, retries, follow-up jobs,
 engines that are lost and come back, warm-up, drifting speed. A forecast about every {minutes:g} minutes while jobs are
 open. The truth is the same future without further arrivals, and with them in the last row.

@@ -11,9 +11,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from thothy_ai.queue.forecast.learning import Learnt
+from thothy_ai.queue.forecast.learning import Learnt, learn
 from thothy_ai.queue.forecast.outlook import Forecast
-from thothy_ai.queue.forecast.store import keep, look, read_kept, statistics
+from thothy_ai.queue.forecast.store import keep, made_of, observe, read_kept, statistics
+from thothy_ai.queue.forecast.values import Observation
 from thothy_ai.queue.leader import Leader
 from thothy_ai.settings import Settings
 
@@ -61,28 +62,29 @@ class Forecaster:
             kept = read_kept(self._leader.ask)
             self._learnt = kept.learnt if kept else Learnt()
         begun, before = time.monotonic(), self._learnt
-        self._learnt, made = look(self._leader.ask, before, self._settings)
+        seen = observe(self._leader.ask, before.at)
+        self._learnt = learn(before, seen)
+        made = made_of(self._learnt, seen, self._settings)
         seconds = time.monotonic() - begun
         every = min(max(COST_FACTOR * seconds, MIN_INTERVAL if made.open_jobs else IDLE_INTERVAL), MAX_INTERVAL)
         self._write(before, self._learnt, made, every)
+        if seen.open_jobs or before.open_jobs:
+            self._compare(before, self._learnt, seen, made)
         return every
 
     def _write(self, before: Learnt, learnt: Learnt, made: Forecast, every: float) -> None:
         if made.open_jobs or before.open_jobs or made.at - self._kept_at >= RECORD_SECONDS:
             keep(self._leader.ask, learnt, made, every)
             self._kept_at = made.at
-        if made.open_jobs or before.open_jobs:
-            self._compare(before, learnt, made)
         if made.at - self._pruned_at >= PRUNE_SECONDS:
             self._leader.ask("forecast/prune", days=KEEP_DAYS)
             self._pruned_at = made.at
 
-    def _compare(self, before: Learnt, learnt: Learnt, made: Forecast) -> None:
+    def _compare(self, before: Learnt, learnt: Learnt, seen: Observation, made: Forecast) -> None:
         """End the forecasts whose jobs have ended; record this one, once a minute."""
         if learnt.arrived or made.paused:
             self._leader.ask("forecast/disturb", arrived=round(learnt.arrived), paused=made.paused)
-        oldest = self._leader.ask("forecast/oldest")[0].enqueued_at
-        self._leader.ask("forecast/settle", since=before.at, oldest=oldest)
+        self._leader.ask("forecast/settle", since=before.at, oldest=seen.oldest)
         figures = statistics(made)
         new_drain = learnt.open_since != before.open_since
         if figures and (new_drain or made.at - self._recorded_at >= RECORD_SECONDS):

@@ -56,14 +56,14 @@ def current(engine: Engine, settings: Settings) -> Forecast:
         kept = read_kept(ask)
         if kept is not None and kept.fresh:
             return kept.forecast.after(kept.age)
-        return look(ask, kept.learnt if kept else Learnt(), settings)[1]
+        before = kept.learnt if kept else Learnt()
+        seen = observe(ask, before.at)
+        return made_of(learn(before, seen), seen, settings)
 
 
-def look(ask: Ask, learnt: Learnt, settings: Settings) -> tuple[Learnt, Forecast]:
-    """Observe the queue now: what is then learnt, and the forecast."""
-    seen = observe(ask, learnt.at)
-    after = learn(learnt, seen)
-    return after, forecast(after, seen, next_publishing(settings.publish_by, seen.at))
+def made_of(learnt: Learnt, seen: Observation, settings: Settings) -> Forecast:
+    """The forecast for an observation that `learnt` has seen."""
+    return forecast(learnt, seen, next_publishing(settings.publish_by, seen.at))
 
 
 def read_kept(ask: Ask) -> Kept | None:
@@ -109,15 +109,14 @@ def _moment(seconds: float, like: datetime) -> datetime:
 
 
 def _standing(ask: Ask, at: float) -> Observation:
-    engines = ask("forecast/engines")
+    waiting, running, engines = ask("forecast/waiting"), ask("forecast/running"), ask("forecast/engines")
     control = ask("queue/control")
     ready = sum(row.engines for row in engines)
     return Observation(
         at=at,
-        waiting=tuple(
-            Waiting(Key(row.kind, row.model), row.jobs, row.planned, row.deadline) for row in ask("forecast/waiting")
-        ),
-        running=tuple(Running(Key(row.kind, row.model), row.jobs, row.age) for row in ask("forecast/running")),
+        waiting=tuple(Waiting(Key(row.kind, row.model), row.jobs, row.planned, row.deadline) for row in waiting),
+        running=tuple(Running(Key(row.kind, row.model), row.jobs, row.age) for row in running),
+        oldest=min((row.oldest for row in (*waiting, *running)), default=None),
         engines={row.model: row.engines for row in engines},
         paused=bool(control and control[0].paused),
         delayed={Key(row.kind): row.jobs for row in ask("forecast/delayed")},

@@ -65,6 +65,7 @@ class Observation:
 
     `engines`: those that are ready, by the name of their model. `delayed`: jobs for later, which are not in `waiting`.
     `capacity`: most sequences that one engine runs at once, 0 if not known. `gpus`: devices per engine.
+    `oldest`: when the oldest job was enqueued that waits or runs.
     """
 
     at: float
@@ -77,6 +78,7 @@ class Observation:
     delayed: Mapping[Key, float] = field(default_factory=dict)
     capacity: int = 0
     gpus: float = 1.0
+    oldest: float | None = None
 
     @property
     def waiting_jobs(self) -> float:

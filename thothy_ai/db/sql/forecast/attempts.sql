@@ -1,4 +1,4 @@
--- Attempts that ended after :since and until :until, by kind and the model that ran them. Durations are of those with
+-- Attempts that ended in the window, by kind and the model that ran them. Durations are of those with
 -- output. x: how many sequences shared the engine with an attempt; y: seconds per token of output.
 SELECT
     kind,
@@ -19,11 +19,11 @@ FROM (
         attempt.kind,
         coalesce(model_name, '') AS model,
         compute_seconds,
-        output_tokens,
-        greatest(extract(epoch FROM finished_at - attempt.started_at), 0.001)::float8 AS run,
+        attempt.output_tokens,
+        greatest(extract(epoch FROM attempt.finished_at - attempt.started_at), 0.001)::float8 AS run,
         outcome IN ('succeeded', 'rejected') AS produced,
-        outcome IN ('succeeded', 'rejected') AND compute_seconds > 0 AND output_tokens > 0 AS measured
+        outcome IN ('succeeded', 'rejected') AND compute_seconds > 0 AND attempt.output_tokens > 0 AS measured
     FROM attempt LEFT JOIN engine_session ON engine_session.id = engine_session_id
-    WHERE finished_at > :since AND finished_at <= :until
+    WHERE attempt.finished_at > :since AND attempt.finished_at <= :until
 ) AS ended
 GROUP BY kind, model

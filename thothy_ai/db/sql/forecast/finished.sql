@@ -1,4 +1,4 @@
--- Jobs that ended after :since and until :until, by kind and the model that ran them last. `finished`: not those that
+-- Jobs that ended in the window, by kind and the model that ran them last. `finished`: not those that
 -- were cancelled or expired.
 SELECT
     kind,
@@ -6,5 +6,5 @@ SELECT
     count(*) FILTER (WHERE job.state IN ('succeeded', 'dead')) AS finished,
     count(*) AS ended
 FROM job LEFT JOIN engine_session ON engine_session.id = engine_session_id
-WHERE finished_at > :since AND finished_at <= :until
+WHERE job.finished_at > :since AND job.finished_at <= :until
 GROUP BY 1, 2

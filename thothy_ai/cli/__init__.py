@@ -21,6 +21,7 @@ from thothy_ai.cli import (
     models,
     queue,
     report,
+    report_forecast,
     services,
     stack,
     top,
@@ -49,6 +50,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(history.app, name="history")
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(report.app)
+report.reports.command()(report_forecast.forecast)
 app.add_typer(queue.app, name="queue")
 app.add_typer(top.app)
 app.add_typer(database.app)

@@ -20,19 +20,23 @@ if TYPE_CHECKING:
 DAY = timedelta(hours=24)
 
 app = typer.Typer()
+reports = typer.Typer()
+app.add_typer(reports, name="report")
 
 Since = Annotated[
     datetime | None,
     typer.Option(parser=times.ago, metavar="TIME", help="Start of the window: 2h, 3d, 2026-11-21T06:00."),
 ]
+Until = Annotated[
+    datetime | None, typer.Option(parser=times.ago, metavar="TIME", help="End of the window. Default: now.")
+]
 
 
-@app.command()
+@reports.callback(invoke_without_command=True)
 def report(
+    context: typer.Context,
     since: Since = None,
-    until: Annotated[
-        datetime | None, typer.Option(parser=times.ago, metavar="TIME", help="End of the window. Default: now.")
-    ] = None,
+    until: Until = None,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="Also write the report with plots to an HTML file."),
@@ -43,6 +47,10 @@ def report(
 
     Example: thothy report --since 2h
     """
+    if context.invoked_subcommand is not None:
+        if since or until or html or as_json:
+            usage(f"options of `thothy report {context.invoked_subcommand}` stand behind its name")
+        return
     from thothy_ai.admin.report import drain_report
 
     start = since or (until or datetime.now(UTC)) - DAY

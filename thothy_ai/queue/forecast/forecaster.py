@@ -64,7 +64,7 @@ class Forecaster:
         begun, before = time.monotonic(), self._learnt
         seen = observe(self._leader.ask, before.at)
         self._learnt = learn(before, seen)
-        made = made_of(self._learnt, seen, self._settings)
+        made = made_of(self._learnt, seen, self._settings.publish_by)
         seconds = time.monotonic() - begun
         every = min(max(COST_FACTOR * seconds, MIN_INTERVAL if made.open_jobs else IDLE_INTERVAL), MAX_INTERVAL)
         self._write(before, self._learnt, made, every)

@@ -13,7 +13,7 @@ FROM (
             floor(
                 extract(epoch FROM thothy_virtual_deadline(priority, deadline, enqueued_at, scheduled_for)) / 600
             )::float8 AS planned,
-            greatest(extract(epoch FROM deadline - now()), 0)::float8 AS seconds,
+            CASE WHEN deadline IS NOT NULL THEN greatest(extract(epoch FROM deadline - now()), 0) END::float8 AS seconds,
             count(*) AS jobs,
             extract(epoch FROM min(enqueued_at))::float8 AS oldest
         FROM job LEFT JOIN model_alias ON alias = model

@@ -35,7 +35,7 @@ def forecast(as_json: AsJson = False) -> None:
     from thothy_ai.queue.forecast.store import current, past_accuracy
 
     with database() as engine:
-        made = current(engine, load_settings())
+        made = current(engine, load_settings().publish_by)
         past = past_accuracy(engine)
     if as_json:
         return print_json({**made.to_json(), "past": asdict(past)})
@@ -111,14 +111,18 @@ def _past(past: Accuracy) -> str:
 def _kinds(made: Forecast) -> None:
     if not made.kinds:
         return
-    heads = [Column("kind"), Column("model"), *(Column(head, number=True) for head in ("jobs", "GPU-seconds", "known"))]
+    heads = [
+        Column("kind"),
+        Column("model"),
+        *(Column(head, number=True) for head in ("jobs", "GPU-seconds", "learnt from")),
+    ]
     rows = [
         [
             each.kind,
             each.model or "any",
             f"{each.jobs:,.0f}",
             _seconds(each.gpu_seconds),
-            f"{each.learnt_from:,.0f} jobs",
+            f"{each.learnt_from:,.0f}",
         ]
         for each in made.kinds
     ]

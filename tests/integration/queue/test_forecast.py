@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, insert, text
 
 from tests.support.queue_bench import eventually, running
-from thothy_ai.db.connect import make_engine
 from thothy_ai.db.models import Attempt, EngineSession, Job
 from thothy_ai.db.models import Forecast as Recorded
 from thothy_ai.queue.collector import QueueCollector
@@ -60,11 +59,11 @@ def history(engine: Engine, session: UUID, jobs: int = 40, kind: str = "hook") -
             connection.execute(insert(Attempt), rows)
 
 
-def test_a_service_learns_from_its_history_at_once(engine: Engine, settings: Settings) -> None:
+def test_a_service_learns_from_its_history_at_once(engine: Engine) -> None:
     history(engine, resident(engine))
     for _ in range(30):
         job(engine, "queued")
-    made = current(engine, settings)
+    made = current(engine)
     assert made.basis is Basis.LEARNT
     assert made.open_jobs == 30
     [left] = made.kinds
@@ -107,31 +106,31 @@ def test_what_is_observed(engine: Engine) -> None:
     assert seen.ended[Key("hook", "large")].left == 1
 
 
-def test_a_queue_without_an_engine_or_history(engine: Engine, settings: Settings) -> None:
-    assert current(engine, settings).basis is Basis.EMPTY
+def test_a_queue_without_an_engine_or_history(engine: Engine) -> None:
+    assert current(engine).basis is Basis.EMPTY
     job(engine, "queued")
-    made = current(engine, settings)
+    made = current(engine)
     assert (made.basis, made.p50, made.gpu_seconds) == (Basis.NO_ENGINE, None, None)
     resident(engine)
-    assert current(engine, settings).basis is Basis.NO_HISTORY
+    assert current(engine).basis is Basis.NO_HISTORY
 
 
-def test_jobs_of_a_model_that_nobody_serves_are_counted_apart(engine: Engine, settings: Settings) -> None:
+def test_jobs_of_a_model_that_nobody_serves_are_counted_apart(engine: Engine) -> None:
     history(engine, resident(engine))
     job(engine, "queued")
     job(engine, "queued", model="absent")
-    made = current(engine, settings)
+    made = current(engine)
     assert (made.open_jobs, made.unserved) == (1, 1)
 
 
-def test_jobs_that_miss_their_deadline_and_the_publishing_time(engine: Engine, settings: Settings) -> None:
+def test_jobs_that_miss_their_deadline_and_the_publishing_time(engine: Engine) -> None:
     history(engine, resident(engine))
     soon, later = (datetime.now(UTC) + timedelta(minutes=minutes) for minutes in (6, 600))
     for _ in range(400):
         job(engine, "queued", deadline=soon)
     job(engine, "queued", deadline=later)
     publish = (datetime.now(UTC) + timedelta(minutes=9)).strftime("%H:%M UTC")
-    made = current(engine, settings.model_copy(update={"publish_by": publish}))
+    made = current(engine, publish)
     assert 270 < made.late < 330  # at least 5 minutes less a run are about 100 jobs of 2.5 s
     assert made.late <= made.late_p90
     assert made.deadlines[-1].late == 0
@@ -213,28 +212,20 @@ def test_without_an_engine_the_metric_is_infinite(engine: Engine, settings: Sett
         eventually(lambda: registry.get_sample_value("thothy_forecast_empty_seconds", {"quantile": "0.5"}) == infinite)
 
 
-def test_a_paused_queue_is_forecast_as_if_it_resumed_now(engine: Engine, settings: Settings) -> None:
+def test_a_paused_queue_is_forecast_as_if_it_resumed_now(engine: Engine) -> None:
     history(engine, resident(engine))
     job(engine, "queued")
     set_paused(engine, paused=True)
-    made = current(engine, settings)
+    made = current(engine)
     assert made.paused
     assert made.p50 is not None
     assert made.after(1000.0) == made
 
 
-def test_a_damaged_state_is_forgotten(engine: Engine, settings: Settings) -> None:
+def test_a_damaged_state_is_forgotten(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("INSERT INTO forecast_state (name, learnt, latest) VALUES ('default', '{}', '{}')"))
     with engine.connect() as connection:
         assert read_kept(asking(connection)) is None
-    assert isinstance(current(engine, settings), Forecast)
+    assert isinstance(current(engine), Forecast)
     assert Learnt().at == 0
-
-
-def test_another_connection_reads_it(settings: Settings) -> None:
-    other = make_engine(settings, application="metrics", pool_size=1)
-    try:
-        assert current(other, settings).basis is Basis.EMPTY
-    finally:
-        other.dispose()

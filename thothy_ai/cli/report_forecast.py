@@ -85,7 +85,7 @@ def _arriving(made: Forecast) -> str:
     rate = times.per_time(made.arrivals_per_second)
     if made.with_arrivals_p50 is None:
         return f"never: {rate} arrive, which is more than the engines do"
-    return f"{between(made.with_arrivals_p50, made.with_arrivals_p90)} ({rate} arrive)"
+    return f"{whole(made.with_arrivals_p50)} ({rate} arrive)"
 
 
 def _risks(made: Forecast) -> Iterator[tuple[str, object]]:

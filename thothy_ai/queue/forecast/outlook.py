@@ -1,7 +1,8 @@
 """`Forecast`: everything that is said about the queue's future at one moment, and its JSON form.
 
 The time to empty is that of the jobs that stand, their retries and their follow-up jobs, if nothing else arrives. With
-arrivals it assumes that jobs go on arriving at the rate of the last minutes.
+arrivals it assumes that jobs go on arriving at the rate of the last minutes: an indication, without a ninth decile,
+because nobody knows when the next batch comes.
 """
 
 from __future__ import annotations
@@ -59,7 +60,6 @@ class Forecast:
     p50: float | None
     p90: float | None
     with_arrivals_p50: float | None
-    with_arrivals_p90: float | None
     arrivals_per_second: float
     late: float
     late_p90: float
@@ -73,7 +73,7 @@ class Forecast:
         """The same forecast, so many seconds later: the times to empty are shorter by as much, except in a pause."""
         if self.paused or seconds <= 0:
             return self
-        names = ("p50", "p90", "with_arrivals_p50", "with_arrivals_p90")
+        names = ("p50", "p90", "with_arrivals_p50")
         times = {name: getattr(self, name) for name in names}
         left = {name: None if value is None else max(value - seconds, 0.0) for name, value in times.items()}
         return replace(self, at=self.at + seconds, **left)
@@ -122,7 +122,6 @@ def forecast(learnt: Learnt, observed: Observation, publish_at: float | None = N
         p50=spell.p50 if spell else None,
         p90=spell.p90 if spell else None,
         with_arrivals_p50=coming.p50 if coming else None,
-        with_arrivals_p90=coming.p90 if coming else None,
         arrivals_per_second=sum(learnt.arrivals.values()),
         late=sum(each.late for each in deadlines),
         late_p90=sum(each.late_p90 for each in deadlines),

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from thothy_ai.queue.forecast.values import Ended, Key, Load, Observation
+from thothy_ai.queue.forecast.values import Ended, Key, Load, Observation, Running, Waiting
 
 LONG, RECENT, ARRIVALS = 2 * 86400.0, 480.0, 900.0  # half-lives in seconds
 LOAD_SHARE, LOAD_PRIOR = 0.5, 1.0  # assumed before attempts have shown it, and the spread of loads that outweighs it
@@ -141,7 +141,8 @@ def _noted(learnt: Learnt, seen: Observation, *, full: bool) -> Learnt:
 def open_by_key(seen: Observation) -> dict[Key, float]:
     """The open jobs of an observation, by key."""
     found: dict[Key, float] = {}
-    for group in (*seen.waiting, *seen.running):
+    groups: tuple[Waiting | Running, ...] = (*seen.waiting, *seen.running)
+    for group in groups:
         found[group.key] = found.get(group.key, 0.0) + group.jobs
     return found
 

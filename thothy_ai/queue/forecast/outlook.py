@@ -73,10 +73,13 @@ class Forecast:
         """The same forecast, so many seconds later: the times to empty are shorter by as much, except in a pause."""
         if self.paused or seconds <= 0:
             return self
-        names = ("p50", "p90", "with_arrivals_p50")
-        times = {name: getattr(self, name) for name in names}
-        left = {name: None if value is None else max(value - seconds, 0.0) for name, value in times.items()}
-        return replace(self, at=self.at + seconds, **left)
+        return replace(
+            self,
+            at=self.at + seconds,
+            p50=_less(self.p50, seconds),
+            p90=_less(self.p90, seconds),
+            with_arrivals_p50=_less(self.with_arrivals_p50, seconds),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain values under stable keys, described in docs/forecast.md. Infinity becomes None."""
@@ -92,6 +95,10 @@ class Forecast:
             kinds=tuple(KindLeft(**each) for each in values["kinds"]),
             deadlines=tuple(Late(**each) for each in values["deadlines"]),
         )
+
+
+def _less(value: float | None, seconds: float) -> float | None:
+    return None if value is None else max(value - seconds, 0.0)
 
 
 def _plain(value: object) -> object:

@@ -62,6 +62,10 @@ class WorkerFleet:
         """An engine process without a model, whose generations take so long."""
         return self._start([*THOTHY, "engine", "--null", "--null-latency", str(seconds)], {"engine_url": engine_url})
 
+    def process(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Another process of the service."""
+        return self._start(command, {})
+
     def _start(self, command: list[str], changes: dict[str, object]) -> subprocess.Popen[bytes]:
         env = environment(self.queue.settings) | {
             f"THOTHY_{name.upper()}": str(value) for name, value in (self._changes | changes).items()

@@ -69,7 +69,7 @@ class Learnt:
 
     `open_since`: since when jobs are open without a break. `open_jobs`: by key, at the last observation. `arrivals`:
     jobs per second, by kind. `children`: follow-ups by their parents' kind and their own, beside `parents`, the
-    finished jobs by kind. `arrived`: jobs that arrived between the last two observations.
+    finished jobs by kind. `arrived`: jobs that arrived between the last two observations, except follow-ups.
     """
 
     at: float = 0.0
@@ -109,7 +109,7 @@ def learn(learnt: Learnt, seen: Observation) -> Learnt:
     counted = _counted(learnt, seen, seconds, full=full)
     new = _new(learnt, seen)
     rates = _arrivals(learnt.arrivals, new, seconds)
-    return _noted(replace(counted, arrivals=rates, arrived=sum(new.values())), seen, full=full)
+    return _noted(replace(counted, arrivals=rates, arrived=_from_outside(new, seen)), seen, full=full)
 
 
 def _full(learnt: Learnt, seen: Observation) -> bool:
@@ -233,6 +233,11 @@ def _new(learnt: Learnt, seen: Observation) -> dict[Key, float]:
     return {
         key: max(now.get(key, 0.0) - before.get(key, 0.0) + left.get(key, 0.0), 0.0) for key in {*now, *before, *left}
     }
+
+
+def _from_outside(new: Mapping[Key, float], seen: Observation) -> float:
+    """How many of the new jobs are not follow-ups."""
+    return max(sum(new.values()) - sum(sum(each.children.values()) for each in seen.ended.values()), 0.0)
 
 
 def _arrivals(rates: Mapping[Key, float], new: Mapping[Key, float], seconds: float) -> dict[Key, float]:

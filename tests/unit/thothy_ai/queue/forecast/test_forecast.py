@@ -202,3 +202,11 @@ def test_accuracy_leaves_out_what_was_disturbed_or_over_at_once() -> None:
     assert found.median_error == pytest.approx(0.2)
     assert found.p90_held == pytest.approx(2 / 3)
     assert accuracy([]).median_error is None
+
+
+def test_follow_up_jobs_are_no_arrivals_that_disturb_a_forecast() -> None:
+    learnt, now = drained()
+    same = seen(now.at + 10, now.waiting_jobs, 30)
+    assert learn(learnt, same).arrived == pytest.approx(30)
+    follow_ups = replace(same, ended={HOOK: ended(30, children={"hook": 30})})
+    assert learn(learnt, follow_ups).arrived == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +19,9 @@ from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.process.metrics import registry_of
 from thothy_ai.queue import metrics as queue_metrics
 from thothy_ai.queue.collector import Reading, families
+from thothy_ai.queue.forecast.learning import Learnt
+from thothy_ai.queue.forecast.outlook import Forecast, forecast
+from thothy_ai.queue.forecast.values import Key, Observation, Waiting
 from thothy_ai.queue.status import QueueStatus
 from thothy_ai.worker import metrics as worker_metrics
 
@@ -87,8 +90,14 @@ def counted() -> Iterator[Family]:
 
 def of_queue() -> Iterator[Family]:
     """What the dispatcher reads from Postgres."""
-    reading = Reading(QueueStatus({}, paused=False, changed_at=None, note=None), (("", "", 0),))
+    reading = Reading(QueueStatus({}, paused=False, changed_at=None, note=None), (("", "", 0),), _some_forecast())
     return (_family(found, "dispatcher", _labels(found)) for found in families(reading))
+
+
+def _some_forecast() -> Forecast:
+    """A forecast that every one of its metrics is made from."""
+    made = forecast(Learnt(), Observation(at=0.0, waiting=(Waiting(Key("hook"), 1.0),)))
+    return replace(made, publish_left=0.0, publish_left_p90=0.0)
 
 
 def of_engine() -> Iterator[Family]:

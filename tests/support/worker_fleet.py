@@ -66,6 +66,10 @@ class WorkerFleet:
         command = [*THOTHY, "engine", "--null", "--null-latency", str(seconds), *limit]
         return self._start(command, changes | {"engine_url": engine_url})
 
+    def process(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Another process of the service."""
+        return self._start(command, {})
+
     def _start(self, command: list[str], changes: dict[str, object]) -> subprocess.Popen[bytes]:
         env = environment(self.queue.settings) | {
             f"THOTHY_{name.upper()}": str(value) for name, value in (self._changes | changes).items()

@@ -22,6 +22,7 @@ from thothy_ai.cli import (
     models,
     queue,
     report,
+    report_forecast,
     report_parts,
     roles,
     services,
@@ -54,6 +55,7 @@ app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(report.app)
 for part in (report_parts.bill, report_parts.drains, report_parts.check):
     report.reports.command()(part)
+report.reports.command()(report_forecast.forecast)
 app.add_typer(queue.app, name="queue")
 app.add_typer(top.app)
 app.add_typer(database.app)

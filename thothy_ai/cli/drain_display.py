@@ -16,7 +16,9 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from thothy_ai.admin.progress import Progress
-from thothy_ai.cli.times import per_time, spell
+from thothy_ai.cli.report_forecast import whole
+from thothy_ai.cli.times import per_time
+from thothy_ai.queue.forecast.outlook import Forecast
 
 LINE_SECONDS = 5.0  # between two lines, when something has changed
 QUIET_SECONDS = 30.0  # between two lines, when nothing has
@@ -25,8 +27,8 @@ QUIET_SECONDS = 30.0  # between two lines, when nothing has
 class Display(Protocol):
     """Shows a drain while it is watched."""
 
-    def update(self, now: Progress, rate: float | None) -> None:
-        """Show how far it is. `rate`: jobs per second, None while unknown."""
+    def update(self, now: Progress, rate: float | None, ahead: Forecast | None = None) -> None:
+        """Show how far it is. `rate`: jobs per second, None while unknown. `ahead`: None where none is made."""
 
     def say(self, sentences: Sequence[str]) -> None:
         """Show what keeps it from going on; each new sentence once, and again when it comes back."""
@@ -42,27 +44,29 @@ def display_on(console: Console) -> Iterator[Display]:
         yield Bar(live)
 
 
-def words(now: Progress, rate: float | None) -> str:
+def words(now: Progress, rate: float | None, ahead: Forecast | None = None) -> str:
     """What runs and waits, how fast jobs finish, and when the last one will have, as far as that is known."""
     waiting = now.queued + now.dispatched
     counts = [f"{now.running:,} running"] if now.running else []
     counts += [f"{waiting:,} queued"] if waiting else []
     counts += [f"{now.later:,} delayed"] if now.later else []
-    return ", ".join([*counts, *_outlook(now, rate)])
+    return ", ".join([*counts, *_outlook(now, rate, ahead)])
 
 
-def _outlook(now: Progress, rate: float | None) -> list[str]:
+def _outlook(now: Progress, rate: float | None, ahead: Forecast | None) -> list[str]:
     if now.next_due and (now.all_wait or not now.open):
-        return [f"the next is due in {_whole((now.next_due - now.now).total_seconds())}"]
+        return [f"the next is due in {whole((now.next_due - now.now).total_seconds())}"]
+    left = [] if now.later or not now.open else _left(ahead)
     if rate is not None:
-        return [per_time(rate), *([] if now.later else [f"about {_whole(now.open / rate)} left"])]
-    return [] if now.finished or not now.running else ["none finished yet"]
+        return [per_time(rate), *left]
+    return left if now.finished or not now.running else ["none finished yet", *left]
 
 
-def _whole(seconds: float) -> str:
-    """Seconds without the fraction that an estimate does not have."""
-    whole = math.ceil(max(seconds, 0))
-    return f"{whole} s" if whole < 60 else spell(whole)
+def _left(ahead: Forecast | None) -> list[str]:
+    """The time to go and its ninth decile, if the forecast knows them; of a paused queue, none is shown."""
+    if ahead is None or ahead.paused or not ahead.p50 or ahead.p90 is None:
+        return []
+    return [f"about {whole(ahead.p50)} left (90 %: {whole(ahead.p90)})"]
 
 
 class Bar:
@@ -74,10 +78,10 @@ class Bar:
         self._task = self._bars.add_task("draining", total=None)
         self._said: list[str] = []
 
-    def update(self, now: Progress, rate: float | None) -> None:
+    def update(self, now: Progress, rate: float | None, ahead: Forecast | None = None) -> None:
         """Draw it anew."""
         self._bars.update(self._task, completed=now.finished, total=now.finished + now.open + now.later)
-        self._live.update(Group(self._bars, Text(words(now, rate))))
+        self._live.update(Group(self._bars, Text(words(now, rate, ahead))))
 
     def say(self, sentences: Sequence[str]) -> None:
         """Print new sentences above the bar."""
@@ -96,11 +100,11 @@ class Lines:
         self._last = ""
         self._said: list[str] = []
 
-    def update(self, now: Progress, rate: float | None) -> None:
+    def update(self, now: Progress, rate: float | None, ahead: Forecast | None = None) -> None:
         """Print a line if it is time for one."""
         since = self._clock() - self._printed_at
         total = now.finished + now.open + now.later
-        text = words(now, rate)
+        text = words(now, rate, ahead)
         line = f"{now.finished:,} of {total:,} finished" + (f", {text}" if text else "")
         line = text if text and not now.finished else line
         if since >= QUIET_SECONDS or (line != self._last and since >= LINE_SECONDS):

@@ -15,9 +15,12 @@ from thothy_ai.admin.progress import Obstacles, Progress, obstacles, progress
 from thothy_ai.cli import times
 from thothy_ai.cli.drain_display import display_on
 from thothy_ai.cli.tables import printable
+from thothy_ai.queue.forecast.outlook import Forecast
+from thothy_ai.queue.forecast.store import current
 
 POLL_SECONDS = 0.5
 OBSTACLE_SECONDS = 5.0  # between two looks for what keeps the queue from draining
+FORECAST_SECONDS = 2.0  # between two readings of the forecast
 RATE_WINDOW = 60.0  # seconds; a longer window would mix kinds that take different times
 MIN_RATE_SECONDS, MIN_RATE_JOBS = 5.0, 5  # fewer say nothing about the rest
 
@@ -75,6 +78,21 @@ class ObstacleWatch:
         return self._latest
 
 
+class ForecastWatch:
+    """The forecast, read from time to time, and what is left of it in between."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._looked_at = float("-inf")
+        self._latest: Forecast | None = None
+
+    def look(self, now: float) -> Forecast:
+        """The forecast at `now` (monotonic seconds)."""
+        if self._latest is None or now - self._looked_at >= FORECAST_SECONDS:
+            self._latest, self._looked_at = current(self._engine), now
+        return self._latest.after(now - self._looked_at)
+
+
 def watch(
     engine: Engine, console: Console, timeout: float | None = None, *, include_delayed: bool = False
 ) -> DrainProgress:
@@ -88,13 +106,13 @@ def watch(
     watched = _watched(since, start, include_delayed=include_delayed)
     if not watched.open:
         return watched
-    obstacle_watch, rate = ObstacleWatch(engine), Rate()
+    obstacle_watch, forecast_watch, rate = ObstacleWatch(engine), ForecastWatch(engine), Rate()
     with display_on(console) as display:
         for now in _poll(engine, start.now, timeout):
             seen = obstacle_watch.look(time.monotonic(), now)
             display.say(list(obstacle_sentences(seen)))
             shown = now if include_delayed else replace(now, later=0)
-            display.update(shown, rate.update(time.monotonic(), now.finished))
+            display.update(shown, rate.update(time.monotonic(), now.finished), forecast_watch.look(time.monotonic()))
             watched = replace(_watched(since, now, include_delayed=include_delayed), obstacles=seen)
             if not watched.open:
                 break

@@ -282,3 +282,32 @@ class QueueControl(Base):
     paused: Mapped[bool] = mapped_column(server_default=sql("false"))
     changed_at: Mapped[datetime] = mapped_column(server_default=NOW)
     note: Mapped[str | None]
+
+
+class Forecast(Base):
+    """A forecast of the time until the jobs that stood were done, and what came."""
+
+    __tablename__ = "forecast"
+
+    made_at: Mapped[datetime] = mapped_column(primary_key=True)
+    began_at: Mapped[datetime]  # since when the queue had not been empty: the drain's name
+    open_jobs: Mapped[Big]
+    p50_seconds: Mapped[float]
+    p90_seconds: Mapped[float]
+    late_jobs: Mapped[Big]  # that were expected to miss their deadline
+    arrived: Mapped[Big] = mapped_column(server_default=ZERO)  # jobs, until `ended_at`
+    disturbed: Mapped[bool] = mapped_column(server_default=sql("false"))  # the queue was paused meanwhile
+    ended_at: Mapped[datetime | None]  # when the last of the jobs that stood ended
+
+    __table_args__ = (Index("ix_forecast_open", "made_at", postgresql_where=sql("ended_at IS NULL")),)
+
+
+class ForecastState(Base):
+    """What was learnt of costs and rates, and the latest forecast. One row, `default`."""
+
+    __tablename__ = "forecast_state"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    learnt: Mapped[dict[str, Any]]
+    latest: Mapped[dict[str, Any]]
+    changed_at: Mapped[datetime] = mapped_column(server_default=NOW)

@@ -19,6 +19,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
+from thothy_ai.queue.forecast.metrics import forecast_families
+from thothy_ai.queue.forecast.outlook import Forecast
+from thothy_ai.queue.forecast.store import asking, read_kept
 from thothy_ai.queue.status import MAX_UNSERVED, QueueStatus, queue_status
 from thothy_ai.settings import Settings
 
@@ -32,6 +35,7 @@ class Reading:
 
     status: QueueStatus | None
     dead: tuple[tuple[str, str, int], ...] = ()  # kind, reason, jobs
+    forecast: Forecast | None = None  # None while none is made
 
 
 class QueueCollector(Collector):
@@ -64,9 +68,11 @@ class QueueCollector(Collector):
             status = queue_status(self._engine)
             with self._engine.connect() as connection:
                 rows = connection.execute(statement("queue/dead_jobs")).all()
+                kept = read_kept(asking(connection))
         except SQLAlchemyError:
             return Reading(None)
-        return Reading(status, tuple((row.kind, row.reason, row.jobs) for row in rows))
+        made = kept.forecast.after(kept.age) if kept and kept.fresh else None
+        return Reading(status, tuple((row.kind, row.reason, row.jobs) for row in rows), made)
 
 
 def export_queue(settings: Settings) -> None:
@@ -83,6 +89,8 @@ def families(reading: Reading) -> Iterator[Metric]:
         yield _deadlines(reading.status)
         yield _leases(reading.status)
         yield _dead(reading.dead)
+    if reading.forecast is not None:
+        yield from forecast_families(reading.forecast)
 
 
 def _waiting(status: QueueStatus) -> Iterator[Metric]:

@@ -22,6 +22,7 @@ from thothy_ai.queue import metrics
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.collector import export_queue
 from thothy_ai.queue.dispatches import Dispatch, Dispatches
+from thothy_ai.queue.forecast.forecaster import Forecaster
 from thothy_ai.queue.hints import ListLengths
 from thothy_ai.queue.leader import Leader
 from thothy_ai.queue.routing import EngineState
@@ -133,4 +134,5 @@ def main(settings: Settings) -> None:
     metrics.LIST_LENGTH.set_function(dispatcher.list_length)
     metrics.URGENT_LENGTH.set_function(dispatcher.urgent_length)
     serve_metrics(settings)
-    dispatcher.run()
+    with Forecaster(settings).beside():
+        dispatcher.run()

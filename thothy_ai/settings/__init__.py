@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thothy_ai.settings.settings import OwnSettings, Settings
 from thothy_ai.settings.stack import STACK_LOCK
-from thothy_ai.settings.values import endpoint
+from thothy_ai.settings.values import endpoint, next_publishing
 from thothy_ai.settings.variables import PREFIX, STACK_ENV, UnknownVariable, unknown_variables
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "Settings",
     "UnknownVariable",
     "endpoint",
+    "next_publishing",
     "unknown_variables",
 ]

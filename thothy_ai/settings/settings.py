@@ -29,6 +29,7 @@ from thothy_ai.settings.values import (
     ModelPrices,
     Name,
     PositiveOrZero,
+    PublishBy,
     RedisUrl,
     Seconds,
     text_of,
@@ -185,6 +186,12 @@ class Settings(BaseSettings):
     reap_interval_seconds: Seconds = Field(
         default=2,
         description="Seconds between two rounds of the reaper, which takes back jobs whose lease has expired.",
+    )
+
+    publish_by: PublishBy | None = Field(
+        default=None,
+        description="Time of day by which the queue should be empty, with its time zone: `17:00 Europe/Berlin`; without"
+        " a zone it is UTC. Forecasts say how many jobs will still be open then.",
     )
 
     price_per_compute_hour: PositiveOrZero | None = Field(

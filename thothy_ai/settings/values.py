@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import SplitResult, parse_qs, quote, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
@@ -134,6 +136,28 @@ def _kinds_text(kinds: tuple[str, ...]) -> str:
     return json.dumps(kinds) if any("," in entry for entry in kinds) else ",".join(kinds)
 
 
+def _publish_by(value: str) -> str:
+    """A time of day and a time zone: `17:00 Europe/Berlin`, or `17:00` in UTC."""
+    clock, _, zone = value.strip().partition(" ")
+    try:
+        time.fromisoformat(clock)
+        ZoneInfo(zone.strip() or "UTC")
+    except (ValueError, ZoneInfoNotFoundError, OSError):
+        raise ValueError("must be a time and a time zone, such as 17:00 Europe/Berlin; without one it is UTC") from None
+    return value.strip()
+
+
+def next_publishing(publish_by: str | None, after: float) -> float | None:
+    """The next publishing time after a moment, in seconds since the epoch; None without a publishing time."""
+    if publish_by is None:
+        return None
+    clock, _, name = publish_by.partition(" ")
+    zone = ZoneInfo(name.strip() or "UTC")
+    today = datetime.fromtimestamp(after, zone).date()
+    days = (datetime.combine(today + timedelta(days=more), time.fromisoformat(clock), zone) for more in range(3))
+    return next(moment.timestamp() for moment in days if moment.timestamp() > after)
+
+
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
 DatabaseSchema = Annotated[str, AfterValidator(_database_schema)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
@@ -141,6 +165,7 @@ Name = Annotated[str, AfterValidator(_name)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
 ModelPrices = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_prices)]
+PublishBy = Annotated[str, AfterValidator(_publish_by)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PositiveOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -13,6 +13,9 @@ from thothy_ai.admin.progress import Obstacles, Progress
 from thothy_ai.cli.drain_display import Lines, display_on, words
 from thothy_ai.cli.watch import Rate, obstacle_sentences
 from thothy_ai.queue.control import Control
+from thothy_ai.queue.forecast.learning import Learnt
+from thothy_ai.queue.forecast.outlook import forecast
+from thothy_ai.queue.forecast.values import Key, Observation, Waiting
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 START = Progress(
@@ -31,8 +34,7 @@ SOON = NOW + timedelta(seconds=11.2)
         (replace(START, running=20, queued=3, dispatched=4), None, "20 running, 7 queued, none finished yet"),
         (replace(START, queued=1_200), None, "1,200 queued"),
         (replace(START, running=4, finished=3), None, "4 running"),
-        (replace(START, running=4, finished=9), 1.26, "4 running, 1.3 jobs/s, about 4 s left"),
-        (replace(START, queued=99, finished=9), 0.1, "99 queued, 6.0 jobs/min, about 16 m 30 s left"),
+        (replace(START, running=4, finished=9), 1.26, "4 running, 1.3 jobs/s"),
         (replace(START, queued=2, all_wait=True, next_due=SOON), 1.0, "2 queued, the next is due in 12 s"),
         (replace(START, later=3, next_due=LATER), None, "3 delayed, the next is due in 2 d 03 h"),
         (replace(START, later=3, running=1, finished=9), 1.0, "1 running, 3 delayed, 1.0 jobs/s"),
@@ -40,6 +42,19 @@ SOON = NOW + timedelta(seconds=11.2)
 )  # fmt: skip
 def test_words(progress: Progress, rate: float | None, said: str) -> None:
     assert words(progress, rate) == said
+
+
+AHEAD = forecast(Learnt(), Observation(at=0.0, waiting=(Waiting(Key("hook"), 9),), engines={"m": 1}))
+KNOWN = replace(AHEAD, p50=989.5, p90=1_100.0)
+
+
+def test_words_of_the_forecast() -> None:
+    waiting = replace(START, queued=99, finished=9)
+    assert words(waiting, 0.1, KNOWN) == "99 queued, 6.0 jobs/min, about 16 m 30 s left (90 %: 18 m 20 s)"
+    assert words(waiting, None, KNOWN) == "99 queued, about 16 m 30 s left (90 %: 18 m 20 s)"
+    assert words(waiting, 0.1, AHEAD) == "99 queued, 6.0 jobs/min"  # nothing is learnt
+    assert words(waiting, 0.1, replace(KNOWN, paused=True)) == "99 queued, 6.0 jobs/min"
+    assert words(replace(START, later=3, running=1), 1.0, KNOWN) == "1 running, 3 delayed, 1.0 jobs/s"
 
 
 def test_a_rate_needs_several_finished_jobs_and_seconds() -> None:
@@ -91,11 +106,11 @@ def test_on_a_terminal_a_bar_is_drawn_and_removed_and_sentences_stay() -> None:
     console = Console(file=out, force_terminal=True, width=80, height=24)
     with display_on(console) as display:
         display.say(["No worker is connected."])
-        display.update(replace(START, running=20, queued=1_000_000, finished=123_456), 2_000.0)
+        display.update(replace(START, running=20, queued=1_000_000, finished=123_456), 2_000.0, KNOWN)
         display.say(["No worker is connected."])
     printed = out.getvalue()
     assert printed.count("No worker is connected.") == 1
-    assert "20 running, 1,000,000 queued, 2,000.0 jobs/s, about 8 m 21 s left" in printed
+    assert "20 running, 1,000,000 queued, 2,000.0 jobs/s, about 16 m 30 s left" in printed
     assert "123456/1123476" in printed
 
 

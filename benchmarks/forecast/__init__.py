@@ -1,0 +1,1 @@
+"""Simulated days on which the forecast is judged: `python -m benchmarks.forecast`."""

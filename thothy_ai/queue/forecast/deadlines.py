@@ -1,0 +1,64 @@
+"""Which waiting jobs will be late: the work ahead of each in planned order, against what engines do until its deadline.
+
+A waiting job whose deadline passes expires and is not run, so that it delays no job behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from thothy_ai.queue.forecast.estimate import Costs, busy_share, head_start, work_per_job
+from thothy_ai.queue.forecast.learning import Learnt
+from thothy_ai.queue.forecast.values import Observation, Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Waiting jobs with one deadline. `seconds`: until then. `late`: at the median pace; `late_p90`: at a slow one."""
+
+    seconds: float
+    jobs: float
+    late: float
+    late_p90: float
+
+
+def late_jobs(learnt: Learnt, seen: Observation, costs: Costs, slow: float) -> tuple[Late, ...]:
+    """The jobs per deadline, the soonest first. `slow`: the ninth decile of the time to empty over its median.
+
+    Empty without an engine, or without anything learnt.
+    """
+    if not seen.ready or not costs.known:
+        return ()
+    groups = sorted(seen.waiting, key=lambda group: group.order)
+    median = list(_missed(learnt, seen, costs, groups, 1.0))
+    decile = list(_missed(learnt, seen, costs, groups, slow))
+    found: dict[float, list[float]] = {}
+    for group, late, late_p90 in zip(groups, median, decile, strict=True):
+        if group.deadline is not None:
+            row = found.setdefault(group.deadline, [0.0, 0.0, 0.0])
+            row[0], row[1], row[2] = row[0] + group.jobs, row[1] + late, row[2] + late_p90
+    return tuple(Late(seconds, *found[seconds]) for seconds in sorted(found))
+
+
+def left_at(learnt: Learnt, seen: Observation, costs: Costs, seconds: float, slow: float) -> float | None:
+    """How many of the waiting jobs are not finished so many seconds from now; None if that is not known."""
+    if not seen.ready or not costs.known:
+        return None
+    groups = sorted(seen.waiting, key=lambda group: group.order)
+    until = [Waiting(group.key, group.jobs, group.order, seconds) for group in groups]
+    return sum(_missed(learnt, seen, costs, until, slow))
+
+
+def _missed(learnt: Learnt, seen: Observation, costs: Costs, groups: Sequence[Waiting], slow: float) -> Iterator[float]:
+    """How many jobs of each group, which are in planned order, are not finished at their deadline."""
+    rate = busy_share(learnt) * seen.ready / slow
+    ahead = head_start(seen, costs, learnt)
+    for group in groups:
+        each = work_per_job(learnt, costs, group.key)
+        runs = group.jobs
+        if group.deadline is not None:
+            claimed_by = group.deadline - costs[group.key].duration.mean * slow
+            runs = min(max((claimed_by * rate - ahead) / each, 0.0), group.jobs)
+        ahead += runs * each
+        yield group.jobs - runs

@@ -1,0 +1,92 @@
+"""`Forecaster`: makes forecasts in a thread of the dispatcher, records them, and compares them with what came.
+
+One of all dispatchers' forecasters leads. How often it looks depends on what a look costs: never more than a hundredth
+of the time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from thothy_ai.queue.forecast.learning import Learnt, learn
+from thothy_ai.queue.forecast.outlook import Forecast
+from thothy_ai.queue.forecast.store import keep, made_of, observe, read_kept, statistics
+from thothy_ai.queue.forecast.values import Observation
+from thothy_ai.queue.leader import Leader
+from thothy_ai.settings import Settings
+
+ROLE = "forecaster"
+SESSION = ("SET jit = off",)  # compiling takes longer than what it saves
+MIN_INTERVAL, IDLE_INTERVAL, MAX_INTERVAL = 2.0, 5.0, 300.0
+COST_FACTOR = 100.0  # an interval is that many times as long as the look before it
+RECORD_SECONDS = 60.0
+KEEP_DAYS = 60
+PRUNE_SECONDS = 3600.0
+
+
+class Forecaster:
+    """Owns `forecast_state` and `forecast`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._leader = Leader(settings, ROLE, session=SESSION)
+        self._learnt: Learnt | None = None
+        self._recorded_at = 0.0
+        self._kept_at = 0.0
+        self._pruned_at = 0.0
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Make forecasts in a thread meanwhile."""
+        thread = threading.Thread(target=self.run, name=ROLE, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._leader.stop()
+            thread.join()
+
+    def run(self) -> None:
+        """Make forecasts until `stop`."""
+        self._leader.lead(self._round)
+
+    def stop(self) -> None:
+        """Stop at once; from any thread."""
+        self._leader.stop()
+
+    def _round(self) -> float:
+        if self._learnt is None or self._leader.led_seconds < MIN_INTERVAL:  # another may have led
+            kept = read_kept(self._leader.ask)
+            self._learnt = kept.learnt if kept else Learnt()
+        begun, before = time.monotonic(), self._learnt
+        seen = observe(self._leader.ask, before.at)
+        self._learnt = learn(before, seen)
+        made = made_of(self._learnt, seen, self._settings.publish_by)
+        seconds = time.monotonic() - begun
+        every = min(max(COST_FACTOR * seconds, MIN_INTERVAL if made.open_jobs else IDLE_INTERVAL), MAX_INTERVAL)
+        self._write(before, self._learnt, made, every)
+        if seen.open_jobs or before.open_jobs:
+            self._compare(before, self._learnt, seen, made)
+        return every
+
+    def _write(self, before: Learnt, learnt: Learnt, made: Forecast, every: float) -> None:
+        if made.open_jobs or before.open_jobs or made.at - self._kept_at >= RECORD_SECONDS:
+            keep(self._leader.ask, learnt, made, every)
+            self._kept_at = made.at
+        if made.at - self._pruned_at >= PRUNE_SECONDS:
+            self._leader.ask("forecast/prune", days=KEEP_DAYS)
+            self._pruned_at = made.at
+
+    def _compare(self, before: Learnt, learnt: Learnt, seen: Observation, made: Forecast) -> None:
+        """End the forecasts whose jobs have ended; record this one, once a minute."""
+        if learnt.arrived or made.paused:
+            self._leader.ask("forecast/disturb", arrived=round(learnt.arrived), paused=made.paused)
+        self._leader.ask("forecast/settle", since=before.at, oldest=seen.oldest)
+        figures = statistics(made)
+        new_drain = learnt.open_since != before.open_since
+        if figures and (new_drain or made.at - self._recorded_at >= RECORD_SECONDS):
+            self._leader.ask("forecast/record", made_at=made.at, began_at=learnt.open_since, **figures)
+            self._recorded_at = made.at

@@ -1,0 +1,272 @@
+"""What is learnt of the queue: decayed sums of what jobs cost, how long they run, and how fast engines work.
+
+Everything is kept twice: over days, and over the last minutes in which jobs waited all the time. Costs and durations
+are those of an engine at full load: what was seen at a lower load is converted with the share of a step's time that
+grows with the number of sequences (`load_share`), which is learnt, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from thothy_ai.queue.forecast.values import Ended, Key, Load, Observation, Running, Waiting
+
+LONG, RECENT, ARRIVALS = 2 * 86400.0, 480.0, 900.0  # half-lives in seconds
+LOAD_SHARE, LOAD_PRIOR = 0.5, 1.0  # assumed before attempts have shown it, and the spread of loads that outweighs it
+MATURE = 1.5  # durations after which a full engine ends jobs of all lengths, not only the short ones
+NO_RATE = 1e-7  # jobs per second
+MAX_STEP = 900.0  # seconds: after a longer pause between observations, rates are not computed from it
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Decayed sums over the ended attempts of a kind; see `Ended`."""
+
+    finished: float = 0.0
+    attempts: float = 0.0
+    compute: float = 0.0
+    compute_squares: float = 0.0
+    runs: float = 0.0
+    log_run: float = 0.0
+    log_run_squares: float = 0.0
+
+    def plus(self, ended: Ended, *, cost: float, pace: float, weight: float) -> Sums:
+        """With these attempts. `cost`, `pace`: what converts compute-seconds and durations to full load."""
+        shift = -math.log(pace)
+        squares = ended.log_run_squares + 2 * shift * ended.log_run + ended.runs * shift**2
+        return Sums(
+            self.finished + weight * ended.finished,
+            self.attempts + weight * ended.attempts,
+            self.compute + weight * ended.compute * cost,
+            self.compute_squares + weight * ended.compute_squares * cost**2,
+            self.runs + weight * ended.runs,
+            self.log_run + weight * (ended.log_run + ended.runs * shift),
+            self.log_run_squares + weight * squares,
+        )
+
+    def faded(self, factor: float) -> Sums:
+        """Decayed by `factor`."""
+        return Sums(*(factor * getattr(self, name) for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Compute-seconds of the attempts that ended while jobs waited, and the engine-seconds that passed."""
+
+    compute: float = 0.0
+    engine_seconds: float = 0.0
+
+    def faded(self, factor: float) -> Busy:
+        """Decayed by `factor`."""
+        return Busy(self.compute * factor, self.engine_seconds * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """All that is learnt. `slots`: jobs in flight per engine while others wait. `full_since`: since when they wait.
+
+    `open_since`: since when jobs are open without a break. `open_jobs`: by key, at the last observation. `arrivals`:
+    jobs per second, by kind. `children`: follow-ups by their parents' kind and their own, beside `parents`, the
+    finished jobs by kind. `arrived`: jobs that arrived between the last two observations, except follow-ups.
+    """
+
+    at: float = 0.0
+    long: Mapping[Key, Sums] = field(default_factory=dict)
+    recent: Mapping[Key, Sums] = field(default_factory=dict)
+    busy: Busy = field(default_factory=Busy)
+    busy_recent: Busy = field(default_factory=Busy)
+    load: Load = field(default_factory=Load)
+    slots: float | None = None
+    full_since: float | None = None
+    open_since: float | None = None
+    engines: int = 0
+    arrived: float = 0.0
+    open_jobs: Mapping[Key, float] = field(default_factory=dict)
+    arrivals: Mapping[Key, float] = field(default_factory=dict)
+    parents: Mapping[str, float] = field(default_factory=dict)
+    children: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def load_share(self) -> float:
+        """The share of a full engine's step time that grows with the number of its sequences, from 0 to 1."""
+        return _load_share(self.load, self.slots)
+
+    def pace(self, filled: float) -> float:
+        """How long a step takes on an engine that is `filled` (0 to 1), relative to a full one."""
+        return 1 - self.load_share + self.load_share * min(filled, 1.0)
+
+
+def learn(learnt: Learnt, seen: Observation) -> Learnt:
+    """What is known after one more observation. One that is not later than the last teaches nothing."""
+    seconds = seen.at - learnt.at
+    if seconds <= 0:  # a clock that was set back
+        return replace(learnt, at=seen.at, full_since=None, arrived=0.0)
+    if learnt.at == 0 or seconds > MAX_STEP:  # what ended meanwhile is known, at which load is not
+        return _noted(_counted(learnt, seen, seconds, full=False), seen, full=False)
+    full = _full(learnt, seen)
+    counted = _counted(learnt, seen, seconds, full=full)
+    new = _new(learnt, seen)
+    rates = _arrivals(learnt.arrivals, new, seconds)
+    return _noted(replace(counted, arrivals=rates, arrived=_from_outside(new, seen)), seen, full=full)
+
+
+def _full(learnt: Learnt, seen: Observation) -> bool:
+    """Whether jobs have waited since the last observation, and engines neither joined nor left."""
+    return (
+        learnt.full_since is not None
+        and seen.waiting_jobs > 0
+        and not seen.paused
+        and seen.ready == learnt.engines
+        and seen.ready > 0
+    )
+
+
+def _noted(learnt: Learnt, seen: Observation, *, full: bool) -> Learnt:
+    """With what the next observation is compared to."""
+    waits = seen.waiting_jobs > 0 and seen.ready > 0 and not seen.paused
+    since = learnt.full_since if full and learnt.full_since is not None else seen.at
+    return replace(
+        learnt,
+        at=seen.at,
+        full_since=since if waits else None,
+        open_since=(learnt.open_since or seen.at) if seen.open_jobs else None,
+        engines=seen.ready,
+        open_jobs=open_by_key(seen),
+        slots=_slots(learnt, seen, full=full),
+    )
+
+
+def open_by_key(seen: Observation) -> dict[Key, float]:
+    """The open jobs of an observation, by key."""
+    found: dict[Key, float] = {}
+    groups: tuple[Waiting | Running, ...] = (*seen.waiting, *seen.running)
+    for group in groups:
+        found[group.key] = found.get(group.key, 0.0) + group.jobs
+    return found
+
+
+def _slots(learnt: Learnt, seen: Observation, *, full: bool) -> float | None:
+    if not full or not seen.running_jobs:
+        return learnt.slots or (float(seen.capacity) or None)
+    now = seen.running_jobs / seen.ready
+    return now if learnt.slots is None else learnt.slots + 0.1 * (now - learnt.slots)
+
+
+def _counted(learnt: Learnt, seen: Observation, seconds: float, *, full: bool) -> Learnt:
+    """With the attempts that ended since the last observation."""
+    filled = 1.0 if full else _filled(learnt, seen)
+    pace = learnt.pace(filled)
+    cost = filled / pace
+    days, minutes = 0.5 ** (seconds / LONG), 0.5 ** (seconds / RECENT)
+    mature = full and seen.at - (learnt.full_since or seen.at) > MATURE * _typical_run(learnt)
+    weight = 1.0 if full else max(filled, 0.1)
+    return replace(
+        learnt,
+        long=_added(learnt.long, seen.ended, days, cost, pace, weight),
+        recent=_added(learnt.recent, seen.ended if mature else {}, minutes, 1.0, 1.0, 1.0),
+        busy=_busy(learnt.busy.faded(days), seen, seconds) if mature else learnt.busy,
+        busy_recent=_busy(learnt.busy_recent.faded(minutes), seen, seconds)
+        if mature
+        else learnt.busy_recent.faded(minutes),
+        load=_summed(learnt.load, seen.load, days),
+        parents=_parents(learnt.parents, seen.ended, days),
+        children=_children(learnt.children, seen.ended, days),
+    )
+
+
+def _filled(learnt: Learnt, seen: Observation) -> float:
+    """How full the engines are, from 0 to 1: the running jobs over those of full engines."""
+    if not learnt.slots or not seen.ready:
+        return 1.0
+    before = sum(learnt.open_jobs.values())
+    running = max(seen.running_jobs, min(before, learnt.slots * seen.ready))
+    return min(1.0, max(running, 1.0) / (learnt.slots * seen.ready))
+
+
+def _typical_run(learnt: Learnt) -> float:
+    """A duration between the mean and the longest, over all kinds: seconds at full load."""
+    runs = sum(sums.runs for key, sums in learnt.long.items() if not key.model)
+    return math.exp(sum(s.log_run for key, s in learnt.long.items() if not key.model) / runs) if runs else 0.0
+
+
+def _added(
+    sums: Mapping[Key, Sums], ended: Mapping[Key, Ended], factor: float, cost: float, pace: float, weight: float
+) -> dict[Key, Sums]:
+    """Decayed sums with these attempts, each under its kind alone and under its kind and model."""
+    found = {key: value.faded(factor) for key, value in sums.items()}
+    for key, each in ended.items():
+        for under in {key, Key(key.kind)}:
+            found[under] = found.get(under, Sums()).plus(each, cost=cost, pace=pace, weight=weight)
+    return {key: value for key, value in found.items() if value.attempts > 1e-3}
+
+
+def _busy(busy: Busy, seen: Observation, seconds: float) -> Busy:
+    compute = sum(each.compute for each in seen.ended.values())
+    return Busy(busy.compute + compute, busy.engine_seconds + seconds * seen.ready)
+
+
+def _summed(load: Load, more: Load, factor: float) -> Load:
+    return Load(*(factor * getattr(load, name) + getattr(more, name) for name in load.__slots__))
+
+
+def _load_share(load: Load, slots: float | None) -> float:
+    """From the regression of the time per token on the number of sequences; near `LOAD_SHARE` while it says little."""
+    if not slots or load.n < 2:
+        return LOAD_SHARE
+    spread = load.xx - load.x**2 / load.n
+    if spread <= 0.01 * load.xx:
+        return LOAD_SHARE
+    slope = (load.xy - load.x * load.y / load.n) / spread
+    base = (load.y - slope * load.x) / load.n
+    at_full = base + slope * slots
+    found = min(max(slope * slots / at_full, 0.05), 0.95) if at_full > 0 else LOAD_SHARE
+    weight = spread / slots**2
+    return (LOAD_PRIOR * LOAD_SHARE + weight * found) / (LOAD_PRIOR + weight)
+
+
+def _new(learnt: Learnt, seen: Observation) -> dict[Key, float]:
+    """Jobs that arrived since the last observation, by kind; follow-ups count, too."""
+    now, before = _by_kind(open_by_key(seen)), _by_kind(learnt.open_jobs)
+    left = _by_kind({key: each.left for key, each in seen.ended.items()})
+    return {
+        key: max(now.get(key, 0.0) - before.get(key, 0.0) + left.get(key, 0.0), 0.0) for key in {*now, *before, *left}
+    }
+
+
+def _from_outside(new: Mapping[Key, float], seen: Observation) -> float:
+    """How many of the new jobs are not follow-ups."""
+    return max(sum(new.values()) - sum(sum(each.children.values()) for each in seen.ended.values()), 0.0)
+
+
+def _arrivals(rates: Mapping[Key, float], new: Mapping[Key, float], seconds: float) -> dict[Key, float]:
+    """Jobs that arrived per second, decayed."""
+    factor = 0.5 ** (seconds / ARRIVALS)
+    found = {key: factor * rates.get(key, 0.0) + (1 - factor) * new.get(key, 0.0) / seconds for key in {*rates, *new}}
+    return {key: rate for key, rate in found.items() if rate > NO_RATE}
+
+
+def _by_kind(jobs: Mapping[Key, float]) -> dict[Key, float]:
+    found: dict[Key, float] = {}
+    for key, number in jobs.items():
+        found[Key(key.kind)] = found.get(Key(key.kind), 0.0) + number
+    return found
+
+
+def _parents(parents: Mapping[str, float], ended: Mapping[Key, Ended], factor: float) -> dict[str, float]:
+    found = {kind: number * factor for kind, number in parents.items()}
+    for key, each in ended.items():
+        found[key.kind] = found.get(key.kind, 0.0) + each.finished
+    return found
+
+
+def _children(
+    children: Mapping[str, Mapping[str, float]], ended: Mapping[Key, Ended], factor: float
+) -> dict[str, dict[str, float]]:
+    found = {parent: {kind: n * factor for kind, n in each.items()} for parent, each in children.items()}
+    for key, each in ended.items():
+        for kind, number in each.children.items():
+            under = found.setdefault(key.kind, {})
+            under[kind] = under.get(kind, 0.0) + number
+    return found

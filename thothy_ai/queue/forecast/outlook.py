@@ -1,0 +1,167 @@
+"""`Forecast`: everything that is said about the queue's future at one moment, and its JSON form.
+
+The time to empty is that of the jobs that stand, their retries and their follow-up jobs, if nothing else arrives. With
+arrivals it assumes that jobs go on arriving at the rate of the last minutes: an indication, without a ninth decile,
+because nobody knows when the next batch comes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from thothy_ai.queue.forecast.deadlines import Late, late_jobs, left_at
+from thothy_ai.queue.forecast.estimate import Costs, Spell, time_to_empty, work_per_job
+from thothy_ai.queue.forecast.learning import Learnt, open_by_key
+from thothy_ai.queue.forecast.values import Key, Observation
+
+MAX_DEADLINES = 50  # the soonest
+
+
+class Basis(StrEnum):
+    """Whether there is a time to empty, and why not."""
+
+    LEARNT = "learnt"
+    EMPTY = "empty"
+    NO_ENGINE = "no_engine"
+    NO_HISTORY = "no_history"
+
+
+@dataclass(frozen=True, slots=True)
+class KindLeft:
+    """What is left of a kind. `learnt_from`: finished jobs, decayed; 0: the cost is that of the other kinds."""
+
+    kind: str
+    model: str
+    jobs: float
+    gpu_seconds: float | None
+    learnt_from: float
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A forecast. Times in seconds from `at`, which is in seconds since the epoch; None: not known.
+
+    `unserved`: jobs that name a model which no engine serves; they are in no other figure. `late`, `late_p90`: jobs
+    that miss their deadline at the median pace and at a slow one. `publish_left`: jobs open at the publishing time.
+    """
+
+    at: float
+    basis: Basis
+    paused: bool
+    open_jobs: float
+    delayed: float
+    unserved: float
+    engines: int
+    gpu_seconds: float | None
+    p50: float | None
+    p90: float | None
+    with_arrivals_p50: float | None
+    arrivals_per_second: float
+    late: float
+    late_p90: float
+    publish_at: float | None = None
+    publish_left: float | None = None
+    publish_left_p90: float | None = None
+    kinds: tuple[KindLeft, ...] = ()
+    deadlines: tuple[Late, ...] = ()
+
+    def after(self, seconds: float) -> Forecast:
+        """The same forecast, so many seconds later: the times to empty are shorter by as much, except in a pause."""
+        if self.paused or seconds <= 0:
+            return self
+        return replace(
+            self,
+            at=self.at + seconds,
+            p50=_less(self.p50, seconds),
+            p90=_less(self.p90, seconds),
+            with_arrivals_p50=_less(self.with_arrivals_p50, seconds),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values under stable keys, described in docs/forecast.md. Infinity becomes None."""
+        return {key: _plain(value) for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Forecast:
+        """The forecast of `to_json`."""
+        rest = {key: value for key, value in values.items() if key not in {"basis", "kinds", "deadlines"}}
+        return cls(
+            **rest,
+            basis=Basis(values["basis"]),
+            kinds=tuple(KindLeft(**each) for each in values["kinds"]),
+            deadlines=tuple(Late(**each) for each in values["deadlines"]),
+        )
+
+
+def _less(value: float | None, seconds: float) -> float | None:
+    return None if value is None else max(value - seconds, 0.0)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def forecast(learnt: Learnt, observed: Observation, publish_at: float | None = None) -> Forecast:
+    """The forecast for an observation that `learnt` has seen, or for a later one. A pause is taken to end now."""
+    seen, costs = observed.served(), Costs(learnt)
+    spell = time_to_empty(learnt, seen, costs)
+    coming = with_arrivals(learnt, seen, costs)
+    slow = spell.p90 / spell.p50 if spell and spell.p50 > 0 else 1.0
+    kinds = tuple(_kinds(learnt, seen, costs))
+    deadlines = late_jobs(learnt, seen, costs, slow)
+    until = None if publish_at is None else max(publish_at - seen.at, 0.0)
+    known = all(kind.gpu_seconds is not None for kind in kinds)
+    return Forecast(
+        at=seen.at,
+        basis=_basis(seen, costs),
+        paused=seen.paused,
+        open_jobs=seen.open_jobs,
+        delayed=sum(observed.delayed.values()),
+        unserved=observed.waiting_jobs - seen.waiting_jobs,
+        engines=seen.ready,
+        gpu_seconds=sum(kind.gpu_seconds or 0.0 for kind in kinds) if known else None,
+        p50=spell.p50 if spell else None,
+        p90=spell.p90 if spell else None,
+        with_arrivals_p50=coming.p50 if coming else None,
+        arrivals_per_second=sum(learnt.arrivals.values()),
+        late=sum(each.late for each in deadlines),
+        late_p90=sum(each.late_p90 for each in deadlines),
+        publish_at=publish_at,
+        publish_left=None if until is None else left_at(learnt, seen, costs, until, 1.0),
+        publish_left_p90=None if until is None else left_at(learnt, seen, costs, until, slow),
+        kinds=kinds,
+        deadlines=deadlines[:MAX_DEADLINES],
+    )
+
+
+def _basis(seen: Observation, costs: Costs) -> Basis:
+    if not seen.open_jobs:
+        return Basis.EMPTY
+    if not seen.ready:
+        return Basis.NO_ENGINE
+    return Basis.LEARNT if costs.known else Basis.NO_HISTORY
+
+
+def with_arrivals(learnt: Learnt, seen: Observation, costs: Costs) -> Spell | None:
+    """The time to empty if jobs go on arriving at the rate of the last minutes; None if not known, or never."""
+    if not costs.known or not seen.open_jobs:
+        return None
+    arriving = sum(rate * costs[key].work for key, rate in learnt.arrivals.items())  # follow-ups arrive as well
+    found = time_to_empty(learnt, seen, costs, arriving)
+    return found if found is not None and math.isfinite(found.p50) else None
+
+
+def _kinds(learnt: Learnt, seen: Observation, costs: Costs) -> Iterator[KindLeft]:
+    for key, jobs in sorted(open_by_key(seen).items()):
+        seconds = jobs * work_per_job(learnt, costs, key) * max(seen.gpus, 1.0) if costs.known else None
+        yield KindLeft(key.kind, key.model, jobs, seconds, _evidence(costs, key))
+
+
+def _evidence(costs: Costs, key: Key) -> float:
+    return round(costs[key].known, 1) if costs.known else 0.0

@@ -1,0 +1,163 @@
+"""Reads observations from Postgres; keeps what was learnt, the latest forecast, and past ones with what came."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from thothy_ai.db.statements import statement
+from thothy_ai.queue.forecast import memory
+from thothy_ai.queue.forecast.accuracy import DRAINS, Accuracy, Past, accuracy
+from thothy_ai.queue.forecast.learning import Learnt, learn
+from thothy_ai.queue.forecast.outlook import Forecast, forecast
+from thothy_ai.queue.forecast.values import Ended, Key, Load, Observation, Running, Waiting
+from thothy_ai.settings import next_publishing
+
+LOOK_BACK = 6 * 3600.0  # seconds of history from which a service that has just been upgraded learns
+SLACK = 5.0  # seconds that a forecast may be late before it counts as stale
+
+Ask = Callable[..., Sequence[Any]]  # the rows of the statement of a name
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The row of `forecast_state`. `age`: seconds since it was written; `every`: until the next one is due."""
+
+    learnt: Learnt
+    forecast: Forecast
+    every: float
+    age: float
+
+    @property
+    def fresh(self) -> bool:
+        """Whether forecasts are still being made."""
+        return self.age <= 2 * self.every + SLACK
+
+
+def asking(connection: Connection) -> Ask:
+    """Asks over this connection."""
+
+    def ask(name: str, **parameters: object) -> Sequence[Any]:
+        done = connection.execute(statement(name), parameters)
+        return done.all() if done.returns_rows else ()
+
+    return ask
+
+
+def current(engine: Engine, publish_by: str | None = None) -> Forecast:
+    """The latest forecast if the dispatcher makes any, otherwise one that is made here and not kept.
+
+    `publish_by`: the publishing time for one that is made here.
+    """
+    with engine.connect() as connection:
+        ask = asking(connection)
+        kept = read_kept(ask)
+        if kept is not None and kept.fresh:
+            return kept.forecast.after(kept.age)
+        before = kept.learnt if kept else Learnt()
+        seen = observe(ask, before.at)
+        return made_of(learn(before, seen), seen, publish_by)
+
+
+def made_of(learnt: Learnt, seen: Observation, publish_by: str | None) -> Forecast:
+    """The forecast for an observation that `learnt` has seen."""
+    return forecast(learnt, seen, next_publishing(publish_by, seen.at))
+
+
+def read_kept(ask: Ask) -> Kept | None:
+    """What was kept; None if nothing was, or by a version that wrote another form."""
+    rows = ask("forecast/state")
+    if not rows:
+        return None
+    row = rows[0]
+    try:
+        latest = Forecast.from_json(row.latest["forecast"])
+        return Kept(memory.from_json(row.learnt), latest, float(row.latest["every"]), max(row.age, 0.0))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def keep(ask: Ask, learnt: Learnt, made: Forecast, every: float) -> None:
+    """Replace what was kept."""
+    latest = {"forecast": made.to_json(), "every": every}
+    ask("forecast/keep", learnt=json.dumps(memory.to_json(learnt)), latest=json.dumps(latest))
+
+
+def past_accuracy(engine: Engine, drains: int = DRAINS) -> Accuracy:
+    """How wrong the forecasts of the last drains were."""
+    with engine.connect() as connection:
+        rows = connection.execute(statement("forecast/past"), {"drains": drains}).all()
+    return accuracy(Past(row.began_at.timestamp(), row.p50, row.p90, row.actual, row.disturbed) for row in rows)
+
+
+def observe(ask: Ask, since: float) -> Observation:
+    """The queue now, and what ended after `since` (seconds since the epoch), or in the last hours if that is longer."""
+    now = ask("admin/now")[0][0]
+    window = {"since": _moment(max(since, now.timestamp() - LOOK_BACK), now), "until": now}
+    attempts, finished = ask("forecast/attempts", **window), ask("forecast/finished", **window)
+    return replace(
+        _standing(ask, now.timestamp()),
+        ended=_ended(attempts, finished, ask("forecast/follow_ups", **window)),
+        load=Load(*(float(sum(getattr(row, name) for row in attempts)) for name in Load.__slots__)),
+    )
+
+
+def _moment(seconds: float, like: datetime) -> datetime:
+    return datetime.fromtimestamp(seconds, like.tzinfo)
+
+
+def _standing(ask: Ask, at: float) -> Observation:
+    waiting, running, engines = ask("forecast/waiting"), ask("forecast/running"), ask("forecast/engines")
+    control = ask("queue/control")
+    ready = sum(row.engines for row in engines)
+    return Observation(
+        at=at,
+        waiting=tuple(Waiting(Key(row.kind, row.model), row.jobs, row.planned, row.deadline) for row in waiting),
+        running=tuple(Running(Key(row.kind, row.model), row.jobs, row.age) for row in running),
+        oldest=min((row.oldest for row in (*waiting, *running)), default=None),
+        engines={row.model: row.engines for row in engines},
+        paused=bool(control and control[0].paused),
+        delayed={Key(row.kind): row.jobs for row in ask("forecast/delayed")},
+        capacity=min((row.capacity for row in engines), default=0),
+        gpus=float(sum(row.devices for row in engines)) / ready if ready else 1.0,
+    )
+
+
+def _ended(attempts: Sequence[Any], finished: Sequence[Any], follow_ups: Sequence[Any]) -> dict[Key, Ended]:
+    found: dict[Key, Ended] = {}
+    for row in attempts:
+        found[Key(row.kind, row.model)] = Ended(
+            attempts=row.attempts,
+            compute=row.compute,
+            compute_squares=row.compute_squares,
+            runs=row.runs,
+            log_run=row.log_run,
+            log_run_squares=row.log_run_squares,
+        )
+    for row in finished:
+        key = Key(row.kind, row.model)
+        found[key] = replace(found.get(key, Ended()), finished=row.finished, left=row.ended)
+    return _with_children(found, follow_ups)
+
+
+def _with_children(found: dict[Key, Ended], follow_ups: Sequence[Any]) -> dict[Key, Ended]:
+    """Follow-ups are learnt by their parents' kind alone: they are put under any of its keys."""
+    children: dict[str, dict[str, float]] = {}
+    for row in follow_ups:
+        children.setdefault(row.parent, {})[row.kind] = row.jobs
+    for parent, each in children.items():
+        key = next((key for key in found if key.kind == parent), Key(parent))
+        found[key] = replace(found.get(key, Ended()), children=each)
+    return found
+
+
+def statistics(made: Forecast) -> Mapping[str, float]:
+    """What a recorded forecast holds, if it can be compared with what comes; otherwise nothing."""
+    if made.paused or made.p50 is None or made.p90 is None or not made.open_jobs:
+        return {}
+    return {"open_jobs": made.open_jobs, "p50": made.p50, "p90": made.p90, "late": round(made.late)}

@@ -1,9 +1,9 @@
-"""`metrics.md`: every Prometheus metric, which process serves it at which port, and the alerts that read it."""
+"""`METRICS.md`: every Prometheus metric, which process serves it at which port, and the alerts that read it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 # Which process runs the code that counts. A file that is in none of them fails the page.
 PROCESSES = {
     "thothy_ai/queue/dispatcher.py": "dispatcher",
+    "thothy_ai/queue/collector.py": "dispatcher",
+    "thothy_ai/queue/leader.py": "dispatcher, reaper",
     "thothy_ai/queue/reaper.py": "reaper",
     "thothy_ai/queue/transport.py": "worker",
     "thothy_ai/worker": "worker",
@@ -65,7 +67,8 @@ def metrics_page() -> str:
         "## Jobs and attempts",
         table(_HEADS, (family.row() for family in counted())),
         "## The queue",
-        "Read from Postgres when Prometheus scrapes; every dispatcher serves them, a standby too.",
+        "Read from Postgres by a thread of the dispatcher, every 5 s, or less often if a reading takes more than 0.1 s:"
+        " a scrape waits for no query.\nEvery dispatcher serves them, a standby too.",
         table(_HEADS, (family.row() for family in of_queue())),
         "## The engine",
         table(_HEADS, (family.row() for family in of_engine())),
@@ -86,7 +89,7 @@ def counted() -> Iterator[Family]:
 
 def of_queue() -> Iterator[Family]:
     """What the dispatcher reads from Postgres."""
-    reading = Reading(QueueStatus({}, paused=False, changed_at=None, note=None), (("", "", 0),))
+    reading = Reading(QueueStatus({}, paused=False, changed_at=None, note=None), (("", "", 0),), (("", False),))
     return (_family(found, "dispatcher", _labels(found)) for found in families(reading))
 
 
@@ -103,9 +106,10 @@ def _family(found: Metric, processes: str, labels: dict[str, tuple[str, ...]]) -
 
 def _labels(found: Metric) -> dict[str, tuple[str, ...]]:
     """The labels of a family, with the values that they have; those of an `info` differ from engine to engine."""
-    names = list(found.samples[0].labels) if found.samples else []
-    fixed = found.type != "info"
-    return {name: tuple(sample.labels[name] for sample in found.samples) if fixed else () for name in names}
+    names: Sequence[str] = getattr(found, "_labelnames", ())
+    if found.type == "info":
+        return dict.fromkeys(found.samples[0].labels, ())
+    return {name: tuple(sample.labels[name] for sample in found.samples) for name in names}
 
 
 def _defines(module: ModuleType, name: str) -> bool:
@@ -114,7 +118,7 @@ def _defines(module: ModuleType, name: str) -> bool:
 
 def _processes(name: str) -> str:
     """The processes whose code uses this constant. Raises `LookupError` for one that no process runs."""
-    use = re.compile(rf"\b{name}\.(?:labels|inc|dec|set|set_function|observe)\b")
+    use = re.compile(rf"\b{name}\.(?:labels|inc|dec|set|observe|time|track_inprogress)\b")
     files = [path for room in ("queue", "worker") for path in (ROOT / "thothy_ai" / room).rglob("*.py")]
     users = sorted({_process(path) for path in files if use.search(_text(path))})
     if not users:

@@ -22,7 +22,7 @@ from thothy_ai.db.states import JobState
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.leader import Leader
-from thothy_ai.queue.metrics import JOBS
+from thothy_ai.queue.metrics import JOBS, LEASES_LOST, REPUBLISHED
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 
@@ -90,6 +90,8 @@ class Reaper:
             retry_base_seconds=self._settings.retry_base_seconds,
             retry_cap_seconds=self._settings.retry_cap_seconds,
         )
+        for row in rows:
+            LEASES_LOST.labels(row.kind).inc()
         _log_ended("their lease expired", rows)
 
     def _expired(self) -> None:
@@ -120,6 +122,7 @@ class Reaper:
                 dispatch_nos=[hint.dispatch_no for hint in lost],
                 timeout_seconds=timeout,
             )
+            REPUBLISHED.inc(len(rows))
             logger.warning("%d jobs are queued again: their messages were lost", len(rows))
 
     def _waiting(self, silent: set[Hint]) -> set[Hint]:

@@ -83,6 +83,7 @@ class Claimer:
             self._quarantined.update(result.quarantined)
             self._any_quarantined.set()
             self._on_done(result.quarantined)
+        metrics.count_claims(result.claims)
         for claim in result.claims:
             self._start_job(claim)
         return result.blocked
@@ -105,6 +106,7 @@ class Claimer:
         )
         if result is None:
             return None
+        metrics.count_claims(result.claims)
         metrics.STALE_CLAIMS.inc(len(hints) - len(result.live))
         self._quarantined = set(result.quarantined)
         if not self._quarantined:

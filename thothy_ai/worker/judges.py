@@ -22,7 +22,7 @@ from typing import Any
 
 from thothy_ai.jobs.plan import Outputs
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
-from thothy_ai.worker import judging
+from thothy_ai.worker import judging, metrics
 from thothy_ai.worker.judging import LENGTH, Fields
 from thothy_ai.worker.plans import Judgement, PlanError, PlannedJob, Step
 
@@ -96,14 +96,16 @@ class Judges:
         return answer
 
     async def _asked(self, task: bytes) -> Fields:
-        judge = await self._free.get()
-        try:
+        with metrics.JUDGE_TASKS.track_inprogress():
+            with metrics.JUDGE_WAIT_SECONDS.time():
+                judge = await self._free.get()
             try:
-                return await judge.ask(task)
+                with metrics.JUDGE_SECONDS.time():
+                    return await judge.ask(task)
             except JudgeEndedError:  # once more: the kernel may have been short of memory
                 return await judge.ask(task)
-        finally:
-            self._free.put_nowait(judge)
+            finally:
+                self._free.put_nowait(judge)
 
 
 def default_processes() -> int:

@@ -73,7 +73,8 @@ def metrics_page() -> str:
         "## The engine",
         table(_HEADS, (family.row() for family in of_engine())),
         "## Alerts",
-        "The rules in `deploy/prometheus/alerts.yml`. The description of each alert says which commands to run.",
+        "The rules in `deploy/prometheus/alerts.yml`. Each alert links to its runbook: what it means, what to look at,"
+        " what to do, and when it can wait.",
         table(("Alert", "Severity", "After", "What it says"), _alerts()),
     )
 
@@ -159,7 +160,8 @@ def _alerts() -> Iterator[tuple[str, str, str, str]]:
     for group in _yaml("deploy/prometheus/alerts.yml")["groups"]:
         for rule in _rules(group["rules"]):
             says = re.sub(r"\{\{ *\$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", rule["annotations"]["summary"])
-            yield code(rule["alert"]), rule["labels"]["severity"], rule.get("for", "at once"), says
+            name = rule["alert"]
+            yield f"[{name}](runbooks/{name}.md)", rule["labels"]["severity"], rule.get("for", "at once"), says
 
 
 def _rules(rules: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,6 @@ LEADS = Gauge("thothy_leads", "1 while this process leads its role, 0 while it s
 LAST_ROUND = Gauge(
     "thothy_last_round_timestamp_seconds", "When this process last finished a round as its role's leader.", ["role"]
 )
-LEASES_LOST = Counter("thothy_leases_lost", "Jobs taken back since their worker's lease had expired.", ["kind"])
+LEASES_LOST = Counter("thothy_leases_lost", "Jobs taken back since the lease of their worker had expired.")
 REPUBLISHED = Counter("thothy_dispatches_republished", "Jobs queued again since their message was lost in Redis.")
 DROPPED = Counter("thothy_messages_dropped", "Messages dropped without running a job.", ["reason"])

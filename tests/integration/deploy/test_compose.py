@@ -20,6 +20,7 @@ PASSWORDS = {
     "THOTHY_MODELS": "/srv/models",
     "THOTHY_MODEL": "some-model",
 }
+ONCE = {"migrate", "alertmanager-config"}
 OURS = {"migrate", "engine", "worker", "dispatcher", "reaper"}
 
 
@@ -72,12 +73,12 @@ def test_no_secret_is_hard_coded() -> None:
 
 
 def test_every_service_is_there(services: dict[str, Any]) -> None:
-    assert set(services) == OURS | {"redis", "postgres", "prometheus"}
+    assert set(services) == OURS | {"redis", "postgres", "prometheus", "alertmanager", "alertmanager-config"}
 
 
 def test_ports_are_published_on_loopback_only(services: dict[str, Any]) -> None:
     ports = [port for service in services.values() for port in service.get("ports", [])]
-    assert {port["target"] for port in ports} == {5432, 9090}
+    assert {port["target"] for port in ports} == {5432, 9090, 9093}
     assert {port["host_ip"] for port in ports} == {"127.0.0.1"}
 
 
@@ -88,8 +89,8 @@ def test_services_wait_for_their_dependencies_and_restart(services: dict[str, An
         assert conditions["postgres"] == conditions["redis"] == "service_healthy"
     assert services["worker"]["depends_on"]["engine"]["condition"] == "service_healthy"
     for name, service in services.items():
-        assert service["restart"] == ("on-failure:5" if name == "migrate" else "unless-stopped")
-        assert name == "migrate" or service["healthcheck"]["test"]
+        assert service["restart"] == ("on-failure:5" if name in ONCE else "unless-stopped")
+        assert name in ONCE or service["healthcheck"]["test"]
 
 
 def test_worker_and_engine_share_the_socket(services: dict[str, Any]) -> None:

@@ -60,7 +60,8 @@ def metrics_page() -> str:
         "## Ports",
         "In the Compose file, each process serves at the port below inside the Compose network; Prometheus, at port"
         f" {_prometheus_port()}, scrapes all of them.\nWith `thothy up`, each process has a port of its own on"
-        " `THOTHY_METRICS_HOST`, counted from `THOTHY_METRICS_PORT`:\n`THOTHY_METRICS_PORT=9400 thothy up`.",
+        " `THOTHY_METRICS_HOST`, counted from `THOTHY_METRICS_PORT`;\nif that is not set, from 9400 or the next twenty"
+        " ports that are free, and `thothy up` says which. 0 serves none.",
         table(("Process", "Compose file", "`thothy up`"), _ports()),
         "Every process except the engine also serves the standard metrics of the Python client: `process_*`,"
         " `python_gc_*`, `python_info`.",

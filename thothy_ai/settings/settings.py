@@ -167,7 +167,8 @@ class Settings(BaseSettings):
         ge=0,
         le=65535,
         description="TCP port on which a process serves its Prometheus metrics; 0 serves none. In the embedded stack:"
-        " the engine's port; reaper, dispatcher and worker use the next three.",
+        " the engine's port; reaper, dispatcher and worker use the next three. `thothy up` chooses one from 9400 on if"
+        " it is not set.",
     )
     alert_webhook_url: SecretStr | None = Field(
         default=None, description="Where Alertmanager posts alerts, as JSON: https://host/path."

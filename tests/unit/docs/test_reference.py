@@ -126,7 +126,8 @@ def _options(command: Any) -> set[str]:
     return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
-FORECAST = {"thothy_forecast_late_jobs", "thothy_forecast_seconds_past_window", "thothy_reaper_rule_age_seconds"}
+# TODO: of parts that are not merged yet; delete it then
+FORECAST = {"thothy_forecast_late_jobs", "thothy_forecast_publish_jobs", "thothy_reaper_rule_age_seconds"}
 
 
 def test_alerts_and_rules_read_only_metrics_that_exist() -> None:

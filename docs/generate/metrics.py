@@ -68,7 +68,7 @@ def metrics_page() -> str:
         "## Jobs and attempts",
         table(_HEADS, (family.row() for family in counted())),
         "## The queue",
-        "Read from Postgres by a thread of the dispatcher, every 5 s, or less often if a reading takes more than 0.1 s:"
+        "Read from Postgres by a thread of the dispatcher, every 5 s, or less often if a reading takes more than 0.15 s:"
         " a scrape waits for no query.\nEvery dispatcher serves them, a standby too.",
         table(_HEADS, (family.row() for family in of_queue())),
         "## The engine",

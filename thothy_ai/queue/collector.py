@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 OPEN_STATES = (JobState.QUEUED, JobState.DISPATCHED, JobState.RUNNING)
 READING_SECONDS = 5.0  # between two readings
-READING_SHARE = 50  # and at least so many times what the last one took: a long queue is not counted all the time
+READING_SHARE = 30  # and at least so many times what the last one took: a long queue is not counted all the time
 STALE_SECONDS = 60.0  # a reading that is so late is none: Postgres does not answer
 
 

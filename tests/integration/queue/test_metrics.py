@@ -97,7 +97,7 @@ def test_a_reading_that_never_ends_is_no_answer(engine: Engine, monkeypatch: pyt
 
 def test_a_long_reading_is_rarely_repeated(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QueueCollector, "_read", lambda _: Reading(None, seconds=3.0))
-    assert QueueCollector(engine).read() == 150.0
+    assert QueueCollector(engine).read() == 90.0
 
 
 def test_tomorrows_partition_is_missed(engine: Engine) -> None:

@@ -68,8 +68,8 @@ def metrics_page() -> str:
         "## Jobs and attempts",
         table(_HEADS, (family.row() for family in counted())),
         "## The queue",
-        "Read from Postgres by a thread of the dispatcher, every 5 s, or less often if a reading takes more than 0.15 s:"
-        " a scrape waits for no query.\nEvery dispatcher serves them, a standby too.",
+        "Read from Postgres by a thread of the dispatcher, every 5 s, or less often if a reading takes more than"
+        " 0.15 s: a scrape waits for no query.\nEvery dispatcher serves them, a standby too.",
         table(_HEADS, (family.row() for family in of_queue())),
         "## The engine",
         table(_HEADS, (family.row() for family in of_engine())),

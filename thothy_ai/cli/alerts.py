@@ -22,7 +22,7 @@ NOBODY = "no receiver is set: alerts are shown in Alertmanager, and go to nobody
 def alertmanager_config(output: Output = None) -> None:
     """Print Alertmanager's configuration, with the receivers that the THOTHY_ALERT_* settings name.
 
-    Example: THOTHY_ALERT_WEBHOOK_URL=https://example.com/alerts thothy alertmanager-config --output alertmanager.yml
+    Example: thothy alertmanager-config --output alertmanager.yml
     """
     from thothy_ai.admin.alert_delivery import alertmanager_config as configured
     from thothy_ai.admin.alert_delivery import receivers

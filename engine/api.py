@@ -28,6 +28,7 @@ from thothy_ai.engine.statistics import (
     MemoryStats,
     SchedulerStats,
     TextStats,
+    TimingStats,
 )
 from thothy_ai.engine.template_options import TemplateOption, check_template_options
 
@@ -58,6 +59,7 @@ __all__ = [
     "SamplingParams",
     "SchedulerStats",
     "TextStats",
+    "TimingStats",
     "TokenLogprob",
     "Usage",
 ]

@@ -11,6 +11,9 @@ FILES = ("compose.yaml", "deploy/compose.gpu.yaml")
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Z_]+)(?::(?P<kind>[-?+])(?P<text>[^}]*))?\}")
 _BY_COMPOSE = {"COMPOSE_PROJECT_NAME"}  # which sets it
 MEANINGS = {
+    "ALERTMANAGER_MEMORY": "Memory limit of Alertmanager.",
+    "ALERTMANAGER_PORT": "Port of Alertmanager on this machine's loopback address.",
+    "ALERTMANAGER_URL": "Address at which operators reach Alertmanager: messages link to it.",
     "ENGINE_CPUS": "Most processors that an engine uses; 0 for all.",
     "ENGINE_MEMORY": "Memory limit of an engine's container, such as 32g; 0 for none. Of the host, not of the GPU: it"
     " holds weights while they load, and with a CPU engine the KV cache.",
@@ -25,11 +28,19 @@ MEANINGS = {
     "POSTGRES_PORT": "Port of Postgres on this machine's loopback address, for producers.",
     "POSTGRES_SHARED_BUFFERS": "Postgres' own cache: a quarter of POSTGRES_MEMORY or less.",
     "PROMETHEUS_MEMORY": "Memory limit of Prometheus.",
+    "PROMETHEUS_URL": "Address at which operators reach Prometheus: messages link to it, and to its runbooks.",
     "PROMETHEUS_PORT": "Port of Prometheus on this machine's loopback address.",
     "PROMETHEUS_RETENTION": "How long Prometheus keeps samples.",
     "REDIS_MAXMEMORY": "Most memory for data in Redis, which refuses writes beyond it. Half of REDIS_MEMORY or less.",
     "REDIS_MEMORY": "Memory limit of Redis.",
     "SERVICE_MEMORY": "Memory limit of dispatcher, reaper and migration, each.",
+    "THOTHY_ALERT_SECRETS": "The folder with files of secret THOTHY_ALERT_* settings on this machine, which"
+    " alertmanager-config sees as /run/alert-secrets.",
+    "THOTHY_ALERT_SLACK_URL": "As the setting; a secret, which `docker inspect` shows. Better: the file.",
+    "THOTHY_ALERT_SLACK_URL_FILE": "A file with it, such as /run/alert-secrets/slack_url.",
+    "THOTHY_ALERT_SMTP_PASSWORD_FILE": "A file with the mail server's password, such as /run/alert-secrets/smtp.",
+    "THOTHY_ALERT_WEBHOOK_URL": "As the setting; a secret, which `docker inspect` shows. Better: the file.",
+    "THOTHY_ALERT_WEBHOOK_URL_FILE": "A file with it, such as /run/alert-secrets/webhook_url.",
     "THOTHY_DATABASE_URL": "Another Postgres, without its password, which is in the file postgres_password. Across"
     " machines with TLS: append ?sslmode=verify-full&sslrootcert=system.",
     "THOTHY_GPU": "The GPU of the engine: its index or UUID. With a profile of several GPUs, leave it unset.",

@@ -1,9 +1,9 @@
-"""`metrics.md`: every Prometheus metric, which process serves it at which port, and the alerts that read it."""
+"""`METRICS.md`: every Prometheus metric, which process serves it at which port, and the alerts that read it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +29,8 @@ ROOT = Path(__file__).parents[2]
 # Which process runs the code that counts. A file that is in none of them fails the page.
 PROCESSES = {
     "thothy_ai/queue/dispatcher.py": "dispatcher",
+    "thothy_ai/queue/collector.py": "dispatcher",
+    "thothy_ai/queue/leader.py": "dispatcher, reaper",
     "thothy_ai/queue/reaper.py": "reaper",
     "thothy_ai/queue/rules.py": "reaper",
     "thothy_ai/queue/transport.py": "worker",
@@ -62,19 +64,22 @@ def metrics_page() -> str:
         "## Ports",
         "In the Compose file, each process serves at the port below inside the Compose network; Prometheus, at port"
         f" {_prometheus_port()}, scrapes all of them.\nWith `thothy up`, each process has a port of its own on"
-        " `THOTHY_METRICS_HOST`, counted from `THOTHY_METRICS_PORT`:\n`THOTHY_METRICS_PORT=9400 thothy up`.",
+        " `THOTHY_METRICS_HOST`, counted from `THOTHY_METRICS_PORT`;\nif that is not set, from 9400 or the next twenty"
+        " ports that are free, and `thothy up` says which. 0 serves none.",
         table(("Process", "Compose file", "`thothy up`"), _ports()),
         "Every process except the engine also serves the standard metrics of the Python client: `process_*`,"
         " `python_gc_*`, `python_info`.",
         "## Jobs and attempts",
         table(_HEADS, (family.row() for family in counted())),
         "## The queue",
-        "Read from Postgres when Prometheus scrapes; every dispatcher serves them, a standby too.",
+        "Read from Postgres by a thread of the dispatcher, every 5 s, or less often if a reading takes more than"
+        " 0.15 s: a scrape waits for no query.\nEvery dispatcher serves them, a standby too.",
         table(_HEADS, (family.row() for family in of_queue())),
         "## The engine",
         table(_HEADS, (family.row() for family in of_engine())),
         "## Alerts",
-        "The rules in `deploy/prometheus/alerts.yml`. The description of each alert says which commands to run.",
+        "The rules in `deploy/prometheus/alerts.yml`. Each alert links to its runbook: what it means, what to look at,"
+        " what to do, and when it can wait.",
         table(("Alert", "Severity", "After", "What it says"), _alerts()),
     )
 
@@ -90,7 +95,8 @@ def counted() -> Iterator[Family]:
 
 def of_queue() -> Iterator[Family]:
     """What the dispatcher reads from Postgres."""
-    reading = Reading(QueueStatus({}, paused=False, changed_at=None, note=None), (("", "", 0),), _some_forecast())
+    status = QueueStatus({}, paused=False, changed_at=None, note=None)
+    reading = Reading(status, (("", "", 0),), _some_forecast(), (("", False),))
     return (_family(found, "dispatcher", _labels(found)) for found in families(reading))
 
 
@@ -113,9 +119,10 @@ def _family(found: Metric, processes: str, labels: dict[str, tuple[str, ...]]) -
 
 def _labels(found: Metric) -> dict[str, tuple[str, ...]]:
     """The labels of a family, with the values that they have; those of an `info` differ from engine to engine."""
-    names = list(found.samples[0].labels) if found.samples else []
-    fixed = found.type != "info"
-    return {name: tuple(sample.labels[name] for sample in found.samples) if fixed else () for name in names}
+    names: Sequence[str] = getattr(found, "_labelnames", ())
+    if found.type == "info":
+        return dict.fromkeys(found.samples[0].labels, ())
+    return {name: tuple(sample.labels[name] for sample in found.samples) for name in names}
 
 
 def _defines(module: ModuleType, name: str) -> bool:
@@ -124,7 +131,7 @@ def _defines(module: ModuleType, name: str) -> bool:
 
 def _processes(name: str) -> str:
     """The processes whose code uses this constant. Raises `LookupError` for one that no process runs."""
-    use = re.compile(rf"\b{name}\.(?:labels|inc|dec|set|set_function|observe)\b")
+    use = re.compile(rf"\b{name}\.(?:labels|inc|dec|set|observe|time|track_inprogress)\b")
     files = [path for room in ("queue", "worker") for path in (ROOT / "thothy_ai" / room).rglob("*.py")]
     users = sorted({_process(path) for path in files if use.search(_text(path))})
     if not users:
@@ -165,7 +172,8 @@ def _alerts() -> Iterator[tuple[str, str, str, str]]:
     for group in _yaml("deploy/prometheus/alerts.yml")["groups"]:
         for rule in _rules(group["rules"]):
             says = re.sub(r"\{\{ *\$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", rule["annotations"]["summary"])
-            yield code(rule["alert"]), rule["labels"]["severity"], rule.get("for", "at once"), says
+            name = rule["alert"]
+            yield f"[{name}](runbooks/{name}.md)", rule["labels"]["severity"], rule.get("for", "at once"), says
 
 
 def _rules(rules: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

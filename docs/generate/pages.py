@@ -18,13 +18,13 @@ from docs.generate.settings import settings_page
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
-GUIDES: dict[str, Callable[[], str]] = {"models.md": models_page}  # beside the pages that are written by hand
+# Beside the pages that are written by hand.
+GUIDES: dict[str, Callable[[], str]] = {"models.md": models_page, "METRICS.md": metrics_page}
 DEPLOYMENT: dict[str, Callable[[], str]] = {"deploy/settings.yaml": settings_yaml, ".env.example": env_example}
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "cli.md": commands_page,
     "jsonl.md": jsonl_page,
-    "metrics.md": metrics_page,
     "errors.md": errors_page,
     "prompts.md": prompts_page,
     "exit-codes.md": exit_codes_page,

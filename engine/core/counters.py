@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from thothy_ai.engine.api import CoreStats, FinishReason
 from thothy_ai.engine.core.accounting import Shares
+from thothy_ai.engine.core.timing import Timing
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 from thothy_ai.engine.step import StepResult
@@ -19,8 +20,14 @@ class Counters:
 
     def __init__(self) -> None:
         self.stats = CoreStats()
+        self.timing = Timing()
         self._mask_seconds = 0.0  # not in `stats` yet, as the next
         self._wait_seconds = 0.0
+        self._work_since = self._read_at = time.perf_counter()  # when the last step was read; or work came, if later
+
+    def resume(self) -> None:
+        """After a time without requests, work has come."""
+        self._work_since = time.perf_counter()
 
     def count_refused(self) -> None:
         """Add a request that was refused."""
@@ -30,6 +37,7 @@ class Counters:
         """Add prompts that start to run, and how much of them was cached; resumed ones were counted before."""
         new = [sequence for sequence in scheduled.admitted if not sequence.preemptions]
         if new:
+            self.timing.admitted(new)
             self.stats = self.stats.plus(
                 prompt_tokens=sum(sequence.prompt_tokens for sequence in new),
                 cached_tokens=sum(sequence.cached_tokens for sequence in new),
@@ -49,7 +57,10 @@ class Counters:
             mask_seconds=self._mask_seconds,
             wait_seconds=self._wait_seconds,
             replayed_steps=result.replayed,
+            gap_seconds=max(0.0, self._read_at - self._work_since - result.seconds),
         )
+        self.timing.step(result.seconds, step.num_members)
+        self._work_since = self._read_at
         self._mask_seconds = self._wait_seconds = 0.0
         self.stats = replace(gained, batch_size=step.num_members)
 
@@ -65,7 +76,8 @@ class Counters:
         """Add the time that the block takes, in which the host waits for the device to end a step."""
         began = time.perf_counter()
         yield
-        self._wait_seconds += time.perf_counter() - began
+        self._read_at = time.perf_counter()
+        self._wait_seconds += self._read_at - began
 
     def count_output(self, tokens: int) -> None:
         """Add output tokens that were reported."""
@@ -73,6 +85,7 @@ class Counters:
 
     def count_ended(self, sequence: Sequence) -> None:
         """Add a request that finished or was aborted."""
+        self.timing.ended(sequence)
         aborted = sequence.finish_reason is FinishReason.ABORTED
         self.stats = self.stats.plus(
             requests_aborted=aborted,

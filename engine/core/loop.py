@@ -30,6 +30,7 @@ from thothy_ai.engine.api import (
     EngineStats,
     FinishReason,
     SchedulerStats,
+    TimingStats,
     TokenLogprob,
 )
 from thothy_ai.engine.config import EngineConfig
@@ -145,7 +146,8 @@ class EngineCore:
 
     def stats(self) -> EngineStats:
         """Counters as of the last step, memory as of now."""
-        return EngineStats(*self._stats, memory=self._memory.read())
+        scheduler, blocks, core, timing = self._stats
+        return EngineStats(scheduler, blocks, core, memory=self._memory.read(), timing=timing)
 
     def info(self) -> EngineInfo:
         """Fixed at start."""
@@ -253,6 +255,7 @@ class EngineCore:
         """Run the commands of other threads; with nothing else to do, wait for one."""
         if wait:
             self._commands.get()()
+            self._counters.resume()
         while not self._commands.empty():
             self._commands.get()()
 
@@ -292,6 +295,7 @@ class EngineCore:
         shares = divide(result.seconds, scheduled.step, scheduled.prefill, self._cost)
         self._counters.count_step(scheduled, result, shares)
         self._counters.count_output(sum(self._emit(sequence) for sequence, _ in scheduled.sampling_members))
+        self._counters.timing.reported()
         for sequence, share in zip(scheduled.members, shares.members, strict=True):
             sequence.in_flight -= 1
             sequence.compute_seconds += share
@@ -340,8 +344,9 @@ class EngineCore:
         events, self._events = self._events, []
         self._on_events(events)
 
-    def _snapshot(self) -> tuple[SchedulerStats, BlockStats, CoreStats]:
-        return self._scheduler.stats, self._scheduler.pool.stats, self._counters.stats
+    def _snapshot(self) -> tuple[SchedulerStats, BlockStats, CoreStats, TimingStats]:
+        counters = self._counters
+        return self._scheduler.stats, self._scheduler.pool.stats, counters.stats, counters.timing.stats
 
 
 def _logprobs(sequence: Sequence) -> tuple[TokenLogprob | None, ...]:

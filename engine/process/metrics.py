@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from thothy_ai.engine.api import EngineStats
 from thothy_ai.engine.backend import Backend
+from thothy_ai.engine.statistics import BOUNDS, HistogramStats
 
 _PREFIX = "thothy_engine_"
 _GAUGES: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
@@ -29,12 +37,30 @@ _COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
     "steps": ("Forward passes.", lambda stats: stats.core.steps),
     "busy_seconds": ("Seconds the device computed.", lambda stats: stats.core.busy_seconds),
     "mask_seconds": ("Seconds the host filled grammar masks.", lambda stats: stats.core.mask_seconds),
+    "gap_seconds": (
+        "Seconds with requests in flight in which the device did not compute.",
+        lambda stats: stats.core.gap_seconds,
+    ),
+    "replayed_steps": ("Forward passes replayed from a CUDA graph.", lambda stats: stats.core.replayed_steps),
     "output_tokens": ("Tokens generated.", lambda stats: stats.core.output_tokens),
     "repetitions": ("Requests stopped since they repeated themselves.", lambda stats: stats.text.repetitions),
     "saved_tokens": ("What those left of their max_tokens.", lambda stats: stats.text.saved_tokens),
     "preemptions": ("Preemptions of running sequences.", lambda stats: stats.scheduler.preemptions),
     "prefix_cache_queried_tokens": ("Prompt tokens looked up.", lambda stats: stats.core.prompt_tokens),
     "prefix_cache_hit_tokens": ("Of those, found.", lambda stats: stats.core.cached_tokens),
+}
+_HISTOGRAMS: dict[str, tuple[str, str]] = {  # by their names in `TimingStats`
+    "step_seconds": ("step_duration_seconds", "Device seconds of a step."),
+    "step_sequences": ("step_sequences", "Sequences in a step."),
+    "queue_seconds": ("request_queue_seconds", "From a request's arrival at the engine to its first step."),
+    "first_token_seconds": (
+        "time_to_first_token_seconds",
+        "From a request's arrival at the engine to its first sampled token.",
+    ),
+    "output_token_seconds": (
+        "time_per_output_token_seconds",
+        "Seconds per output token after the first, averaged over each request.",
+    ),
 }
 
 
@@ -52,6 +78,8 @@ class EngineCollector(Collector):
         for name, (text, value) in _COUNTERS.items():
             yield CounterMetricFamily(_PREFIX + name, text, value=value(stats))
         yield from _by_label(stats)
+        for field, (name, text) in _HISTOGRAMS.items():
+            yield _histogram(name, text, getattr(stats.timing, field), BOUNDS[field])
         yield self._info()
 
     def _info(self) -> Metric:
@@ -80,6 +108,9 @@ def _by_label(stats: EngineStats) -> Iterator[Metric]:
         "aborted": core.requests_aborted,
         "refused": stats.requests_refused,
     }
+    errors = dict(zip(stats.text.error_codes, stats.text.error_counts, strict=True))
+    text = "Requests refused or failed, by the error's code."
+    yield _labelled(CounterMetricFamily(f"{_PREFIX}errors", text, labels=["code"]), errors)
     yield _labelled(CounterMetricFamily(f"{_PREFIX}requests", "Requests by outcome.", labels=["outcome"]), requests)
 
 
@@ -87,3 +118,9 @@ def _labelled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[s
     for label, value in values.items():
         family.add_metric([label], value)
     return family
+
+
+def _histogram(name: str, text: str, values: HistogramStats, bounds: tuple[float, ...]) -> Metric:
+    total, *counts = values or (0.0, *(0 for _ in range(len(bounds) + 1)))
+    names = (*map(str, map(float, bounds)), "+Inf")
+    return HistogramMetricFamily(_PREFIX + name, text, list(zip(names, accumulate(counts), strict=True)), total)

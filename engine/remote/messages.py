@@ -121,7 +121,11 @@ def stats_parts(stats: EngineStats) -> Sequence[Sequence[float]]:
 def read_stats(parts: Sequence[Sequence[Any]]) -> EngineStats:
     """Statistics from `stats_parts`."""
     kinds = (type(getattr(_NO_STATS, group.name)) for group in fields(EngineStats))
-    return EngineStats(*(kind(*values) for kind, values in zip(kinds, parts, strict=True)))
+    return EngineStats(*(kind(*map(_as_tuple, values)) for kind, values in zip(kinds, parts, strict=True)))
+
+
+def _as_tuple(value: Any) -> Any:  # noqa: ANN401  any field's
+    return tuple(value) if isinstance(value, list) else value
 
 
 _NO_STATS = EngineStats()

@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections import defaultdict
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -56,6 +57,7 @@ class Frontend:
         self._lock = threading.Lock()  # guards what follows
         self._open: set[str] = set()
         self._refused = self._repetitions = self._saved_tokens = 0
+        self._errors: Counter[str] = Counter()  # by code
         self._stopped = False
         self._accepting = True
         self._streams: dict[str, Stream] = {}  # this and the next belong to the output thread
@@ -74,8 +76,9 @@ class Frontend:
             refusal = self._refusal(ids)
             if refusal is None:
                 self._open.update(ids)
-                self._inputs.put(partial(self._prepare, follower))
+                self._inputs.put(partial(self._prepare, follower, time.monotonic()))
                 return
+            self._errors[refusal.code] += 1
         sink([Failure(request.id, refusal)])
 
     def abort(self, request_id: str) -> None:
@@ -91,7 +94,10 @@ class Frontend:
         """The core's, and the text edge's own."""
         stats = self._core.stats()
         refused = stats.text.requests_refused + self._refused
-        return replace(stats, text=TextStats(refused, self._repetitions, self._saved_tokens))
+        with self._lock:
+            errors = dict(self._errors)
+        text = TextStats(refused, self._repetitions, self._saved_tokens, tuple(errors), tuple(errors.values()))
+        return replace(stats, text=text)
 
     def info(self) -> EngineInfo:
         """The core's."""
@@ -136,13 +142,13 @@ class Frontend:
 
     # ---- the input thread
 
-    def _prepare(self, follower: Stream | Group) -> None:
+    def _prepare(self, follower: Stream | Group, submitted_at: float) -> None:
         """Open the stream or group, then submit its request to the core; an error ends this request only."""
         request = follower.request
         self._outputs.put(partial(self._open_one, follower))
         try:
             with self._admissions.entered(request.id):
-                base = self._core_request(request)
+                base = self._core_request(request, submitted_at)
             for each in (base,) if isinstance(follower, Stream) else follower.begin(base):
                 self._core.submit(each)
         except Exception as error:  # noqa: BLE001  tokenizers come with the model and may raise anything
@@ -150,7 +156,7 @@ class Frontend:
                 self._refused += 1
             self._outputs.put(partial(self._fail, request.id, _typed(error)))
 
-    def _core_request(self, request: GenerationRequest) -> CoreRequest:
+    def _core_request(self, request: GenerationRequest, submitted_at: float) -> CoreRequest:
         self._tools.bound.check(request, self._longest)
         return CoreRequest(
             id=request.id,
@@ -161,6 +167,7 @@ class Frontend:
             priority=request.priority,
             deadline=request.deadline,
             schema=request.schema,
+            submitted_at=0.0 if request.beam_search else submitted_at,
         )
 
     # ---- the output thread
@@ -181,8 +188,15 @@ class Frontend:
                 outputs[group.sink] += self._group_outputs(group, event)
         for sink, gained in outputs.items():
             if gained:
-                _call(sink, gained)
+                self._deliver(sink, gained)
         self._end_if_closed()
+
+    def _deliver(self, sink: Sink, outputs: list[Output]) -> None:
+        """Call a sink, and count the failures among its outputs."""
+        if failed := [output.error.code for output in outputs if type(output) is Failure]:
+            with self._lock:
+                self._errors.update(failed)
+        _call(sink, outputs)
 
     def _outputs_of(self, stream: Stream, event: Event) -> list[Output]:
         """What a request gains by an event; an error here ends this request, and no other event of its step."""
@@ -249,7 +263,7 @@ class Frontend:
             self._forget(request_id)
         else:
             self._forget_group(follower)
-        _call(follower.sink, [Failure(request_id, error)])
+        self._deliver(follower.sink, [Failure(request_id, error)])
         self._end_if_closed()
 
     def _forget(self, request_id: str) -> None:

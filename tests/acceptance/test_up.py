@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.home import Home, fresh_home, processes_of
+from thothy_ai.cli.stack import METRICS_PORTS
 
 SOURCE = (
     "Three makers of clay crocks in Lyon say that home fermentation has become a habit. Orders doubled within a year, "
     "and most come from people under thirty. Workshops on kimchi and sauerkraut are booked out until spring. "
     "The makers now lend crocks to schools, and publish recipes that need nothing but salt, water and patience."
 )
+
+
+def scraped(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+        return str(page.read().decode())
 
 
 @pytest.fixture
@@ -24,6 +32,7 @@ def home() -> Iterator[Home]:
 
 
 def test_up_until_ctrl_c(home: Home) -> None:
+    del home.environment["THOTHY_METRICS_PORT"]
     stack = home.up()
     try:
         assert stack.stdout is not None
@@ -32,6 +41,11 @@ def test_up_until_ctrl_c(home: Home) -> None:
             assert line, f"it ended: {said} {[log.read_text() for log in home.folder.glob('logs/*')]}"
             said.append(line)
         assert "Ready after" in "".join(said)
+        found = re.search(r"^Metrics: (http://127.0.0.1:(\d+)/metrics) of the engine", "".join(said), re.MULTILINE)
+        assert found
+        assert int(found[2]) in METRICS_PORTS
+        for place, metric in enumerate(("thothy_engine_steps_total", "thothy_leases_lost_total", "thothy_leads")):
+            assert metric in scraped(int(found[2]) + place)
 
         examined = home.run("doctor", "--json")
         assert examined.returncode == 0, examined.stdout

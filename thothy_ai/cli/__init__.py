@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from thothy_ai.cli import (
+    alerts,
     artifacts,
     ask,
     bench,
@@ -67,6 +68,7 @@ app.add_typer(chaos.app)
 app.add_typer(bench.app, name="bench")
 app.add_typer(models.app, name="models")
 app.add_typer(services.app)
+app.add_typer(alerts.app)
 app.add_typer(completion.app)
 
 

@@ -26,8 +26,10 @@ Ready after {seconds:.1f} s. In another terminal{home}:
   thothy drain
   thothy artifacts list
 Logs: `thothy logs`, or {logs}.
+Metrics: {metrics}.
 Ctrl-C stops everything; the queue is kept.
 """
+METRICS_PORTS, METRICS_ROOM = range(9400, 9500, 20), 20  # where `up` serves metrics, unless a setting says
 
 
 @app.command()
@@ -61,7 +63,8 @@ def up(
 
     where = placements(gpus, engines, visible_gpus(all_gpus()))
     settings = _own_settings()
-    settings = settings.model_copy(update={"model": find_model(settings, model)})
+    chosen = {"model": find_model(settings, model), "metrics_port": _metrics_port(settings)}
+    settings = settings.model_copy(update=chosen)
     load_kinds(settings)
     configure_logging(settings)
     began, ready = time.monotonic(), False
@@ -96,9 +99,25 @@ def _own_settings() -> Settings:
     return OwnSettings.load()
 
 
+def _metrics_port(settings: Settings) -> int:
+    """The one that is set; else the first of a range that is free, or 0."""
+    if "metrics_port" in settings.model_fields_set:
+        return settings.metrics_port
+    from thothy_ai.embedded.process import first_free
+
+    return first_free(METRICS_PORTS, METRICS_ROOM) or 0
+
+
+def _metrics(settings: Settings) -> str:
+    port = settings.metrics_port
+    if not port:
+        return "none are served; THOTHY_METRICS_PORT chooses a port"
+    return f"http://{settings.metrics_host}:{port}/metrics of the engine, and the next ports for the other processes"
+
+
 def _next_steps(settings: Settings, home: Path, seconds: float) -> str:
     where = "" if settings.home == Path(".thothy") else f" (THOTHY_HOME={home})"
-    return NEXT.format(seconds=seconds, home=where, logs=home / "logs")
+    return NEXT.format(seconds=seconds, home=where, logs=home / "logs", metrics=_metrics(settings))
 
 
 def _stopped(open_jobs: int | None) -> str:

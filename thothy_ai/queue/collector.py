@@ -1,13 +1,16 @@
-"""The queue's metrics, read from Postgres when Prometheus scrapes: depth, deadlines, leases, deaths.
+"""The queue's metrics, read from Postgres and Redis by a thread of their own: depth, deadlines, leases, deaths.
 
-Every dispatcher process exports them, standbys too: no figure can be older than `CACHE_SECONDS`.
+A scrape shows the last reading and waits for nothing: counting a million jobs takes Postgres about 0.2 s, and a Redis
+that is away takes seconds to say so. Every dispatcher process exports them, standbys too.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from prometheus_client import REGISTRY, Metric
@@ -19,14 +22,19 @@ from sqlalchemy.exc import SQLAlchemyError
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
+from thothy_ai.queue import metrics
 from thothy_ai.queue.forecast.metrics import forecast_families
 from thothy_ai.queue.forecast.outlook import Forecast
 from thothy_ai.queue.forecast.store import asking, read_kept
 from thothy_ai.queue.status import MAX_UNSERVED, QueueStatus, queue_status
 from thothy_ai.settings import Settings
 
+logger = logging.getLogger(__name__)
+
 OPEN_STATES = (JobState.QUEUED, JobState.DISPATCHED, JobState.RUNNING)
-CACHE_SECONDS = 5.0  # several Prometheus servers, or an impatient person, cost Postgres one query
+READING_SECONDS = 5.0  # between two readings
+READING_SHARE = 30  # and at least so many times what the last one took: a long queue is not counted all the time
+STALE_SECONDS = 60.0  # a reading that is so late is none: Postgres does not answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,49 +44,89 @@ class Reading:
     status: QueueStatus | None
     dead: tuple[tuple[str, str, int], ...] = ()  # kind, reason, jobs
     forecast: Forecast | None = None  # None while none is made
+    partitions: tuple[tuple[str, bool], ...] = ()  # table, whether tomorrow's partition is missing
+    seconds: float = 0.0  # that the reading took
 
 
 class QueueCollector(Collector):
-    """Reads the queue at most every `CACHE_SECONDS`. Never raises: a scrape must not fail because Postgres is away."""
+    """Shows the last reading; none before the first."""
 
-    def __init__(self, engine: Engine, cache_seconds: float = CACHE_SECONDS) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._cache_seconds = cache_seconds
-        self._lock = threading.Lock()
-        self._reading = Reading(None)
-        self._good_until = 0.0
+        self._reading: Reading | None = None
+        self._good_until = math.inf
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: registering must not query Postgres."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """The current metric families."""
-        return families(self._latest())
+        """The metric families of the last reading."""
+        reading = self._reading if time.monotonic() < self._good_until else Reading(None)
+        return iter(()) if reading is None else families(reading)
 
-    def _latest(self) -> Reading:
-        with self._lock:
-            if time.monotonic() >= self._good_until:
-                self._reading = self._read()
-                self._good_until = time.monotonic() + self._cache_seconds
-            return self._reading
+    def read(self) -> float:
+        """Read the tables; returns how many seconds to wait until the next time. Called by one thread."""
+        began = time.monotonic()
+        reading = self._read()
+        ended = time.monotonic()
+        pause = max(READING_SECONDS, READING_SHARE * reading.seconds)
+        self._reading, self._good_until = reading, ended + pause + STALE_SECONDS + (ended - began)
+        return pause
 
     def _read(self) -> Reading:
+        began = time.monotonic()
         try:
             status = queue_status(self._engine)
             with self._engine.connect() as connection:
-                rows = connection.execute(statement("queue/dead_jobs")).all()
+                dead = connection.execute(statement("queue/dead_jobs")).all()
+                partitions = connection.execute(statement("queue/missing_partitions")).all()
                 kept = read_kept(asking(connection))
         except SQLAlchemyError:
             return Reading(None)
-        made = kept.forecast.after(kept.age) if kept and kept.fresh else None
-        return Reading(status, tuple((row.kind, row.reason, row.jobs) for row in rows), made)
+        return Reading(
+            status,
+            tuple((row.kind, row.reason, row.jobs) for row in dead),
+            kept.forecast.after(kept.age) if kept and kept.fresh else None,
+            tuple((row.name, row.missing) for row in partitions),
+            time.monotonic() - began,
+        )
 
 
-def export_queue(settings: Settings) -> None:
-    """Export the queue's metrics from this process, over a connection of its own, if metrics are served."""
-    if settings.metrics_port:
-        REGISTRY.register(QueueCollector(make_engine(settings, application="metrics", pool_size=1)))
+def export_queue(settings: Settings, list_lengths: Callable[[], tuple[float, float]]) -> None:
+    """Export the queue's metrics from this process, over a connection of its own, if metrics are served.
+
+    `list_lengths` reads from Redis how many hints wait in all, and of them urgent ones; NaN when it cannot be reached.
+    """
+    if not settings.metrics_port:
+        return
+    collector = QueueCollector(make_engine(settings, application="metrics", pool_size=1))
+    REGISTRY.register(collector)
+    _keep_reading("queue-metrics", collector.read)
+    _keep_reading("redis-metrics", lambda: read_redis(list_lengths))
+
+
+def read_redis(list_lengths: Callable[[], tuple[float, float]]) -> float:
+    """Read the lists' lengths; returns how many seconds to wait until the next time."""
+    every, urgent = list_lengths()
+    metrics.LIST_LENGTH.set(every)
+    metrics.URGENT_LENGTH.set(urgent)
+    metrics.REDIS_UP.set(not math.isnan(every))
+    return READING_SECONDS
+
+
+def _keep_reading(name: str, read: Callable[[], float]) -> None:
+    threading.Thread(target=_read_for_ever, args=(read,), name=name, daemon=True).start()
+
+
+def _read_for_ever(read: Callable[[], float]) -> None:
+    while True:
+        try:
+            pause = read()
+        except Exception:
+            logger.exception("metrics cannot be read")
+            pause = READING_SECONDS
+        time.sleep(pause)
 
 
 def families(reading: Reading) -> Iterator[Metric]:
@@ -89,6 +137,9 @@ def families(reading: Reading) -> Iterator[Metric]:
         yield _deadlines(reading.status)
         yield _leases(reading.status)
         yield _dead(reading.dead)
+        yield _partitions(reading.partitions)
+        text = "How long it took to read the queue's metrics from Postgres."
+        yield GaugeMetricFamily("thothy_queue_reading_seconds", text, value=reading.seconds)
     if reading.forecast is not None:
         yield from forecast_families(reading.forecast)
 
@@ -145,4 +196,13 @@ def _dead(dead: Iterable[tuple[str, str, int]]) -> Metric:
     )
     for kind, reason, jobs in dead:
         family.add_metric([kind, reason], float(jobs))
+    return family
+
+
+def _partitions(partitions: Iterable[tuple[str, bool]]) -> Metric:
+    family = GaugeMetricFamily(
+        "thothy_partition_missing", "1 if a history table has no partition for tomorrow's jobs.", labels=["table"]
+    )
+    for table, missing in partitions:
+        family.add_metric([table], float(missing))
     return family

@@ -69,19 +69,13 @@ class Dispatcher:
         """Stop on SIGTERM and SIGINT."""
         self._leader.stop_on_signals()
 
-    def list_length(self) -> float:
-        """How many hints wait in Redis at this moment, in all lists; NaN when it cannot be reached."""
+    def list_lengths(self) -> tuple[float, float]:
+        """How many hints wait in Redis, in all and of urgent jobs; NaN when it cannot be reached. From any thread."""
         try:
-            return float(sum(self._broker.total()))
+            depth = self._broker.total()
         except BrokerUnreachableError:
-            return math.nan
-
-    def urgent_length(self) -> float:
-        """How many of them are of urgent jobs."""
-        try:
-            return float(self._broker.total().urgent)
-        except BrokerUnreachableError:
-            return math.nan
+            return math.nan, math.nan
+        return float(sum(depth)), float(depth.urgent)
 
     def _round(self) -> float:
         if self._term != self._leader.term:
@@ -130,9 +124,7 @@ def main(settings: Settings) -> None:
     refuse_other_schema(settings)
     dispatcher = Dispatcher(settings)
     dispatcher.stop_on_signals()
-    export_queue(settings)
-    metrics.LIST_LENGTH.set_function(dispatcher.list_length)
-    metrics.URGENT_LENGTH.set_function(dispatcher.urgent_length)
+    export_queue(settings, dispatcher.list_lengths)
     serve_metrics(settings)
     with Forecaster(settings).beside():
         dispatcher.run()

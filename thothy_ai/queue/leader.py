@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from thothy_ai.db.connect import READ_ONLY, make_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import BrokerUnreachableError, DatabaseError, DatabaseUnreachableError, ThothyError
+from thothy_ai.queue import metrics
 from thothy_ai.settings import Settings, endpoint
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class Leader:
         try:
             while not self._stopping:
                 try:
-                    self._sleep(work() if self._take_lead() else STANDBY_SECONDS)
+                    self._sleep(self._worked(work) if self._take_lead() else STANDBY_SECONDS)
                     pause = MIN_PAUSE
                 except (ThothyError, SQLAlchemyError, psycopg.Error, OSError) as error:
                     logger.warning("%s: %s", self._role, error)
@@ -132,12 +133,18 @@ class Leader:
         signal.signal(signal.SIGTERM, handle)
         signal.signal(signal.SIGINT, handle)
 
+    def _worked(self, work: Callable[[], float]) -> float:
+        seconds = work()
+        metrics.LAST_ROUND.labels(self._role).set_to_current_time()
+        return seconds
+
     def _take_lead(self) -> bool:
         if not self._leads:
             with reaching(self._settings):
                 self._leads = bool(
                     self._connected().scalar(TRY_LOCK, {"role": f"{self._settings.database_schema}_{self._role}"})
                 )
+            metrics.LEADS.labels(self._role).set(self._leads)
             if self._leads:
                 self._leads_since = time.monotonic()
                 self._term += 1
@@ -154,6 +161,7 @@ class Leader:
 
     def _disconnect(self) -> None:
         connection, self._connection, self._leads = self._connection, None, False
+        metrics.LEADS.labels(self._role).set(0)
         if connection is not None:
             with suppress(SQLAlchemyError):
                 connection.invalidate()  # it carries a lock and subscriptions: not for reuse

@@ -1,4 +1,4 @@
-"""Counters of the queue's processes; the queue's state in Postgres is exported by `collector.py`."""
+"""Metrics that the queue's processes keep themselves; `collector.py` reads the others from Postgres."""
 
 from __future__ import annotations
 
@@ -14,4 +14,11 @@ RULE_AGE = Gauge(
     "Since a housekeeping rule last succeeded, or since its reaper began to lead; 0 in a reaper that does not lead.",
     ["rule"],
 )
+REDIS_UP = Gauge("thothy_redis_up", "1 when Redis answered.")
+LEADS = Gauge("thothy_leads", "1 while this process leads its role, 0 while it stands by.", ["role"])
+LAST_ROUND = Gauge(
+    "thothy_last_round_timestamp_seconds", "When this process last finished a round as its role's leader.", ["role"]
+)
+LEASES_LOST = Counter("thothy_leases_lost", "Jobs taken back since the lease of their worker had expired.")
+REPUBLISHED = Counter("thothy_dispatches_republished", "Jobs queued again since their message was lost in Redis.")
 DROPPED = Counter("thothy_messages_dropped", "Messages dropped without running a job.", ["reason"])

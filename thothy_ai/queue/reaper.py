@@ -25,7 +25,7 @@ from thothy_ai.queue.books import Books
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import NO_ENGINE, Hint
 from thothy_ai.queue.leader import Leader
-from thothy_ai.queue.metrics import JOBS
+from thothy_ai.queue.metrics import JOBS, LEASES_LOST, REPUBLISHED
 from thothy_ai.queue.rules import Rule, Rules
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
@@ -108,6 +108,7 @@ class Reaper:
             if error.sqlstate == LOCK_NOT_AVAILABLE:
                 self._blocked_at = time.monotonic()
             raise
+        LEASES_LOST.inc(len(rows))
         _log_ended("their lease expired", rows)
 
     def _expired(self) -> None:
@@ -139,6 +140,7 @@ class Reaper:
                 dispatch_nos=[hint.dispatch_no for hint in lost],
                 timeout_seconds=timeout,
             )
+            REPUBLISHED.inc(len(rows))
             logger.warning("%d jobs are queued again: their messages were lost", len(rows))
 
     def _waiting(self, silent: set[Hint], engines: set[str]) -> set[Hint]:

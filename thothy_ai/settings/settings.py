@@ -218,8 +218,27 @@ class Settings(BaseSettings):
         ge=0,
         le=65535,
         description="TCP port on which a process serves its Prometheus metrics; 0 serves none. In the embedded stack:"
-        " the engine's port; reaper, dispatcher and worker use the next three.",
+        " the engine's port; reaper, dispatcher and worker use the next three. `thothy up` chooses one from 9400 on if"
+        " it is not set.",
     )
+    alert_webhook_url: SecretStr | None = Field(
+        default=None, description="Where Alertmanager posts alerts, as JSON: https://host/path."
+    )
+    alert_slack_url: SecretStr | None = Field(
+        default=None, description="Incoming webhook of Slack to which Alertmanager posts alerts."
+    )
+    alert_slack_channel: str | None = Field(
+        default=None, description="Slack channel for alerts, such as #ops; by default, the webhook's own."
+    )
+    alert_email_to: str | None = Field(
+        default=None, description="Addresses, separated by commas, to which Alertmanager mails alerts."
+    )
+    alert_email_from: str | None = Field(default=None, description="Sender of mailed alerts.")
+    alert_smtp_host: str | None = Field(
+        default=None, description="Mail server for alerts, as smtp.example.com:587; with a password, it must offer TLS."
+    )
+    alert_smtp_user: str | None = Field(default=None, description="User name for the mail server.")
+    alert_smtp_password: SecretStr | None = Field(default=None, description="Password for the mail server.")
     log_level: LogLevel = Field(
         default="INFO",
         description="Least severe level that is logged: DEBUG, INFO, WARNING, ERROR or CRITICAL. DEBUG also shows the"

@@ -21,6 +21,7 @@ PREFIX = "THOTHY_"
 STACK_ENV = "stack.env"
 # Read elsewhere than by `Settings`: by tests of crashes, and by Docker Compose from an `.env` file.
 OTHERS = (
+    "THOTHY_ALERT_SECRETS",
     "THOTHY_CRASH_POINT",
     "THOTHY_GPU",
     "THOTHY_KINDS_FOLDER",

@@ -93,6 +93,7 @@ class Claimer:
             self._quarantined.update(result.quarantined)
             self._any_quarantined.set()
             self._on_done(result.quarantined)
+        metrics.count_claims(result.claims)
         for claim in result.claims:
             self._start_job(claim)
         return result.blocked
@@ -114,6 +115,7 @@ class Claimer:
         )
         if result is None:
             return
+        metrics.count_claims(result.claims)
         metrics.STALE_CLAIMS.inc(len(hints - result.live))
         self._quarantined = set(result.quarantined)
         if not self._quarantined:

@@ -34,6 +34,7 @@ class Claim:
     used_seconds: float = 0.0
     previous: dict[str, Any] | None = None  # the last rejected attempt: reason, detail, artifact
     tries: int = 1  # attempts since the job was enqueued or redriven, this one included
+    waited_seconds: float = 0.0  # since it might first run, or run again
     session_id: UUID | None = None  # of the engine that it was claimed for
 
     def overdraws(self, seconds: float = 0.0) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 
 from thothy_ai.jobs.plan import Outputs
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
-from thothy_ai.worker import judging
+from thothy_ai.worker import judging, metrics
 from thothy_ai.worker.judging import LENGTH, Fields
 from thothy_ai.worker.plans import Judgement, PlanError, PlannedJob, Step
 
@@ -95,7 +95,12 @@ class Judges:
 
         A caller that is cancelled while it waits for one leaves no work behind; later, it does not cut the process off.
         """
-        judge = await self._free.get()
+        with metrics.JUDGE_TASKS.track_inprogress():
+            with metrics.JUDGE_WAIT_SECONDS.time():
+                judge = await self._free.get()
+            return await self._done_by(judge, task)
+
+    async def _done_by(self, judge: _Judge, task: Fields) -> Fields:
         if self._closed:
             self._free.put_nowait(judge)
             raise JudgeError("the worker has ended")
@@ -110,7 +115,8 @@ class Judges:
     async def _asked(self, judge: _Judge, task: bytes) -> Fields:
         try:
             try:
-                return await judge.ask(task)
+                with metrics.JUDGE_SECONDS.time():
+                    return await judge.ask(task)
             except JudgeEndedError:  # once more: the kernel may have been short of memory
                 return await judge.ask(task)
         finally:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from thothy_ai.db.states import JobState, Outcome
 from thothy_ai.queue.metrics import JOBS
+from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.finish import Finish
 
 ATTEMPTS = Counter("thothy_attempts", "Attempts that ended, by kind and outcome.", ["kind", "outcome"])
@@ -25,6 +27,23 @@ COMMIT_SECONDS = Histogram(
     "From an engine's result to the commit of its outcome.",
     buckets=(0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5, 1, 5, 30),
 )
+QUEUE_SECONDS = Histogram(
+    "thothy_queue_wait_seconds",
+    "From when a job might run, or run again, to its claim.",
+    ["kind"],
+    buckets=(0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 900, 1800, 3600, 2 * 3600, 4 * 3600, 8 * 3600, 24 * 3600),
+)
+RETRIES = Counter("thothy_retries", "Attempts whose job is queued again, by their reason.", ["kind", "reason"])
+_JUDGING = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
+JUDGE_SECONDS = Histogram("thothy_judge_seconds", "A task of a judging process.", buckets=_JUDGING)
+JUDGE_WAIT_SECONDS = Histogram("thothy_judge_wait_seconds", "A task's wait for a judging process.", buckets=_JUDGING)
+JUDGE_TASKS = Gauge("thothy_judge_tasks", "Tasks that wait for a judging process, or run in one.")
+
+
+def count_claims(claims: Iterable[Claim]) -> None:
+    """Count what was claimed, by how long it had waited."""
+    for claim in claims:
+        QUEUE_SECONDS.labels(claim.kind).observe(claim.waited_seconds)
 
 
 def count(kind: str, finish: Finish, state: JobState | None) -> None:
@@ -40,6 +59,8 @@ def count(kind: str, finish: Finish, state: JobState | None) -> None:
     if finish.outcome is not Outcome.SUCCEEDED:
         reason = finish.reason or finish.outcome
         WASTED_SECONDS.labels(kind, reason).inc(finish.usage.engine.compute_seconds)
+    if state is JobState.QUEUED:
+        RETRIES.labels(kind, finish.reason or finish.outcome).inc()
     if state.terminal:
         JOBS.labels(kind, state).inc()
     if finish.judged is not None:

@@ -1,9 +1,11 @@
-"""The alert rules, checked by promtool: they parse, and each fires and stays silent when it should."""
+"""The alert rules, checked by promtool: they parse, and each fires and stays silent when it should. Their runbooks."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 import yaml
 
 from tests.support.fetched import fetched
+from thothy_ai.admin.doctor import CHECKS
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy/prometheus"
+RUNBOOKS = ROOT / "docs/runbooks"
 RULES = yaml.safe_load((FOLDER / "alerts.yml").read_text())
 CASES = yaml.safe_load((FOLDER / "alerts_test.yml").read_text())
 ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
@@ -43,48 +47,115 @@ def test_alerts_fire_and_stay_silent(promtool: str) -> None:
 def test_a_broken_rule_would_be_noticed(promtool: str, tmp_path: Path) -> None:
     """The test above can fail: with a different threshold, it does."""
     text = (FOLDER / "alerts.yml").read_text()
-    assert "> 50\n" in text
-    (tmp_path / "alerts.yml").write_text(text.replace("> 50\n", "> 5000\n"))
-    (tmp_path / "alerts_test.yml").write_text((FOLDER / "alerts_test.yml").read_text())
+    assert "[30m]) > 50\n" in text
+    (tmp_path / "alerts.yml").write_text(text.replace("[30m]) > 50\n", "[30m]) > 5000\n"))
+    some = [case for case in CASES["tests"] if "ThothyQueueGrowing" in yaml.dump(case)]
+    (tmp_path / "alerts_test.yml").write_text(yaml.dump({**CASES, "tests": some}))
     done = subprocess.run(
         [promtool, "test", "rules", "alerts_test.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode != 0
-    assert "ThothyQueueGrowingOld" in done.stdout + done.stderr
+    assert "ThothyQueueGrowing" in done.stdout + done.stderr
+
+
+def checks() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The alert that each check asks for, "" for all of them; and the check."""
+    for case in CASES["tests"]:
+        for check in case["promql_expr_test"]:
+            found = re.fullmatch(r'ALERTS\{(?:alertname="(\w+)",)?alertstate="firing"\}', check["expr"])
+            assert found, check["expr"]
+            yield found[1] or "", check
 
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_every_alert_is_tested_firing_and_not_firing(alert: str) -> None:
-    checks = [c for case in CASES["tests"] for c in case["alert_rule_test"] if c["alertname"] == alert]
-    assert any(check["exp_alerts"] for check in checks), "no test in which it fires"
-    assert any(not check["exp_alerts"] for check in checks), "no test in which it does not"
+    own = [check for name, check in checks() if name == alert]
+    assert any(check["exp_samples"] for check in own), "no test in which it fires"
+    assert any(not check["exp_samples"] for check in own), "no test in which it does not"
+
+
+def test_a_healthy_batch_and_an_idle_box_fire_nothing() -> None:
+    quiet = [case["name"] for case in CASES["tests"] if 'expr: ALERTS{alertstate="firing"}' in yaml.dump(case)]
+    assert [name.split(":")[0].split(",")[0] for name in quiet] == [
+        "a healthy batch of 40 minutes", "a batch that is enqueued over ten minutes", "an idle box",
+    ]  # fmt: skip
+    assert not any(check["exp_samples"] for name, check in checks() if not name)
 
 
 @pytest.mark.parametrize(("alert", "rule"), ALERTS.items(), ids=ALERTS)
-def test_every_alert_has_a_severity_and_instructions(alert: str, rule: dict[str, Any]) -> None:
+def test_every_alert_has_a_severity_an_impact_and_a_runbook(alert: str, rule: dict[str, Any]) -> None:
+    notes = rule["annotations"]
     assert rule["labels"]["severity"] in {"warning", "critical"}
-    assert rule["annotations"]["summary"]
-    assert len(rule["annotations"]["description"]) > 60
+    assert notes["summary"]
+    assert len(notes["description"]) > 60
+    assert notes["runbook_url"] == f"{{{{ externalURL }}}}/user/{alert}.md"
+    page = (RUNBOOKS / f"{alert}.md").read_text(encoding="utf-8")
+    assert re.findall(r"^# (.+)|^## (.+)", page, re.MULTILINE) == [
+        (alert, ""), ("", "Look at"), ("", "Do"), ("", "When it can wait"),
+    ]  # fmt: skip
 
 
-def test_alerts_name_only_commands_that_exist() -> None:
-    """An alert must not tell an operator to run a command that does not exist."""
+def test_every_runbook_belongs_to_an_alert() -> None:
+    assert {page.stem for page in RUNBOOKS.glob("*")} == set(ALERTS)
+
+
+def commands_of(text: str) -> Iterator[str]:
+    """The commands that a text names: in inline code, and line by line in its shell blocks."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+    lines = [line.partition("  #")[0] for block in blocks for line in block.splitlines()]
+    comments = [line.rpartition("in Compose: ")[2] for block in blocks for line in block.splitlines()]
+    return (line.strip() for line in (*inline, *lines, *comments) if line.startswith(("thothy ", "docker ")))
+
+
+NAMED = {f"annotations of {name}": rule["annotations"]["description"] for name, rule in ALERTS.items()} | {
+    page.name: page.read_text(encoding="utf-8") for page in sorted(RUNBOOKS.glob("*.md"))
+}
+
+
+@pytest.mark.parametrize("text", NAMED.values(), ids=NAMED)
+def test_only_commands_that_exist_are_named(text: str) -> None:
+    """An operator at night must not be told to run a command that does not exist."""
+    found = list(commands_of(text))
+    assert found or not text.startswith("#"), "a runbook says what to run"
+    for line in found:
+        (_check_thothy if line.startswith("thothy ") else _check_compose)(line)
+
+
+def _check_thothy(line: str) -> None:
     from typer.main import get_command
 
     from thothy_ai.cli import app
 
-    quoted = [
-        match
-        for rule in ALERTS.values()
-        for match in re.findall(r"`thothy ([^`]+)`", rule["annotations"]["description"])
-    ]
-    assert len(quoted) > 10
-    for line in quoted:
-        command: Any = get_command(app)
-        words = line.split()
-        while words and hasattr(command, "get_command"):
-            name = words.pop(0)
-            command = command.get_command(None, name)
-            assert command is not None, f"thothy {line}: no command {name}"
-        options = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("--")} <= options, f"thothy {line}"
+    command: Any = get_command(app)
+    words = shlex.split(line.replace("{{ $labels.kind }}", "KIND"))[1:]
+    while words and hasattr(command, "get_command") and not words[0].startswith("-"):
+        name = words.pop(0)
+        command = command.get_command(None, name)
+        assert command is not None, f"{line}: no command {name}"
+    options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    assert {word for word in words if word.startswith("--")} <= options, line
+    named = [words[at + 1] for at, word in enumerate(words) if word == "--only"]
+    assert set(named) <= set(CHECKS), line
+
+
+def _check_compose(line: str) -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    words = [word for word in shlex.split(line)[2:] if not word.startswith("-")]
+    match words:
+        case ["ps" | "restart" | "exec", service, *_] | ["up" | "logs", service] | ["logs", _, service]:
+            assert service in services, line
+        case _:
+            pytest.fail(line)
+
+
+def test_wrong_commands_would_be_noticed() -> None:
+    for line in ("thothy jobs lst", "thothy doctor --onyl redis", "thothy doctor --only nothing"):
+        with pytest.raises(AssertionError):
+            _check_thothy(line)
+    for line in ("docker compose up -d nothing", "docker compose logs --since 1h nothing"):
+        with pytest.raises(AssertionError):
+            _check_compose(line)
+    assert list(commands_of("`thothy a`\n```sh\nthothy b  # in Compose: docker c\n```\n")) == [
+        "thothy a", "thothy b", "docker c",
+    ]  # fmt: skip

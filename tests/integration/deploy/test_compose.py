@@ -16,8 +16,9 @@ from tests.support.compose import CPU, GPU, ROOT, compose, configuration, enviro
 from thothy_ai.engine.options import all_options, engine_variables
 from thothy_ai.settings import PREFIX, Settings
 
-OURS = {"migrate", "engine", "worker", "dispatcher", "reaper"}
-SERVERS = {"postgres", "redis", "prometheus"}
+ONCE = {"migrate", "alertmanager-config"}
+OURS = {*ONCE, "engine", "worker", "dispatcher", "reaper"}
+SERVERS = {"postgres", "redis", "prometheus", "alertmanager"}
 SECRETS = {"postgres_password", "redis_password"}
 PROFILES = [None, *(f"gpus-{count}" for count in range(2, 9))]
 # Set in compose.yaml: the network inside, the home in the image, and a name per engine.
@@ -157,7 +158,7 @@ def test_the_secrets_script_writes_each_secret_once(tmp_path: Path) -> None:
 
 def test_ports_are_published_on_loopback_only(services: dict[str, Any]) -> None:
     ports = [port for service in services.values() for port in service.get("ports", [])]
-    assert {5432, 9090} <= {port["target"] for port in ports}
+    assert {5432, 9090, 9093} <= {port["target"] for port in ports}
     assert {port["host_ip"] for port in ports} == {"127.0.0.1"}
 
 
@@ -169,8 +170,8 @@ def test_services_wait_for_their_dependencies_and_restart(services: dict[str, An
     assert services["engine"]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
     assert services["worker"]["depends_on"]["engine"]["condition"] == "service_healthy"
     for name, service in services.items():
-        assert service["restart"] == ("on-failure:5" if name == "migrate" else "unless-stopped")
-        assert name == "migrate" or service["healthcheck"]["test"]
+        assert service["restart"] == ("on-failure:5" if name in ONCE else "unless-stopped")
+        assert name in ONCE or service["healthcheck"]["test"]
 
 
 @pytest.mark.parametrize("files", [CPU, GPU], ids=["cpu", "gpu"])
@@ -228,7 +229,7 @@ def test_metrics_ports_match_the_prometheus_targets(services: dict[str, Any]) ->
     for job in scraped["scrape_configs"]:
         asked |= {target for static in job.get("static_configs", []) for target in static["targets"]}
         asked |= {f"{name}:{found['port']}" for found in job.get("dns_sd_configs", []) for name in found["names"]}
-    assert asked >= {f"{name}:{services[name]['environment']['THOTHY_METRICS_PORT']}" for name in OURS - {"migrate"}}
+    assert asked >= {f"{name}:{services[name]['environment']['THOTHY_METRICS_PORT']}" for name in OURS - ONCE}
 
 
 def test_settings_in_compose_are_settings_that_exist(services: dict[str, Any]) -> None:

@@ -173,8 +173,8 @@ def test_the_list_s_length_is_asked_for_and_not_remembered(queue: Queue, redis: 
     """Also by one that stands by: a leader of yesterday must not show yesterday's figure."""
     with dispatching(queue) as dispatcher:
         redis.lpush(KEY, "a", "b")
-        assert dispatcher.list_length() == 2
+        assert dispatcher.list_lengths() == (2, 0)
         redis.delete(KEY)
-        assert dispatcher.list_length() == 0
+        assert dispatcher.list_lengths() == (0, 0)
     with dispatching(queue, redis_url=SecretStr("redis://:x@127.0.0.1:1/0")) as dispatcher:
-        assert math.isnan(dispatcher.list_length())
+        assert all(map(math.isnan, dispatcher.list_lengths()))

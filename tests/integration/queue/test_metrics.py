@@ -1,17 +1,19 @@
-"""The queue's metrics, read from a real Postgres when Prometheus asks."""
+"""The queue's metrics, read from a real Postgres, and shown when Prometheus asks."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from math import nan
 from uuid import uuid4
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
-from sqlalchemy import Engine, event, insert
+from sqlalchemy import Engine, event, insert, text
 
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.models import Job
-from thothy_ai.queue.collector import QueueCollector
+from thothy_ai.queue import metrics
+from thothy_ai.queue.collector import READING_SECONDS, QueueCollector, Reading, read_redis
 from thothy_ai.queue.control import set_paused
 from thothy_ai.settings import Settings
 
@@ -22,9 +24,11 @@ def add(engine: Engine, state: str, **values: object) -> None:
         connection.execute(insert(Job), {"id": uuid4(), "state": state, **fixed, **values})
 
 
-def registry_of(engine: Engine, cache_seconds: float = 0.0) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    registry.register(QueueCollector(engine, cache_seconds))
+def registry_of(engine: Engine) -> CollectorRegistry:
+    """After a reading."""
+    registry, collector = CollectorRegistry(), QueueCollector(engine)
+    registry.register(collector)
+    assert collector.read() >= READING_SECONDS
     return registry
 
 
@@ -72,15 +76,47 @@ def test_a_pause_is_seen(engine: Engine) -> None:
     assert registry_of(engine).get_sample_value("thothy_queue_paused") == 1
 
 
-def test_many_scrapes_are_one_reading(engine: Engine) -> None:
+def test_scrapes_ask_nothing(engine: Engine) -> None:
+    registry = registry_of(engine)
     asked: list[str] = []
     event.listen(engine, "before_cursor_execute", lambda _c, _k, statement, *_: asked.append(statement))
-    registry = registry_of(engine, cache_seconds=60)
-    first = generate_latest(registry)
-    looks = len(asked)
-    assert looks > 0
-    assert generate_latest(registry) == first
-    assert len(asked) == looks
+    assert generate_latest(registry) == generate_latest(registry)
+    assert asked == []
+
+
+def test_before_the_first_reading_nothing_is_said(engine: Engine) -> None:
+    registry = CollectorRegistry()
+    registry.register(QueueCollector(engine))
+    assert registry.get_sample_value("thothy_database_up") is None
+
+
+def test_a_reading_that_never_ends_is_no_answer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thothy_ai.queue.collector.STALE_SECONDS", -60.0)
+    assert registry_of(engine).get_sample_value("thothy_database_up") == 0
+
+
+def test_a_long_reading_is_rarely_repeated(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QueueCollector, "_read", lambda _: Reading(None, seconds=3.0))
+    assert QueueCollector(engine).read() == 90.0
+
+
+def test_tomorrows_partition_is_missed(engine: Engine) -> None:
+    def missing(table: str) -> float | None:
+        return registry_of(engine).get_sample_value("thothy_partition_missing", {"table": table})
+
+    assert [missing(table) for table in ("attempt", "artifact", "job_event")] == [0, 0, 0]
+    name = f"artifact_{datetime.now(UTC) + timedelta(days=1):%Y_%m}"
+    with engine.begin() as connection:
+        connection.execute(text(f"ALTER TABLE artifact DETACH PARTITION {name}"))
+    assert [missing(table) for table in ("attempt", "artifact", "job_event")] == [0, 1, 0]
+
+
+def test_redis_is_up_while_it_answers() -> None:
+    read_redis(lambda: (7.0, 2.0))
+    shown = [metrics.REDIS_UP, metrics.LIST_LENGTH, metrics.URGENT_LENGTH]
+    assert [next(iter(gauge.collect())).samples[0].value for gauge in shown] == [1, 7, 2]
+    read_redis(lambda: (nan, nan))
+    assert next(iter(metrics.REDIS_UP.collect())).samples[0].value == 0
 
 
 def test_a_scrape_survives_a_postgres_that_is_away(settings: Settings) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
+
+from prometheus_client import REGISTRY
 
 from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
 from thothy_ai.queue.broker import Broker
@@ -52,6 +55,22 @@ def test_a_lease_that_ran_out_is_a_failure_and_the_job_runs_again(queue: Queue) 
     assert queue.events(job_id) == ["lost"]
 
 
+def test_what_a_reaper_does_and_whether_it_leads_is_counted(queue: Queue) -> None:
+    def lost() -> float:
+        return REGISTRY.get_sample_value("thothy_leases_lost_total") or 0.0
+
+    before, began = lost(), time.time()
+    [job_id] = queue.enqueue("ok")
+    run_away(queue, job_id)
+    role = {"role": "reaper"}
+    with reaping(queue):
+        eventually(lambda: queue.job(job_id).state == "queued")
+        eventually(lambda: REGISTRY.get_sample_value("thothy_leads", role) == 1)
+        eventually(lambda: (REGISTRY.get_sample_value("thothy_last_round_timestamp_seconds", role) or 0) >= began)
+    assert lost() == before + 1
+    assert REGISTRY.get_sample_value("thothy_leads", role) == 0, "it has stopped"
+
+
 def test_a_job_whose_failures_are_used_up_is_dead(queue: Queue) -> None:
     [job_id] = queue.enqueue("ok", max_attempts=2)
     with reaping(queue):
@@ -91,6 +110,7 @@ def test_a_lost_job_that_is_to_be_cancelled_is_cancelled(queue: Queue) -> None:
 
 
 def test_a_lost_dispatch_is_queued_again_and_one_that_waits_in_redis_is_not(queue: Queue) -> None:
+    republished = REGISTRY.get_sample_value("thothy_dispatches_republished_total") or 0.0
     lost, waiting = queue.enqueue("ok 1", "ok 2")
     assert {hint.job_id for hint in queue.dispatch()} == {lost, waiting}
     broker = Broker(queue.settings)
@@ -99,6 +119,7 @@ def test_a_lost_dispatch_is_queued_again_and_one_that_waits_in_redis_is_not(queu
         eventually(lambda: queue.job(lost).state == "queued")
     broker.close()
     assert queue.events(lost) == ["republished"]
+    assert REGISTRY.get_sample_value("thothy_dispatches_republished_total") == republished + 1
     assert queue.job(waiting).state == "dispatched"
     [hint] = queue.dispatch()
     assert hint == Hint(lost, 2)

@@ -111,7 +111,7 @@ def test_an_urgent_job_passes_a_full_list(queue: Queue, redis: Redis) -> None:
         high = queue.enqueue("ok", priority=2)
         eventually(lambda: redis.llen(URGENT_KEY) == MAX_URGENT)
         assert redis.llen(KEY) == 10
-        assert (dispatcher.list_length(), dispatcher.urgent_length()) == (10 + MAX_URGENT, MAX_URGENT)
+        assert dispatcher.list_lengths() == (10 + MAX_URGENT, MAX_URGENT)
         redis.rpop(URGENT_KEY)
         queue.enqueue("ok")  # a NOTIFY
         eventually(lambda: high[0] in listed(redis, URGENT_KEY))

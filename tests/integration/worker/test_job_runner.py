@@ -49,6 +49,40 @@ def test_an_accepted_output_is_kept_once_with_what_it_cost(queue: Queue) -> None
     assert REGISTRY.get_sample_value("thothy_worker_commit_seconds_count") == commits + 1
 
 
+def test_what_a_worker_counts_of_waits_retries_and_judging(queue: Queue) -> None:
+    def counted(name: str, **labels: str) -> float:
+        return REGISTRY.get_sample_value(name, labels) or 0.0
+
+    def counts() -> list[float]:
+        return [
+            counted("thothy_queue_wait_seconds_count", kind="echo"),
+            counted("thothy_retries_total", kind="echo", reason="repetition"),
+            counted("thothy_judge_seconds_count"),
+            counted("thothy_judge_wait_seconds_count"),
+        ]
+
+    before = counts()
+    with runner_bench(queue) as bench:
+        bench.work("retry me")
+        bench.settle()
+    claims, retries, judged, judge_waits = (now - then for now, then in zip(counts(), before, strict=True))
+    assert (claims, retries) == (3, 2), "three attempts, of which the last is no retry"
+    assert judged == judge_waits >= 3
+    assert counted("thothy_judge_tasks") == 0
+
+
+def test_a_wait_begins_when_a_job_may_run(queue: Queue) -> None:
+    def waited() -> float:
+        return REGISTRY.get_sample_value("thothy_queue_wait_seconds_sum", {"kind": "echo"}) or 0.0
+
+    before = waited()
+    queue.enqueue("ok one")
+    queue.rows("UPDATE job SET enqueued_at = now() - interval '2 hours', not_before = now() - interval '1 hour'")
+    with runner_bench(queue) as bench:
+        bench.settle()
+    assert 3600 <= waited() - before < 7200
+
+
 def test_a_rejected_output_is_drawn_again_with_another_seed_until_the_job_is_dead(queue: Queue) -> None:
     with runner_bench(queue) as bench:
         [job_id] = bench.work("retry me")

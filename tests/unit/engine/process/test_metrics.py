@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from prometheus_client import generate_latest
 
 from thothy_ai.engine.api import (
@@ -13,6 +15,7 @@ from thothy_ai.engine.api import (
     MemoryStats,
     SchedulerStats,
     TextStats,
+    TimingStats,
 )
 from thothy_ai.engine.backend import Sink
 from thothy_ai.engine.process.metrics import registry_of
@@ -35,10 +38,14 @@ STATS = EngineStats(
         prefill_seconds=19.5,
         decode_seconds=20.5,
         mask_seconds=21.5,
+        replayed_steps=6,
+        gap_seconds=22.5,
     ),
     MemoryStats(used_bytes=5, total_bytes=6, planned_bytes=7),
-    TextStats(requests_refused=4, repetitions=44, saved_tokens=45),
+    TextStats(requests_refused=4, repetitions=44, saved_tokens=45, error_codes=("prompt_too_long",), error_counts=(3,)),
+    timing=TimingStats(step_seconds=(4.5, *range(1, 19))),
 )
+HISTOGRAM = re.compile(r"\w+_(bucket\{.*|count|sum) ")
 EXPECTED = """
 thothy_engine_batch_size 4.0
 thothy_engine_running 2.0
@@ -63,6 +70,9 @@ thothy_engine_tokens_total{phase="decode"} 16.0
 thothy_engine_output_tokens_total 17.0
 thothy_engine_busy_seconds_total 18.5
 thothy_engine_mask_seconds_total 21.5
+thothy_engine_gap_seconds_total 22.5
+thothy_engine_replayed_steps_total 6.0
+thothy_engine_errors_total{code="prompt_too_long"} 3.0
 thothy_engine_step_seconds_total{phase="prefill"} 19.5
 thothy_engine_step_seconds_total{phase="decode"} 20.5
 thothy_engine_info{device="cpu",dtype="float32",model="m",session_id="s"} 1.0
@@ -96,4 +106,15 @@ class Still:
 
 def test_exposition() -> None:
     lines = generate_latest(registry_of(Still())).decode().splitlines()
-    assert sorted(line for line in lines if not line.startswith("#")) == sorted(EXPECTED.split("\n")[1:-1])
+    plain = [line for line in lines if not line.startswith("#") and not HISTOGRAM.match(line)]
+    assert sorted(plain) == sorted(EXPECTED.split("\n")[1:-1])
+
+
+def test_histograms_are_cumulative_and_those_without_a_value_are_empty() -> None:
+    registry = registry_of(Still())
+    name = "thothy_engine_step_duration_seconds"
+    assert registry.get_sample_value(f"{name}_sum") == 4.5
+    assert registry.get_sample_value(f"{name}_count") == sum(range(1, 19))
+    assert registry.get_sample_value(f"{name}_bucket", {"le": "0.0025"}) == 1 + 2
+    assert registry.get_sample_value(f"{name}_bucket", {"le": "20.0"}) == sum(range(1, 18))
+    assert registry.get_sample_value("thothy_engine_time_to_first_token_seconds_count") == 0

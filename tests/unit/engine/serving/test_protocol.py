@@ -185,7 +185,7 @@ def test_usage_and_stats_are_flat_on_the_wire() -> None:
         "running waiting batch_size blocks_total blocks_used blocks_cached memory_used_bytes memory_total_bytes "
         "memory_planned_bytes steps requests_finished requests_aborted requests_refused preemptions prompt_tokens "
         "cached_tokens prefill_tokens decode_tokens output_tokens busy_seconds prefill_seconds decode_seconds "
-        "mask_seconds wait_seconds replayed_steps attributed_seconds orphans orphans_dropped "
+        "mask_seconds wait_seconds replayed_steps attributed_seconds gap_seconds orphans orphans_dropped "
         "repetitions saved_tokens"
     )
     assert fields.keys() == set(known.split())

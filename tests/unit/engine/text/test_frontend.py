@@ -327,6 +327,7 @@ def test_a_bad_request_fails_alone_and_is_counted(
     assert isinstance(failure, Failure)
     assert isinstance(failure.error, error)
     assert stage.frontend.stats().requests_refused == 2
+    assert (stage.frontend.stats().text.error_codes, stage.frontend.stats().text.error_counts) == ((error.code,), (1,))
     stage.submit("good")
     assert stage.accepted().id == "good"
 
@@ -335,6 +336,7 @@ def test_a_bad_request_fails_alone_and_is_counted(
 def test_the_cores_refusals_come_through_the_sink(stage: Stage, refusal: EngineError) -> None:
     stage.core.refusal = refusal
     assert stage.submit().next() == Failure("a", refusal)
+    assert stage.frontend.stats().text.error_codes == (refusal.code,)
     assert stage.frontend.stats().requests_refused == 1, "the core counts its own"
 
 

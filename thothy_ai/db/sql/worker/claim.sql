@@ -8,7 +8,7 @@ WITH given AS (
     FROM {hints} AS hint (id, dispatch_no)
 ), free AS (
     SELECT job.id, dispatch_no, engine_deaths, enqueued_at, scheduled_for, state AS was, attempt AS number,
-        started_at AS since, engine_session_id AS meant_for
+        started_at AS since, engine_session_id AS meant_for, greatest(enqueued_at, not_before) AS due_at
     FROM job JOIN given USING (id, dispatch_no)
     WHERE {claimable}
     ORDER BY job.id
@@ -31,6 +31,6 @@ WITH given AS (
 )
 SELECT free.id, free.dispatch_no, attempt, tenant, kind, failures, max_attempts, max_compute_seconds,
     free.engine_deaths, priority, deadline, source_key, request, {used_before}, {rejected_before},
-    claimed.attempt - budget_after AS tries
+    claimed.attempt - budget_after AS tries, extract(epoch FROM now() - due_at)::float8 AS waited_seconds
 FROM free LEFT JOIN claimed USING (id) LEFT JOIN job_request ON job_id = claimed.id
 ORDER BY {planned_order}

@@ -20,7 +20,7 @@ WITH given AS (
         AND (id, dispatch_no) NOT IN (SELECT id, dispatch_no FROM given)
 ), free AS (
     SELECT job.id, dispatch_no, given, engine_deaths, state AS was, attempt AS number, started_at AS since,
-        engine_session_id AS meant_for,
+        engine_session_id AS meant_for, greatest(enqueued_at, not_before) AS due_at,
         row_number() OVER (PARTITION BY state, {runs_alone} ORDER BY {planned_order}) AS place,
         bool_or(state = 'dispatched' AND {runs_alone}) OVER () AS any_lone
     FROM job JOIN eligible USING (id, dispatch_no)
@@ -54,7 +54,7 @@ WITH given AS (
 )
 SELECT free.id, free.dispatch_no, attempt, tenant, kind, failures, max_attempts, max_compute_seconds,
     free.engine_deaths, priority, deadline, source_key, request, {used_before}, {rejected_before},
-    claimed.attempt - budget_after AS tries
+    claimed.attempt - budget_after AS tries, extract(epoch FROM now() - due_at)::float8 AS waited_seconds
 FROM free LEFT JOIN claimed USING (id) LEFT JOIN job_request ON job_id = claimed.id
 WHERE given OR attempt IS NOT NULL
 ORDER BY {planned_order}

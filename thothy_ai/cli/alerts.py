@@ -1,0 +1,49 @@
+"""`thothy alertmanager-config`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thothy_ai.cli.shell import fail, load_settings
+
+app = typer.Typer()
+
+Output = Annotated[
+    Path | None, typer.Option(help="Write to this file, which is replaced as a whole, instead of standard output.")
+]
+NOBODY = "no receiver is set: alerts are shown in Alertmanager, and go to nobody (THOTHY_ALERT_*)"
+
+
+@app.command("alertmanager-config")
+def alertmanager_config(output: Output = None) -> None:
+    """Print Alertmanager's configuration, with the receivers that the THOTHY_ALERT_* settings name.
+
+    Example: thothy alertmanager-config --output alertmanager.yml
+    """
+    from thothy_ai.admin.alert_delivery import alertmanager_config as configured
+    from thothy_ai.admin.alert_delivery import receivers
+
+    config = configured(load_settings())
+    text = json.dumps(config, indent=2) + "\n"
+    if not (ways := receivers(config)):
+        typer.echo(f"thothy: {NOBODY}", err=True)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    _replace(output, text)
+    typer.echo(f"{output}: alerts go to {' and '.join(ways) or 'nobody'}.")
+
+
+def _replace(file: Path, text: str) -> None:
+    """Alertmanager, which may run under another account, must be able to read the file."""
+    new = file.with_name(f"{file.name}.new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.chmod(0o644)
+        new.replace(file)
+    except OSError as error:
+        fail(f"{file} cannot be written: {error.strerror}")

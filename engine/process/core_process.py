@@ -28,7 +28,7 @@ from thothy_ai.engine.process.logs import log_to_stderr
 from thothy_ai.engine.remote import messages
 from thothy_ai.engine.remote.channel import Channel, Message
 from thothy_ai.engine.remote.messages import Word
-from thothy_ai.engine.serving.address import admissions_path, parse_address
+from thothy_ai.engine.serving.address import admissions_at
 from thothy_ai.engine.serving.plain import fields_of
 
 WITHOUT_PARENT = 1
@@ -74,7 +74,7 @@ def _run(channel: Channel, options: EngineOptions, hosted: Future[Core]) -> None
 
 def _record(url: str, info: EngineInfo) -> AdmissionFile | None:
     """The file of what is begun; without one, everything in flight counts as begun when this process dies."""
-    path = admissions_path(parse_address(url))
+    path = admissions_at(url)
     try:
         return AdmissionFile.create(path, info.session_id) if path is not None else None
     except OSError as error:

@@ -8,7 +8,7 @@ from thothy_ai.engine.backend import RunningEngine
 from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.serving.address import admissions_path, parse_address
+from thothy_ai.engine.serving.address import admissions_at
 
 # torch's OpenMP threads spin while they wait, and take CPU time from the queue's processes on a small machine. Spinning
 # briefly costs nothing on an idle machine. Read when torch is first imported.
@@ -18,7 +18,7 @@ _SPIN_COUNT = "2000"
 def make_engine(options: EngineOptions) -> RunningEngine:
     """A started engine; EngineError, in one line, if it cannot be made."""
     if options.null:
-        return NullEngine(options.null_latency, options, admissions_path(parse_address(options.url)))
+        return NullEngine(options.null_latency, options, admissions_at(options.url))
     if options.model is None:
         raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
     os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)

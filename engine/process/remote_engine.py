@@ -25,7 +25,7 @@ from thothy_ai.engine.process.text_tools import load_text_tools
 from thothy_ai.engine.remote.channel import Channel
 from thothy_ai.engine.remote.core import RemoteCore
 from thothy_ai.engine.remote.messages import Word, options_parts
-from thothy_ai.engine.serving.address import admissions_path, parse_address
+from thothy_ai.engine.serving.address import admissions_at
 from thothy_ai.engine.serving.wire import read_info
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 
@@ -39,7 +39,7 @@ class RemoteEngine:
 
     def __init__(self, process: CoreProcess, tools: TextTools, info: dict[str, Any]) -> None:
         self._process = process
-        self._path = admissions_path(parse_address(process.url))
+        self._path = admissions_at(process.url)
         known = read_info(info)
         file = AdmissionFile.open(self._path, known.session_id, writes=True) if self._path is not None else None
         cores: list[RemoteCore] = []

@@ -47,6 +47,11 @@ def admissions_path(address: Address) -> Path | None:
     return Path(address.path + SUFFIX) if isinstance(address, UnixAddress) else None
 
 
+def admissions_at(url: str) -> Path | None:
+    """The same by URL; an engine that listens nowhere (the URL is empty) has none either."""
+    return admissions_path(parse_address(url)) if url else None
+
+
 def parse_address(url: str) -> Address:
     """`unix:///path/engine.sock` or `tcp://127.0.0.1:7878`; InvalidRequestError for anything else."""
     try:

@@ -9,3 +9,4 @@ LIST_LENGTH = Gauge("thothy_redis_list_length", "Hints waiting in Redis, those o
 URGENT_LENGTH = Gauge("thothy_redis_urgent_length", "Hints of urgent jobs waiting in Redis.")
 JOBS = Counter("thothy_jobs", "Jobs that ended, by kind and outcome.", ["kind", "outcome"])
 DROPPED = Counter("thothy_messages_dropped", "Messages dropped without running a job.", ["reason"])
+WEBHOOK_ATTEMPTS = Counter("thothy_webhook_attempts", "Attempts to deliver a webhook, by result.", ["result"])

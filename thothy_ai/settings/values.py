@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
+
+MIN_SECRET_CHARS = 24
 
 
 def _split(url: str) -> SplitResult:
@@ -79,6 +82,28 @@ def _located(entry: str) -> str:
     return str(file.absolute()) if file.is_file() else entry
 
 
+def split(text: str) -> list[str]:
+    """The entries of a text that separates them by commas."""
+    return [entry for entry in map(str.strip, text.split(",")) if entry]
+
+
+def _webhook_secrets(value: SecretStr) -> SecretStr:
+    secrets = split(value.get_secret_value())
+    if not 1 <= len(secrets) <= 2 or min(map(len, secrets)) < MIN_SECRET_CHARS:
+        raise ValueError(f"must be one or two secrets of at least {MIN_SECRET_CHARS} characters")
+    return value
+
+
+def _networks(value: object) -> object:
+    entries = split(value) if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple):
+        return value
+    try:
+        return tuple(str(ip_network(entry)) for entry in entries)
+    except ValueError as error:
+        raise ValueError(f"must be networks such as 10.1.0.0/16: {error}") from None
+
+
 def text_of(value: object) -> str:
     """The text that reads back as this setting's value, passwords included."""
     match value:
@@ -98,6 +123,8 @@ DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
 DatabaseSchema = Annotated[str, AfterValidator(_database_schema)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
+WebhookSecrets = Annotated[SecretStr, AfterValidator(_webhook_secrets)]
+Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_networks)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PositiveOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -196,7 +196,7 @@ class AsyncProducer:
         return Jobs(jobs, batch.id if batch and made else None)
 
     async def _insert(self, connection: AsyncConnection, drafts: list[Draft], batch: BatchDraft | None) -> list[Draft]:
-        given = parameters(drafts, self.settings.tenant, batch and batch.id)
+        given = parameters(drafts, self.settings.tenant, batch.id if batch else None)
         taken = (await connection.execute(self._sql("producer/enqueue"), given)).one().taken
         if not taken:
             return drafts

@@ -185,7 +185,7 @@ class Producer:
         return Jobs(jobs, batch.id if batch and made else None)
 
     def _insert(self, connection: Connection, drafts: list[Draft], batch: BatchDraft | None) -> list[Draft]:
-        given = parameters(drafts, self.settings.tenant, batch and batch.id)
+        given = parameters(drafts, self.settings.tenant, batch.id if batch else None)
         taken = connection.execute(self._sql("producer/enqueue"), given).one().taken
         if not taken:
             return drafts

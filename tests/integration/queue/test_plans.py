@@ -35,6 +35,10 @@ HOT: dict[str, dict[str, object]] = {
     "queue/reap_leases": RETRY,
     "queue/unclaimed_dispatches": {"timeout_seconds": 15},
     "queue/sum_usage": {"hours": 1},
+    "queue/end_batches": {"limit": 1000},
+    "queue/take_deliveries": {"busy": [], "per_origin": 4, "limit": 16, "lease_seconds": 60},
+    "producer/snapshots": {"ids": [uuid4()], "tenant": "t"},
+    "producer/artifacts": {"ids": [uuid4()], "kinds": ["echo"], "tenant": "t"},
     "queue/settle_sessions": {},
     "worker/record_usage": {
         "job_ids": [uuid4()],

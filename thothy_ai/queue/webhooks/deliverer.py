@@ -17,7 +17,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from typing import Any
 
-from thothy_ai import __version__
 from thothy_ai.db.fragments import WEBHOOKS
 from thothy_ai.queue.leader import Leader
 from thothy_ai.queue.metrics import WEBHOOK_ATTEMPTS
@@ -122,7 +121,7 @@ class Deliverer:
     def _post(self, row: Any, secrets: tuple[str, ...]) -> Answer:
         body = json.dumps(row.payload, ensure_ascii=False, separators=(",", ":")).encode()
         theirs = (receiver_secret(secret, row.tenant) for secret in secrets)
-        plain = {"content-type": "application/json", "user-agent": f"thothy-ai/{__version__}"}
+        plain = {"content-type": "application/json", "user-agent": "thothy-ai"}
         return post(row.url, body, plain | headers(str(row.id), body, theirs, int(time.time())), self._allowed)
 
     def _record(self) -> None:

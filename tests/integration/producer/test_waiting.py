@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 from uuid import UUID
 
 import psycopg
@@ -29,6 +30,7 @@ from thothy_ai.producer import AsyncProducer, Job, Producer, listener, snapshot
 
 LISTENERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
 NEVER = 3600.0
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -55,37 +57,45 @@ def listeners(queue: Queue) -> int:
     return int(queue.rows(LISTENERS)[0][0])
 
 
-def waited(threads: ThreadPoolExecutor, job: Job[EchoArtifact]) -> Future[EchoArtifact]:
-    return threads.submit(job.result, PATIENCE)
+def aside(act: Callable[[], T]) -> Future[T]:
+    """Run it on a thread that ends with the process: a wait that never ends must not keep a failed test."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(act())
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 @pytest.mark.usefixtures("_no_polls")
 def test_a_notification_ends_the_wait(queue: Queue) -> None:
     jobs = queue.producer.enqueue_many([Echo(text=f"ok {number}") for number in range(8)])
-    with ThreadPoolExecutor(8) as threads:
-        results = [waited(threads, job) for job in jobs]
-        eventually(lambda: listeners(queue) == 1)  # one for all of them
-        with runner_bench(queue) as bench:
-            bench.settle()
-        assert [result.result(PATIENCE).echo for result in results] == [f"ok {number}" for number in range(8)]
+    results = [aside(job.result) for job in jobs]
+    eventually(lambda: listeners(queue) == 1)  # one for all of them
+    with runner_bench(queue) as bench:
+        bench.settle()
+    assert [result.result(PATIENCE).echo for result in results] == [f"ok {number}" for number in range(8)]
 
 
 @pytest.mark.usefixtures("_no_polls")
 @pytest.mark.parametrize("way", ["cancel", "expire", "lease"])
 def test_however_a_job_ends_the_wait_ends(queue: Queue, way: str) -> None:
     job = queue.producer.enqueue(Echo(text="ok"), max_attempts=1)
-    with ThreadPoolExecutor(1) as threads:
-        result = waited(threads, job)
-        eventually(lambda: listeners(queue) == 1)
-        if way == "cancel":
-            job.cancel()
-        elif way == "expire":
-            queue.rows("UPDATE job SET deadline = now()")
-            queue.ask("queue/reap_expired", limit=10)
-        else:
-            queue.rows("UPDATE job SET state = 'running', worker = 'w', lease_until = now(), started_at = now()")
-            queue.ask("queue/reap_leases", retry_base_seconds=0, retry_cap_seconds=0)
-        assert result.exception(PATIENCE) is not None
+    result = aside(job.result)
+    eventually(lambda: listeners(queue) == 1)
+    if way == "cancel":
+        job.cancel()
+    elif way == "expire":
+        queue.rows("UPDATE job SET deadline = now()")
+        queue.ask("queue/reap_expired", limit=10)
+    else:
+        queue.rows("UPDATE job SET state = 'running', worker = 'w', lease_until = now(), started_at = now()")
+        queue.ask("queue/reap_leases", retry_base_seconds=0, retry_cap_seconds=0)
+    assert result.exception(PATIENCE) is not None
 
 
 def test_a_job_that_has_ended_needs_no_listener(queue: Queue) -> None:
@@ -99,24 +109,22 @@ def test_a_job_that_has_ended_needs_no_listener(queue: Queue) -> None:
 @pytest.mark.usefixtures("_no_polls")
 def test_a_lost_connection_misses_nothing(queue: Queue) -> None:
     job = queue.producer.enqueue(Echo(text="ok"))
-    with ThreadPoolExecutor(1) as threads:
-        result = waited(threads, job)
-        eventually(lambda: listeners(queue) == 1)
-        with queue.engine.connect() as connection:  # a worker of an earlier version: it notifies nobody
-            queue.rows(LISTENERS.replace("count(*)", "pg_terminate_backend(pid)"))
-            connection.exec_driver_sql("UPDATE job SET state = 'cancelled', finished_at = now()")
-            connection.commit()
-        with pytest.raises(JobCancelledError):
-            result.result(PATIENCE)
+    one, several = aside(job.result), aside(lambda: queue.producer.wait_all([job]))
+    eventually(lambda: listeners(queue) == 1)
+    queue.rows(LISTENERS.replace("count(*)", "pg_terminate_backend(pid)"))
+    queue.rows("UPDATE job SET state = 'cancelled', finished_at = now()")  # a worker that notifies nobody
+    with pytest.raises(JobCancelledError):
+        one.result(PATIENCE)
+    assert isinstance(several.result(PATIENCE)[0].error, JobCancelledError)
 
 
 def test_without_notifications_jobs_are_polled(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a pooler in transaction mode, and from workers that do not notify."""
     monkeypatch.setattr(snapshot, "LISTENING_DELAY", 0.1)
     for settings in (queue.settings, queue.settings.model_copy(update={"database_pooler": "transaction"})):
-        with Producer(settings) as producer, ThreadPoolExecutor(1) as threads:
+        with Producer(settings) as producer:
             job = producer.enqueue(Echo(text="ok"))
-            result = waited(threads, job)
+            result = aside(job.result)
             queue.rows("UPDATE job SET state = 'cancelled', finished_at = now()")
             with pytest.raises(JobCancelledError):
                 result.result(PATIENCE)
@@ -127,10 +135,9 @@ def test_a_listener_nobody_needs_ends_and_starts_again(queue: Queue, monkeypatch
     monkeypatch.setattr(listener, "IDLE_SECONDS", 0.1)
     job = queue.producer.enqueue(Echo(text="ok"))
     for _ in range(2):
-        with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(job.result, 2)
-            eventually(lambda: listeners(queue) == 1)
-            assert isinstance(waiting.exception(PATIENCE), ResultTimeoutError)
+        waiting = aside(lambda: job.result(2))
+        eventually(lambda: listeners(queue) == 1)
+        assert isinstance(waiting.exception(PATIENCE), ResultTimeoutError)
         eventually(lambda: listeners(queue) == 0)
         eventually(lambda: not any(thread.name == "listener" for thread in threading.enumerate()))
 
@@ -152,9 +159,9 @@ def test_all_jobs_in_the_order_given(queue: Queue) -> None:
     texts = [*(f"ok {number}" for number in range(40)), "hopeless"]
     jobs = queue.producer.enqueue_many([Echo(text=text) for text in texts])
     cancelled = queue.producer.enqueue(Echo(text="ok"), not_before=datetime.now(UTC) + timedelta(days=1))
-    with ThreadPoolExecutor(1) as threads, queries(queue.producer) as sent:
+    with queries(queue.producer) as sent:
         given = [*reversed(jobs), cancelled, jobs[0]]
-        waiting = threads.submit(queue.producer.wait_all, given, PATIENCE)
+        waiting = aside(lambda: queue.producer.wait_all(given))
         eventually(lambda: listeners(queue) == 1)
         with runner_bench(queue) as bench:
             bench.hand_over()

@@ -64,7 +64,7 @@ def aside(act: Callable[[], T]) -> Future[T]:
     def run() -> None:
         try:
             future.set_result(act())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised where the result is asked for
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +17,10 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from tests.support.echo_kind import Echo
-from tests.support.queue_bench import Queue, eventually, runner_bench, running
+from tests.support.home import THOTHY
+from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench, running
 from tests.support.webhook_receiver import Received, Receiver, receiver
+from tests.support.worker_fleet import environment
 from thothy_ai import verify_webhook
 from thothy_ai.admin import webhooks
 from thothy_ai.db.roles import create_role, drop_role
@@ -282,6 +285,30 @@ def test_the_reaper_s_rounds_go_on_beside_them(queue: Queue, hook: Receiver) -> 
         queue.rows("UPDATE job SET deadline = now() WHERE id = :id", id=job.id)
         eventually(lambda: hook.requests)
     assert hook.messages()[0]["data"]["state"] == "expired"
+
+
+def test_a_reaper_s_process_delivers_and_ends_while_a_receiver_hangs(queue: Queue, hook: Receiver) -> None:
+    queue.producer.enqueue(Echo(text="ok"), webhook=hook.url).cancel()
+    given = environment(queue.settings) | {
+        "THOTHY_WEBHOOK_SECRETS": SECRET,
+        "THOTHY_WEBHOOK_NETWORKS": "127.0.0.0/8, ::1/128",
+    }
+    hanging, release = threading.Event(), threading.Event()
+
+    def hang(_: Received) -> int:
+        hanging.set()
+        release.wait(PATIENCE)
+        return 200
+
+    with receiver() as slow, subprocess.Popen([*THOTHY, "reaper"], env=given) as process:
+        slow.answer = hang
+        eventually(lambda: hook.requests)
+        queue.producer.enqueue(Echo(text="ok"), webhook=slow.url).cancel()
+        assert hanging.wait(PATIENCE)
+        process.terminate()
+        assert process.wait(post.TOTAL_SECONDS - 5) == 0
+        release.set()
+    verify_webhook(hook.requests[0].headers, hook.requests[0].body, receiver_secret(SECRET, "default"))
 
 
 def test_delivered_ones_are_deleted_after_some_days(queue: Queue, hook: Receiver) -> None:

@@ -10,10 +10,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from thothy_ai.producer import AsyncJob, AsyncProducer, EnqueueOptions, Job, Producer
+    from thothy_ai.producer import (
+        AsyncJob,
+        AsyncProducer,
+        Ended,
+        EnqueueOptions,
+        Job,
+        Jobs,
+        Producer,
+        WebhookMessage,
+        verify_webhook,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["AsyncJob", "AsyncProducer", "EnqueueOptions", "Job", "Producer", "__version__"]
+__all__ = [
+    "AsyncJob",
+    "AsyncProducer",
+    "Ended",
+    "EnqueueOptions",
+    "Job",
+    "Jobs",
+    "Producer",
+    "WebhookMessage",
+    "__version__",
+    "verify_webhook",
+]
 
 if not TYPE_CHECKING:  # to type checkers, any name would exist
 

@@ -132,6 +132,21 @@ class ResultTimeoutError(ThothyError, TimeoutError):
         super().__init__(f"job {job_id} is still {state} after {timeout:g} s")
 
 
+class WaitTimeoutError(ThothyError, TimeoutError):
+    """Not all jobs ended within `timeout` seconds of waiting. `open` are those that have not; they are unaffected."""
+
+    SHOWN = 3
+
+    def __init__(self, open_jobs: Sequence[UUID], total: int, timeout: float) -> None:
+        self.open = tuple(open_jobs)
+        names = ", ".join(map(str, self.open[: self.SHOWN])) + (", …" if len(self.open) > self.SHOWN else "")
+        super().__init__(f"{len(self.open):,} of {total:,} jobs have not ended after {timeout:g} s: {names}")
+
+
+class WebhookVerificationError(ThothyError):
+    """A message that was not signed with this secret, or whose time is too far away. Answer it with 400."""
+
+
 class UnreadableArtifactError(ThothyError):
     """An artifact that this version cannot read: its kind is unknown here, or the kind's schema has changed."""
 

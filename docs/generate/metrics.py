@@ -34,6 +34,7 @@ PROCESSES = {
     "thothy_ai/queue/reaper.py": "reaper",
     "thothy_ai/queue/rules.py": "reaper",
     "thothy_ai/queue/transport.py": "worker",
+    "thothy_ai/queue/webhooks": "reaper",
     "thothy_ai/worker": "worker",
 }
 _SUFFIXES = {"counter": "_total", "info": "_info"}

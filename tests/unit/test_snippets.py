@@ -15,7 +15,7 @@ PRELUDE = 'text: str = "Crocks are sold out in Lyon."\n'  # what README's snippe
 MORE = '''
 from typing import assert_type
 
-from thothy_ai import AsyncProducer, EnqueueOptions, Job
+from thothy_ai import AsyncProducer, Ended, EnqueueOptions, Job, Jobs
 from thothy_ai.jobs import Artifact, Hook, HookArtifact, Request, TrendSummary, TrendSummaryArtifact
 
 
@@ -26,12 +26,15 @@ class Bare(Request):
 
 
 def many(producer: Producer, options: EnqueueOptions) -> None:
-    assert_type(producer.enqueue_many([Hook(source="a"), Hook(source="b")]), list[Job[HookArtifact]])
-    assert_type(producer.enqueue_many(Hook(source=name) for name in ("a", "b")), list[Job[HookArtifact]])
-    assert_type(producer.enqueue_many((Hook(source=name), options) for name in "ab"), list[Job[HookArtifact]])
+    assert_type(producer.enqueue_many([Hook(source="a"), Hook(source="b")]), Jobs[Job[HookArtifact]])
+    assert_type(producer.enqueue_many(Hook(source=name) for name in ("a", "b")), Jobs[Job[HookArtifact]])
+    assert_type(producer.enqueue_many((Hook(source=name), options) for name in "ab"), Jobs[Job[HookArtifact]])
     mixed: list[Request] = [Hook(source="a"), TrendSummary(source="b")]
-    assert_type(producer.enqueue_many(mixed), list[Job[Artifact]])
+    assert_type(producer.enqueue_many(mixed), Jobs[Job[Artifact]])
     assert_type(producer.enqueue(Bare(source="a")).result(), Artifact)
+    assert_type(producer.wait_all(producer.enqueue_many([Hook(source="a")])), list[Ended[HookArtifact]])
+    same: list[Job[HookArtifact]] = producer.enqueue_many([Hook(source="a")])
+    assert_type(producer.wait_all(same)[0].result(), HookArtifact)
     found: Job = producer.job("id")
     assert_type(found.result(), Artifact)
 
@@ -56,6 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     readme = next(snippet for snippet in snippets("README.md") if "Producer.from_env()" in snippet)
     quiz, produce, *_ = snippets("docs/kinds.md")
     future, rest = readme.split("\n", 1) if readme.startswith("from __future__") else ("", readme)
+    notifications = "\n".join(snippets("docs/notifications.md"))
     readme = f"{future}\n{PRELUDE}{rest}"
     sources = {
         "quiz": quiz,
@@ -63,6 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "readme_wrong": f"{readme}\nprint(artifact.nonsense)\n",
         "produce_good": f"{produce}\nwords: str = artifact.question\n",
         "produce_wrong": f"{produce}\nprint(artifact.nonsense)\n",
+        "notifications_good": f"{PRELUDE}{notifications}",
         "name_wrong": "from thothy_ai import Nonsense\n",
     }
     for name, source in sources.items():

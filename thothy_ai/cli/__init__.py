@@ -30,6 +30,7 @@ from thothy_ai.cli import (
     stack,
     top,
     watch_job,
+    webhooks,
 )
 from thothy_ai.cli.shell import Commands
 from thothy_ai.cli.version import Version
@@ -61,6 +62,7 @@ app.add_typer(queue.app, name="queue")
 app.add_typer(top.app)
 app.add_typer(database.app)
 app.add_typer(roles.app, name="roles")
+app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(doctor.app)
 app.add_typer(engines.app)
 app.add_typer(logs.app)

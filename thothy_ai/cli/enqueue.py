@@ -12,12 +12,14 @@ from typer.main import get_command
 from thothy_ai.cli import times
 from thothy_ai.cli.shell import AsJson, load_settings, usage
 from thothy_ai.cli.tables import count, print_json
+from thothy_ai.db.states import Notify
 
 if TYPE_CHECKING:
     from thothy_ai.jobs.registry import AnyKind
 
 
 MAX_ATTEMPTS = 32767  # a smallint in Postgres
+Webhook = Annotated[str | None, typer.Option(metavar="URL", help="URL that is told when the job has ended.")]
 
 
 class KindCommands(TyperGroup):
@@ -48,6 +50,12 @@ def enqueue(
     jsonl: Annotated[
         str | None, typer.Option(metavar="FILE", help="JSONL file of jobs, one per line; - reads standard input.")
     ] = None,
+    webhook: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --jsonl: URL that is told when all jobs have ended.")
+    ] = None,
+    notify: Annotated[
+        Notify, typer.Option(help="When it is told: once, at the end of the batch, or at the end of each job.")
+    ] = Notify.BATCH,
     as_json: AsJson = False,
 ) -> None:
     """Enqueue one job, or many from a JSONL file: all of them, or none if any is invalid.
@@ -62,14 +70,16 @@ def enqueue(
     if ctx.invoked_subcommand is not None:
         if jsonl:
             usage("--jsonl cannot be combined with a kind: each line names its own")
+        if webhook:
+            usage("--webhook of a single job comes after its kind")
         return
     if jsonl is None:
         typer.echo(ctx.get_help(), err=True)
         raise typer.Exit(2)
-    _enqueue_lines(jsonl, as_json)
+    _enqueue_lines(jsonl, as_json, webhook, notify)
 
 
-def _enqueue_lines(file: str, as_json: bool) -> None:
+def _enqueue_lines(file: str, as_json: bool, webhook: str | None, notify: Notify) -> None:
     from thothy_ai.cli.jsonl import JobLines
     from thothy_ai.errors import EntryError
     from thothy_ai.producer import Producer
@@ -77,13 +87,14 @@ def _enqueue_lines(file: str, as_json: bool) -> None:
     lines = JobLines(file)
     with Producer(load_settings()) as producer:
         try:
-            jobs = producer.enqueue_many(lines)
+            jobs = producer.enqueue_many(lines, webhook=webhook, notify=notify)
         except EntryError as error:
             raise lines.located(error) from None
     existing = sum(job.existed for job in jobs)
     created = len(jobs) - existing
     if as_json:
-        print_json({"ids": [job.id for job in jobs], "created": created, "existing": existing})
+        found = {"ids": [job.id for job in jobs], "created": created, "existing": existing}
+        print_json(found | ({"batch_id": jobs.batch_id} if webhook else {}))
     else:
         typer.echo(f"{count(created, 'job')} enqueued" + (f"; {existing:,} already existed." if existing else "."))
 
@@ -135,13 +146,14 @@ def _command(kind: AnyKind) -> Any:
             str | None,
             typer.Option(metavar="NAME", help="Model or alias to run on. Default: the kind's, otherwise any."),
         ] = None,
+        webhook: Webhook = None,
         as_json: AsJson = False,
         **given: Any,
     ) -> None:
         values = values_of(flags, given)
         options = {"deadline": deadline, "not_before": not_before, "idempotency_key": key}
         limits = {"max_attempts": max_attempts, "max_compute_seconds": max_compute_seconds, "model": model}
-        _enqueue_one(kind, values, as_json, priority=priority, **options, **limits)
+        _enqueue_one(kind, values, as_json, priority=priority, webhook=webhook, **options, **limits)
 
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(kind.name, help=_help(kind))(with_flags(run, flags))

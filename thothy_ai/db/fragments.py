@@ -25,7 +25,12 @@ PLANNED_ORDER: Final = (
 WAITING: Final = "state IN ('queued', 'dispatched')"
 NOT_EXPIRED: Final = "(deadline IS NULL OR deadline > now())"
 
+UNDELIVERED: Final = "delivered_at IS NULL AND dead_at IS NULL"
+
 QUEUED: Final = "queued"  # the channel, after the schema's name, of which a NOTIFY wakes the dispatcher
+FINISHED: Final = "finished"  # the channel whose notifications list the ids of jobs that have ended
+WEBHOOKS: Final = "webhooks"  # the channel that says that webhooks may be due
+IDS_PER_NOTIFICATION: Final = 200  # of 37 bytes each: a payload has less than 8,000
 DEATHS_TO_RUN_ALONE: Final = 2  # a job charged with that many engine deaths runs while nothing else does on its engine
 ENGINE_SILENCE_SECONDS: Final = 10  # an engine session without a heartbeat for that long has ended
 RECORDED_SILENCE_SECONDS: Final = 60  # one that workers record, which has no name
@@ -88,6 +93,12 @@ FRAGMENTS: Final[dict[str, str]] = {
     f" AND heartbeat_at > now() - {ENGINE_SILENCE}",
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
+    "undelivered": UNDELIVERED,
+    "delivery_state": "CASE WHEN delivered_at IS NOT NULL THEN 'delivered' WHEN dead_at IS NOT NULL THEN 'dead'"
+    " ELSE 'waiting' END",
+    # Of the rows of `part`, which numbers the jobs that ended: their ids, to those who wait for them.
+    "tell_waiters": f"pg_notify(current_schema() || '_{FINISHED}', string_agg(CAST(id AS text), ','))",
+    "ids_per_notification": str(IDS_PER_NOTIFICATION),
     "wake_dispatcher": f"pg_notify(current_schema() || '_{QUEUED}', '')",
 }
 FRAGMENTS.update(usage_fragments(FRAGMENTS["engine_silence"]))

@@ -5,6 +5,7 @@
          ├┄ attempt                  append-only, partitioned by month of the job's id, without foreign keys,
          ├┄ artifact                 so that an old month is deleted by dropping its partition
          └┄ job_event
+    batch ── webhook_delivery     calls that asked for a webhook, and what is to be sent
     engine_session · model_alias · queue_control · usage_by_hour · usage_progress · drain (usage_models.py)
 
 `attempt` on a job counts claims and fences results; `failures` counts against `max_attempts`.
@@ -22,13 +23,13 @@ from sqlalchemy import text as sql
 from sqlalchemy.orm import Mapped, mapped_column
 
 from thothy_ai.db.base import Base, Big, Small, one_of
-from thothy_ai.db.fragments import PLANNED_ORDER, WAITING
-from thothy_ai.db.states import TERMINAL, EngineState, Event, JobState, Outcome, Verdict
+from thothy_ai.db.fragments import PLANNED_ORDER, UNDELIVERED, WAITING
+from thothy_ai.db.states import TERMINAL, EngineState, Event, JobState, Notify, Outcome, Verdict
 from thothy_ai.db.usage_models import Drain, UsageByHour, UsageHourly, UsageProgress
 
 __all__ = (
-    "Artifact", "Attempt", "Base", "Drain", "EngineSession", "Job", "JobEvent", "JobRequest", "ModelAlias",
-    "QueueControl", "UsageByHour", "UsageHourly", "UsageProgress",
+    "Artifact", "Attempt", "Base", "Batch", "Drain", "EngineSession", "Forecast", "ForecastState", "Job", "JobEvent",
+    "JobRequest", "ModelAlias", "QueueControl", "UsageByHour", "UsageHourly", "UsageProgress", "WebhookDelivery",
 )  # fmt: skip
 ZERO = sql("0")
 EMPTY = sql("''")
@@ -56,6 +57,7 @@ class Job(Base):
     idempotency_key: Mapped[str | None]
     request_digest: Mapped[str]
     parent_id: Mapped[UUID | None]
+    batch_id: Mapped[UUID | None]  # of the call that asked for a webhook; follow-ups have their parent's
 
     attempt: Mapped[int] = mapped_column(server_default=ZERO)
     failures: Mapped[Small] = mapped_column(server_default=ZERO)
@@ -116,6 +118,8 @@ class Job(Base):
         Index("ix_job_terminal", "finished_at", postgresql_where=sql("finished_at IS NOT NULL")),
         Index("ix_job_dead", "finished_at", "id", postgresql_where=sql("state = 'dead'")),  # few among all that ended
         Index("ix_job_parent", "parent_id", postgresql_where=sql("parent_id IS NOT NULL")),
+        # Whether a job of a batch is open is one look at its end; the others are read once, to be counted.
+        Index("ix_job_batch", "batch_id", "finished_at", postgresql_where=sql("batch_id IS NOT NULL")),
         {"postgresql_with": {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.02}},
     )
 
@@ -271,6 +275,53 @@ class ModelAlias(Base):
     alias: Mapped[str] = mapped_column(primary_key=True)
     model_name: Mapped[str]
     changed_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+
+class Batch(Base):
+    """The jobs of one call that asked for a webhook. Those of a follow-up belong to it, too."""
+
+    __tablename__ = "batch"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)  # UUIDv7, made by the producer
+    tenant: Mapped[str]
+    url: Mapped[str]
+    notify: Mapped[str]
+    jobs: Mapped[int]  # that the call enqueued
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    ended_at: Mapped[datetime | None]  # when no job of it was open for the first time
+
+    __table_args__ = (
+        one_of("notify", Notify),
+        CheckConstraint("url ~ '^https?://[^/?#]+' AND length(url) <= 2000", name="url"),
+        Index("ix_batch_open", "id", postgresql_where=sql("ended_at IS NULL")),
+    )
+
+
+class WebhookDelivery(Base):
+    """A message to be sent to a webhook, until it is delivered or dead."""
+
+    __tablename__ = "webhook_delivery"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, server_default=func.gen_random_uuid())  # the message's id
+    batch_id: Mapped[UUID]
+    tenant: Mapped[str]
+    url: Mapped[str]
+    origin: Mapped[str]  # scheme, host and port: receivers do not wait for each other
+    payload: Mapped[dict[str, Any]]
+    attempts: Mapped[int] = mapped_column(server_default=ZERO)
+    next_attempt_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    retry_until: Mapped[datetime] = mapped_column(server_default=sql("now() + interval '1 day'"))
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    delivered_at: Mapped[datetime | None]
+    dead_at: Mapped[datetime | None]
+    status: Mapped[int | None]  # of the last answer
+    error: Mapped[str | None]  # of the last attempt
+
+    __table_args__ = (
+        CheckConstraint("num_nonnulls(delivered_at, dead_at) <= 1", name="ended"),
+        Index("ix_webhook_delivery_waiting", "origin", "next_attempt_at", postgresql_where=sql(UNDELIVERED)),
+        Index("ix_webhook_delivery_created_at", "created_at"),
+    )
 
 
 class QueueControl(Base):

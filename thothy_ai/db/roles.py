@@ -23,7 +23,7 @@ from thothy_ai.db import online
 from thothy_ai.db.statements import source
 
 ROLE_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-WRITING: Final = ("producer/enqueue", "queue/cancel")  # the producers' statements that write
+WRITING: Final = ("producer/enqueue", "producer/batch", "queue/cancel")  # the producers' statements that write
 INSERT: Final = re.compile(r"INSERT INTO (\w+) \(([^)]*)\)")
 UPDATE: Final = re.compile(r"UPDATE (\w+)\s+SET (.*?)\s+(?:FROM|WHERE)\b", re.DOTALL)
 ASSIGNED: Final = re.compile(r"(?:^|,)\s*(\w+) = ")
@@ -40,6 +40,7 @@ POLICIES: Final = (
     ("job", "INSERT", None, "tenant = {tenant}"),
     ("job", "UPDATE", f"tenant = {{tenant}} AND {OPEN}", f"tenant = {{tenant}} AND {CANCELLED}"),
     ("artifact", "SELECT", "tenant = {tenant}", None),
+    ("batch", "INSERT", None, "tenant = {tenant}"),
     ("job_request", "INSERT", None, OWN_JOB),
     ("job_event", "INSERT", None, f"event = 'cancelled' AND {OWN_JOB}"),
 )

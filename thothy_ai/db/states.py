@@ -74,3 +74,10 @@ class Event(StrEnum):
     EXPIRED = "expired"
     RELEASED = "released"
     REDRIVEN = "redriven"
+
+
+class Notify(StrEnum):
+    """When a webhook is told: at the end of each job, or once, at the end of all of them."""
+
+    JOB = "job"
+    BATCH = "batch"

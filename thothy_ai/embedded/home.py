@@ -13,7 +13,7 @@ from thothy_ai.embedded.endpoint import remove_socket
 from thothy_ai.errors import ConfigError, ServiceStartError, StackRunningError, ThothyError
 from thothy_ai.settings import PREFIX, STACK_ENV, STACK_LOCK, Settings
 
-SHARED_KEYS = ("database_url", "redis_url", "engine_url", "engine_token", "model", "kinds")
+SHARED_KEYS = ("database_url", "redis_url", "engine_url", "engine_token", "model", "kinds", "webhook_secrets")
 
 
 @contextlib.contextmanager

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, cast
 from uuid import UUID
 
-from sqlalchemy import TextClause
+from sqlalchemy import RowMapping, TextClause
 
 from thothy_ai.db.connect import make_async_engine, reaching
 from thothy_ai.db.statements import qualified
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
 from thothy_ai.jobs.kind import A, A_co
+from thothy_ai.producer.gathering import Ended, Gathering
+from thothy_ai.producer.jobs import Jobs
 from thothy_ai.producer.joined import async_joined
+from thothy_ai.producer.listener import Listener
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
+from thothy_ai.producer.wakeup import Wakeup
+from thothy_ai.queue.batches import BatchDraft, draft_batch, inserted
 from thothy_ai.queue.drafts import (
     Draft,
     EnqueueOptions,
@@ -50,6 +55,7 @@ class AsyncProducer:
         load_kinds(settings)
         self.settings = settings
         self._engine = make_async_engine(settings, application="producer")
+        self._listener = Listener(settings)
 
     @classmethod
     def from_env(cls) -> Self:
@@ -72,9 +78,12 @@ class AsyncProducer:
         max_attempts: int | None = None,
         max_compute_seconds: float | None = None,
         model: str | None = None,
+        webhook: str | None = None,
         connection: AsyncGiven | None = None,
     ) -> AsyncJob[A]:
         """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
+
+        The end of the job is told to `webhook`, a URL. A job that existed keeps the webhook that it has.
 
         With `connection`, the job belongs to the transaction that the connection or session is in: it runs after that
         has been committed, and is gone if that is rolled back.
@@ -85,18 +94,46 @@ class AsyncProducer:
             priority, deadline, not_before, idempotency_key, max_attempts, max_compute_seconds, model
         )
         drafts = [draft(request, options, self.settings, datetime.now(UTC))]
-        jobs: list[AsyncJob[A]] = await self._enqueue(drafts, connection)
+        jobs: Jobs[AsyncJob[A]] = await self._enqueue(drafts, connection, draft_batch(webhook, "job"))
         return jobs[0]
 
     async def enqueue_many(
-        self, entries: Iterable[Entry[A]], *, connection: AsyncGiven | None = None
-    ) -> list[AsyncJob[A]]:
+        self,
+        entries: Iterable[Entry[A]],
+        *,
+        webhook: str | None = None,
+        notify: str = "batch",
+        connection: AsyncGiven | None = None,
+    ) -> Jobs[AsyncJob[A]]:
         """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all of them or none.
 
-        Returns the jobs in the order of `entries`. Raises the same errors as `enqueue`, naming the entry; two entries
-        with one idempotency key and different requests are a conflict, too.
+        With `webhook`, a URL, the jobs are a batch, with their follow-ups. The webhook is told when all of them have
+        ended, or with `notify="job"` of the end of each. Jobs that existed are not part of it.
+
+        Returns the jobs in the order of `entries`, with the id of the batch. Raises the same errors as `enqueue`,
+        naming the entry; two entries with one idempotency key and different requests are a conflict, too.
         """
-        return await self._enqueue(draft_all(entries, self.settings), connection)
+        return await self._enqueue(draft_all(entries, self.settings), connection, draft_batch(webhook, notify))
+
+    async def wait_all(self, jobs: Iterable[AsyncJob[A]], timeout: float | None = None) -> list[Ended[A]]:  # noqa: ASYNC109 - as the sync version
+        """Wait up to `timeout` seconds (None: indefinitely) until all have ended; how each did, in the order given.
+
+        One query serves many jobs. Raises `WaitTimeoutError`, which names the open ones, and `UnknownJobError`.
+        """
+        gathering = Gathering([job.id for job in jobs], timeout)
+        event, told = Wakeup(), None
+        with self._listener.waiting(gathering.ids, event.set) as waiting:
+            while not await self._ended(gathering, told):
+                woken = await event.wait(gathering.next_delay(listening=waiting.listen()))
+                told = waiting.take() if woken else None
+                await asyncio.sleep(gathering.linger(told))
+                more = waiting.take()
+                told = None if told is None or more is None else told | more
+        bodies: dict[UUID, object] = {}
+        for ids, kinds in gathering.succeeded():
+            rows = await self._read("producer/artifacts", ids=ids, kinds=kinds)
+            bodies.update({row["job_id"]: row["body"] for row in rows})
+        return gathering.outcomes(bodies)
 
     async def job(self, job_id: UUID | str) -> AsyncJob:
         """Return the job with this id. Raises `UnknownJobError`, or `InvalidJobError` if the id is malformed."""
@@ -133,19 +170,37 @@ class AsyncProducer:
 
     async def close(self) -> None:
         """Close all database connections."""
+        await asyncio.to_thread(self._listener.close)
         await self._engine.dispose()
 
-    async def _enqueue(self, drafts: list[Draft], given: AsyncGiven | None) -> list[AsyncJob[A]]:
+    async def _ended(self, gathering: Gathering, told: set[UUID] | None) -> bool:
+        asked = gathering.ask(told)
+        if asked:
+            gathering.note(asked, await self._read("producer/snapshots", ids=asked))
+        return gathering.done
+
+    async def _read(self, name: str, **parameters: object) -> Sequence[RowMapping]:
+        with reaching(self.settings):
+            async with self._engine.connect() as connection:
+                return (await connection.execute(self._sql(name), self._own(**parameters))).mappings().all()
+
+    async def _enqueue(
+        self, drafts: list[Draft], given: AsyncGiven | None, batch: BatchDraft | None
+    ) -> Jobs[AsyncJob[A]]:
         if not drafts:
-            return []
+            return Jobs()
         with reaching(self.settings):
             async with self._engine.begin() if given is None else async_joined(given) as connection:
-                settled = await self._insert(connection, drafts)
-        return [AsyncJob(self, made.id, made.kind, existed=made.existed) for made in settled]
+                settled = await self._insert(connection, drafts, batch)
+                made = inserted(settled)
+                if batch and made:
+                    await connection.execute(self._sql("producer/batch"), batch.row(self.settings.tenant, made))
+        jobs = (AsyncJob[A](self, one.id, one.kind, existed=one.existed) for one in settled)
+        return Jobs(jobs, batch.id if batch and made else None)
 
-    async def _insert(self, connection: AsyncConnection, drafts: list[Draft]) -> list[Draft]:
-        tenant = self.settings.tenant
-        taken = (await connection.execute(self._sql("producer/enqueue"), parameters(drafts, tenant))).one().taken
+    async def _insert(self, connection: AsyncConnection, drafts: list[Draft], batch: BatchDraft | None) -> list[Draft]:
+        given = parameters(drafts, self.settings.tenant, batch.id if batch else None)
+        taken = (await connection.execute(self._sql("producer/enqueue"), given)).one().taken
         if not taken:
             return drafts
         conflicts = self._own(keys=taken_keys(drafts, taken))
@@ -197,8 +252,10 @@ class AsyncJob(Generic[A_co]):
         without an artifact.
         """
         schedule = PollSchedule(self.id, timeout)
-        while not (snapshot := await self.refresh()).succeeded():  # noqa: ASYNC110 - the database is polled
-            await asyncio.sleep(schedule.next_delay(snapshot.state))
+        ended = Wakeup()
+        with self._producer._listener.waiting([self.id], ended.set) as waiting:
+            while not (snapshot := await self.refresh()).succeeded():
+                await ended.wait(schedule.next_delay(snapshot.state, listening=waiting.listen()))
         return cast("A_co", await self._producer.artifact(snapshot))
 
     def __repr__(self) -> str:

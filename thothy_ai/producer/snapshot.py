@@ -30,6 +30,7 @@ from thothy_ai.jobs.registry import UnknownKindError
 MIN_DELAY = 0.05  # seconds between two polls of a job
 MAX_DELAY = 1.0
 DELAY_GROWTH = 1.3
+LISTENING_DELAY = 5.0  # while a connection listens: workers of earlier versions send no notifications
 
 ENDED: Mapping[JobState, type[JobEndedError]] = {
     JobState.DEAD: JobFailedError,
@@ -67,9 +68,14 @@ class Snapshot:
 
     def succeeded(self) -> bool:
         """Whether the job succeeded; False while it is open. Raises a `JobEndedError` if it ended otherwise."""
-        if self.state in ENDED:
-            raise ENDED[self.state](self.id, self.state, self.reason, self.detail)
+        error = self.error()
+        if error is not None:
+            raise error
         return self.state is JobState.SUCCEEDED
+
+    def error(self) -> JobEndedError | None:
+        """The error of a job that ended without an artifact."""
+        return ENDED[self.state](self.id, self.state, self.reason, self.detail) if self.state in ENDED else None
 
 
 def read_artifact(snapshot: Snapshot, body: object) -> Artifact:
@@ -92,23 +98,28 @@ def parse_id(job_id: UUID | str) -> UUID:
 
 
 class PollSchedule:
-    """The delays between polls of one job, growing from `MIN_DELAY` to `MAX_DELAY` until the timeout."""
+    """The delays between polls of one job, growing from `MIN_DELAY` to `MAX_DELAY` until the timeout.
+
+    While a connection listens for the job's end, they are `LISTENING_DELAY`.
+    """
 
     def __init__(self, job_id: UUID, timeout: float | None) -> None:
         self._job_id = job_id
         self._timeout = timeout
         self._until = None if timeout is None else time.monotonic() + timeout
-        self._delays = _delays()
+        self._delays = poll_delays()
 
-    def next_delay(self, state: JobState) -> float:
+    def next_delay(self, state: JobState, *, listening: bool = False) -> float:
         """Seconds until the next poll. Raises `ResultTimeoutError` once the timeout has passed."""
         left = None if self._until is None else self._until - time.monotonic()
         if left is not None and left <= 0:
             raise ResultTimeoutError(self._job_id, state, self._timeout or 0)
-        return min(next(self._delays), left) if left is not None else next(self._delays)
+        delay = LISTENING_DELAY if listening else next(self._delays)
+        return delay if left is None else min(delay, left)
 
 
-def _delays() -> Iterator[float]:
+def poll_delays() -> Iterator[float]:
+    """Seconds between two polls, growing."""
     delay = MIN_DELAY
     while True:
         yield delay

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Generic, Self, cast
 from uuid import UUID
 
-from sqlalchemy import Connection, TextClause
+from sqlalchemy import Connection, RowMapping, TextClause
 
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import qualified
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
 from thothy_ai.jobs.kind import A, A_co
+from thothy_ai.producer.gathering import Ended, Gathering
+from thothy_ai.producer.jobs import Jobs
 from thothy_ai.producer.joined import Given, joined
+from thothy_ai.producer.listener import Listener
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
+from thothy_ai.queue.batches import BatchDraft, draft_batch, inserted
 from thothy_ai.queue.drafts import (
     Draft,
     EnqueueOptions,
@@ -45,6 +50,7 @@ class Producer:
         load_kinds(settings)
         self.settings = settings
         self._engine = make_engine(settings, application="producer")
+        self._listener = Listener(settings)
 
     @classmethod
     def from_env(cls) -> Self:
@@ -67,9 +73,12 @@ class Producer:
         max_attempts: int | None = None,
         max_compute_seconds: float | None = None,
         model: str | None = None,
+        webhook: str | None = None,
         connection: Given | None = None,
     ) -> Job[A]:
         """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
+
+        The end of the job is told to `webhook`, a URL. A job that existed keeps the webhook that it has.
 
         With `connection`, the job belongs to the transaction that the connection or session is in: it runs after that
         has been committed, and is gone if that is rolled back.
@@ -79,16 +88,49 @@ class Producer:
         options = EnqueueOptions(
             priority, deadline, not_before, idempotency_key, max_attempts, max_compute_seconds, model
         )
-        jobs: list[Job[A]] = self._enqueue([draft(request, options, self.settings, datetime.now(UTC))], connection)
+        drafts = [draft(request, options, self.settings, datetime.now(UTC))]
+        jobs: Jobs[Job[A]] = self._enqueue(drafts, connection, draft_batch(webhook, "job"))
         return jobs[0]
 
-    def enqueue_many(self, entries: Iterable[Entry[A]], *, connection: Given | None = None) -> list[Job[A]]:
+    def enqueue_many(
+        self,
+        entries: Iterable[Entry[A]],
+        *,
+        webhook: str | None = None,
+        notify: str = "batch",
+        connection: Given | None = None,
+    ) -> Jobs[Job[A]]:
         """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all of them or none.
 
-        Returns the jobs in the order of `entries`. Raises the same errors as `enqueue`, naming the entry; two entries
-        with one idempotency key and different requests are a conflict, too.
+        With `webhook`, a URL, the jobs are a batch, with their follow-ups. The webhook is told when all of them have
+        ended, or with `notify="job"` of the end of each. Jobs that existed are not part of it.
+
+        Returns the jobs in the order of `entries`, with the id of the batch. Raises the same errors as `enqueue`,
+        naming the entry; two entries with one idempotency key and different requests are a conflict, too.
         """
-        return self._enqueue(draft_all(entries, self.settings), connection)
+        return self._enqueue(draft_all(entries, self.settings), connection, draft_batch(webhook, notify))
+
+    def wait_all(self, jobs: Iterable[Job[A]], timeout: float | None = None) -> list[Ended[A]]:
+        """Wait up to `timeout` seconds (None: indefinitely) until all have ended; how each did, in the order given.
+
+        One query serves many jobs. Raises `WaitTimeoutError`, which names the open ones, and `UnknownJobError`.
+        """
+        gathering = Gathering([job.id for job in jobs], timeout)
+        event = threading.Event()
+        told: set[UUID] | None = None
+        with self._listener.waiting(gathering.ids, event.set) as waiting:
+            while not self._ended(gathering, told):
+                event.wait(gathering.next_delay(listening=waiting.listen()))
+                told = waiting.take() if event.is_set() else None
+                time.sleep(gathering.linger(told))
+                event.clear()
+                more = waiting.take()
+                told = None if told is None or more is None else told | more
+        bodies: dict[UUID, object] = {}
+        for ids, kinds in gathering.succeeded():
+            rows = self._read("producer/artifacts", ids=ids, kinds=kinds)
+            bodies.update({row["job_id"]: row["body"] for row in rows})
+        return gathering.outcomes(bodies)
 
     def job(self, job_id: UUID | str) -> Job:
         """Return the job with this id. Raises `UnknownJobError`, or `InvalidJobError` if the id is malformed."""
@@ -121,18 +163,33 @@ class Producer:
 
     def close(self) -> None:
         """Close all database connections."""
+        self._listener.close()
         self._engine.dispose()
 
-    def _enqueue(self, drafts: list[Draft], given: Given | None) -> list[Job[A]]:
-        if not drafts:
-            return []
-        with reaching(self.settings), self._engine.begin() if given is None else joined(given) as connection:
-            settled = self._insert(connection, drafts)
-        return [Job(self, made.id, made.kind, existed=made.existed) for made in settled]
+    def _ended(self, gathering: Gathering, told: set[UUID] | None) -> bool:
+        asked = gathering.ask(told)
+        if asked:
+            gathering.note(asked, self._read("producer/snapshots", ids=asked))
+        return gathering.done
 
-    def _insert(self, connection: Connection, drafts: list[Draft]) -> list[Draft]:
-        tenant = self.settings.tenant
-        taken = connection.execute(self._sql("producer/enqueue"), parameters(drafts, tenant)).one().taken
+    def _read(self, name: str, **parameters: object) -> Sequence[RowMapping]:
+        with reaching(self.settings), self._engine.connect() as connection:
+            return connection.execute(self._sql(name), self._own(**parameters)).mappings().all()
+
+    def _enqueue(self, drafts: list[Draft], given: Given | None, batch: BatchDraft | None) -> Jobs[Job[A]]:
+        if not drafts:
+            return Jobs()
+        with reaching(self.settings), self._engine.begin() if given is None else joined(given) as connection:
+            settled = self._insert(connection, drafts, batch)
+            made = inserted(settled)
+            if batch and made:
+                connection.execute(self._sql("producer/batch"), batch.row(self.settings.tenant, made))
+        jobs = (Job[A](self, one.id, one.kind, existed=one.existed) for one in settled)
+        return Jobs(jobs, batch.id if batch and made else None)
+
+    def _insert(self, connection: Connection, drafts: list[Draft], batch: BatchDraft | None) -> list[Draft]:
+        given = parameters(drafts, self.settings.tenant, batch.id if batch else None)
+        taken = connection.execute(self._sql("producer/enqueue"), given).one().taken
         if not taken:
             return drafts
         conflicts = self._own(keys=taken_keys(drafts, taken))
@@ -184,8 +241,11 @@ class Job(Generic[A_co]):
         without an artifact.
         """
         schedule = PollSchedule(self.id, timeout)
-        while not (snapshot := self.refresh()).succeeded():
-            time.sleep(schedule.next_delay(snapshot.state))
+        ended = threading.Event()
+        with self._producer._listener.waiting([self.id], ended.set) as waiting:
+            while not (snapshot := self.refresh()).succeeded():
+                ended.wait(schedule.next_delay(snapshot.state, listening=waiting.listen()))
+                ended.clear()
         return cast("A_co", self._producer.artifact(snapshot))
 
     def __repr__(self) -> str:

@@ -169,11 +169,12 @@ def canonical(request: Request) -> Canonical:
     return Canonical(kind.name, _canonical(kind, request), kind.source_key(request), kind.model)
 
 
-def parameters(drafts: Sequence[Draft], tenant: str) -> dict[str, Any]:
+def parameters(drafts: Sequence[Draft], tenant: str, batch: UUID | None = None) -> dict[str, Any]:
     """Parameters of the statement `producer/enqueue`: parallel arrays. Ids are texts, which every driver can send."""
     options = [draft.options for draft in drafts]
     return {
         "tenant": tenant,
+        "batch_id": str(batch) if batch else None,
         "ids": [str(draft.id) for draft in drafts],
         "kinds": [draft.kind for draft in drafts],
         "priorities": [option.priority for option in options],

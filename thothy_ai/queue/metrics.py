@@ -22,3 +22,4 @@ LAST_ROUND = Gauge(
 LEASES_LOST = Counter("thothy_leases_lost", "Jobs taken back since the lease of their worker had expired.")
 REPUBLISHED = Counter("thothy_dispatches_republished", "Jobs queued again since their message was lost in Redis.")
 DROPPED = Counter("thothy_messages_dropped", "Messages dropped without running a job.", ["reason"])
+WEBHOOK_ATTEMPTS = Counter("thothy_webhook_attempts", "Attempts to deliver a webhook, by result.", ["result"])

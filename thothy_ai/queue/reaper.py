@@ -27,6 +27,7 @@ from thothy_ai.queue.hints import NO_ENGINE, Hint
 from thothy_ai.queue.leader import Leader
 from thothy_ai.queue.metrics import JOBS, LEASES_LOST, REPUBLISHED
 from thothy_ai.queue.rules import Rule, Rules
+from thothy_ai.queue.webhooks.deliverer import Deliverer
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 
@@ -201,10 +202,11 @@ def _log_ended(why: str, rows: Sequence[Any]) -> None:
 
 
 def main(settings: Settings) -> None:
-    """Run a reaper in this process until SIGTERM."""
+    """Run a reaper in this process until SIGTERM, and deliver webhooks beside it."""
     configure_logging(settings)
     refuse_other_schema(settings)
     reaper = Reaper(settings)
     reaper.stop_on_signals()
     serve_metrics(settings)
-    reaper.run()
+    with Deliverer(settings).running():
+        reaper.run()

@@ -28,10 +28,13 @@ from thothy_ai.settings.values import (
     Kinds,
     ModelPrices,
     Name,
+    Networks,
     PositiveOrZero,
     PublishBy,
     RedisUrl,
     Seconds,
+    WebhookSecrets,
+    split,
     text_of,
     with_password,
 )
@@ -193,6 +196,17 @@ class Settings(BaseSettings):
         description="Time of day by which the queue should be empty, with its time zone: `17:00 Europe/Berlin`; without"
         " a zone it is UTC. Forecasts say how many jobs will still be open then.",
     )
+    webhook_secrets: WebhookSecrets | None = Field(
+        default=None,
+        description="Secret that webhooks are signed with, of at least 24 characters; while it is being changed, the"
+        " new and the old one, separated by a comma. `thothy webhooks secret` shows what receivers need. Without it,"
+        " webhooks wait.",
+    )
+    webhook_networks: Networks = Field(
+        default=(),
+        description="Networks that webhooks may be sent to although they are not public, separated by commas:"
+        " 10.1.0.0/16, ::1/128.",
+    )
 
     price_per_compute_hour: PositiveOrZero | None = Field(
         default=None,
@@ -306,6 +320,10 @@ class Settings(BaseSettings):
     def reveal_engine_token(self) -> str | None:
         """The secret that an engine on a TCP port requires of its clients; None when not set."""
         return self.engine_token.get_secret_value() if self.engine_token else None
+
+    def reveal_webhook_secrets(self) -> tuple[str, ...]:
+        """The secrets that webhooks are signed with, the newest first; none if not set."""
+        return tuple(split(self.webhook_secrets.get_secret_value())) if self.webhook_secrets else ()
 
     def require_model(self) -> Path:
         """The path of the model folder or file. Raises `ConfigError` if it is not set."""

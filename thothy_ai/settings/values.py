@@ -6,6 +6,7 @@ import json
 import os
 import re
 from datetime import datetime, time, timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import SplitResult, parse_qs, quote, urlsplit
@@ -16,6 +17,7 @@ from pydantic_settings import NoDecode
 
 _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+MIN_SECRET_CHARS = 24
 
 
 def _split(url: str) -> SplitResult:
@@ -121,6 +123,28 @@ def prices_by_name(entries: tuple[str, ...]) -> dict[str, float]:
     return prices
 
 
+def split(text: str) -> list[str]:
+    """The entries of a text that separates them by commas."""
+    return [entry for entry in map(str.strip, text.split(",")) if entry]
+
+
+def _webhook_secrets(value: SecretStr) -> SecretStr:
+    secrets = split(value.get_secret_value())
+    if not 1 <= len(secrets) <= 2 or min(map(len, secrets)) < MIN_SECRET_CHARS:
+        raise ValueError(f"must be one or two secrets of at least {MIN_SECRET_CHARS} characters")
+    return value
+
+
+def _networks(value: object) -> object:
+    entries = split(value) if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple):
+        return value
+    try:
+        return tuple(str(ip_network(entry)) for entry in entries)
+    except ValueError as error:
+        raise ValueError(f"must be networks such as 10.1.0.0/16: {error}") from None
+
+
 def text_of(value: object) -> str:
     """The text that reads back as this setting's value, passwords included."""
     match value:
@@ -163,6 +187,8 @@ DatabaseSchema = Annotated[str, AfterValidator(_database_schema)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
 Name = Annotated[str, AfterValidator(_name)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
+WebhookSecrets = Annotated[SecretStr, AfterValidator(_webhook_secrets)]
+Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_networks)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
 ModelPrices = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_prices)]
 PublishBy = Annotated[str, AfterValidator(_publish_by)]

@@ -19,7 +19,7 @@ from thothy_ai.settings import PREFIX, Settings
 ONCE = {"migrate", "alertmanager-config"}
 OURS = {*ONCE, "engine", "worker", "dispatcher", "reaper"}
 SERVERS = {"postgres", "redis", "prometheus", "alertmanager"}
-SECRETS = {"postgres_password", "redis_password"}
+SECRETS = {"postgres_password", "redis_password", "webhook_secrets"}
 PROFILES = [None, *(f"gpus-{count}" for count in range(2, 9))]
 # Set in compose.yaml: the network inside, the home in the image, and a name per engine.
 FIXED = {f"{PREFIX}{name}" for name in ("HOME", "METRICS_HOST", "METRICS_PORT", "ENGINE_URL", "ENGINE_NAME")}
@@ -125,7 +125,7 @@ def test_no_password_is_in_an_environment_or_a_command(services: dict[str, Any])
     for name, service in services.items():
         given = environment_of(service) if "environment" in service else {}
         assert not [key for key in given if "PASSWORD" in key and not key.endswith("_FILE")], name
-        files = {value for key, value in given.items() if key.endswith("_FILE")}
+        files = {value for key, value in given.items() if key.endswith("_FILE") and value}
         mounted = {secret["target"] for secret in service.get("secrets", [])}
         assert files == mounted, name
         assert "://:" not in json.dumps(service)
@@ -143,7 +143,7 @@ def test_the_secrets_script_writes_each_secret_once(tmp_path: Path) -> None:
     subprocess.run(script, check=True, capture_output=True)
     written = {file.name: file.read_text() for file in folder.iterdir()}
     assert set(written) == SECRETS
-    assert len(set(written.values())) == 2
+    assert len(set(written.values())) == 3
     assert all(re.fullmatch(r"[0-9a-f]{48}", text) for text in written.values())
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700  # nobody else gets at the files
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o444}  # containers' accounts do

@@ -54,6 +54,10 @@ HOT: dict[str, dict[str, object]] = {
     "queue/lock_hours": {"hours": 6, "open_hours": 1},
     "queue/close_hours": HOUR,
     "queue/drain_state": {},
+    "queue/end_batches": {"limit": 1000},
+    "queue/take_deliveries": {"busy": [], "per_origin": 4, "limit": 16, "lease_seconds": 60},
+    "producer/snapshots": {"ids": [uuid4()], "tenant": "t"},
+    "producer/artifacts": {"ids": [uuid4()], "kinds": ["echo"], "tenant": "t"},
     "queue/settle_sessions": {},
     "worker/record_usage": {
         "job_ids": [uuid4()],

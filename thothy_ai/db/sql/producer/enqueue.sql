@@ -15,11 +15,12 @@ WITH given AS (
 ),
 inserted AS (
     INSERT INTO job (id, tenant, kind, priority, deadline, not_before, scheduled_for, delayed, source_key,
-                     idempotency_key, request_digest, max_attempts, max_compute_seconds, model)
+                     idempotency_key, request_digest, max_attempts, max_compute_seconds, model, batch_id)
     SELECT id, :tenant, kind, priority, deadline, coalesce(not_before, now()),
            CASE WHEN not_before > now() THEN not_before END,
            coalesce(not_before > now() + {delay_margin}, false),
-           source_key, idempotency_key, digest, max_attempts, max_compute_seconds, model
+           source_key, idempotency_key, digest, max_attempts, max_compute_seconds, model,
+           CAST(:batch_id AS uuid)
     FROM given
     ORDER BY idempotency_key, id
     ON CONFLICT (tenant, idempotency_key) DO NOTHING

@@ -11,10 +11,11 @@ WITH given AS (
 ), inserted AS (
     INSERT INTO job (
         id, parent_id, tenant, kind, priority, deadline, source_key, request_digest, max_attempts, max_compute_seconds,
-        model
+        model, batch_id
     )
     SELECT id, parent_id, tenant, kind, priority, deadline, source_key, digest, max_attempts, max_compute_seconds,
-        coalesce(model, (SELECT parent.model FROM job AS parent WHERE parent.id = given.parent_id))
+        coalesce(model, (SELECT parent.model FROM job AS parent WHERE parent.id = given.parent_id)),
+        (SELECT batch_id FROM job AS parent WHERE parent.id = given.parent_id)
     FROM given
     RETURNING id
 ), bodies AS (

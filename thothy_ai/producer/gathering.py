@@ -1,0 +1,95 @@
+"""Waiting for many jobs: which of them to ask about, and how each ended. No I/O."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, cast
+from uuid import UUID
+
+from thothy_ai.errors import JobEndedError, ThothyError, UnreadableArtifactError, WaitTimeoutError
+from thothy_ai.jobs.kind import A_co
+from thothy_ai.producer.snapshot import LISTENING_DELAY, Snapshot, poll_delays, read_artifact
+
+LINGER_SECONDS = 0.05  # after a notification, for those of further jobs: one query serves them all
+ARTIFACTS_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Generic[A_co]):
+    """How a job ended: with an artifact, or with an error, which `result` raises."""
+
+    snapshot: Snapshot
+    artifact: A_co | None = None
+    error: ThothyError | None = None
+
+    def result(self) -> A_co:
+        """The artifact. Raises what `Job.result` would: a `JobEndedError`, or `UnreadableArtifactError`."""
+        if self.error is not None:
+            raise self.error
+        return cast("A_co", self.artifact)
+
+
+class Gathering:
+    """The jobs of one `wait_all`, in the order given; a job may be given several times."""
+
+    def __init__(self, ids: Sequence[UUID], timeout: float | None) -> None:
+        self.ids = ids
+        self._timeout = timeout
+        self._until = None if timeout is None else time.monotonic() + timeout
+        self._open = dict.fromkeys(ids)  # an ordered set
+        self._ended: dict[UUID, Snapshot] = {}
+        self._delays = poll_delays()
+
+    @property
+    def done(self) -> bool:
+        """Whether all have ended."""
+        return not self._open
+
+    def ask(self, told: set[UUID] | None) -> list[UUID]:
+        """Open jobs to read: those that are said to have ended, or all of them."""
+        return list(self._open) if told is None else [job_id for job_id in self._open if job_id in told]
+
+    def note(self, asked: Sequence[UUID], rows: Iterable[Any]) -> None:
+        """Note the rows of the statement `producer/snapshots`. Raises `UnknownJobError` for a job without one."""
+        found = {row["id"]: row for row in rows}
+        for job_id in asked:
+            snapshot = Snapshot.of(found.get(job_id), job_id)
+            if snapshot.finished_at is not None:
+                self._ended[job_id] = snapshot
+                del self._open[job_id]
+
+    def next_delay(self, *, listening: bool) -> float:
+        """Seconds until the next poll. Raises `WaitTimeoutError` once the timeout has passed."""
+        left = None if self._until is None else self._until - time.monotonic()
+        if left is not None and left <= 0:
+            raise WaitTimeoutError(list(self._open), len(set(self.ids)), self._timeout or 0)
+        delay = LISTENING_DELAY if listening else next(self._delays)
+        return delay if left is None else min(delay, left)
+
+    def linger(self, told: set[UUID] | None) -> float:
+        """Seconds to wait for further notifications before these are followed."""
+        return 0.0 if told is None or self._open.keys() <= told else LINGER_SECONDS
+
+    def succeeded(self) -> Iterator[tuple[list[UUID], list[str]]]:
+        """Ids and kinds of the jobs whose artifacts are to be read, in parts."""
+        found = [snapshot for snapshot in self._ended.values() if not snapshot.error()]
+        for start in range(0, len(found), ARTIFACTS_AT_ONCE):
+            part = found[start : start + ARTIFACTS_AT_ONCE]
+            yield [snapshot.id for snapshot in part], [snapshot.kind for snapshot in part]
+
+    def outcomes(self, bodies: dict[UUID, Any]) -> list[Ended[Any]]:
+        """How each ended, in the order given; `bodies` are the artifacts of those that succeeded."""
+        known = {job_id: _ended(snapshot, bodies.get(job_id)) for job_id, snapshot in self._ended.items()}
+        return [known[job_id] for job_id in self.ids]
+
+
+def _ended(snapshot: Snapshot, body: object) -> Ended[Any]:
+    error: JobEndedError | None = snapshot.error()
+    if error is not None:
+        return Ended(snapshot, error=error)
+    try:
+        return Ended(snapshot, read_artifact(snapshot, body))
+    except UnreadableArtifactError as unreadable:
+        return Ended(snapshot, error=unreadable)

@@ -1,0 +1,58 @@
+"""Which addresses a webhook may lead to: public ones, and those of networks that the settings name.
+
+A tenant chooses the URL, and the service calls it from inside: it must reach neither the cloud's metadata service nor
+another service of this machine. A name is resolved once, each address is checked, and that address is connected to:
+a name that answers differently the second time gains nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+NAT64 = IPv6Network("64:ff9b::/96")
+
+
+class RefusedAddressError(Exception):
+    """All addresses of a host are ones that webhooks may not lead to."""
+
+
+def networks(names: Sequence[str]) -> tuple[Network, ...]:
+    """The networks that are allowed although they are not public."""
+    return tuple(ip_network(name) for name in names)
+
+
+def resolve(host: str, port: int, allowed: Sequence[Network]) -> list[str]:
+    """The addresses of this host that may be connected to.
+
+    Raises `RefusedAddressError`, and `OSError` if the host has no address.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    good = [address for address in addresses if is_allowed(ip_address(address), allowed)]
+    if not good:
+        raise RefusedAddressError(f"{host} is at {addresses[0]}, which is not a public address")
+    return good
+
+
+def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
+    """Whether an address, and the IPv4 address that it may stand for, is public or in an allowed network."""
+    inner = _embedded(address)
+    if inner is not None:
+        return is_allowed(inner, allowed)
+    if any(address.version == network.version and address in network for network in allowed):
+        return True
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _embedded(address: Address) -> IPv4Address | None:
+    """The IPv4 address inside an IPv6 address: mapped, of 6to4, Teredo or NAT64."""
+    if not isinstance(address, IPv6Address):
+        return None
+    if address in NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)

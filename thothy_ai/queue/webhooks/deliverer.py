@@ -1,0 +1,161 @@
+"""`Deliverer`: ends batches and delivers webhooks, on a thread of the reaper's process.
+
+It has a connection and a lead of its own: neither a slow receiver nor a slow statement here holds up the reaper. The
+leader takes due deliveries, sends each on a thread, and records what came of them. A delivery that nobody
+recorded, because its process died, is due again after `LEASE_SECONDS`: receivers may get a message twice, with one id.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from typing import Any
+
+from thothy_ai.db.fragments import WEBHOOKS
+from thothy_ai.queue.leader import Leader
+from thothy_ai.queue.metrics import WEBHOOK_ATTEMPTS
+from thothy_ai.queue.webhooks.addresses import networks
+from thothy_ai.queue.webhooks.post import SHOWN_CHARS, Answer, post
+from thothy_ai.queue.webhooks.signing import headers, receiver_secret
+from thothy_ai.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+THREADS = 16  # deliveries in flight
+PER_ORIGIN = 4  # at once to one origin
+LEASE_SECONDS = 60.0
+BATCHES = 1000  # that end in one transaction
+INTERVAL = 2.0  # seconds between two rounds; a NOTIFY comes earlier
+BUSY_INTERVAL = 0.05  # while deliveries are in flight
+MIN_INTERVAL = 0.2  # between two looks for batches that have ended
+HOUR = 3600.0
+KEPT_DAYS, DEAD_KEPT_DAYS = 7, 30
+FIRST_DELAY, LAST_DELAY, GROWTH = 10.0, 7200.0, 3.0
+
+
+def delay_after(attempts: int, chance: float) -> float:
+    """Seconds until the next attempt after so many; `chance` is uniform in [0, 1): exponential, half of it random."""
+    return min(LAST_DELAY, FIRST_DELAY * GROWTH ** min(attempts - 1, 20)) * (0.5 + 0.5 * chance)
+
+
+class Deliverer:
+    """Owns the rows of `webhook_delivery` from due to delivered or dead."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._leader = Leader(settings, "webhooks", channels=(WEBHOOKS,))
+        self._allowed = networks(settings.webhook_networks)
+        self._sent: dict[Future[Answer], Any] = {}
+        self._last_ended = self._last_purge = float("-inf")
+        self._warned = False
+
+    def run(self) -> None:
+        """Deliver until `stop`."""
+        self._leader.lead(self._round)
+
+    def stop(self) -> None:
+        """Stop at once; from any thread. What is in flight is sent again later."""
+        self._leader.stop()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Deliver on a thread of its own until the end of the block."""
+        thread = threading.Thread(target=self.run, name="webhooks", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.stop()
+            thread.join()
+
+    def _round(self) -> float:
+        self._purge()
+        looked = self._end_batches()
+        self._record()
+        if len(self._sent) < THREADS:
+            self._send()
+        if not self._sent:
+            return INTERVAL if looked else MIN_INTERVAL
+        wait(self._sent, BUSY_INTERVAL, FIRST_COMPLETED)
+        return 0.0
+
+    def _end_batches(self) -> bool:
+        """At most every `MIN_INTERVAL`: each end of a job of a batch may be the batch's. Whether it was time."""
+        if time.monotonic() - self._last_ended < MIN_INTERVAL:
+            return False
+        self._leader.ask("queue/end_batches", limit=BATCHES)
+        self._last_ended = time.monotonic()
+        return True
+
+    def _send(self) -> None:
+        secrets = self._settings.reveal_webhook_secrets()
+        if not secrets:
+            return self._warn()
+        busy = {row.origin for row in self._sent.values()}
+        rows = self._leader.ask(
+            "queue/take_deliveries",
+            busy=list(busy),
+            per_origin=PER_ORIGIN,
+            limit=THREADS - len(self._sent),
+            lease_seconds=LEASE_SECONDS,
+        )
+        for row in rows:
+            future: Future[Answer] = Future()
+            self._sent[future] = row
+            threading.Thread(target=self._post_into, args=(future, row, secrets), name="webhook", daemon=True).start()
+        return None
+
+    def _post_into(self, future: Future[Answer], row: Any, secrets: tuple[str, ...]) -> None:
+        try:
+            future.set_result(self._post(row, secrets))
+        except Exception as error:
+            logger.exception("webhook %s", row.id)
+            future.set_result(Answer(error=repr(error)[:SHOWN_CHARS]))
+
+    def _post(self, row: Any, secrets: tuple[str, ...]) -> Answer:
+        body = json.dumps(row.payload, ensure_ascii=False, separators=(",", ":")).encode()
+        theirs = (receiver_secret(secret, row.tenant) for secret in secrets)
+        plain = {"content-type": "application/json", "user-agent": "thothy-ai"}
+        return post(row.url, body, plain | headers(str(row.id), body, theirs, int(time.time())), self._allowed)
+
+    def _record(self) -> None:
+        """Record what has come back. While Postgres is away, it is kept for the next round."""
+        done = {future: row for future, row in self._sent.items() if future.done()}
+        if not done:
+            return
+        answers = [future.result() for future in done]
+        rows = self._leader.ask(
+            "queue/record_deliveries",
+            ids=[row.id for row in done.values()],
+            delivered=[answer.delivered for answer in answers],
+            gone=[answer.final for answer in answers],
+            statuses=[answer.status for answer in answers],
+            errors=[answer.error for answer in answers],
+            delays=[delay_after(row.attempts, random.random()) for row in done.values()],  # noqa: S311 - jitter
+        )
+        self._sent = {future: row for future, row in self._sent.items() if future not in done}
+        for row in rows:
+            _count(row)
+
+    def _warn(self) -> None:
+        [row] = self._leader.ask("queue/waiting_deliveries")
+        if row.waiting and not self._warned:
+            logger.warning("webhooks wait: THOTHY_WEBHOOK_SECRETS is not set")
+        self._warned = row.waiting
+
+    def _purge(self) -> None:
+        if time.monotonic() - self._last_purge >= HOUR:
+            self._leader.ask("queue/purge_deliveries", days=KEPT_DAYS, dead_days=DEAD_KEPT_DAYS)
+            self._last_purge = time.monotonic()
+
+
+def _count(row: Any) -> None:
+    WEBHOOK_ATTEMPTS.labels("failed" if row.state == "waiting" else row.state).inc()
+    if row.state == "dead":
+        logger.warning("webhook %s is dead after %d attempts: %s", row.id, row.attempts, row.error)

@@ -1,0 +1,103 @@
+"""Sends one POST, and says what came of it: one connection to a checked address, no redirects, little of the answer.
+
+`http.client`, because it lets the caller connect: libraries above it resolve the name themselves, after the check.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from urllib.parse import SplitResult, urlsplit
+
+from thothy_ai.errors import InvalidJobError
+from thothy_ai.queue.batches import checked_url
+from thothy_ai.queue.webhooks.addresses import Network, RefusedAddressError, resolve
+
+CONNECT_SECONDS = 5.0
+TOTAL_SECONDS = 15.0  # of connecting, sending and reading: a receiver that takes longer should answer first
+MAX_ADDRESSES = 3  # of a host that are tried
+READ_BYTES = 1024  # of an answer
+SHOWN_CHARS = 200
+GONE = 410
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a POST. `final`: another try would end in the same way."""
+
+    status: int | None = None
+    error: str | None = None
+    final: bool = False
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the receiver has it."""
+        return self.status is not None and 200 <= self.status < 300
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network]) -> Answer:
+    """POST this body. Never raises: what went wrong is in the answer, without what the URL's query may keep secret."""
+    try:
+        return _post(urlsplit(checked_url(url)), body, headers, allowed)
+    except (RefusedAddressError, InvalidJobError) as error:
+        return Answer(error=str(error), final=True)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return Answer(error=f"{type(error).__name__}: {error}"[:SHOWN_CHARS])
+
+
+def _post(parts: SplitResult, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network]) -> Answer:
+    host, tls = parts.hostname or "", parts.scheme == "https"
+    port = parts.port or (443 if tls else 80)
+    connection = (http.client.HTTPSConnection if tls else http.client.HTTPConnection)(host, port)
+    with closing(_connected(resolve(host, port, allowed)[:MAX_ADDRESSES], port)) as plain, _limited(plain):
+        connection.sock = _tls().wrap_socket(plain, server_hostname=host) if tls else plain
+        with closing(connection):
+            path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            connection.request("POST", path, body, dict(headers))
+            return _answer(connection.getresponse())
+
+
+def _connected(addresses: Sequence[str], port: int) -> socket.socket:
+    """A connection to the first address that takes one. Raises the last one's `OSError`."""
+    for address in addresses[:-1]:
+        with suppress(OSError):
+            return socket.create_connection((address, port), CONNECT_SECONDS)
+    return socket.create_connection((addresses[-1], port), CONNECT_SECONDS)
+
+
+@contextmanager
+def _limited(plain: socket.socket) -> Iterator[None]:
+    """Shut the socket down when the time is over: a timeout of its own counts from each byte."""
+    plain.settimeout(TOTAL_SECONDS)
+    with plain.dup() as same:
+        timer = threading.Timer(TOTAL_SECONDS, _shut_down, (same,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def _shut_down(plain: socket.socket) -> None:
+    with suppress(OSError):
+        plain.shutdown(socket.SHUT_RDWR)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _answer(response: http.client.HTTPResponse) -> Answer:
+    start = response.read(READ_BYTES).decode("utf-8", "replace")
+    if 200 <= response.status < 300:
+        return Answer(response.status)
+    said = "".join(char if char.isprintable() else " " for char in start)[:SHOWN_CHARS]
+    return Answer(response.status, f"HTTP {response.status} {said}".strip(), final=response.status == GONE)

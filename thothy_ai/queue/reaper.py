@@ -47,6 +47,7 @@ class Reaper:
             (MINUTE, self._cancelled),
             (MINUTE, self._usage),
             (MINUTE, self._sessions),
+            (MINUTE, self._texts),
             (HOUR, self._partitions),
         )
         self._last = dict.fromkeys(range(len(self._rules)), float("-inf"))
@@ -142,6 +143,10 @@ class Reaper:
 
     def _usage(self) -> None:
         self._leader.ask("queue/sum_usage", hours=USAGE_HOURS)
+
+    def _texts(self) -> None:
+        if self._leader.ask("queue/share_texts"):
+            logger.info("no worker of an earlier version is left: long texts are stored once from now on")
 
     def _partitions(self) -> None:
         self._leader.ask("queue/ensure_partitions", months_ahead=MONTHS_AHEAD)

@@ -29,6 +29,32 @@ COMMENT = (
     "COMMENT ON FUNCTION {schema}.thothy_is_own_text IS"
     " 'Whether the calling role may see the text. Volatile: it sees texts that its statement has just inserted.'"
 )
+DROP_MONTH = """
+    CREATE OR REPLACE FUNCTION {schema}.thothy_drop_month(month text, lock_wait text) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
+    DECLARE
+        first date := to_date(month, 'YYYY_MM');
+        parent text;
+    BEGIN
+        IF EXISTS (
+            SELECT FROM job
+            WHERE id >= thothy_uuid_floor(first::timestamp AT TIME ZONE 'UTC')
+                AND id < thothy_uuid_floor((first + interval '1 month') AT TIME ZONE 'UTC')
+        ) THEN
+            RETURN false;
+        END IF;
+        PERFORM set_config('lock_timeout', lock_wait, true);
+        FOREACH parent IN ARRAY ARRAY['attempt', 'artifact', 'job_event'] LOOP
+            EXECUTE format('DROP TABLE IF EXISTS %I', parent || to_char(first, '_YYYY_MM'));
+        END LOOP;
+        RETURN true;
+    END
+    $$
+"""
+DROP_COMMENT = (
+    "COMMENT ON FUNCTION {schema}.thothy_drop_month IS"
+    " 'Drops the partitions of a month (YYYY_MM) that has no jobs left; waits so long for each of their locks.'"
+)
 CONSTRAINTS = {
     "fk_job_request_text_id": "FOREIGN KEY (text_id) REFERENCES source_text (id)",
     "ck_job_request_text": "CHECK ((text_id IS NULL) = (text_field IS NULL))",
@@ -80,8 +106,8 @@ def upgrade() -> None:
         " ADD COLUMN IF NOT EXISTS shares_texts boolean NOT NULL DEFAULT false"
     )
     _add_constraints()
-    op.execute(IS_OWN_TEXT.format(schema=_schema()))
-    op.execute(COMMENT.format(schema=_schema()))
+    for definition in (IS_OWN_TEXT, COMMENT, DROP_MONTH, DROP_COMMENT):
+        op.execute(definition.format(schema=_schema()))
     _change_policies(f"{OWN_JOB} AND thothy_is_own_text(text_id)")
     with beside_running_work():
         build_index("ix_job_request_text_id", "(text_id) WHERE text_id IS NOT NULL", table="job_request")
@@ -100,5 +126,5 @@ def downgrade() -> None:
         "ALTER TABLE job_request DROP CONSTRAINT IF EXISTS ck_job_request_text,"
         " DROP COLUMN IF EXISTS text_id, DROP COLUMN IF EXISTS text_field"
     )
-    op.execute(f"DROP FUNCTION IF EXISTS {_schema()}.thothy_is_own_text")
+    op.execute("DROP FUNCTION IF EXISTS thothy_is_own_text, thothy_drop_month")
     op.execute("DROP TABLE source_text")

@@ -1,4 +1,4 @@
-"""`thothy history prune`: delete old months of history."""
+"""`thothy history`: the months of history, when the reaper deletes them, and deleting them now."""
 
 from __future__ import annotations
 
@@ -15,12 +15,45 @@ from thothy_ai.cli.tables import count, print_json, table
 if TYPE_CHECKING:
     from thothy_ai.admin.history import Month
 
-app = typer.Typer(no_args_is_help=True, help="Delete old months of finished jobs and their history.")
+app = typer.Typer(no_args_is_help=True, help="Months of finished jobs and their history, and their deletion.")
 
 OlderThan = Annotated[
     timedelta,
     typer.Option(parser=times.duration, metavar="DURATION", help="Minimum time since the end of the month: 90d, 26w."),
 ]
+
+
+@app.command()
+def show(as_json: AsJson = False) -> None:
+    """Show the past months of history, and from when on the reaper deletes each.
+
+    That is THOTHY_KEEP_HISTORY_DAYS after its end, or later if one of its jobs is open or has ended later.
+
+    Example: thothy history show
+    """
+    from thothy_ai.admin import history
+    from thothy_ai.settings import Settings
+
+    keep_days = Settings.load().keep_history_days
+    with database() as engine:
+        months = history.months(engine, datetime.now(UTC))
+    rows = [{**asdict(month), "goes": goes(month, keep_days)} for month in months]
+    if as_json:
+        return print_json({"keep_history_days": keep_days, "months": rows})
+    heads = ["month", "jobs#", "MB#", "open jobs#", "deleted from"]
+    cells = [
+        [m.name.replace("_", "-"), m.jobs, f"{m.size / 1e6:.1f}", m.kept or "", goes(m, keep_days)] for m in months
+    ]
+    return table("No month of history is over.", heads, cells)
+
+
+def goes(month: Month, keep_days: int) -> str:
+    """The first day on which the reaper may delete a month, `never` if it keeps all."""
+    if not keep_days:
+        return "never"
+    year, number = map(int, month.name.split("_"))
+    end = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
+    return (end + timedelta(days=keep_days)).date().isoformat()
 
 
 @app.command()

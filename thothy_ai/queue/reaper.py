@@ -5,6 +5,7 @@ dispatches lost in Redis        queued again
 deadlines that passed           expired
 engines without a heartbeat     their session ends and is settled
 partitions, usage_hourly        created, summed
+old months, unused texts        deleted (`retention`)
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.leader import Leader
 from thothy_ai.queue.metrics import JOBS
+from thothy_ai.queue.retention import Retention
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 
@@ -40,6 +42,7 @@ class Reaper:
         self._settings = settings
         self._broker = Broker(settings)
         self._leader = Leader(settings, "reaper")
+        self._retention = Retention(settings, self._leader.ask)
         self._rules: tuple[tuple[float, Callable[[], None]], ...] = (
             (0.0, self._leases),
             (0.0, self._expired),
@@ -48,6 +51,7 @@ class Reaper:
             (MINUTE, self._usage),
             (MINUTE, self._sessions),
             (MINUTE, self._texts),
+            (0.0, self._history),
             (HOUR, self._partitions),
         )
         self._last = dict.fromkeys(range(len(self._rules)), float("-inf"))
@@ -147,6 +151,9 @@ class Reaper:
     def _texts(self) -> None:
         if self._leader.ask("queue/share_texts"):
             logger.info("no worker of an earlier version is left: long texts are stored once from now on")
+
+    def _history(self) -> None:
+        self._retention.step()
 
     def _partitions(self) -> None:
         self._leader.ask("queue/ensure_partitions", months_ahead=MONTHS_AHEAD)

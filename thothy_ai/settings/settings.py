@@ -166,6 +166,13 @@ class Settings(BaseSettings):
         description="Seconds between two rounds of the reaper, which takes back jobs whose lease has expired.",
     )
 
+    keep_history_days: int = Field(
+        default=400,
+        ge=0,
+        description="Days from the end of a month, and from the end of its last job, until the reaper deletes that"
+        " month's jobs, artifacts and attempts; 0 keeps them. Hourly usage and engine sessions stay.",
+    )
+
     price_per_compute_hour: PositiveOrZero | None = Field(
         default=None,
         description="Price of one hour of the engine's device, in the currency below. With it, costs are also shown in"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -40,11 +41,7 @@ def show(as_json: AsJson = False) -> None:
     rows = [{**asdict(month), "goes": goes(month, keep_days)} for month in months]
     if as_json:
         return print_json({"keep_history_days": keep_days, "months": rows})
-    heads = ["month", "jobs#", "MB#", "open jobs#", "deleted from"]
-    cells = [
-        [m.name.replace("_", "-"), m.jobs, f"{m.size / 1e6:.1f}", m.kept or "", goes(m, keep_days)] for m in months
-    ]
-    return table("No month of history is over.", heads, cells)
+    return _print_months(months, "open jobs#", {"deleted from": [row["goes"] for row in rows]})
 
 
 def goes(month: Month, keep_days: int) -> str:
@@ -79,8 +76,12 @@ def prune(older_than: OlderThan, yes: Yes = False, as_json: AsJson = False) -> N
     return typer.echo(f"{count(len(pruned), 'month')} deleted, {count(sum(month.jobs for month in pruned), 'job')}.")
 
 
-def _print_months(months: list[Month]) -> None:
+def _print_months(
+    months: list[Month], kept: str = "blocking jobs#", more: Mapping[str, Sequence[object]] | None = None
+) -> None:
     if not months:
         return
-    heads = ["month", "jobs#", "MB#", "blocking jobs#"]
-    table("", heads, [[m.name.replace("_", "-"), m.jobs, f"{m.size / 1e6:.1f}", m.kept or ""] for m in months])
+    rows = [[m.name.replace("_", "-"), m.jobs, f"{m.size / 1e6:.1f}", m.kept or ""] for m in months]
+    columns = more or {}
+    cells = [[*row, *extra] for row, *extra in zip(rows, *columns.values(), strict=True)]
+    table("", ["month", "jobs#", "MB#", kept, *columns], cells)

@@ -52,9 +52,8 @@ def test_old_months_go_in_batches_and_the_rest_stays(aged: Queue, monkeypatch: p
 
 
 def test_a_month_with_an_open_job_stays(aged: Queue) -> None:
-    aged.rows(
-        "UPDATE job SET state = 'queued', finished_at = NULL WHERE id = (SELECT min(CAST(id AS text)) FROM job)::uuid"
-    )
+    first = "(SELECT id FROM job ORDER BY id LIMIT 1)"
+    aged.rows(f"UPDATE job SET state = 'queued', finished_at = NULL WHERE id = {first}")
     kept = keeper(aged)
     for _ in range(4):
         kept.step()

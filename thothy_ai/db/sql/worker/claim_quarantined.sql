@@ -34,4 +34,4 @@ WITH given AS (
 SELECT free.id, free.dispatch_no, attempt, tenant, kind, failures, max_attempts, max_compute_seconds,
     free.engine_deaths, priority, deadline, source_key, {whole_request}, {used_before}, {rejected_before},
     claimed.attempt - budget_after AS tries
-FROM free LEFT JOIN claimed USING (id) LEFT JOIN job_request ON job_id = claimed.id {with_text}
+FROM free LEFT JOIN claimed USING (id) LEFT JOIN job_request ON job_id = claimed.id

@@ -10,7 +10,7 @@ from alembic import command
 from sqlalchemy import text
 
 from tests.support.echo_kind import Echo
-from tests.support.queue_bench import Queue, eventually
+from tests.support.queue_bench import Queue, eventually, runner_bench
 from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.schema import alembic_config, migrate
@@ -78,6 +78,18 @@ def test_nothing_waits_for_a_transaction_that_stores_the_same_text(queue: Queue)
     queue.producer.enqueue_many([Echo(text=LONG), Echo(text=OTHER)])
     assert queue.rows(REFERENCES) == [(6, 6, 4)]
     assert queue.rows("SELECT count(*) FROM source_text") == [(4,)]
+
+
+def test_texts_of_follow_ups_are_shared_too(queue: Queue) -> None:
+    """They are other texts than the parent's; each is there once, however often it is asked for."""
+    queue.producer.enqueue_many([Echo(text=LONG, more=2), Echo(text=LONG, more=2)])
+    with runner_bench(queue) as bench:
+        bench.settle()
+    assert queue.rows("SELECT state, count(*) FROM job GROUP BY state") == [("succeeded", 6)]
+    [(requests, shared, texts)] = queue.rows(REFERENCES)
+    assert (requests, shared) == (6, 6)
+    assert 3 <= texts <= 5  # the parents may have ended in two transactions at once
+    assert {row.content for row in queue.rows(STORED)} == {LONG, f"{LONG} 0", f"{LONG} 1"}
 
 
 def test_a_rolled_back_transaction_leaves_no_text(queue: Queue) -> None:

@@ -33,7 +33,7 @@ class Month:
 def months(engine: Engine, before: datetime) -> list[Month]:
     """The months that were over at that moment, the oldest first."""
     with engine.connect() as connection:
-        return [Month(*row) for row in connection.execute(statement("admin/history_months"), {"before": before})]
+        return [Month(*row) for row in connection.execute(statement("queue/history_months"), {"before": before})]
 
 
 def prune(engine: Engine, before: datetime) -> list[Month]:
@@ -58,7 +58,7 @@ def _delete_jobs(engine: Engine, month: str, before: datetime) -> None:
     deleted = BATCH
     while deleted == BATCH:
         with engine.begin() as connection:
-            deleted = connection.execute(statement("admin/history_delete"), wanted).rowcount
+            deleted = connection.execute(statement("queue/history_delete"), wanted).rowcount
 
 
 def _drop_partitions(engine: Engine, month: str) -> None:

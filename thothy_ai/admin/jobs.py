@@ -13,7 +13,7 @@ from sqlalchemy import Engine, Row, select
 from thothy_ai.admin.artifacts import list_artifacts
 from thothy_ai.admin.cost import cost_of
 from thothy_ai.admin.filters import ALL_JOBS, JobFilter
-from thothy_ai.db.models import Job, JobEvent, JobRequest
+from thothy_ai.db.models import Job, JobEvent
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import UnknownJobError
 from thothy_ai.queue.control import WAKE_DISPATCHER
@@ -63,7 +63,7 @@ def show_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
         events = select(JobEvent.__table__).where(JobEvent.job_id == job_id).order_by(JobEvent.at)
         attempts = _dicts(connection.execute(statement("admin/job_attempts"), {"job_id": job_id}).all())
         parts = {
-            "request": connection.scalar(select(JobRequest.request).where(JobRequest.job_id == job_id)),
+            "request": connection.scalar(statement("admin/job_request"), {"job_id": job_id}),
             "attempts": [{**each, "seed": attempt_seed(job_id, each["attempt"])} for each in attempts],
             "events": _dicts(connection.execute(events).all()),
             "follow_ups": _dicts(connection.execute(statement("admin/job_children"), {"job_id": job_id}).all()),

@@ -70,6 +70,13 @@ FRAGMENTS: Final[dict[str, str]] = {
     " AND (CAST(:parent AS uuid) IS NULL OR parent_id = CAST(:parent AS uuid))"
     " AND (CAST(:batch AS uuid) IS NULL OR (enqueued_at, parent_id IS NULL) IN"
     " (SELECT one.enqueued_at, one.parent_id IS NULL FROM job AS one WHERE one.id = CAST(:batch AS uuid)))",
+    # The request of a row of `job_request`, with the text that it refers to: looked up by row, which a join is not
+    # where Postgres expects few rows.
+    "whole_request": "CASE WHEN text_id IS NULL THEN request"
+    " ELSE request || jsonb_build_object(text_field, (SELECT content FROM source_text WHERE source_text.id = text_id))"
+    " END AS request",
+    # Every worker that runs can read a request that refers to a text.
+    "shares_texts": "EXISTS (SELECT FROM queue_control WHERE name = 'default' AND shares_texts)",
     "without_output": "outcome NOT IN ('succeeded', 'rejected')",
     # Attempts without output whose usage is not recorded.
     "unbilled": "compute_seconds = 0 AND outcome NOT IN ('succeeded', 'rejected')",

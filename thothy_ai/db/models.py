@@ -1,6 +1,6 @@
 """The schema. ORM rows are for reading; the hot statements are in `db/sql/`.
 
-    job ─┬─ job_request              small, hot: its state machine    (one row per job)
+    job ─┬─ job_request ┄ source_text  small, hot: its state machine  (one row per job; one text for many requests)
          │
          ├┄ attempt                  append-only, partitioned by month of the job's id, without foreign keys,
          ├┄ artifact                 so that an old month is deleted by dropping its partition
@@ -125,12 +125,36 @@ class Job(Base):
 
 
 class JobRequest(Base):
-    """A job's request, beside it so that the hot row stays small."""
+    """A job's request, beside it so that the hot row stays small. Its longest text may be a `SourceText`."""
 
     __tablename__ = "job_request"
 
     job_id: Mapped[UUID] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
-    request: Mapped[dict[str, Any]]
+    request: Mapped[dict[str, Any]]  # without `text_field`, if there is one
+    text_field: Mapped[str | None]
+    text_id: Mapped[UUID | None] = mapped_column(ForeignKey("source_text.id"))
+
+    __table_args__ = (
+        CheckConstraint("(text_id IS NULL) = (text_field IS NULL)", name="text"),
+        Index("ix_job_request_text_id", "text_id", postgresql_where=sql("text_id IS NOT NULL")),
+    )
+
+
+class SourceText(Base):
+    """A long text of a tenant's requests, which refer to it. Never changed; deleted when none refers to it any more.
+
+    Not unique: two transactions that store the same text at once each store it, and neither waits for the other.
+    """
+
+    __tablename__ = "source_text"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    tenant: Mapped[str]
+    digest: Mapped[str]
+    content: Mapped[str]
+    stored_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+    __table_args__ = (Index("ix_source_text_tenant", "tenant", "digest"),)
 
 
 class Attempt(Base):
@@ -325,7 +349,7 @@ class WebhookDelivery(Base):
 
 
 class QueueControl(Base):
-    """Whether an operator has paused the queue. One row, `default`."""
+    """Whether an operator has paused the queue, and whether requests may refer to texts. One row, `default`."""
 
     __tablename__ = "queue_control"
 
@@ -333,6 +357,8 @@ class QueueControl(Base):
     paused: Mapped[bool] = mapped_column(server_default=sql("false"))
     changed_at: Mapped[datetime] = mapped_column(server_default=NOW)
     note: Mapped[str | None]
+    upgraded_at: Mapped[datetime] = mapped_column(server_default=NOW)  # to revision 0013
+    shares_texts: Mapped[bool] = mapped_column(server_default=sql("false"))  # no worker is left that cannot read them
 
 
 class Forecast(Base):

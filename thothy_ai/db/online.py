@@ -42,12 +42,12 @@ def beside_running_work() -> Iterator[None]:
         op.execute(LIMIT_LOCKS)
 
 
-def build_index(name: str, definition: str) -> None:
-    """Build an index of `job` concurrently; drops the invalid one that an interrupted try left."""
+def build_index(name: str, definition: str, table: str = "job") -> None:
+    """Build an index concurrently; drops the invalid one that an interrupted try left."""
     if op.get_bind().scalar(IS_VALID, {"name": name}):
         return
     drop_index(name)
-    op.execute(f"CREATE INDEX CONCURRENTLY {name} ON job {definition}")
+    op.execute(f"CREATE INDEX CONCURRENTLY {name} ON {table} {definition}")
 
 
 def build_partitioned_index(name: str, table: str, definition: str) -> None:

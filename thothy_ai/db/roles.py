@@ -34,6 +34,7 @@ OPEN: Final = "state IN ('queued', 'dispatched', 'running')"
 # A role changes a job only by cancelling it; the table's CHECKs keep a waiting job from becoming a running one.
 CANCELLED: Final = "cancel_requested AND state IN ('cancelled', 'running')"
 OWN_JOB: Final = "thothy_is_own_job(job_id)"
+OWN_TEXT: Final = "thothy_is_own_text(text_id)"
 # (table, command, rows that are seen, rows that may be written). `{tenant}` is the role's tenant as a literal.
 POLICIES: Final = (
     ("job", "SELECT", "tenant = {tenant}", None),
@@ -41,9 +42,15 @@ POLICIES: Final = (
     ("job", "UPDATE", f"tenant = {{tenant}} AND {OPEN}", f"tenant = {{tenant}} AND {CANCELLED}"),
     ("artifact", "SELECT", "tenant = {tenant}", None),
     ("batch", "INSERT", None, "tenant = {tenant}"),
-    ("job_request", "INSERT", None, OWN_JOB),
+    ("job_request", "INSERT", None, f"{OWN_JOB} AND {OWN_TEXT}"),
+    ("source_text", "SELECT", "tenant = {tenant}", None),
+    ("source_text", "INSERT", None, "tenant = {tenant}"),
+    ("source_text", "UPDATE", "tenant = {tenant}", "false"),  # it may lock a text, and not change it
     ("job_event", "INSERT", None, f"event = 'cancelled' AND {OWN_JOB}"),
 )
+# Of these tables a role reads only some columns, and it may lock rows that it finds by them.
+READING: Final = {"source_text": ("id", "tenant", "digest"), "queue_control": ("name", "shares_texts")}
+LOCKING: Final = {"source_text": ("digest",)}
 FIRST: Final = "producer_select_{role}"  # the policy that says which tenant a role has
 
 ROLES = text(
@@ -130,8 +137,11 @@ def _allow(connection: Connection, role: Role) -> None:
             _run(connection, sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(_name(table)))
     for (command, table), columns in written_columns().items():
         _run(connection, _grant(f"{command} ({', '.join(columns)})", table, role))
+    for right, tables in (("SELECT", READING), ("UPDATE", LOCKING)):
+        for table, columns in tables.items():
+            _run(connection, _grant(f"{right} ({', '.join(columns)})", table, role))
     for policy in POLICIES:
-        if policy[1] == "SELECT":
+        if policy[1] == "SELECT" and policy[0] not in READING:
             _run(connection, _grant("SELECT", policy[0], role))
         _restrict(connection, role, *policy)
     comment = sql.SQL("COMMENT ON POLICY {} ON job IS {}")

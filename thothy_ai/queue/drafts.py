@@ -20,6 +20,7 @@ from thothy_ai.jobs import Request, registry
 from thothy_ai.jobs.kind import A
 from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import AnyKind, KindError, UnknownKindError
+from thothy_ai.queue import texts
 from thothy_ai.settings import Settings
 
 MAX_KEY_LENGTH = 500
@@ -186,7 +187,7 @@ def parameters(drafts: Sequence[Draft], tenant: str, batch: UUID | None = None) 
         "max_attempts": [option.max_attempts for option in options],
         "max_compute_seconds": [option.max_compute_seconds for option in options],
         "models": [option.model for option in options],
-        "requests": [draft.request for draft in drafts],
+        **texts.parameters(texts.stored(draft.request) for draft in drafts),
     }
 
 

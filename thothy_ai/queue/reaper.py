@@ -7,6 +7,7 @@ deadlines that passed           expired
 engines without a heartbeat     their session ends and is settled
 partitions                      created
 usage and drains                recorded (`books.py`)
+old months, unused texts        deleted (`retention`)
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import NO_ENGINE, Hint
 from thothy_ai.queue.leader import Leader
 from thothy_ai.queue.metrics import JOBS, LEASES_LOST, REPUBLISHED
+from thothy_ai.queue.retention import Retention
 from thothy_ai.queue.rules import Rule, Rules
 from thothy_ai.queue.webhooks.deliverer import Deliverer
 from thothy_ai.settings import Settings
@@ -47,6 +49,7 @@ class Reaper:
         self._broker = Broker(settings)
         self._leader = Leader(settings, "reaper")
         self._books = Books(settings)
+        self._retention = Retention(settings, self._leader.ask)
         rules = (
             Rule("lost_machines", 0.0, self._lost_machines),
             Rule("leases", 0.0, self._leases),
@@ -59,6 +62,8 @@ class Reaper:
             Rule("usage", MINUTE, self._books.usage),
             Rule("sessions", MINUTE, self._books.settle),
             Rule("drains", LOOK, self._books.drains),
+            Rule("texts", MINUTE, self._texts),
+            Rule("history", 0.0, self._retention.step),
             Rule("partitions", HOUR, self._partitions, statement_seconds=MINUTE),
         )
         self._rules = Rules(self._leader, rules)
@@ -188,6 +193,10 @@ class Reaper:
     def _silent_engines(self) -> None:
         for row in self._leader.ask("queue/end_sessions", silence_seconds=RECORDED_SILENCE_SECONDS):
             logger.warning("engine %s is silent: its session %s ended at its last heartbeat", row.engine_name, row.id)
+
+    def _texts(self) -> None:
+        if self._leader.ask("queue/share_texts"):
+            logger.info("no worker of an earlier version is left: long texts are stored once from now on")
 
     def _partitions(self) -> None:
         self._leader.ask("queue/ensure_partitions", months_ahead=MONTHS_AHEAD)

@@ -207,6 +207,12 @@ class Settings(BaseSettings):
         description="Networks that webhooks may be sent to although they are not public, separated by commas:"
         " 10.1.0.0/16, ::1/128.",
     )
+    keep_history_days: int = Field(
+        default=400,
+        ge=0,
+        description="Days from the end of a month, and from the end of its last job, until the reaper deletes that"
+        " month's jobs, artifacts and attempts; 0 keeps them. Hourly usage and engine sessions stay.",
+    )
 
     price_per_compute_hour: PositiveOrZero | None = Field(
         default=None,

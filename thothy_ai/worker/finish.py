@@ -10,6 +10,7 @@ from uuid import UUID
 
 from thothy_ai.db.states import Event, JobState, Outcome, Verdict
 from thothy_ai.engine.api import Usage as EngineUsage
+from thothy_ai.queue.texts import stored
 from thothy_ai.worker.claims import AttemptRef
 
 MAX_COMPARISONS = 4  # of an output with those that were accepted meanwhile: many like it may come at once
@@ -78,11 +79,16 @@ class FollowUp:
         """What the statement `worker/follow_ups` reads; the request's JSON travels as text inside JSON."""
         fields = (
             "tenant", "kind", "priority", "source_key", "digest", "max_attempts", "max_compute_seconds", "model",
-            "request",
         )  # fmt: skip
         deadline = self.deadline.isoformat() if self.deadline else None
         ids = {"id": str(self.id), "parent_id": str(self.parent_id)}
-        return ids | {"deadline": deadline} | {name: getattr(self, name) for name in fields}
+        return ids | {"deadline": deadline} | {name: getattr(self, name) for name in fields} | self._request()
+
+    def _request(self) -> dict[str, str | None]:
+        kept = stored(self.request)
+        return {
+            "request": kept.request, "text_field": kept.field, "text_digest": kept.digest, "content": kept.text,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

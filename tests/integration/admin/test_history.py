@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import Engine
@@ -134,3 +134,18 @@ def test_the_command_counts_and_asks(aged: Queue, monkeypatch: pytest.MonkeyPatc
     done = CliRunner().invoke(app, [*command, "--yes", "--json"])
     assert [month["jobs"] for month in json.loads(done.stdout)["pruned"]] == [10, 10]
     assert counts(aged) == {11}
+
+
+def test_the_command_says_when_each_month_goes(aged: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THOTHY_DATABASE_URL", aged.settings.require_database_url())
+    monkeypatch.setenv("THOTHY_KEEP_HISTORY_DAYS", "365")
+    shown = CliRunner().invoke(app, ["history", "show"])
+    assert shown.exit_code == 0
+    assert named(5, aged).replace("_", "-") in shown.stdout
+    months = json.loads(CliRunner().invoke(app, ["history", "show", "--json"]).stdout)["months"]
+    past = {month["name"]: month for month in months}
+    end = long_ago(aged, 4) + timedelta(days=365)
+    assert (past[named(5, aged)]["goes"], past[named(5, aged)]["jobs"]) == (end.date().isoformat(), 10)
+    monkeypatch.setenv("THOTHY_KEEP_HISTORY_DAYS", "0")
+    kept = json.loads(CliRunner().invoke(app, ["history", "show", "--json"]).stdout)["months"]
+    assert {month["goes"] for month in kept} == {"never"}

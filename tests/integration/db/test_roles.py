@@ -184,6 +184,39 @@ def test_requests_and_events_are_written_for_its_own_jobs_only(
     assert acme.tries(event, id=mine.id, event="cancelled") == [1]
 
 
+LONG = "ok" + " a long source" * 100
+
+
+def test_a_long_text_is_its_own_even_if_another_tenant_has_stored_it(queue: Queue, acme: Tenant) -> None:
+    """It sees no text of others, nor that there is one; it cannot refer to one, and reads none back."""
+    with Producer(queue.settings.model_copy(update={"tenant": "other"})) as other:
+        other.enqueue(Echo(text=LONG))
+    [(theirs,)] = queue.rows("SELECT id FROM source_text")
+    assert acme.tries("SELECT count(id) FROM thothy.source_text") == [(0,)]
+    jobs = [acme.producer.enqueue(Echo(text=LONG)), *acme.producer.enqueue_many([Echo(text=LONG)])]
+    assert queue.rows("SELECT tenant, count(*) FROM source_text GROUP BY tenant ORDER BY 1") == [
+        ("acme", 1), ("other", 1),
+    ]  # fmt: skip
+    queue.rows("DELETE FROM job_request WHERE job_id = :id", id=jobs[0].id)
+    request = "INSERT INTO thothy.job_request (job_id, request, text_field, text_id) VALUES (:id, '{}', 'text', :text)"
+    assert "row-level security" in acme.refused(request, id=jobs[0].id, text=theirs)
+    [(mine,)] = acme.tries("SELECT id FROM thothy.source_text")
+    assert acme.tries(request, id=jobs[0].id, text=mine) == [1]
+    stored = (
+        "INSERT INTO thothy.source_text (id, tenant, digest, content) VALUES (gen_random_uuid(), 'other', 'd', 'x')"
+    )
+    assert "row-level security" in acme.refused(stored)
+    assert "row-level security" in acme.refused("UPDATE thothy.source_text SET digest = 'x'")
+    for sql in (
+        "SELECT content FROM thothy.source_text",
+        "UPDATE thothy.source_text SET content = 'x'",
+        "DELETE FROM thothy.source_text",
+        "SELECT note FROM thothy.queue_control",
+        "UPDATE thothy.queue_control SET shares_texts = true",
+    ):
+        assert "permission denied" in acme.refused(sql)
+
+
 def test_an_application_s_role_that_is_granted_it_is_held_to_it(queue: Queue, acme: Tenant) -> None:
     shop = f"shop_{uuid4().hex[:8]}"
     with queue.engine.begin() as connection:
@@ -257,7 +290,7 @@ def test_a_tenant_may_be_any_text(queue: Queue) -> None:
 
 def test_the_columns_that_producers_write_are_read_from_their_statements() -> None:
     written = written_columns()
-    assert {table for command, table in written if command == "INSERT"} == {"job", "job_request", "job_event", "batch"}
-    assert {table for command, table in written if command == "UPDATE"} == {"job"}
+    inserted = {("INSERT", table) for table in ("job", "job_request", "job_event", "batch", "source_text")}
+    assert set(written) == {*inserted, ("UPDATE", "job")}
     assert set(written["UPDATE", "job"]) == {"cancel_requested", "state", "finished_at", "reason", "detail"}
     assert {"id", "tenant", "idempotency_key"} <= set(written["INSERT", "job"])

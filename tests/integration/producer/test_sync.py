@@ -225,7 +225,7 @@ def test_unencodable_and_blank_texts_are_rejected(producer: Producer, source: st
 
 def test_a_text_of_a_third_of_a_million_characters_is_taken(producer: Producer, engine: Engine) -> None:
     producer.enqueue(Hook(source="word " * 66_666))
-    assert rows(engine, "SELECT length(request->>'source') FROM job_request") == [(333_330,)]
+    assert rows(engine, "SELECT length(content) FROM source_text JOIN job_request ON text_id = id") == [(333_330,)]
 
 
 def test_requests_of_no_kind_are_refused(producer: Producer) -> None:

@@ -30,7 +30,7 @@ WITH given AS (
     WHERE was = 'running'
 )
 SELECT free.id, free.dispatch_no, attempt, tenant, kind, failures, max_attempts, max_compute_seconds,
-    free.engine_deaths, priority, deadline, source_key, request, {used_before}, {rejected_before},
+    free.engine_deaths, priority, deadline, source_key, {whole_request}, {used_before}, {rejected_before},
     claimed.attempt - budget_after AS tries, extract(epoch FROM now() - due_at)::float8 AS waited_seconds
 FROM free LEFT JOIN claimed USING (id) LEFT JOIN job_request ON job_id = claimed.id
 ORDER BY {planned_order}

@@ -1,13 +1,19 @@
--- Inserts the jobs that accepted artifacts ask for, with their requests, and wakes the dispatcher.
--- A job that names no model and whose kind names none runs on its parent's.
+-- Inserts the jobs that accepted artifacts ask for, with their requests, and wakes the dispatcher. Texts as in
+-- `producer/enqueue`; a new one takes the id of its first job. A job that names no model and whose kind names none runs
+-- on its parent's.
 -- `rows` is a JSON array of `worker.finish.FollowUp`. The caller has fenced the parents in this transaction.
 WITH given AS (
     SELECT *
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS follow_up (
         id uuid, parent_id uuid, tenant text, kind text, priority smallint, deadline timestamptz,
-        source_key text, digest text, max_attempts smallint, max_compute_seconds float8, model text,
-        request text
+        source_key text, digest text, max_attempts smallint, max_compute_seconds float8, model text, request text,
+        text_field text, text_digest text, content text
     )
+), texts AS (
+    SELECT DISTINCT ON (tenant, text_digest) id, tenant, text_digest, content
+    FROM given
+    WHERE text_digest IS NOT NULL AND {shares_texts}
+    ORDER BY tenant, text_digest, id
 ), inserted AS (
     INSERT INTO job (
         id, parent_id, tenant, kind, priority, deadline, source_key, request_digest, max_attempts, max_compute_seconds,
@@ -18,7 +24,31 @@ WITH given AS (
         (SELECT batch_id FROM job AS parent WHERE parent.id = given.parent_id)
     FROM given
     RETURNING id
+), known AS (
+    SELECT source_text.id, source_text.tenant, source_text.digest
+    FROM texts JOIN source_text ON source_text.tenant = texts.tenant AND source_text.digest = text_digest
+    FOR KEY SHARE OF source_text SKIP LOCKED
+), stored AS (
+    INSERT INTO source_text (id, tenant, digest, content)
+    SELECT id, tenant, text_digest, content
+    FROM texts
+    WHERE (tenant, text_digest) NOT IN (SELECT tenant, digest FROM known)
+    RETURNING id, tenant, digest
+), places AS (
+    SELECT tenant, digest AS text_digest, min(CAST(id AS text)) AS place
+    FROM (SELECT id, tenant, digest FROM known UNION ALL SELECT id, tenant, digest FROM stored) AS found
+    GROUP BY tenant, digest
 ), bodies AS (
-    INSERT INTO job_request (job_id, request) SELECT id, CAST(request AS jsonb) FROM given
+    INSERT INTO job_request (job_id, request, text_field, text_id)
+    SELECT
+        id,
+        CASE
+            WHEN place IS NULL AND text_field IS NOT NULL
+            THEN CAST(request AS jsonb) || jsonb_build_object(text_field, content)
+            ELSE CAST(request AS jsonb)
+        END,
+        CASE WHEN place IS NOT NULL THEN text_field END,
+        CAST(place AS uuid)
+    FROM given LEFT JOIN places USING (tenant, text_digest)
 )
 SELECT id, {wake_dispatcher} FROM inserted

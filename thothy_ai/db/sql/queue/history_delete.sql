@@ -13,3 +13,4 @@ WHERE id = ANY(ARRAY(
     ORDER BY id
     LIMIT :limit
 ))
+RETURNING id

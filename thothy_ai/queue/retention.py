@@ -1,0 +1,83 @@
+"""`Retention`: deletes old months of history, a little per round, and texts to which no request refers any more.
+
+A month goes as a whole, when it and its last job ended more than `keep_history_days` ago: its jobs with their requests
+in batches, then the partitions of its attempts, artifacts and events. `usage_hourly` and `engine_session` stay: bills
+are made of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from thothy_ai.errors import DatabaseError
+from thothy_ai.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+BATCH: Final = 1000  # jobs or texts per round: leases must not wait for long
+LOOK_SECONDS: Final = 3600.0  # between two looks for months that are over
+TEXTS_SECONDS: Final = 60.0  # between two batches of texts
+LOCK_WAIT: Final = "300ms"  # for which every worker may have to wait behind the drop of a partition
+FIRST: Final = "00000000-0000-0000-0000-000000000000"
+EXPECTED: Final = {"55P03", "23503"}  # a lock was not available; a text has just been referred to again
+Ask = Callable[..., Sequence[Any]]
+
+
+class Interval:
+    """Says when so many seconds have passed since it last said so; at once the first time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._last = float("-inf")
+
+    def due(self) -> bool:
+        """Whether it is time; the interval begins again then."""
+        if time.monotonic() - self._last < self._seconds:
+            return False
+        self._last = time.monotonic()
+        return True
+
+
+class Retention:
+    """Owns which months are being deleted, and how far the look for unused texts has come."""
+
+    def __init__(self, settings: Settings, ask: Ask) -> None:
+        self._keep = timedelta(days=settings.keep_history_days)
+        self._ask = ask
+        self._months: list[str] = []
+        self._look, self._texts = Interval(LOOK_SECONDS), Interval(TEXTS_SECONDS)
+        self._after = FIRST
+
+    def step(self) -> None:
+        """Delete one batch of jobs, or of texts. What is locked is tried again later."""
+        before = datetime.now(UTC) - self._keep
+        try:
+            if self._texts.due():
+                self._drop_texts()
+            if self._keep and self._look.due():
+                self._months = [row.name for row in self._ask("queue/history_months", before=before) if not row.kept]
+            if self._months:
+                self._delete(self._months[0], before)
+        except DatabaseError as error:
+            if error.sqlstate not in EXPECTED:
+                raise
+            logger.info("retention goes on later: %s", error)
+
+    def _delete(self, month: str, before: datetime) -> None:
+        if len(self._ask("queue/history_delete", month=month, before=before, limit=BATCH)) < BATCH:
+            self._drop(month)
+
+    def _drop(self, month: str) -> None:
+        """Drop the partitions, except when a job of that month runs again."""
+        [row] = self._ask("queue/drop_month", month=month, lock_wait=LOCK_WAIT)
+        self._months.remove(month)
+        if row.dropped:
+            logger.warning("history of %s is deleted: older than %d days", month.replace("_", "-"), self._keep.days)
+
+    def _drop_texts(self) -> None:
+        [row] = self._ask("queue/drop_texts", after=self._after, limit=BATCH)
+        self._after = row.last or FIRST

@@ -1,0 +1,50 @@
+"""How a request is stored: its longest text apart, once for all requests of the tenant with the same text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+from uuid_utils.compat import uuid7
+
+MIN_SHARED_CHARS: Final = 1000  # shorter texts cost less than the reference, its index and the join
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRequest:
+    """A request's JSON without the value of `field`, which is `text`; complete if these are None."""
+
+    request: str
+    field: str | None = None
+    text: str | None = None
+    digest: str | None = None  # of the text: SHA-256, in hexadecimal
+
+
+def stored(request: str) -> StoredRequest:
+    """How to store a request, a JSON object: without its longest text on the top level, if that is long."""
+    if len(request) < MIN_SHARED_CHARS:
+        return StoredRequest(request)
+    values = from_json(request)
+    texts = {name: value for name, value in values.items() if isinstance(value, str)}
+    field = max(texts, key=lambda name: len(texts[name]), default="")
+    if len(texts.get(field, "")) < MIN_SHARED_CHARS:
+        return StoredRequest(request)
+    text = values.pop(field)
+    return StoredRequest(to_json(values).decode(), field, text, sha256(text.encode()).hexdigest())
+
+
+def parameters(requests: Iterable[StoredRequest]) -> dict[str, Any]:
+    """Parameters of the statement `producer/enqueue`: one element per request, and one per different text."""
+    given = list(requests)
+    texts = {one.digest: one.text for one in given if one.digest}
+    return {
+        "requests": [one.request for one in given],
+        "text_fields": [one.field for one in given],
+        "text_digests": [one.digest for one in given],
+        "new_text_ids": [str(uuid7()) for _ in texts],
+        "new_text_digests": list(texts),
+        "new_texts": list(texts.values()),
+    }

@@ -26,7 +26,7 @@ class MortalNullEngine(NullEngine):
     def __init__(self, options: EngineOptions, requests: int) -> None:
         self._requests, self._killers = requests, set[str]()
         path = admissions_path(parse_address(options.url))
-        super().__init__(options.null_latency, options.max_rows, path)
+        super().__init__(options.null_latency, options, path)
         threading.Thread(target=self._watch, daemon=True).start()
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:

@@ -162,7 +162,8 @@ def test_processes_of_earlier_versions_go_on_where_the_role_is_named_as_the_sche
         assert old.scalar(ask, {"key": "old"}) == 1
         old.execute(text(OLD_JOB), {"key": "after"})
         old.execute(text("INSERT INTO job_request SELECT id, '{}' FROM job WHERE idempotency_key = 'after'"))
-        rows = old.execute(statement("queue/dispatch"), {"min_depth": 64, "depth": 0, "urgent_places": 8}).all()
+        ids = [str(row.id) for row in old.execute(text("SELECT id FROM job"))]
+        rows = old.execute(statement("queue/dispatch"), {"ids": ids, "engine": None}).all()
         old.commit()
     assert len(rows) == 2
 
@@ -219,7 +220,7 @@ def _quarantine(settings: Settings, held: ExitStack) -> bool:
     engine = make_engine(settings)
     held.callback(engine.dispose)
     connection = held.enter_context(engine.connect())
-    return bool(connection.execute(statement("worker/quarantine_lock")).one().acquired)
+    return bool(connection.execute(statement("worker/quarantine_lock"), {"engine_session_id": None}).one().acquired)
 
 
 @pytest.mark.parametrize(

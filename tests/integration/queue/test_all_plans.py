@@ -24,6 +24,7 @@ PARAMETER = re.compile(r"(?<!:):(\w+)")
 WHOLE = re.compile(r"Seq Scan on ({})\b(?!_)".format("|".join(BIG)))
 ALLOWED = {
     "queue/status": "counts all open jobs; where most jobs are open, that is the table",
+    "queue/drain_state": "engine sessions: a row for each start of an engine",
     "embedded/cancel_open": "once, when a stack of one's own is emptied",
     "admin/ended_jobs": "an operator's list of all jobs in a state",
     "admin/ids_like": "finds ids by their ends",

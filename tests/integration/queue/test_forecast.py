@@ -193,26 +193,31 @@ def test_the_error_of_past_forecasts(engine: Engine) -> None:
     assert found.p90_held == pytest.approx(2 / 3)
 
 
+def sample(registry: CollectorRegistry, collector: QueueCollector, name: str, **labels: str) -> float | None:
+    """A forecast's metric in the latest reading."""
+    collector.read()
+    return registry.get_sample_value(f"thothy_forecast_{name}", labels)
+
+
 def test_the_metrics_are_those_of_the_latest_forecast(engine: Engine, settings: Settings) -> None:
     registry = CollectorRegistry()
-    registry.register(QueueCollector(engine, cache_seconds=0.0))
-    assert registry.get_sample_value("thothy_forecast_empty_seconds", {"quantile": "0.5"}) is None  # none was made
+    registry.register(collector := QueueCollector(engine))
+    assert sample(registry, collector, "empty_seconds", quantile="0.5") is None  # none was made
     history(engine, resident(engine))
     job(engine, "queued")
     with running(Forecaster(settings)):
-        eventually(lambda: registry.get_sample_value("thothy_forecast_empty_seconds", {"quantile": "0.9"}))
-    assert registry.get_sample_value("thothy_forecast_late_jobs", {"quantile": "0.5"}) == 0
-    engine_seconds = registry.get_sample_value("thothy_forecast_gpu_seconds", {"kind": "hook"})
+        eventually(lambda: sample(registry, collector, "empty_seconds", quantile="0.9"))
+    assert sample(registry, collector, "late_jobs", quantile="0.5") == 0
+    engine_seconds = sample(registry, collector, "gpu_seconds", kind="hook")
     assert engine_seconds == pytest.approx(COMPUTE_SECONDS * 1.25 * 2, rel=0.01)
 
 
 def test_without_an_engine_the_metric_is_infinite(engine: Engine, settings: Settings) -> None:
     job(engine, "queued")
     registry = CollectorRegistry()
-    registry.register(QueueCollector(engine, cache_seconds=0.0))
-    infinite = float("inf")
+    registry.register(collector := QueueCollector(engine))
     with running(Forecaster(settings)):
-        eventually(lambda: registry.get_sample_value("thothy_forecast_empty_seconds", {"quantile": "0.5"}) == infinite)
+        eventually(lambda: sample(registry, collector, "empty_seconds", quantile="0.5") == float("inf"))
 
 
 def test_a_paused_queue_is_forecast_as_if_it_resumed_now(engine: Engine) -> None:

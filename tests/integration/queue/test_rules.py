@@ -64,7 +64,7 @@ def test_a_locked_table_holds_up_the_rule_that_needs_it(queue: Queue) -> None:
     [late] = queue.enqueue("ok", deadline=datetime.now(UTC) + timedelta(hours=1))
     [lost] = queue.enqueue("ok 2")
     before = failures("usage")
-    with locked(queue, "usage_hourly", "ACCESS EXCLUSIVE"), reaping(queue):
+    with locked(queue, "usage_progress", "ACCESS EXCLUSIVE"), reaping(queue):
         eventually(lambda: failed("usage", before))
         queue.rows("UPDATE job SET deadline = now() WHERE id = :id", id=late)
         eventually(lambda: queue.job(late).state == "expired")

@@ -30,18 +30,18 @@ def known(queue: Queue) -> list[str]:
 
 def test_seconds_are_conserved_through_crashes_of_two_engines(queue: Queue, fleet: WorkerFleet, tmp_path: Path) -> None:
     urls = [f"unix://{tmp_path}/{name}.sock" for name in ("a", "b")]
-    engines = [fleet.null_engine(url, ANSWER_SECONDS) for url in urls]
+    engines = [fleet.null_engine(url, ANSWER_SECONDS, engine_name=Path(url).stem) for url in urls]
     workers = [fleet.sharing_worker(url) for url in urls]
     more(queue)
     eventually(lambda: len(known(queue)) == 2)
     more(queue)
     engines[0].kill()
-    engines.append(fleet.null_engine(urls[0], ANSWER_SECONDS))
+    engines.append(fleet.null_engine(urls[0], ANSWER_SECONDS, engine_name="a2"))
     eventually(lambda: len(known(queue)) == 3)
     workers[1].send_signal(signal.SIGKILL)
     more(queue)
     engines[1].kill()
-    engines.append(fleet.null_engine(urls[1], ANSWER_SECONDS))
+    engines.append(fleet.null_engine(urls[1], ANSWER_SECONDS, engine_name="b2"))
     fleet.sharing_worker(urls[1])
     eventually(lambda: not queue.open())
     # As an engine's own side reports it, which sees more of what is lost with the engine than its workers do.

@@ -156,7 +156,7 @@ def test_messages_of_both_kinds_stay_invisible_while_they_are_held(queue: Queue,
             app.amqp.TaskConsumer(
                 connection.channel(), queues=[of], on_message=lambda message: held.append(message.delivery_tag)
             )
-            for of in (app.conf.task_queues[0], urgent_queue(queue.settings))
+            for of in (app.conf.task_queues[0], urgent_queue())
         ]
         for consumer in consumers:
             consumer.consume()

@@ -46,7 +46,6 @@ FRAGMENTS: Final[dict[str, str]] = {
     "open": "((state = 'queued' AND NOT delayed AND model IS NULL)"
     " OR (state = 'queued' AND NOT delayed AND model IS NOT NULL)"
     " OR (state = 'queued' AND delayed) OR state = 'dispatched' OR state = 'running')",
-    "not_expired": NOT_EXPIRED,
     # May be dispatched now.
     "due": f"state = 'queued' AND NOT delayed AND not_before <= now() AND {NOT_EXPIRED}",
     # Of the dispatches given. A job that this worker runs already was claimed before, and the answer was lost.

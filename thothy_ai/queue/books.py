@@ -19,7 +19,6 @@ from sqlalchemy import Connection, Engine, TextClause, text
 
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
-from thothy_ai.errors import ThothyError
 from thothy_ai.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -42,6 +41,7 @@ class Books:
         self._settings = settings
         self._engine = make_engine(settings, application="books", pool_size=1)
         self._recording: Thread | None = None
+        self._failure: Exception | None = None  # of the last recording
 
     def usage(self) -> None:
         """Close the hours that are over; a long backlog in several transactions, and in several runs."""
@@ -57,11 +57,14 @@ class Books:
 
     def drains(self) -> None:
         """Record the drains that ended since the last one that is recorded: on a thread, since leases must not wait for
-        the figures of a large one.
+        the figures of a large one. Raises what the last recording failed of, so that the rule counts it.
         """
         if self._recording is None or not self._recording.is_alive():
+            failure, self._failure = self._failure, None
             self._recording = Thread(target=self._record_drains, name="drains", daemon=True)
             self._recording.start()
+            if failure is not None:
+                raise failure
 
     def close(self) -> None:
         """Close the connections. A drain that is being recorded then is recorded by the next leader."""
@@ -74,8 +77,8 @@ class Books:
             with self._transaction(PATIENT) as connection:
                 for drain in record_drains(connection, self._settings.drain_gap_seconds):
                     logger.info("drained %d jobs from %s to %s", _jobs(drain), drain.started_at, drain.ended_at)
-        except ThothyError as error:
-            logger.warning("drains are not recorded: %s", error)
+        except Exception as error:  # noqa: BLE001 - raised by the rule's next run, which counts it
+            self._failure = error
 
     @contextmanager
     def _transaction(self, limits: TextClause = LIMITS) -> Iterator[Connection]:

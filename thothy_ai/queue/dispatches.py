@@ -65,7 +65,7 @@ class Dispatches:
     def hand_over(
         self, engines: Sequence[EngineState], depths: Mapping[str, ListLengths], fed: Collection[str]
     ) -> Iterator[Dispatch]:
-        """Give an engine for which nothing waits, and nothing was due, half of what waits for the one with most.
+        """Give an engine for which nothing waits, and nothing was due, half of what it may run of the longest such list.
 
         At the end of a drain all of the queue is in the engines' lists: none of them is done long before the others. An
         engine that runs nothing gets one job first: it may have no worker.
@@ -74,8 +74,9 @@ class Dispatches:
         for engine in engines:
             free = min(engine.capacity - engine.running, max(1, engine.running))
             if engine.ready and engine.name not in fed and not sum(depths[engine.name]) and free > 0:
-                others = [other for other in donors if other is not engine and depths[other.name].ordinary]
-                yield from self._taken(engine, others[0], free) if others else ()
+                others = (other for other in donors if other is not engine and depths[other.name].ordinary)
+                taken = (list(self._taken(engine, other, free)) for other in others)
+                yield from next(filter(None, taken), ())
 
     def _taken(self, engine: EngineState, donor: EngineState, limit: int) -> Iterator[Dispatch]:
         rows = self._ask(

@@ -185,7 +185,7 @@ class Reaper:
     def _lost_machines(self) -> None:
         """Take back the jobs of engines that are lost with their workers, without waiting for leases."""
         silence = max(ENGINE_SILENCE_SECONDS, SILENT_HEARTBEATS * self._settings.heartbeat_seconds)
-        if self._leader.led_seconds < silence:
+        if min(self._leader.led_seconds, time.monotonic() - self._blocked_at) < silence:
             return
         rows = self._leader.ask("queue/reap_lost", lease_seconds=self._settings.lease_seconds, worker_seconds=silence)
         _log_ended("their engine and its worker are lost", rows)

@@ -1,7 +1,7 @@
 """`Retention`: deletes old months of history, a little per round, and texts to which no request refers any more.
 
 A month goes as a whole, when it and its last job ended more than `keep_history_days` ago: its jobs with their requests
-in batches, then the partitions of its attempts, artifacts and events. `usage_hourly` and `engine_session` stay: bills
+in batches, then the partitions of its attempts, artifacts and events. `usage_by_hour` and `engine_session` stay: bills
 are made of them.
 """
 

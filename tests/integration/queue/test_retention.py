@@ -14,6 +14,7 @@ from tests.support.queue_bench import Queue, eventually, running
 from thothy_ai.db.connect import reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.queue import retention
+from thothy_ai.queue.books import close_hours
 from thothy_ai.queue.reaper import Reaper
 from thothy_ai.queue.retention import Retention
 
@@ -27,7 +28,19 @@ def aged(queue: Queue) -> Queue:
         queue.rows(MONTH.format(ago=ago))
         queue.rows(JOBS, ago=ago, jobs=10)
     queue.rows(JOBS, ago=0, jobs=1)
+    queue.rows("UPDATE attempt SET finished_at = job.finished_at FROM job WHERE job.id = job_id")
+    close_hours(queue.engine)
     return queue
+
+
+def test_nothing_goes_before_the_bill_has_closed_its_hours(queue: Queue) -> None:
+    queue.rows(MONTH.format(ago=5))
+    queue.rows(JOBS, ago=5, jobs=10)
+    queue.rows("UPDATE usage_progress SET closed_until = now() - interval '300 days'")
+    kept = keeper(queue)
+    for _ in range(3):
+        kept.step()
+    assert counts(queue) == {10}
 
 
 def keeper(queue: Queue, days: int = DAYS) -> Retention:

@@ -41,6 +41,11 @@ WITH given AS (
     UPDATE job
     SET state = 'running', attempt = attempt + 1, worker = :worker, started_at = now(),
         engine_session_id = CAST(:engine_session_id AS uuid),
+        engine_name = coalesce((
+            SELECT session.engine_name
+            FROM engine_session AS session
+            WHERE session.id = CAST(:engine_session_id AS uuid)
+        ), job.engine_name),
         lease_until = now() + make_interval(secs => :lease_seconds), reason = NULL, detail = NULL
     FROM free
     WHERE job.id = free.id AND job.dispatch_no = free.dispatch_no AND job.id = ANY(ARRAY(SELECT id FROM chosen))

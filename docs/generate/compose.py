@@ -17,6 +17,7 @@ from thothy_ai.settings import PREFIX, Settings
 FIXED = {
     *("home", "database_url", "database_password", "redis_url", "redis_password", "engine_url", "engine_token"),
     *("engine_name", "model", "kinds", "metrics_host", "metrics_port"),
+    *("alert_webhook_url", "alert_slack_url", "alert_smtp_password", "webhook_secrets"),
 }
 _NOTE = "# Written by `make docs` from the code. Change the code, not this file.\n"
 _HEAD = f"""{_NOTE}#

@@ -37,10 +37,10 @@ MEANINGS = {
     "THOTHY_ALERT_SECRETS": "The folder with files of secret THOTHY_ALERT_* settings on this machine, which"
     " alertmanager-config sees as /run/alert-secrets.",
     "THOTHY_ALERT_SLACK_URL": "As the setting; a secret, which `docker inspect` shows. Better: the file.",
-    "THOTHY_ALERT_SLACK_URL_FILE": "A file with it, such as /run/alert-secrets/slack_url.",
-    "THOTHY_ALERT_SMTP_PASSWORD_FILE": "A file with the mail server's password, such as /run/alert-secrets/smtp.",
+    "THOTHY_ALERT_SLACK_URL_FILE": "A file that holds the Slack URL, such as /run/alert-secrets/slack_url.",
+    "THOTHY_ALERT_SMTP_PASSWORD_FILE": "A file that holds the mail server's password, such as /run/alert-secrets/smtp.",
     "THOTHY_ALERT_WEBHOOK_URL": "As the setting; a secret, which `docker inspect` shows. Better: the file.",
-    "THOTHY_ALERT_WEBHOOK_URL_FILE": "A file with it, such as /run/alert-secrets/webhook_url.",
+    "THOTHY_ALERT_WEBHOOK_URL_FILE": "A file that holds the webhook's URL, such as /run/alert-secrets/webhook_url.",
     "THOTHY_DATABASE_URL": "Another Postgres, without its password, which is in the file postgres_password. Across"
     " machines with TLS: append ?sslmode=verify-full&sslrootcert=system.",
     "THOTHY_GPU": "The GPU of the engine: its index or UUID. With a profile of several GPUs, leave it unset.",

@@ -172,7 +172,7 @@ def _prometheus_port() -> str:
 def _alerts() -> Iterator[tuple[str, str, str, str]]:
     for group in _yaml("deploy/prometheus/alerts.yml")["groups"]:
         for rule in _rules(group["rules"]):
-            says = re.sub(r"\{\{ *\$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", rule["annotations"]["summary"])
+            says = re.sub(r"\{\{[^}$]*\$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", rule["annotations"]["summary"])
             name = rule["alert"]
             yield f"[{name}](runbooks/{name}.md)", rule["labels"]["severity"], rule.get("for", "at once"), says
 

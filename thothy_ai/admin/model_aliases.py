@@ -44,9 +44,15 @@ def set_alias(engine: Engine, alias: str, model_name: str) -> str | None:
     with engine.begin() as connection:
         row = connection.execute(statement("admin/set_alias"), {"alias": alias, "model_name": model_name}).one()
         if row.chained is not None:
-            raise InvalidJobError("alias", f"{row.chained} is an alias itself: an alias names a model")
+            raise InvalidJobError("alias", _chain(row.chained, alias))
         connection.execute(WAKE_DISPATCHER)
     return str(row.before) if row.before is not None else None
+
+
+def _chain(chained: str, alias: str) -> str:
+    if chained == alias:
+        return f"another alias stands for {alias}: an alias names a model"
+    return f"{chained} is an alias itself: an alias names a model"
 
 
 def remove_alias(engine: Engine, alias: str) -> bool:

@@ -25,6 +25,7 @@ FIELDS = {  # what is left out here is in the JSON
     "parent_id": "parent",
     "source_key": "source key",
     "tenant": "tenant",
+    "model": "model asked for",
     "priority": "priority",
     "deadline": "deadline",
     "not_before": "not before",

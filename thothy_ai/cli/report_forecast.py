@@ -12,7 +12,7 @@ import typer
 
 from thothy_ai.cli import times
 from thothy_ai.cli.shell import AsJson, database, load_settings
-from thothy_ai.cli.tables import Column, print_fields, print_json, print_text, table
+from thothy_ai.cli.tables import Column, count, print_fields, print_json, print_text, table
 
 if TYPE_CHECKING:
     from thothy_ai.queue.forecast.accuracy import Accuracy
@@ -59,9 +59,9 @@ def _times(made: Forecast) -> Iterator[tuple[str, object]]:
     if made.gpu_seconds:
         yield "GPU-seconds left", f"{made.gpu_seconds:,.0f}"
     if made.delayed:
-        yield "not due yet", f"{made.delayed:,.0f} jobs, not counted"
+        yield "not due yet", f"{count(round(made.delayed), 'job')}, not counted"
     if made.unserved:
-        yield "without an engine", f"{made.unserved:,.0f} jobs name a model that no engine serves; not counted"
+        yield "without an engine", f"{count(round(made.unserved), 'job')} of a model that no engine serves; not counted"
 
 
 def between(p50: float | None, p90: float | None) -> str:

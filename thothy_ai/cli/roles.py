@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -36,10 +37,10 @@ def create(name: Name, tenant: Tenant, no_login: NoLogin = False, as_json: AsJso
     url = _url(name, role.password) if role.password else None
     if as_json:
         return print_json({"role": name, "tenant": tenant, "password": role.password, "database_url": url})
-    typer.echo(f"Role {name} can enqueue and read the jobs of tenant {tenant}.")
+    typer.echo(f"Role {name} can enqueue, follow and cancel the jobs of tenant {tenant}.", err=True)
     if url is None:
         return typer.echo(f"Grant it to the role of your application: GRANT {name} TO your_role;")
-    return typer.echo(f"THOTHY_TENANT={tenant}\nTHOTHY_DATABASE_URL={url}")
+    return typer.echo(f"THOTHY_TENANT={shlex.quote(tenant)}\nTHOTHY_DATABASE_URL={shlex.quote(url)}")
 
 
 @app.command("list")
@@ -72,7 +73,7 @@ def drop(name: Name, yes: Yes = False) -> None:
     with database() as engine:
         if not roles.drop_role(engine, name):
             fail(f"no tenant's role is called {name}")
-    typer.echo(f"Role {name} is gone.")
+    typer.echo(f"Role {name} dropped.")
 
 
 def _url(name: str, password: str) -> str:

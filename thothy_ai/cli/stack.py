@@ -44,7 +44,7 @@ def up(
         ),
     ] = None,
     engines: Annotated[
-        int | None, typer.Option(min=1, help="Run so many engines on the CPU instead, to try a fleet.", metavar="N")
+        int | None, typer.Option(min=1, help="Run N engines on the CPU instead, to try out a fleet.", metavar="N")
     ] = None,
 ) -> None:
     """Run the whole service on this machine until Ctrl-C: Postgres, Valkey, engine, dispatcher, worker, reaper.
@@ -112,7 +112,7 @@ def _metrics(settings: Settings) -> str:
     port = settings.metrics_port
     if not port:
         return "none are served; THOTHY_METRICS_PORT chooses a port"
-    return f"http://{settings.metrics_host}:{port}/metrics of the engine, and the next ports for the other processes"
+    return f"http://{settings.metrics_host}:{port}/metrics of the engine, others on the next ports"
 
 
 def _next_steps(settings: Settings, home: Path, seconds: float) -> str:

@@ -15,7 +15,7 @@ from thothy_ai.settings import Settings
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NO_GPU = (
-    "no NVIDIA GPU is found on this machine (its driver lists none): `--gpus none` runs the engine on the CPU,"
+    "no NVIDIA GPU found on this machine (the driver lists none): `--gpus none` runs the engine on the CPU,"
     " `--engines 2` runs two of them there"
 )
 

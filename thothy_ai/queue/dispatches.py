@@ -65,7 +65,7 @@ class Dispatches:
     def hand_over(
         self, engines: Sequence[EngineState], depths: Mapping[str, ListLengths], fed: Collection[str]
     ) -> Iterator[Dispatch]:
-        """Give an engine for which nothing waits, and nothing was due, half of what it may run of the longest such list.
+        """Give an engine for which nothing waits, and nothing was due, half of what it may run of the longest list.
 
         At the end of a drain all of the queue is in the engines' lists: none of them is done long before the others. An
         engine that runs nothing gets one job first: it may have no worker.

@@ -48,7 +48,8 @@ def test_jobs_that_wait_for_a_missing_model_are_shown_everywhere(run: Run, queue
     assert "2 jobs wait for the model huge" in warning.says
     assert "thothy models alias huge" in str(warning.fix)
     registry = CollectorRegistry()
-    registry.register(QueueCollector(queue.engine))
+    registry.register(collector := QueueCollector(queue.engine))
+    collector.read()
     assert b'thothy_queue_unserved_jobs{model="huge"} 2.0' in generate_latest(registry)
 
 

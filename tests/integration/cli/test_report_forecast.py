@@ -24,7 +24,7 @@ def test_in_words(run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> 
     assert "queue 30 jobs due or running, 1 engines ready" in said
     assert "with 90 % probability within" in said
     assert "GPU-seconds left 150" in said
-    assert "1 jobs name a model that no engine serves" in said
+    assert "1 job of a model that no engine serves" in said
     assert "publishing" in said
     assert "earlier forecasts none to compare with yet" in said
     assert "hook any 30 150.0 40" in said

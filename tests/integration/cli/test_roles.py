@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from uuid import uuid4
 
 import pytest
@@ -18,8 +19,8 @@ def test_create_use_list_and_drop(run: Run, settings: Settings) -> None:
     name = f"acme_{uuid4().hex[:8]}"
     assert run("roles", "list").stdout == "No roles.\n"
     said = run("roles", "create", name, "--tenant", "acme").stdout.splitlines()
-    assert said[:2] == [f"Role {name} can enqueue and read the jobs of tenant acme.", "THOTHY_TENANT=acme"]
-    url = said[2].removeprefix("THOTHY_DATABASE_URL=")
+    assert said[0] == "THOTHY_TENANT=acme"
+    url = shlex.split(said[1])[0].removeprefix("THOTHY_DATABASE_URL=")
     given = Settings.load(home=settings.home, database_url=url)
     with Producer(given.model_copy(update={"tenant": "acme"})) as producer:
         producer.enqueue(Hook(source=SOURCE))
@@ -28,7 +29,7 @@ def test_create_use_list_and_drop(run: Run, settings: Settings) -> None:
     assert json.loads(run("roles", "list", "--json").stdout) == [{"role": name, "tenant": "acme", "login": True}]
     assert name in run("roles", "list").stdout
     assert "already exists" in one_line(run("roles", "create", name, "--tenant", "acme", exit_code=1))
-    assert run("roles", "drop", name, "--yes").stdout == f"Role {name} is gone.\n"
+    assert run("roles", "drop", name, "--yes").stdout == f"Role {name} dropped.\n"
     assert f"no tenant's role is called {name}" in one_line(run("roles", "drop", name, "--yes", exit_code=1))
 
 

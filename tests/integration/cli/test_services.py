@@ -76,6 +76,7 @@ class Machine:
         """The addresses in the URLs; their passwords are in files, as Compose mounts them."""
         (self.folder / "postgres_password").write_text(f"{database.password}\n")
         (self.folder / "redis_password").write_text(f"{redis.password}\n")
+        (self.folder / "webhook_secrets").write_text("a secret of more than 24 characters\n")
         where = f"{database.hostname}:{database.port}{database.path}"
         return {"postgres:5432/thothy": where, "redis:6379": f"{redis.hostname}:{redis.port}"}
 

@@ -13,7 +13,7 @@ from thothy_ai.engine import gpus
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--gpus", "all"), "no NVIDIA GPU is found on this machine"),
+        (("--gpus", "all"), "no NVIDIA GPU found on this machine"),
         (("--gpus", "0,1"), "`--engines 2` runs two of them there"),
         (("--gpus", "all", "--engines", "2"), "--engines is for engines on the CPU"),
     ],

@@ -42,7 +42,7 @@ def test_engines_on_the_cpu_share_its_cores() -> None:
 @pytest.mark.parametrize(
     ("asked", "engines", "there", "says"),
     [
-        ("all", None, (), "no NVIDIA GPU is found"),
+        ("all", None, (), "no NVIDIA GPU found"),
         ("0", None, (), "`--engines 2` runs two"),
         ("3", None, GPUS, r"no GPU '3' is there, but 0 \(H200\), 1 \(H200\), 2 \(L4\)"),
         ("0,", None, GPUS, "no GPU ''"),

@@ -1,5 +1,5 @@
 -- Jobs for a list, the newest first. A filter that is NULL lets everything through.
-SELECT id, kind, state, priority, deadline, attempt, failures, reason, detail, tenant, worker, idempotency_key, source_key,
+SELECT id, kind, state, priority, deadline, attempt, failures, reason, detail, tenant, worker, model, idempotency_key, source_key,
     parent_id, enqueued_at, started_at, finished_at
 FROM job
 WHERE {selected_jobs}

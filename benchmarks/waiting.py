@@ -7,6 +7,7 @@ finish     one `worker/finish` of 500 jobs with its commit: as it was, with noti
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
 import time
@@ -47,6 +48,7 @@ class NullStack(EmbeddedStack):
 
 def main() -> None:
     """Print a table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as home:
         Path(home).chmod(0o755)
         settings = Settings.load(home=Path(home), model=Path("null"), worker_in_flight=CLIENTS)

@@ -34,7 +34,7 @@ MEANINGS = {
     "REDIS_MAXMEMORY": "Most memory for data in Redis, which refuses writes beyond it. Half of REDIS_MEMORY or less.",
     "REDIS_MEMORY": "Memory limit of Redis.",
     "SERVICE_MEMORY": "Memory limit of dispatcher, reaper and migration, each.",
-    "THOTHY_ALERT_SECRETS": "The folder with files of secret THOTHY_ALERT_* settings on this machine, which"
+    "THOTHY_ALERT_SECRETS": "The folder with files of the secrets of alerts on this machine, which"
     " alertmanager-config sees as /run/alert-secrets.",
     "THOTHY_ALERT_SLACK_URL": "As the setting; a secret, which `docker inspect` shows. Better: the file.",
     "THOTHY_ALERT_SLACK_URL_FILE": "A file that holds the Slack URL, such as /run/alert-secrets/slack_url.",

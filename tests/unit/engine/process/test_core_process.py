@@ -21,7 +21,7 @@ class Core:
 
     failure = None
 
-    def __init__(self, _: object, __: EngineOptions, on_events: Any) -> None:
+    def __init__(self, _: object, __: EngineOptions, on_events: Any, ___: object) -> None:
         on_events([])
         self.core, self.host = self, self
 

@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from thothy_ai.admin.processes import connected
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.control import Control, read_control
+from thothy_ai.queue.status import MAX_UNSERVED
 
 SOON_SECONDS = 60  # a drain waits for jobs that are due within this time
 
@@ -41,10 +42,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Obstacles:
-    """What keeps a queue from draining: an operator's pause, and parts of the service that are missing."""
+    """What keeps a queue from draining: a pause, parts of the service that are missing, and how many jobs wait
+    for a model that no engine serves.
+    """
 
     pause: Control | None
     missing: tuple[str, ...]
+    unserved: tuple[tuple[str, int], ...] = ()  # model, jobs
 
 
 def progress(engine: Engine, since: datetime | None) -> Progress:
@@ -58,9 +62,15 @@ def obstacles(engine: Engine) -> Obstacles:
     """What keeps the queue from draining at this moment."""
     found, control = connected(engine), read_control(engine)
     missing = [name for name in ("dispatcher", "worker") if name not in found]
-    if "worker" in found and not _resident_engines(engine):  # without a worker, no process reports engines
+    if "worker" in found and not _resident_engines(engine):
         missing.append("engine")
-    return Obstacles(control if control.paused else None, tuple(missing))
+    return Obstacles(control if control.paused else None, tuple(missing), _unserved(engine))
+
+
+def _unserved(engine: Engine) -> tuple[tuple[str, int], ...]:
+    with engine.connect() as connection:
+        rows = connection.execute(statement("queue/unserved"), {"limit": MAX_UNSERVED}).all()
+    return tuple((row.model, row.jobs) for row in rows)
 
 
 def _resident_engines(engine: Engine) -> int:

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from thothy_ai.admin.progress import Obstacles, Progress, obstacles, progress
 from thothy_ai.cli import times
 from thothy_ai.cli.drain_display import display_on
-from thothy_ai.cli.tables import printable
+from thothy_ai.cli.tables import count, printable
 from thothy_ai.queue.forecast.outlook import Forecast
 from thothy_ai.queue.forecast.store import current
 
@@ -73,7 +73,7 @@ class ObstacleWatch:
         if self._latest is None or now - self._looked_at >= OBSTACLE_SECONDS:
             found = obstacles(self._engine)
             idle = not first and not at.running and not at.all_wait
-            self._latest = Obstacles(found.pause, found.missing if idle else ())
+            self._latest = Obstacles(found.pause, found.missing if idle else (), found.unserved)
             self._looked_at = now
         return self._latest
 
@@ -131,6 +131,9 @@ def obstacle_sentences(seen: Obstacles) -> Iterator[str]:
         yield f"The queue has been {since}. `thothy queue resume` resumes it."
     if seen.missing:
         yield f"No {' or '.join(seen.missing)} is connected. `thothy doctor` says what to do."
+    for model, jobs in () if seen.missing else seen.unserved:
+        wait = "waits" if jobs == 1 else "wait"
+        yield f"{count(jobs, 'job')} {wait} for {model}, which no engine serves: `thothy models alias {model} MODEL`."
 
 
 def paused_since(since: datetime | None, note: str | None) -> str:

@@ -33,14 +33,14 @@ JOBS = """
         SELECT uuidv7(moment - now()), 't', 'echo', 's', 'd', 3, 'succeeded', moment, moment
         FROM (SELECT date_trunc('month', now()) - make_interval(months => :ago) + n * interval '1 minute' AS moment
               FROM generate_series(1, :jobs) AS n) AS moments
-        RETURNING id
+        RETURNING id, finished_at AS moment
     ), bodies AS (
         INSERT INTO job_request SELECT id, '{"text": "x"}' FROM made
     ), events AS (
         INSERT INTO job_event (job_id, event) SELECT id, 'retried' FROM made
     )
-    INSERT INTO attempt (job_id, attempt, tenant, kind, worker, started_at, outcome)
-    SELECT id, 1, 't', 'echo', 'w', now(), 'succeeded' FROM made
+    INSERT INTO attempt (job_id, attempt, tenant, kind, worker, started_at, finished_at, outcome)
+    SELECT id, 1, 't', 'echo', 'w', moment, moment, 'succeeded' FROM made
 """
 TABLES = ("job", "job_request", "attempt", "job_event")
 

@@ -28,7 +28,6 @@ def aged(queue: Queue) -> Queue:
         queue.rows(MONTH.format(ago=ago))
         queue.rows(JOBS, ago=ago, jobs=10)
     queue.rows(JOBS, ago=0, jobs=1)
-    queue.rows("UPDATE attempt SET finished_at = job.finished_at FROM job WHERE job.id = job_id")
     close_hours(queue.engine)
     return queue
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.terminal import Ran, Terminal
+from thothy_ai.embedded.process import free_ports
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/tutorial.md"
@@ -108,6 +109,7 @@ class Tutorial:
         (folder / ".venv").symlink_to(ROOT / ".venv" if (ROOT / ".venv").exists() else sys.prefix)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("THOTHY_")}
         environment = kept | {"PATH": f"{folder}/.venv/bin:{os.environ['PATH']}", "OMP_NUM_THREADS": "2"}
+        environment["THOTHY_METRICS_PORT"] = str(free_ports(20))  # other tests start stacks at the same moment
         self.service = Terminal(folder, environment)
         self.shell = Terminal(folder, environment)
         self.folder = folder

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from tests.support.queue_bench import Queue
 from thothy_ai.admin import history
 from thothy_ai.cli import app, shell
+from thothy_ai.queue.books import close_hours
 
 # A month's partitions, and in them finished jobs with an attempt and an event each.
 MONTH = """
@@ -52,6 +53,7 @@ def aged(queue: Queue) -> Queue:
         queue.rows(MONTH.format(ago=ago))
         queue.rows(JOBS, ago=ago, jobs=10)
     queue.rows(JOBS, ago=0, jobs=1)
+    close_hours(queue.engine)
     return queue
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, TextClause, text
 
 from benchmarks.results import table, write_section
 from benchmarks.templated import MAX_TOKENS, Templated
@@ -81,12 +81,12 @@ def _drain(settings: Settings, database: Engine, tenant: str, jobs: int) -> tupl
         time.sleep(POLL_SECONDS)
     with database.connect() as connection:
         shares = [count for _, count in connection.execute(BY_ENGINE, {"tenant": tenant})]
-    return float(_scalar(database, TIMES, tenant=tenant)), shares
+    return _scalar(database, TIMES, tenant=tenant), shares
 
 
-def _scalar(database: Engine, statement: object, **values: object) -> float:
+def _scalar(database: Engine, statement: TextClause, **values: object) -> float:
     with database.connect() as connection:
-        return connection.scalar(statement, values)  # type: ignore[call-overload, no-any-return]
+        return float(connection.scalar(statement, values) or 0)
 
 
 def _jobs(mark: str, count: int) -> list[Templated]:

@@ -55,7 +55,7 @@ class Job(NamedTuple):
     deadline: float | None
 
 
-class Flight(NamedTuple):
+class RunningJob(NamedTuple):
     """A job on an engine, until the engine's tokens per sequence reach `end`."""
 
     end: float
@@ -75,30 +75,30 @@ class EngineRun:
     tokens: float = 0.0
     share: float = 0.0
     stall: float = 0.0
-    flights: list[Flight] = field(default_factory=list)
+    running: list[RunningJob] = field(default_factory=list)
 
     def copy(self) -> EngineRun:
         """An independent copy."""
-        return replace(self, flights=list(self.flights))
+        return replace(self, running=list(self.running))
 
     def rate(self, machine: Machine, now: float) -> float:
         """Seconds per token and sequence."""
         warm = 0.5 if now < self.slow_until else 1.0
-        return machine.step(len(self.flights)) / (self.speed * warm)
+        return machine.step(len(self.running)) / (self.speed * warm)
 
     def advance(self, machine: Machine, now: float, seconds: float) -> None:
         """Let time pass."""
         stalled = min(self.stall, seconds)
         self.stall -= stalled
-        if self.flights and seconds > stalled:
+        if self.running and seconds > stalled:
             self.tokens += (seconds - stalled) / self.rate(machine, now)
-            self.share += (seconds - stalled) / len(self.flights)
+            self.share += (seconds - stalled) / len(self.running)
 
     def next_end(self, machine: Machine, now: float) -> float:
         """Seconds until the next job ends."""
-        if not self.flights or not self.up:
+        if not self.running or not self.up:
             return math.inf
-        return self.stall + max(self.flights[0].end - self.tokens, 0.0) * self.rate(machine, now)
+        return self.stall + max(self.running[0].end - self.tokens, 0.0) * self.rate(machine, now)
 
 
 class Fault(NamedTuple):
@@ -140,7 +140,7 @@ class World:
     @property
     def open_jobs(self) -> int:
         """Jobs that wait or run."""
-        return len(self.waiting) + sum(len(engine.flights) for engine in self.engines)
+        return len(self.waiting) + sum(len(engine.running) for engine in self.engines)
 
     def add(self, job: Job) -> None:
         """A job arrives."""
@@ -189,16 +189,16 @@ class World:
         elif fault.up:
             engine.up, engine.slow_until = True, self.now + 60
         else:
-            for flight in engine.flights:
-                self._note(engine, flight, "lost", 0)
-                heapq.heappush(self.waiting, flight.job)
-            engine.up, engine.flights, engine.stall = False, [], 0.0
+            for attempt in engine.running:
+                self._note(engine, attempt, "lost", 0)
+                heapq.heappush(self.waiting, attempt.job)
+            engine.up, engine.running, engine.stall = False, [], 0.0
 
     def _claim(self) -> None:
         ready = [engine for engine in self.engines if engine.up]
         while self.waiting and ready:
-            engine = min(ready, key=lambda each: len(each.flights))
-            if len(engine.flights) >= self.machine.slots:
+            engine = min(ready, key=lambda each: len(each.running))
+            if len(engine.running) >= self.machine.slots:
                 return
             self._start(engine, heapq.heappop(self.waiting))
 
@@ -206,17 +206,17 @@ class World:
         kind = self.kinds[job.kind]
         tokens = min(math.exp(math.log(kind.tokens) + job.shift + kind.sigma * self.rng.gauss(0, 1)), 4 * kind.tokens)
         engine.stall += job.prompt
-        heapq.heappush(engine.flights, Flight(engine.tokens + tokens, job, self.now, engine.share, tokens))
+        heapq.heappush(engine.running, RunningJob(engine.tokens + tokens, job, self.now, engine.share, tokens))
 
     def _end(self, engine: EngineRun) -> None:
-        flight = heapq.heappop(engine.flights)
-        kind, job = self.kinds[flight.job.kind], flight.job
+        attempt = heapq.heappop(engine.running)
+        kind, job = self.kinds[attempt.job.kind], attempt.job
         if self.rng.random() < kind.rejected and job.tries < 2:
-            self._note(engine, flight, "rejected", 0)
+            self._note(engine, attempt, "rejected", 0)
             heapq.heappush(self.waiting, job._replace(tries=job.tries + 1, prompt=0.0))
             return
         children = self._children(kind, job)
-        self._note(engine, flight, "succeeded", children)
+        self._note(engine, attempt, "succeeded", children)
 
     def _children(self, kind: Kind, job: Job) -> int:
         if kind.children is None:
@@ -229,11 +229,11 @@ class World:
             heapq.heappush(self.waiting, Job(order, self.numbers, name, job.shift, 0.0, 0, job.deadline))
         return number
 
-    def _note(self, engine: EngineRun, flight: Flight, outcome: str, children: int) -> None:
+    def _note(self, engine: EngineRun, attempt: RunningJob, outcome: str, children: int) -> None:
         if self.collect:
-            billed = engine.share - flight.billed_from + flight.job.prompt
-            run = self.now - flight.claimed
-            self.ended.append((flight.job.kind, run, billed, flight.tokens, outcome, children))
+            billed = engine.share - attempt.billed_from + attempt.job.prompt
+            run = self.now - attempt.claimed
+            self.ended.append((attempt.job.kind, run, billed, attempt.tokens, outcome, children))
 
 
 def observe(world: World) -> Observation:
@@ -261,9 +261,9 @@ def _waiting(world: World) -> list[Waiting]:
 def _running(world: World) -> list[Running]:
     found: dict[tuple[str, int], list[float]] = {}
     for engine in world.engines:
-        for flight in engine.flights:
-            age = world.now - flight.claimed
-            found.setdefault((flight.job.kind, int(math.log2(max(age, 0.1)) * 2)), []).append(age)
+        for attempt in engine.running:
+            age = world.now - attempt.claimed
+            found.setdefault((attempt.job.kind, int(math.log2(max(age, 0.1)) * 2)), []).append(age)
     return [Running(Key(kind), len(ages), sum(ages) / len(ages)) for (kind, _), ages in found.items()]
 
 

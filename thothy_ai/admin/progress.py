@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy import Engine
@@ -10,7 +11,7 @@ from sqlalchemy import Engine
 from thothy_ai.admin.processes import connected
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.control import Control, read_control
-from thothy_ai.queue.status import MAX_UNSERVED
+from thothy_ai.queue.status import unserved_jobs
 
 SOON_SECONDS = 60  # a drain waits for jobs that are due within this time
 
@@ -48,7 +49,7 @@ class Obstacles:
 
     pause: Control | None
     missing: tuple[str, ...]
-    unserved: tuple[tuple[str, int], ...] = ()  # model, jobs
+    unserved: Mapping[str, int] = field(default_factory=dict)  # by model
 
 
 def progress(engine: Engine, since: datetime | None) -> Progress:
@@ -64,13 +65,9 @@ def obstacles(engine: Engine) -> Obstacles:
     missing = [name for name in ("dispatcher", "worker") if name not in found]
     if "worker" in found and not _resident_engines(engine):
         missing.append("engine")
-    return Obstacles(control if control.paused else None, tuple(missing), _unserved(engine))
-
-
-def _unserved(engine: Engine) -> tuple[tuple[str, int], ...]:
     with engine.connect() as connection:
-        rows = connection.execute(statement("queue/unserved"), {"limit": MAX_UNSERVED}).all()
-    return tuple((row.model, row.jobs) for row in rows)
+        unserved = unserved_jobs(connection)
+    return Obstacles(control if control.paused else None, tuple(missing), unserved)
 
 
 def _resident_engines(engine: Engine) -> int:

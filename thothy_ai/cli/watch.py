@@ -131,7 +131,7 @@ def obstacle_sentences(seen: Obstacles) -> Iterator[str]:
         yield f"The queue has been {since}. `thothy queue resume` resumes it."
     if seen.missing:
         yield f"No {' or '.join(seen.missing)} is connected. `thothy doctor` says what to do."
-    for model, jobs in () if seen.missing else seen.unserved:
+    for model, jobs in () if seen.missing else seen.unserved.items():
         wait = "waits" if jobs == 1 else "wait"
         yield f"{count(jobs, 'job')} {wait} for {model}, which no engine serves: `thothy models alias {model} MODEL`."
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from thothy_ai.db.statements import statement
 
@@ -54,14 +54,19 @@ class QueueStatus:
         return max(self["queued"].due_age or 0.0, self["dispatched"].due_age or 0.0, 0.0)
 
 
+def unserved_jobs(connection: Connection) -> dict[str, int]:
+    """How many jobs wait for each model or alias that no engine serves, counted up to `MAX_UNSERVED`."""
+    rows = connection.execute(statement("queue/unserved"), {"limit": MAX_UNSERVED})
+    return {row.model: row.jobs for row in rows}
+
+
 def queue_status(engine: Engine) -> QueueStatus:
     """The queue at this moment."""
     with engine.connect() as connection:
         rows = connection.execute(statement("queue/status")).mappings().all()
         control = connection.execute(statement("queue/control")).one_or_none()
-        waiting = connection.execute(statement("queue/unserved"), {"limit": MAX_UNSERVED}).all()
+        unserved = unserved_jobs(connection)
     states = {row["state"]: StateCount(**{k: v for k, v in row.items() if k != "state"}) for row in rows}
-    unserved = {row.model: row.jobs for row in waiting}
     if control is None:
         return QueueStatus(states, paused=False, changed_at=None, note=None, unserved=unserved)
     return QueueStatus(states, control.paused, control.changed_at, control.note, unserved)

@@ -100,7 +100,7 @@ def _located(entry: str) -> str:
 
 def _prices(value: object) -> object:
     """The entries NAME=PRICE of a list, or of a text that separates them by commas."""
-    entries = value.split(",") if isinstance(value, str) else value
+    entries = split(value) if isinstance(value, str) else value
     if not isinstance(entries, list | tuple):
         return value
     prices = tuple(str(entry).strip() for entry in entries if str(entry).strip())

@@ -46,15 +46,19 @@ JOBS = """
 TABLES = ("job", "job_request", "attempt", "job_event")
 
 
-@pytest.fixture
-def aged(queue: Queue) -> Queue:
-    """Three old months and the present one."""
+def with_old_months(queue: Queue) -> Queue:
+    """Three old months and the present one, whose hours the bill has closed."""
     for ago in (5, 4, 3):
         queue.rows(MONTH.format(ago=ago))
         queue.rows(JOBS, ago=ago, jobs=10)
     queue.rows(JOBS, ago=0, jobs=1)
     close_hours(queue.engine)
     return queue
+
+
+@pytest.fixture
+def aged(queue: Queue) -> Queue:
+    return with_old_months(queue)
 
 
 def named(ago: int, queue: Queue) -> str:

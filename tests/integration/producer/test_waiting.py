@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
 import psycopg
 import pytest
-from sqlalchemy import event, make_url
+from sqlalchemy import make_url
 
+from benchmarks.waiting import counted
 from tests.support.echo_kind import Echo, EchoArtifact
 from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
 from thothy_ai.db.fragments import IDS_PER_NOTIFICATION
@@ -38,19 +38,6 @@ def _no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MIN_DELAY", "MAX_DELAY", "LISTENING_DELAY"):
         monkeypatch.setattr(snapshot, name, NEVER)
     monkeypatch.setattr("thothy_ai.producer.gathering.LISTENING_DELAY", NEVER)
-
-
-@contextmanager
-def queries(producer: Producer) -> Iterator[list[str]]:
-    """The statements that the producer sends."""
-    sent: list[str] = []
-
-    def note(_: object, __: object, statement: str, *___: object) -> None:
-        sent.append(statement)
-
-    event.listen(producer._engine, "before_cursor_execute", note)
-    yield sent
-    event.remove(producer._engine, "before_cursor_execute", note)
 
 
 def listeners(queue: Queue) -> int:
@@ -159,7 +146,7 @@ def test_all_jobs_in_the_order_given(queue: Queue) -> None:
     texts = [*(f"ok {number}" for number in range(40)), "hopeless"]
     jobs = queue.producer.enqueue_many([Echo(text=text) for text in texts])
     cancelled = queue.producer.enqueue(Echo(text="ok"), not_before=datetime.now(UTC) + timedelta(days=1))
-    with queries(queue.producer) as sent:
+    with counted(queue.producer) as sent:
         given = [*reversed(jobs), cancelled, jobs[0]]
         waiting = aside(lambda: queue.producer.wait_all(given))
         eventually(lambda: listeners(queue) == 1)
@@ -182,7 +169,7 @@ def test_all_jobs_in_the_order_given(queue: Queue) -> None:
 def test_thousands_of_jobs(queue: Queue) -> None:
     jobs = queue.producer.enqueue_many([Echo(text=f"ok {number}") for number in range(3000)])
     queue.ask("queue/cancel", ids=[job.id for job in jobs], tenant=None)
-    with queries(queue.producer) as sent:
+    with counted(queue.producer) as sent:
         assert len(queue.producer.wait_all(jobs, 60)) == 3000
     assert len(sent) == 1
 

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from tests.integration.admin.test_history import JOBS, MONTH, counts
+from tests.integration.admin.test_history import JOBS, MONTH, counts, with_old_months
 from tests.support.echo_kind import Echo
 from tests.support.queue_bench import Queue, eventually, running
 from thothy_ai.db.connect import reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.queue import retention
-from thothy_ai.queue.books import close_hours
 from thothy_ai.queue.reaper import Reaper
 from thothy_ai.queue.retention import Retention
 
@@ -24,12 +23,7 @@ DAYS = 60  # at most: months 5, 4 and 3 ago are over for longer
 
 @pytest.fixture
 def aged(queue: Queue) -> Queue:
-    for ago in (5, 4, 3):
-        queue.rows(MONTH.format(ago=ago))
-        queue.rows(JOBS, ago=ago, jobs=10)
-    queue.rows(JOBS, ago=0, jobs=1)
-    close_hours(queue.engine)
-    return queue
+    return with_old_months(queue)
 
 
 def test_nothing_goes_before_the_bill_has_closed_its_hours(queue: Queue) -> None:

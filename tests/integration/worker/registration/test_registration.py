@@ -65,7 +65,8 @@ def test_a_session_without_any_worker(settings: Settings, rows: Rows) -> None:
         eventually(lambda: rows("SELECT 1 FROM engine_session WHERE heartbeat_at > ready_at + interval '3 seconds'"))
         assert process.stop() == 0
         ended = in_state(rows, "ended")
-        assert (ended.id, ended.end_reason, ended.started_at) == (ready.id, "stopped", ready.started_at)
+        assert (ended.id, ended.end_reason) == (ready.id, "stopped")
+        assert ended.started_at <= ready.started_at  # the least of what was ever found: a report can only be late
         assert ended.ended_at >= ended.heartbeat_at
         eventually(lambda: not process.registrars())
 

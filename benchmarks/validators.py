@@ -3,9 +3,10 @@
     python -m benchmarks.validators [FOLDER] [--wrong] [--write]
 
 Prints a table per kind and one per language group, by split of the texts: `tuned`, which the validators may be tuned
-on, and `held_out` and `fresh`, which only measure. `--wrong` lists the tuned texts that are judged wrongly, with what
-was found, and the ids of the others. `--write` puts the tables into docs/validators.md. Bad texts that are labelled
-`unsupported`, too, whose defect is one of meaning, are counted apart: the review by a model may find them as well.
+on, and `held_out`, `fresh` and `unseen`, which only measure. `--wrong` lists the tuned texts that are judged wrongly,
+with what was found, and the ids of the others. `--write` puts the tables into docs/validators.md. Bad texts that are
+labelled `unsupported`, too, whose defect is one of meaning, are counted apart: the review by a model may find them as
+well.
 """
 
 from __future__ import annotations

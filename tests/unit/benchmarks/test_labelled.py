@@ -16,7 +16,8 @@ from benchmarks.validators import group_of
 from thothy_ai.jobs import RejectionReason, registry
 from thothy_ai.jobs.text import strings_in
 
-FOLDERS = (FOLDER, FOLDER / "fresh")
+ONLY_MEASURING = ("fresh", "unseen")  # these splits have folders of their own
+FOLDERS = (FOLDER, *(FOLDER / split for split in ONLY_MEASURING))
 SCRIPTS = ("LATIN", "CYRILLIC", "ARABIC", "DEVANAGARI", "CJK", "HIRAGANA", "HANGUL")
 LANGUAGES = {"en", "de", "fr", "es", "it", "pt", "pl", "tr", "ja", "zh", "ko", "ar", "ru", "hi"}
 # What decides about other texts, about an attempt or about the prompt; no text by itself can show it.
@@ -44,7 +45,9 @@ def test_no_text_is_there_twice_under_one_request(texts: list[LabelledText]) -> 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "report_section"])
 def test_each_kind_has_enough_texts_of_either_label_in_either_half(texts: list[LabelledText], kind: str) -> None:
-    counts = Counter((text.accepted, text.split) for text in texts if text.kind == kind and text.split != "fresh")
+    counts = Counter(
+        (text.accepted, text.split) for text in texts if text.kind == kind and text.split not in ONLY_MEASURING
+    )
     assert sum(counts.values()) >= 40
     for accepted in (True, False):
         tuned, held_out = counts[accepted, "tuned"], counts[accepted, "held_out"]
@@ -75,9 +78,23 @@ def test_the_fresh_split_has_enough_texts_of_each_kind_and_language_group(texts:
     assert sum(RejectionReason.UNSUPPORTED in text.reasons for text in fresh) < 0.1 * len(fresh)
 
 
+def test_the_unseen_split_has_enough_texts_of_each_kind_and_language_group(texts: list[LabelledText]) -> None:
+    unseen = [text for text in texts if text.split == "unseen"]
+    labels = Counter(text.accepted for text in unseen)
+    assert min(labels[True], labels[False]) >= 200
+    kinds = Counter((text.kind, text.accepted) for text in unseen)
+    assert min(kinds[kind, True] for kind in KINDS) >= 35
+    assert min(kinds[kind, False] for kind in KINDS) >= 30
+    groups = Counter((group_of(text.language), text.accepted) for text in unseen)
+    assert min(groups.values()) >= 7
+    assert {text.language for text in unseen} >= LANGUAGES | {"nl"}
+    assert sum(RejectionReason.UNSUPPORTED in text.reasons for text in unseen) < 0.1 * len(unseen)
+
+
 def test_each_text_is_in_the_folder_of_its_split() -> None:
-    assert {entry["split"] for entry in _entries(FOLDER)} == set(SPLITS) - {"fresh"}
-    assert {entry["split"] for entry in _entries(FOLDER / "fresh")} == {"fresh"}
+    assert {entry["split"] for entry in _entries(FOLDER)} == set(SPLITS) - set(ONLY_MEASURING)
+    for split in ONLY_MEASURING:
+        assert {entry["split"] for entry in _entries(FOLDER / split)} == {split}
 
 
 def test_there_are_enough_texts_and_scripts(texts: list[LabelledText]) -> None:
@@ -115,8 +132,8 @@ def _entries(folder: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def test_each_fresh_text_fits_its_schema(texts: list[LabelledText]) -> None:
-    for text in (text for text in texts if text.split == "fresh"):
+def test_each_text_that_only_measures_fits_its_schema(texts: list[LabelledText]) -> None:
+    for text in (text for text in texts if text.split in ONLY_MEASURING):
         kind = registry.find(text.kind)
         kind.request.model_validate(dict(text.request))
         kind.artifact.model_validate(dict(text.artifact))

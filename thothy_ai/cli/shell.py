@@ -1,6 +1,7 @@
 """Shared by all commands: one-line errors, exit codes, settings, model, database connection, job ids, confirmation.
 
-Exit codes: 0 success; 1 the command failed, or the answer is no; 2 what the user typed or set is wrong; 130 Ctrl-C.
+Exit codes: 0 success; 1 the command failed, or the answer is no; 2 what the user typed or set is wrong; 3 what is left
+needs an engine that is not there; 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from thothy_ai.settings import Settings
 
 PROGRAM, COMPLETE_VARIABLE = "thothy", "_THOTHY_COMPLETE"  # a shell asks for completions with this variable
-FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
+FAILED, WRONG_INPUT, UNSERVED, INTERRUPTED = 1, 2, 3, 130
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys and UTC times.")]
 MAX_NOTE_CHARS = 500

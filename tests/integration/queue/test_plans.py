@@ -53,7 +53,7 @@ HOT: dict[str, dict[str, object]] = {
     "queue/unclaimed_dispatches": {"timeout_seconds": 15},
     "queue/lock_hours": {"hours": 6, "open_hours": 1},
     "queue/close_hours": HOUR,
-    "queue/drain_state": {},
+    "queue/drain_state": {"empty_at": None, "absence_seconds": 900},
     "queue/end_batches": {"limit": 1000},
     "queue/take_deliveries": {"busy": [], "per_origin": 4, "limit": 16, "lease_seconds": 60},
     "producer/snapshots": {"ids": [uuid4()], "tenant": "t"},

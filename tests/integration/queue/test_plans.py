@@ -43,7 +43,7 @@ HOT: dict[str, dict[str, object]] = {
     "queue/recall_lost": {},
     "queue/reap_lost": {"lease_seconds": 60, "worker_seconds": 15},
     "queue/sources": {},
-    "queue/unserved": {"limit": 1000},
+    "queue/unserved": {"limit": 1000, "names": 200},
     "queue/cancel": {"ids": [uuid4()], "tenant": None},
     "queue/admit_delayed": {"limit": 5000},
     "queue/reap_cancelled": {"limit": 5000},

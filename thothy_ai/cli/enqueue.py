@@ -107,10 +107,14 @@ def _enqueue_lines(file: str, as_json: bool, webhook: str | None, notify: Notify
 
 
 def _enqueue_one(kind: AnyKind, values: dict[str, Any], as_json: bool, **options: Any) -> None:
+    from thothy_ai.errors import InvalidJobError
     from thothy_ai.producer import Producer
     from thothy_ai.queue.drafts import parse_request
 
-    request = parse_request(kind.name, values)
+    try:
+        request = parse_request(kind.name, values)
+    except InvalidJobError as error:
+        usage(str(error))
     with Producer(load_settings()) as producer:
         job = producer.enqueue(request, **options)
     if as_json:

@@ -71,6 +71,10 @@ def check_note(option: str, note: str | None) -> None:
 class Commands(TyperGroup):
     """The root command group: reports every error as one line on standard error."""
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        _describe_whole(self)
+
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line, and exit with its code unless a caller asked to do that itself."""
         if COMPLETE_VARIABLE in os.environ:
@@ -104,6 +108,15 @@ class Commands(TyperGroup):
                 fail(error, _exit_code(error))
             name = type(error).__name__
             fail(f"unexpected {name}: {error} (set THOTHY_LOG_LEVEL=DEBUG for a traceback)")
+
+
+def _describe_whole(group: Any) -> None:
+    """In lists of commands, the whole first sentence of each, on as many lines as it needs, in place of a cut one."""
+    for command in group.commands.values():
+        sentence, end, _ = " ".join((command.help or "").split()).partition(". ")
+        command.short_help = command.short_help or sentence + end.rstrip()
+        if hasattr(command, "commands"):
+            _describe_whole(command)
 
 
 def _exit_code(error: Exception) -> int:

@@ -80,14 +80,21 @@ class Role:
 def create_role(engine: Engine, name: str, tenant: str, *, login: bool = True) -> Role:
     """Create a role that may enqueue and read the jobs of this tenant; with a login, it has a new password.
 
-    Raises `ValueError` for a name that is not 1 to 40 lower-case letters, digits and underscores; `RoleExistsError`;
-    the driver's error if this role may not create roles.
+    Raises `ValueError` for a name that cannot be one, `RoleExistsError`, and the driver's error if this role may not
+    create roles.
     """
-    if not ROLE_NAME.fullmatch(name) or name.startswith("pg_") or not tenant:
-        raise ValueError(f"{name!r} must be 1 to 40 lower-case letters, digits and underscores")
+    check_name(name, tenant)
     role = Role(name, tenant, login, token_urlsafe(24) if login else None)
     _patiently(engine, lambda connection: _create(connection, role))
     return role
+
+
+def check_name(name: str, tenant: str) -> None:
+    """Raises `ValueError` if a role cannot have this name, or a tenant that."""
+    if not ROLE_NAME.fullmatch(name) or name.startswith("pg_"):
+        raise ValueError(f"{name!r} must be 1 to 40 lower-case letters, digits and underscores")
+    if not tenant:
+        raise ValueError("the tenant is empty")
 
 
 def drop_role(engine: Engine, name: str) -> bool:

@@ -173,8 +173,8 @@ def _conclude(watched: DrainProgress, timeout: timedelta | None, *, quiet: bool)
     from thothy_ai.cli.watch import obstacle_sentences, unserved_sentences
 
     if watched.stranded:
-        causes = unserved_sentences(watched.obstacles.unserved if watched.obstacles else {})
-        fail(f"no engine can run what is left. {' '.join(causes)}", UNSERVED)
+        named = unserved_sentences(watched.obstacles.unserved if watched.obstacles else {})
+        fail(f"no engine can run what is left. {' '.join(named)}", UNSERVED)
     if watched.open:
         waited = f" after {times.spell(timeout.total_seconds())}" if timeout is not None else ""
         causes = " ".join(obstacle_sentences(watched.obstacles)) if watched.obstacles else ""

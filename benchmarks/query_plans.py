@@ -80,7 +80,7 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
     yield explained("queue/reap_expired", "No deadline has passed.", limit=5000)
     yield explained("queue/recall_lost", "No engine is lost.")
     yield explained("queue/reap_lost", "No machine is lost.", lease_seconds=60, worker_seconds=15)
-    yield explained("queue/unserved", "No job names a model.", limit=100_000)
+    yield explained("queue/unserved", "No job names a model.", limit=100_000, names=200)
     yield explained("queue/status", "Used by the metrics and by `thothy queue status`; counts all open jobs.")
 
 

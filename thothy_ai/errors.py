@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self
 from uuid import UUID
 
 
@@ -168,22 +168,36 @@ class DatabaseUnreachableError(DatabaseError):
 
 
 class PoolerError(DatabaseError, ConfigError):
-    """Postgres is behind a pooler in transaction mode, which keeps neither locks, notifications nor a search path."""
+    """Postgres is behind a pooler that keeps no sessions: neither locks, notifications nor a search path."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, found: str) -> None:
         super().__init__(
-            f"{where} is a pooler in transaction mode: name Postgres itself in THOTHY_DATABASE_URL;"
-            " only producers can use such a pooler, with THOTHY_DATABASE_POOLER=transaction"
+            f"{found}; set THOTHY_DATABASE_URL to the address of Postgres itself, and unset THOTHY_DATABASE_POOLER"
+            " (only producers can work behind such a pooler, with THOTHY_DATABASE_POOLER=transaction)"
         )
 
 
 class PermissionDeniedError(DatabaseError):
     """The database role lacks a right, or belongs to another tenant than the one in the settings."""
 
+    ADVICE: Final = {
+        "row-level security": "THOTHY_TENANT is {tenant!r}: set it to the tenant of the role",
+        "create role": "run the command as a role with CREATEROLE",
+        "for database": "let its owner run GRANT CREATE ON DATABASE, or CREATE SCHEMA … AUTHORIZATION that role",
+    }
+    OTHERWISE: Final = (
+        "run the service as the owner of the tables, or as a member of that role; a tenant's producers need a role of"
+        " `thothy roles create`"
+    )
+
     def __init__(self, message: str, tenant: str, sqlstate: str | None = None) -> None:
         self.tenant = tenant
-        hint = f" (THOTHY_TENANT is {tenant!r}: is that the role's?)" if "row-level security" in message else ""
-        super().__init__(f"the database role lacks a right: {message}{hint}", sqlstate)
+        advice = next((advice for part, advice in self.ADVICE.items() if part in message), self.OTHERWISE)
+        super().__init__(f"the database role lacks a right: {message}; {advice.format(tenant=tenant)}", sqlstate)
+
+
+class RoleExistsError(DatabaseError):
+    """Postgres has a role of this name already. Roles belong to the whole server, not to a database or a schema."""
 
 
 class SchemaTakenError(DatabaseError):
@@ -197,11 +211,36 @@ class BrokerUnreachableError(ThothyError):
 class MigrationsBehindError(DatabaseError):
     """The database schema is older than this code. `found` is its revision, None if it is unknown or there is none."""
 
-    def __init__(self, found: str | None, required: str, sqlstate: str | None = None) -> None:
+    def __init__(self, found: str | None, required: str, sqlstate: str | None = None, *, schema: str = "") -> None:
         self.found = found
         self.required = required
+        where = f"schema {schema} (THOTHY_DATABASE_SCHEMA)" if schema else "the database"
         problem = f"is at revision {found}" if found else "lacks tables or columns"
-        super().__init__(f"the database {problem}; this version requires {required}: run `thothy migrate`", sqlstate)
+        super().__init__(f"{where} {problem}; this version requires {required}: run `thothy migrate`", sqlstate)
+
+
+class NotInstalledError(MigrationsBehindError):
+    """The schema in the settings holds no installation. `others` are the schemas of the database that do."""
+
+    def __init__(self, schema: str, others: Sequence[str], required: str) -> None:
+        super().__init__(None, required)
+        self.schema = schema
+        self.others = tuple(others)
+
+    @property
+    def problem(self) -> str:
+        """What is missing, and what is there."""
+        there = f", but {' or '.join(self.others)} has" if self.others else ""
+        return f"schema {self.schema} (THOTHY_DATABASE_SCHEMA) has no tables of Thothy{there}"
+
+    @property
+    def advice(self) -> str:
+        """What to do."""
+        wrong = "correct the setting, or for another installation " if self.others else ""
+        return f"{wrong}run `thothy migrate`"
+
+    def __str__(self) -> str:
+        return f"{self.problem}: {self.advice}"
 
 
 class CodeBehindError(ThothyError):

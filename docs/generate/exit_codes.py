@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from docs.generate.markdown import code, page, table
 from thothy_ai.cli import app
-from thothy_ai.cli.shell import FAILED, INTERRUPTED, WRONG_INPUT
+from thothy_ai.cli.shell import FAILED, INTERRUPTED, UNSERVED, WRONG_INPUT
 from thothy_ai.engine.main import CANNOT_START, STEP_FAILED
 from thothy_ai.settings import PREFIX
 
@@ -22,6 +22,7 @@ MEANINGS = {
     FAILED: "It failed, or the answer is no: a check fails, jobs are still open, nothing has that id.",
     WRONG_INPUT: "What was typed or set is wrong: an option, an id, a kind, a field of a request, a line of a JSONL"
     " file, a setting. Nothing was changed.",
+    UNSERVED: "Only of `thothy drain`: jobs are left, and each names a model that no engine serves.",
     INTERRUPTED: "Ctrl-C cut it short. `thothy up` ends with 0 after Ctrl-C: that is how it is stopped.",
 }
 # Run without a stack, in an empty folder.

@@ -15,10 +15,11 @@ from docs.generate.compose_variables import MEANINGS, ComposeVariable, compose_v
 from docs.generate.markdown import code, listed, page, table
 from thothy_ai.engine.options import Command, Declared, all_options
 from thothy_ai.jobs.locales import Locale
-from thothy_ai.settings import PREFIX, STACK_ENV, Settings
+from thothy_ai.settings import PREFIX, STACK_ENV, PublishingTime, Settings
 
 ROOT = Path(__file__).parents[2]
 _TYPES = {int: "whole number", float: "number", str: "text", Path: "path", bool: "switch", SecretStr: "text, secret"}
+_TYPES[PublishingTime] = "text"
 _IS_LOCALE = get_args(Locale)[1]
 _COMMANDS = {Command.ENGINE: "engine", Command.BENCH: "bench"}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.home import Home, fresh_home, processes_of
-from thothy_ai.cli.stack import METRICS_PORTS
+from thothy_ai.cli.stack import METRICS_PORT, METRICS_RANGES, METRICS_ROOM
 
 SOURCE = (
     "Three makers of clay crocks in Lyon say that home fermentation has become a habit. Orders doubled within a year, "
@@ -43,7 +43,7 @@ def test_up_until_ctrl_c(home: Home) -> None:
         assert "Ready after" in "".join(said)
         found = re.search(r"^Metrics: (http://127.0.0.1:(\d+)/metrics) of the engine", "".join(said), re.MULTILINE)
         assert found
-        assert int(found[2]) in METRICS_PORTS
+        assert int(found[2]) in range(METRICS_PORT, METRICS_PORT + METRICS_RANGES * METRICS_ROOM, METRICS_ROOM)
         for place, metric in enumerate(("thothy_engine_steps_total", "thothy_leases_lost_total", "thothy_leads")):
             assert metric in scraped(int(found[2]) + place)
 

@@ -35,7 +35,10 @@ class EndedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What a job waits for. `ahead`: jobs dispatched before it; None for more than `MAX_AHEAD`, or if it is not due."""
+    """What a job waits for. `ahead`: jobs dispatched before it; None for more than `MAX_AHEAD`, or if it is not due.
+
+    `unserved_model`: the model or alias that it names, if no engine serves it.
+    """
 
     paused: bool
     note: str | None
@@ -43,6 +46,7 @@ class Waiting:
     ahead: int | None
     dispatcher: bool  # whether one is connected
     worker: bool
+    unserved_model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +116,5 @@ def _waiting(connection: Connection, row: Row[Any]) -> Waiting:
         ahead=connection.scalar(statement("admin/queue_position"), limit) if due else None,
         dispatcher="dispatcher" in processes,
         worker="worker" in processes,
+        unserved_model=row.unserved_model,
     )

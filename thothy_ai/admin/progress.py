@@ -23,6 +23,7 @@ class Progress:
     `later`: jobs that were enqueued for a later time, and are not due soon; `queued` excludes them. `finished` counts
     since the drain began. `oldest`: since when the oldest job has been due. `next_due`: when the next queued job is due
     that waits for its time. `all_wait`: every job that is not `later` waits for its time, such as a retry's.
+    `unserved`: queued jobs that are not `later` and name a model which no engine serves.
     """
 
     queued: int
@@ -34,11 +35,17 @@ class Progress:
     next_due: datetime | None
     all_wait: bool
     now: datetime
+    unserved: int = 0
 
     @property
     def open(self) -> int:
         """Jobs that are neither finished nor later."""
         return self.queued + self.dispatched + self.running
+
+    @property
+    def stranded(self) -> bool:
+        """Whether jobs are open, and each of them names a model that no engine serves."""
+        return 0 < self.open == self.unserved
 
 
 @dataclass(frozen=True, slots=True)

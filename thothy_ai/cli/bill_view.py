@@ -37,11 +37,17 @@ def heading(bill: Bill, unit: str) -> str:
 
 def dimension_lines(bill: Bill, dimension: Dimension, unit: str, width: int) -> list[str]:
     """A table with a row for each kind, model, tenant or hour, then idle time and the total."""
-    lines, total = bill.by(dimension), bill.total
-    rows = [[label(name, dimension), *cells(line, bill)] for name, line in lines.items()]
-    rows += [[IDLE, *idle_cells(total, bill)], [ALL, *all_cells(total, bill)]]
+    rows = dimension_rows(bill, dimension)
     heads = [Column(dimension, text=True), *(Column(head, number=True) for head in columns(bill, unit))]
     return layout("", heads, rows, width=width, short=False)
+
+
+def dimension_rows(bill: Bill, dimension: Dimension) -> list[list[str]]:
+    """The rows of that table. What never had an engine used nothing, and has no row unless it did."""
+    lines, total = bill.by(dimension).items(), bill.total
+    shown = ((name, line) for name, line in lines if name or line.usage.busy_seconds or line.usage.accepted)
+    rows = [[label(name, dimension), *cells(line, bill)] for name, line in shown]
+    return [*rows, [IDLE, *idle_cells(total, bill)], [ALL, *all_cells(total, bill)]]
 
 
 def restated_lines(bill: Bill, unit: str) -> Iterator[str]:
@@ -74,7 +80,7 @@ def _worth_showing(bill: Bill) -> Iterator[Dimension]:
 def columns(bill: Bill, unit: str) -> Sequence[str]:
     """The heads of a bill's columns."""
     second = unit.replace("-hour", "-s")
-    seconds = ("artifacts", "busy s", "useful s", "wasted s", f"{second} per artifact")
+    seconds = ("artifacts", "busy s", "useful s", "wasted s", "idle s", f"{second} per artifact")
     return (*seconds, "cost", "cost of waste", "cost per artifact") if bill.priced else seconds
 
 
@@ -82,13 +88,14 @@ def cells(line: Line, bill: Bill) -> list[str]:
     """A line's figures."""
     of = line.usage
     per = "-" if line.seconds_per_artifact is None else f"{line.seconds_per_artifact:,.3f}"
-    shown = [f"{of.accepted:,}", *(f"{s:,.1f}" for s in (of.busy_seconds, of.useful_seconds, of.wasted_seconds)), per]
+    shown = [f"{of.accepted:,}", *(f"{s:,.1f}" for s in (of.busy_seconds, of.useful_seconds, of.wasted_seconds))]
+    shown += ["-", per]
     return [*shown, *map(money, (line.cost, line.wasted_cost, line.cost_per_artifact))] if bill.priced else shown
 
 
 def idle_cells(total: Line, bill: Bill) -> list[str]:
     """Idle time, which is nobody's: neither useful nor wasted by an attempt."""
-    shown = ["-", f"{total.idle_seconds:,.1f}", "-", "-", "-"]
+    shown = ["-", "-", "-", "-", f"{total.idle_seconds:,.1f}", "-"]
     return [*shown, money(total.idle_cost), "-", "-"] if bill.priced else shown
 
 
@@ -96,7 +103,8 @@ def all_cells(total: Line, bill: Bill) -> list[str]:
     """Everything, idle time included."""
     of, spent = total.usage, total.usage.busy_seconds + total.idle_seconds
     per = f"{spent / of.accepted:,.3f}" if of.accepted else "-"
-    shown = [f"{of.accepted:,}", f"{spent:,.1f}", f"{of.useful_seconds:,.1f}", f"{of.wasted_seconds:,.1f}", per]
+    seconds = (of.busy_seconds, of.useful_seconds, of.wasted_seconds, total.idle_seconds)
+    shown = [f"{of.accepted:,}", *(f"{each:,.1f}" for each in seconds), per]
     costs = (total.full_cost, total.wasted_cost, total.full_cost_per_artifact)
     return [*shown, *map(money, costs)] if bill.priced else shown
 

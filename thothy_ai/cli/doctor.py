@@ -28,7 +28,8 @@ def doctor(
 ) -> None:
     """Check every part of the service, and say how to fix what is wrong. Exit with 1 if a check fails.
 
-    Checks: settings, postgres, schema, redis, celery, model, engine, dispatcher, reaper, worker, engines, queue.
+    Checks: settings, postgres, schema, redis, celery, model, engine, dispatcher, reaper, worker, engines, queue,
+    webhooks.
 
     Example: thothy doctor --only postgres --only redis
     """

@@ -54,8 +54,11 @@ def enqueue(
         str | None, typer.Option(metavar="URL", help="With --jsonl: URL that is told when all jobs have ended.")
     ] = None,
     notify: Annotated[
-        Notify, typer.Option(help="When it is told: once, at the end of the batch, or at the end of each job.")
-    ] = Notify.BATCH,
+        Notify | None,
+        typer.Option(
+            help="With --webhook: it is told once, at the end of the batch, or at the end of each job. Default: batch."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Enqueue one job, or many from a JSONL file: all of them, or none if any is invalid.
@@ -72,11 +75,15 @@ def enqueue(
             usage("--jsonl cannot be combined with a kind: each line names its own")
         if webhook:
             usage("--webhook of a single job comes after its kind")
+        if notify:
+            usage("--notify is for --jsonl: the webhook of a single job is told of its end")
         return
     if jsonl is None:
         typer.echo(ctx.get_help(), err=True)
         raise typer.Exit(2)
-    _enqueue_lines(jsonl, as_json, webhook, notify)
+    if notify and webhook is None:
+        usage("--notify needs --webhook, the URL that is told")
+    _enqueue_lines(jsonl, as_json, webhook, notify or Notify.BATCH)
 
 
 def _enqueue_lines(file: str, as_json: bool, webhook: str | None, notify: Notify) -> None:
@@ -100,10 +107,14 @@ def _enqueue_lines(file: str, as_json: bool, webhook: str | None, notify: Notify
 
 
 def _enqueue_one(kind: AnyKind, values: dict[str, Any], as_json: bool, **options: Any) -> None:
+    from thothy_ai.errors import InvalidJobError
     from thothy_ai.producer import Producer
     from thothy_ai.queue.drafts import parse_request
 
-    request = parse_request(kind.name, values)
+    try:
+        request = parse_request(kind.name, values)
+    except InvalidJobError as error:
+        usage(str(error))
     with Producer(load_settings()) as producer:
         job = producer.enqueue(request, **options)
     if as_json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.shell import INTERRUPTED, AsJson, database, fail, load_settings, usage
+from thothy_ai.cli.shell import INTERRUPTED, UNSERVED, AsJson, database, fail, load_settings, usage
 from thothy_ai.cli.tables import PIPE_WIDTH, console, count, print_json, printable
 
 if TYPE_CHECKING:
@@ -74,11 +74,20 @@ def drain(
     include_delayed: Annotated[
         bool, typer.Option("--include-delayed", help="Wait for jobs that are not due yet, too (--not-before).")
     ] = False,
+    model_timeout: Annotated[
+        timedelta,
+        typer.Option(
+            parser=times.duration,
+            metavar="DURATION",
+            help="How long to wait for an engine when only jobs are left whose model no engine serves.",
+        ),
+    ] = "1m",  # type: ignore[assignment] # Typer parses it
     as_json: AsJson = False,
 ) -> None:
     """Watch the queue until no job is due, then print the drain report, starting at the oldest open job.
 
-    Jobs that were enqueued for a later time (--not-before) and are not due within a minute are left in the queue.
+    Jobs that were enqueued for a later time (--not-before) and are not due within a minute are left in the queue. If
+    only jobs are left whose model no engine serves, it waits a minute (--model-timeout) and exits with 3.
 
     Example: thothy drain --timeout 2h
     """
@@ -90,7 +99,9 @@ def drain(
     with database() as engine:
         try:
             seconds = timeout.total_seconds() if timeout is not None else None
-            watched = watch(engine, console(stderr=True), seconds, include_delayed=include_delayed)
+            grace = model_timeout.total_seconds()
+            shown = console(stderr=True)
+            watched = watch(engine, shown, seconds, include_delayed=include_delayed, model_timeout=grace)
         except KeyboardInterrupt:
             typer.echo("Stopped watching; the queue keeps draining.", err=True)
             raise typer.Exit(INTERRUPTED) from None
@@ -150,6 +161,8 @@ def _check_window(since: datetime, until: datetime | None) -> None:
 
 def _gave_up(watched: DrainProgress, timeout: timedelta | None) -> str | None:
     """How the watching ended if jobs were left; None if none were."""
+    if watched.stranded:
+        return f"ended with {count(watched.open, 'job')} left that no engine can run"
     if not watched.open or timeout is None:
         return None
     return f"gave up after {times.spell(timeout.total_seconds())} with {count(watched.open, 'job')} open"
@@ -157,8 +170,11 @@ def _gave_up(watched: DrainProgress, timeout: timedelta | None) -> str | None:
 
 def _conclude(watched: DrainProgress, timeout: timedelta | None, *, quiet: bool) -> None:
     """Say what is left, if anything. With `quiet`, standard output holds nothing except the report."""
-    from thothy_ai.cli.watch import obstacle_sentences
+    from thothy_ai.cli.watch import obstacle_sentences, unserved_sentences
 
+    if watched.stranded:
+        named = unserved_sentences(watched.obstacles.unserved if watched.obstacles else {})
+        fail(f"no engine can run what is left. {' '.join(named)}", UNSERVED)
     if watched.open:
         waited = f" after {times.spell(timeout.total_seconds())}" if timeout is not None else ""
         causes = " ".join(obstacle_sentences(watched.obstacles)) if watched.obstacles else ""

@@ -48,7 +48,7 @@ def forecast(as_json: AsJson = False) -> None:
 
 def _times(made: Forecast) -> Iterator[tuple[str, object]]:
     if made.basis == "empty":
-        yield "queue", "empty"
+        yield "queue", "nothing that can run now" if made.delayed or made.unserved else "empty"
     else:
         yield "queue", f"{made.open_jobs:,.0f} jobs due or running, {made.engines} engines ready"
         yield "empty in", WHY_UNKNOWN.get(made.basis, between(made.p50, made.p90))

@@ -27,13 +27,14 @@ def create(name: Name, tenant: Tenant, no_login: NoLogin = False, as_json: AsJso
 
     Example: thothy roles create acme_producer --tenant acme
     """
-    from thothy_ai.db.roles import create_role
+    from thothy_ai.db.roles import check_name, create_role
 
+    try:
+        check_name(name, tenant)
+    except ValueError as error:
+        usage(str(error))
     with database() as engine:
-        try:
-            role = create_role(engine, name, tenant, login=not no_login)
-        except ValueError as error:
-            usage(str(error))
+        role = create_role(engine, name, tenant, login=not no_login)
     url = _url(name, role.password) if role.password else None
     if as_json:
         return print_json({"role": name, "tenant": tenant, "password": role.password, "database_url": url})

@@ -1,6 +1,7 @@
 """Shared by all commands: one-line errors, exit codes, settings, model, database connection, job ids, confirmation.
 
-Exit codes: 0 success; 1 the command failed, or the answer is no; 2 what the user typed or set is wrong; 130 Ctrl-C.
+Exit codes: 0 success; 1 the command failed, or the answer is no; 2 what the user typed or set is wrong; 3 what is left
+needs an engine that is not there; 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from thothy_ai.settings import Settings
 
 PROGRAM, COMPLETE_VARIABLE = "thothy", "_THOTHY_COMPLETE"  # a shell asks for completions with this variable
-FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
+FAILED, WRONG_INPUT, UNSERVED, INTERRUPTED = 1, 2, 3, 130
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys and UTC times.")]
 MAX_NOTE_CHARS = 500
@@ -70,6 +71,10 @@ def check_note(option: str, note: str | None) -> None:
 class Commands(TyperGroup):
     """The root command group: reports every error as one line on standard error."""
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        _describe_whole(self)
+
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line, and exit with its code unless a caller asked to do that itself."""
         if COMPLETE_VARIABLE in os.environ:
@@ -103,6 +108,15 @@ class Commands(TyperGroup):
                 fail(error, _exit_code(error))
             name = type(error).__name__
             fail(f"unexpected {name}: {error} (set THOTHY_LOG_LEVEL=DEBUG for a traceback)")
+
+
+def _describe_whole(group: Any) -> None:
+    """In lists of commands, the whole first sentence of each, on as many lines as it needs, in place of a cut one."""
+    for command in group.commands.values():
+        sentence, end, _ = " ".join((command.help or "").split()).partition(". ")
+        command.short_help = command.short_help or sentence + end.rstrip()
+        if hasattr(command, "commands"):
+            _describe_whole(command)
 
 
 def _exit_code(error: Exception) -> int:

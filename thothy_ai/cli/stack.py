@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,7 +31,9 @@ Logs: `thothy logs`, or {logs}.
 Metrics: {metrics}.
 Ctrl-C stops everything; the queue is kept.
 """
-METRICS_PORTS, METRICS_ROOM = range(9400, 9500, 20), 20  # where `up` serves metrics, unless a setting says
+# Where `up` serves metrics, unless a setting says: in one of five ranges of twenty ports, or more for many engines.
+METRICS_PORT, METRICS_RANGES, METRICS_ROOM = 9400, 5, 20
+PORTS, PORTS_PER_ENGINE = 3, 2  # dispatcher, reaper and the reservation; an engine and its worker
 
 
 @app.command()
@@ -63,12 +67,12 @@ def up(
 
     where = placements(gpus, engines, visible_gpus(all_gpus()))
     settings = _own_settings()
-    chosen = {"model": find_model(settings, model), "metrics_port": _metrics_port(settings)}
-    settings = settings.model_copy(update=chosen)
+    settings = settings.model_copy(update={"model": find_model(settings, model)})
     load_kinds(settings)
     configure_logging(settings)
     began, ready = time.monotonic(), False
-    with StopDisplay() as display:
+    with StopDisplay() as display, _metrics_port(settings, len(where)) as port:
+        settings = settings.model_copy(update={"metrics_port": port})
         try:
             typer.echo("Starting...")
             with EmbeddedStack(settings, engines=where, observer=display) as stack:
@@ -99,13 +103,17 @@ def _own_settings() -> Settings:
     return OwnSettings.load()
 
 
-def _metrics_port(settings: Settings) -> int:
-    """The one that is set; else the first of a range that is free, or 0."""
+@contextmanager
+def _metrics_port(settings: Settings, engines: int) -> Iterator[int]:
+    """The one that is set; else the first of a range that is this stack's for the block, or 0."""
     if "metrics_port" in settings.model_fields_set:
-        return settings.metrics_port
-    from thothy_ai.embedded.process import first_free
+        yield settings.metrics_port
+        return
+    from thothy_ai.embedded.ports import reserved_ports
 
-    return first_free(METRICS_PORTS, METRICS_ROOM) or 0
+    room = max(METRICS_ROOM, PORTS + PORTS_PER_ENGINE * engines)
+    with reserved_ports(range(METRICS_PORT, METRICS_PORT + METRICS_RANGES * room, room), room) as first:
+        yield first or 0
 
 
 def _metrics(settings: Settings) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -21,6 +21,7 @@ from thothy_ai.queue.forecast.store import current
 POLL_SECONDS = 0.5
 OBSTACLE_SECONDS = 5.0  # between two looks for what keeps the queue from draining
 FORECAST_SECONDS = 2.0  # between two readings of the forecast
+MODEL_SECONDS = 60.0  # for an engine to appear that serves the only jobs left
 RATE_WINDOW = 60.0  # seconds; a longer window would mix kinds that take different times
 MIN_RATE_SECONDS, MIN_RATE_JOBS = 5.0, 5  # fewer say nothing about the rest
 
@@ -29,7 +30,8 @@ MIN_RATE_SECONDS, MIN_RATE_JOBS = 5.0, 5  # fewer say nothing about the rest
 class DrainProgress:
     """What was seen: since when the drain's work was due, the jobs still open, and those finished while watching.
 
-    `later`: jobs that are not due yet and were not waited for; `next_due`: when the first of them is.
+    `later`: jobs that are not due yet and were not waited for; `next_due`: when the first of them is. `stranded`: every
+    open job names a model that no engine serves, and none appeared in time.
     """
 
     since: datetime
@@ -38,6 +40,7 @@ class DrainProgress:
     later: int = 0
     next_due: datetime | None = None
     obstacles: Obstacles | None = None
+    stranded: bool = False
 
 
 class Rate:
@@ -93,10 +96,36 @@ class ForecastWatch:
         return self._latest.after(now - self._looked_at)
 
 
+class StrandedWatch:
+    """Gives an engine some time to appear once it is all that open jobs wait for."""
+
+    def __init__(self, grace: float) -> None:
+        self._grace = grace
+        self._since: float | None = None
+
+    def over(self, now: float, at: Progress, seen: Obstacles) -> bool:
+        """Whether for `grace` seconds, at `now` (monotonic), jobs were open and nothing that lives could run any.
+
+        A process that is missing is waited for: it may be that engine's worker, or the engine itself.
+        """
+        if not at.stranded or seen.missing:
+            self._since = None
+            return False
+        self._since = now if self._since is None else self._since
+        return now - self._since >= self._grace
+
+
 def watch(
-    engine: Engine, console: Console, timeout: float | None = None, *, include_delayed: bool = False
+    engine: Engine,
+    console: Console,
+    timeout: float | None = None,
+    *,
+    include_delayed: bool = False,
+    model_timeout: float = MODEL_SECONDS,
 ) -> DrainProgress:
     """Watch until no job is open that is due, or `timeout` seconds have passed.
+
+    It also ends when for `model_timeout` seconds every open job has named a model that no engine serves.
 
     Jobs that are not due for a while are waited for only with `include_delayed`. Ctrl-C raises `KeyboardInterrupt`; it
     ends the watching, not the drain.
@@ -107,6 +136,7 @@ def watch(
     if not watched.open:
         return watched
     obstacle_watch, forecast_watch, rate = ObstacleWatch(engine), ForecastWatch(engine), Rate()
+    stranded_watch = StrandedWatch(model_timeout)
     with display_on(console) as display:
         for now in _poll(engine, start.now, timeout):
             seen = obstacle_watch.look(time.monotonic(), now)
@@ -114,7 +144,10 @@ def watch(
             shown = now if include_delayed else replace(now, later=0)
             display.update(shown, rate.update(time.monotonic(), now.finished), forecast_watch.look(time.monotonic()))
             watched = replace(_watched(since, now, include_delayed=include_delayed), obstacles=seen)
-            if not watched.open:
+            alone = watched.open == now.open  # with no delayed job to wait for
+            stranded = alone and stranded_watch.over(time.monotonic(), now, seen)
+            watched = replace(watched, stranded=stranded)
+            if stranded or not watched.open:
                 break
     return watched
 
@@ -131,9 +164,16 @@ def obstacle_sentences(seen: Obstacles) -> Iterator[str]:
         yield f"The queue has been {since}. `thothy queue resume` resumes it."
     if seen.missing:
         yield f"No {' or '.join(seen.missing)} is connected. `thothy doctor` says what to do."
-    for model, jobs in () if seen.missing else seen.unserved.items():
+    if not seen.missing:
+        yield from unserved_sentences(seen.unserved)
+
+
+def unserved_sentences(unserved: Mapping[str, int]) -> Iterator[str]:
+    """Which jobs wait for a model that no engine serves, and what to do."""
+    for model, jobs in unserved.items():
         wait = "waits" if jobs == 1 else "wait"
-        yield f"{count(jobs, 'job')} {wait} for {model}, which no engine serves: `thothy models alias {model} MODEL`."
+        says = f"{count(jobs, 'job')} {wait} for {model}, which no engine serves"
+        yield f"{says}: start an engine with it, or let another run them: `thothy models alias {model} MODEL`."
 
 
 def paused_since(since: datetime | None, note: str | None) -> str:

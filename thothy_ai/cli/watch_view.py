@@ -116,6 +116,8 @@ def _why(job: JobSnapshot, waiting: Waiting) -> tuple[str, str]:
         return "paused", f"the queue is paused{note} (`thothy queue resume` resumes it)"
     if not waiting.dispatcher:
         return "no dispatcher", "no dispatcher is connected"
+    if model := waiting.unserved_model:
+        return "no engine", f"no engine serves {model} (`thothy models alias {model} MODEL` lets another run it)"
     return "behind", _behind(waiting)
 
 

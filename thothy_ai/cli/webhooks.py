@@ -103,7 +103,8 @@ def secret(
     chosen = tenant or settings.tenant
     found = webhooks.secrets(settings, chosen)
     if not found:
-        raise ConfigError("THOTHY_WEBHOOK_SECRETS is not set: webhooks cannot be signed, and wait")
+        fix = "set it here and for the reaper, to at least 24 random characters"
+        raise ConfigError(f"THOTHY_WEBHOOK_SECRETS is not set: {fix}")
     if as_json:
         return print_json({"tenant": chosen, "secrets": found})
     return typer.echo("\n".join(found))

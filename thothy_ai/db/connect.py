@@ -81,7 +81,8 @@ def _session(settings: Settings, application: str) -> dict[str, Any]:
     if settings.database_pooler == "none":
         return {"options": f"{SERVER_OPTIONS} -c search_path={settings.database_schema}"}
     if application != PRODUCER:
-        raise PoolerError(endpoint(settings.require_database_url()))
+        where = endpoint(settings.require_database_url())
+        raise PoolerError(f"THOTHY_DATABASE_POOLER says that {where} is a pooler in transaction mode")
     return {"prepare_threshold": None}
 
 
@@ -114,13 +115,13 @@ def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
     lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
     state: str | None = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)  # of psycopg 2
     if STARTUP_REFUSED in str(error.orig):
-        return PoolerError(where)
+        return PoolerError(f"the pooler at {where} refuses the options of a connection, such as its search path")
     if state == REFUSED:
         return PermissionDeniedError(lines[0].strip(), settings.tenant, state)
     if state in SCHEMA_STATES:
         from thothy_ai.db.schema import code_revision  # noqa: PLC0415 - Alembic is slow to import, and rarely needed
 
-        return MigrationsBehindError(None, code_revision(), state)
+        return MigrationsBehindError(None, code_revision(), state, schema=settings.database_schema)
     if _unreachable(error, state):
         why = _cause(lines) if state is None else lines[0].strip()  # a server's message comes first, a hint last
         return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {why}", state)

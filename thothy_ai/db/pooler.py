@@ -23,7 +23,7 @@ def refuse_pooler(settings: Settings) -> None:
     try:
         with reaching(settings), engine.connect() as first:
             if first.scalar(SEARCH_PATH) != settings.database_schema:
-                raise PoolerError(endpoint(settings.require_database_url()))
+                raise PoolerError(f"the pooler at {_where(settings)} drops the search path of a connection")
             first.rollback()
             if not _is_direct(first):
                 with engine.connect() as second:
@@ -47,4 +47,8 @@ def _refuse_shared(settings: Settings, first: Connection, second: Connection) ->
             backends.add(connection.scalar(BACKEND))
             connection.rollback()
         if len(backends) == 1:
-            raise PoolerError(endpoint(settings.require_database_url()))
+            raise PoolerError(f"{_where(settings)} is a pooler in transaction mode")
+
+
+def _where(settings: Settings) -> str:
+    return endpoint(settings.require_database_url())

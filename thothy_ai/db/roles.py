@@ -21,6 +21,7 @@ from sqlalchemy.exc import OperationalError
 
 from thothy_ai.db import online
 from thothy_ai.db.statements import source
+from thothy_ai.errors import RoleExistsError
 
 ROLE_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 WRITING: Final = ("producer/enqueue", "producer/batch", "queue/cancel")  # the producers' statements that write
@@ -62,6 +63,7 @@ ROLES = text(
     ORDER BY role
     """
 )
+HAS_ROLE = text("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = :name)")
 HAS_POLICY = text("SELECT EXISTS (SELECT FROM pg_policy WHERE polname = :name AND polrelid = to_regclass(:table))")
 
 
@@ -78,14 +80,21 @@ class Role:
 def create_role(engine: Engine, name: str, tenant: str, *, login: bool = True) -> Role:
     """Create a role that may enqueue and read the jobs of this tenant; with a login, it has a new password.
 
-    Raises `ValueError` for a name that is not 1 to 40 lower-case letters, digits and underscores; the driver's error if
-    the role exists, or if this role may not create roles.
+    Raises `ValueError` for a name that cannot be one, `RoleExistsError`, and the driver's error if this role may not
+    create roles.
     """
-    if not ROLE_NAME.fullmatch(name) or name.startswith("pg_") or not tenant:
-        raise ValueError(f"{name!r} must be 1 to 40 lower-case letters, digits and underscores")
+    check_name(name, tenant)
     role = Role(name, tenant, login, token_urlsafe(24) if login else None)
     _patiently(engine, lambda connection: _create(connection, role))
     return role
+
+
+def check_name(name: str, tenant: str) -> None:
+    """Raises `ValueError` if a role cannot have this name, or a tenant that."""
+    if not ROLE_NAME.fullmatch(name) or name.startswith("pg_"):
+        raise ValueError(f"{name!r} must be 1 to 40 lower-case letters, digits and underscores")
+    if not tenant:
+        raise ValueError("the tenant is empty")
 
 
 def drop_role(engine: Engine, name: str) -> bool:
@@ -121,11 +130,25 @@ def written_columns() -> dict[tuple[str, str], tuple[str, ...]]:
 
 
 def _create(connection: Connection, role: Role) -> None:
+    _refuse_existing(connection, role.name)
     password = sql.SQL("LOGIN PASSWORD {}").format(role.password) if role.password else sql.SQL("NOLOGIN")
     _run(
         connection, sql.SQL("CREATE ROLE {} NOSUPERUSER NOCREATEDB NOCREATEROLE {}").format(_name(role.name), password)
     )
     _allow(connection, role)
+
+
+def _refuse_existing(connection: Connection, name: str) -> None:
+    """Another call of this name may still come between: the driver's error says so then."""
+    if not connection.scalar(HAS_ROLE, {"name": name}):
+        return
+    tenant = next((role.tenant for role in list_roles(connection) if role.name == name), None)
+    if tenant is None:
+        raise RoleExistsError(f"Postgres has a role {name} that is no tenant's role here: choose another name")
+    raise RoleExistsError(
+        f"role {name} exists already, for tenant {tenant}; its password is not stored: for a new one, run"
+        f" `thothy roles drop {name}` and create it again"
+    )
 
 
 def _allow(connection: Connection, role: Role) -> None:

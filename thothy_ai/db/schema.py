@@ -15,11 +15,22 @@ from thothy_ai.crash_points import crash_point
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.pooler import refuse_pooler
 from thothy_ai.db.roles import refresh_roles
-from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, MigrationsBehindError
+from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, MigrationsBehindError, NotInstalledError
 from thothy_ai.settings import Settings
 
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 MONTHS_AHEAD = 3
+# Schemas with an installation: an application's own tables are hardly called all of this.
+INSTALLED = text(
+    """
+    SELECT nspname
+    FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE relname IN ('alembic_version', 'job_request', 'engine_session', 'queue_control')
+    GROUP BY nspname
+    HAVING count(*) = 4
+    ORDER BY nspname
+    """
+)
 
 
 def alembic_config(connection: Connection | None = None, schema: str = "") -> Config:
@@ -56,18 +67,24 @@ def migrate(settings: Settings, revision: str = "head") -> str:
 
 
 def check_schema(settings: Settings) -> str:
-    """The database's revision, when it is the code's. Raises `MigrationsBehindError` or `CodeBehindError`."""
+    """The database's revision, when it is the code's.
+
+    Raises `NotInstalledError`, `MigrationsBehindError` or `CodeBehindError`.
+    """
     engine = make_engine(settings, application="check")
     try:
         with reaching(settings), engine.connect() as connection:
             found = MigrationContext.configure(connection).get_current_revision()
+            others = connection.scalars(INSTALLED).all() if found is None else ()
     finally:
         engine.dispose()
     wanted = code_revision()
     if found == wanted:
         return wanted
+    if found is None:
+        raise NotInstalledError(settings.database_schema, others, wanted)
     known = ScriptDirectory.from_config(alembic_config()).walk_revisions()
-    if found is not None and found not in {script.revision for script in known}:
+    if found not in {script.revision for script in known}:
         raise CodeBehindError(found, wanted)
     raise MigrationsBehindError(found, wanted)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from thothy_ai.errors import ConfigError
 from thothy_ai.settings import Settings
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+GPU_NAME = re.compile(r"[0-9]{1,4}|(GPU|MIG)-[0-9A-Za-z/-]{1,90}")  # an index, or a UUID
 NO_GPU = (
     "no NVIDIA GPU found on this machine (the driver lists none): `--gpus none` runs the engine on the CPU,"
     " `--engines 2` runs two of them there"
@@ -69,6 +71,8 @@ def placements(gpus: str | None, engines: int | None, there: Sequence[Gpu]) -> t
         return (ANYWHERE,)
     if gpus == "none":
         return (_on_cpu(0, 1),)
+    if gpus != "all":
+        _check_syntax(gpus)
     if not there:
         raise ConfigError(NO_GPU)
     return tuple(map(_on_gpu, there if gpus == "all" else _chosen(gpus, there)))
@@ -87,6 +91,12 @@ def _pair(settings: Settings, home: Path, placement: Placement, number: int, cou
         own["engine_name"] = f"{settings.engine_name or socket.gethostname()}-{placement.label}"
     settings = settings.model_copy(update=own)
     return Pair(f"engine{suffix}", f"worker{suffix}", settings, placement, number)
+
+
+def _check_syntax(names: str) -> None:
+    wrong = next((name for name in map(str.strip, names.split(",")) if not GPU_NAME.fullmatch(name)), None)
+    if wrong is not None:
+        raise ConfigError(f"--gpus: {wrong!r} is no GPU; say all, none, or indices as nvidia-smi has them, such as 0,1")
 
 
 def _chosen(names: str, there: Sequence[Gpu]) -> list[Gpu]:

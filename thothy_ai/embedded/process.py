@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -245,16 +245,12 @@ def free_ports(count: int) -> int:
     """
     while True:
         first = 10_000 + secrets.randbelow(32_768 - 10_000 - count)
-        if all(_is_free(port) for port in range(first, first + count)):
+        if all(is_free(port) for port in range(first, first + count)):
             return first
 
 
-def first_free(firsts: Iterable[int], count: int) -> int | None:
-    """The first of `firsts` from which on so many TCP ports of 127.0.0.1 were free a moment ago, if there is one."""
-    return next((first for first in firsts if all(_is_free(port) for port in range(first, first + count))), None)
-
-
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nothing is bound to a TCP port of 127.0.0.1 at this moment."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, cast, overload
 from uuid import UUID
 
 from sqlalchemy import RowMapping, TextClause
@@ -16,13 +16,13 @@ from thothy_ai.db.statements import qualified
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
 from thothy_ai.jobs.kind import A, A_co
-from thothy_ai.producer.gathering import Ended, Gathering
+from thothy_ai.producer.gathering import Ended, Gathering, ids_of
 from thothy_ai.producer.jobs import Jobs
 from thothy_ai.producer.joined import async_joined
 from thothy_ai.producer.listener import Listener
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
 from thothy_ai.producer.wakeup import Wakeup
-from thothy_ai.queue.batches import BatchDraft, draft_batch, inserted
+from thothy_ai.queue.batches import BatchDraft, draft_batch, draft_one, inserted
 from thothy_ai.queue.drafts import (
     Draft,
     EnqueueOptions,
@@ -94,7 +94,7 @@ class AsyncProducer:
             priority, deadline, not_before, idempotency_key, max_attempts, max_compute_seconds, model
         )
         drafts = [draft(request, options, self.settings, datetime.now(UTC))]
-        jobs: Jobs[AsyncJob[A]] = await self._enqueue(drafts, connection, draft_batch(webhook, "job"))
+        jobs: Jobs[AsyncJob[A]] = await self._enqueue(drafts, connection, draft_one(webhook))
         return jobs[0]
 
     async def enqueue_many(
@@ -115,12 +115,23 @@ class AsyncProducer:
         """
         return await self._enqueue(draft_all(entries, self.settings), connection, draft_batch(webhook, notify))
 
-    async def wait_all(self, jobs: Iterable[AsyncJob[A]], timeout: float | None = None) -> list[Ended[A]]:  # noqa: ASYNC109 - as the sync version
+    @overload
+    async def wait_all(self, jobs: Iterable[AsyncJob[A]], timeout: float | None = None) -> list[Ended[A]]: ...  # noqa: ASYNC109
+
+    @overload
+    async def wait_all(
+        self,
+        jobs: Iterable[AsyncJob | UUID | str],
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> list[Ended[Any]]: ...
+
+    async def wait_all(self, jobs: Iterable[AsyncJob | UUID | str], timeout: float | None = None) -> list[Ended[Any]]:  # noqa: ASYNC109 - as the sync version
         """Wait up to `timeout` seconds (None: indefinitely) until all have ended; how each did, in the order given.
 
-        One query serves many jobs. Raises `WaitTimeoutError`, which names the open ones, and `UnknownJobError`.
+        `jobs` are handles or ids. One query serves many jobs. Raises `WaitTimeoutError`, which names the open ones,
+        `UnknownJobError`, and `InvalidJobError` for what is no job and no id.
         """
-        gathering = Gathering([job.id for job in jobs], timeout)
+        gathering = Gathering(ids_of(jobs), timeout)
         event, told = Wakeup(), None
         with self._listener.waiting(gathering.ids, event.set) as waiting:
             while not await self._ended(gathering, told):

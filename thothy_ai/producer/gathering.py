@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, cast
 from uuid import UUID
 
-from thothy_ai.errors import JobEndedError, ThothyError, UnreadableArtifactError, WaitTimeoutError
+from thothy_ai.errors import InvalidJobError, JobEndedError, ThothyError, UnreadableArtifactError, WaitTimeoutError
 from thothy_ai.jobs.kind import A_co
-from thothy_ai.producer.snapshot import LISTENING_DELAY, Snapshot, poll_delays, read_artifact
+from thothy_ai.producer.snapshot import LISTENING_DELAY, Snapshot, parse_id, poll_delays, read_artifact
 
 LINGER_SECONDS = 0.05  # after a notification, for those of further jobs: one query serves them all
 ARTIFACTS_AT_ONCE = 500
@@ -29,6 +29,20 @@ class Ended(Generic[A_co]):
         if self.error is not None:
             raise self.error
         return cast("A_co", self.artifact)
+
+
+def ids_of(jobs: object) -> list[UUID]:
+    """The ids of these handles, UUIDs or texts of UUIDs, in their order. Raises `InvalidJobError` for anything else."""
+    if not isinstance(jobs, Iterable) or isinstance(jobs, str | bytes):
+        raise InvalidJobError("jobs", f"{jobs!r} is not a list of jobs or of their ids")
+    return [_id_of(job) for job in jobs]
+
+
+def _id_of(job: object) -> UUID:
+    job_id = getattr(job, "id", job)
+    if isinstance(job_id, UUID | str):
+        return parse_id(job_id)
+    raise InvalidJobError("jobs", f"{job!r} is neither a job nor the id of one")
 
 
 class Gathering:

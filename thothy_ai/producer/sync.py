@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Generic, Self, cast
+from typing import Any, Generic, Self, cast, overload
 from uuid import UUID
 
 from sqlalchemy import Connection, RowMapping, TextClause
@@ -17,12 +17,12 @@ from thothy_ai.db.statements import qualified
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
 from thothy_ai.jobs.kind import A, A_co
-from thothy_ai.producer.gathering import Ended, Gathering
+from thothy_ai.producer.gathering import Ended, Gathering, ids_of
 from thothy_ai.producer.jobs import Jobs
 from thothy_ai.producer.joined import Given, joined
 from thothy_ai.producer.listener import Listener
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
-from thothy_ai.queue.batches import BatchDraft, draft_batch, inserted
+from thothy_ai.queue.batches import BatchDraft, draft_batch, draft_one, inserted
 from thothy_ai.queue.drafts import (
     Draft,
     EnqueueOptions,
@@ -89,7 +89,7 @@ class Producer:
             priority, deadline, not_before, idempotency_key, max_attempts, max_compute_seconds, model
         )
         drafts = [draft(request, options, self.settings, datetime.now(UTC))]
-        jobs: Jobs[Job[A]] = self._enqueue(drafts, connection, draft_batch(webhook, "job"))
+        jobs: Jobs[Job[A]] = self._enqueue(drafts, connection, draft_one(webhook))
         return jobs[0]
 
     def enqueue_many(
@@ -110,12 +110,19 @@ class Producer:
         """
         return self._enqueue(draft_all(entries, self.settings), connection, draft_batch(webhook, notify))
 
-    def wait_all(self, jobs: Iterable[Job[A]], timeout: float | None = None) -> list[Ended[A]]:
+    @overload
+    def wait_all(self, jobs: Iterable[Job[A]], timeout: float | None = None) -> list[Ended[A]]: ...
+
+    @overload
+    def wait_all(self, jobs: Iterable[Job | UUID | str], timeout: float | None = None) -> list[Ended[Any]]: ...
+
+    def wait_all(self, jobs: Iterable[Job | UUID | str], timeout: float | None = None) -> list[Ended[Any]]:
         """Wait up to `timeout` seconds (None: indefinitely) until all have ended; how each did, in the order given.
 
-        One query serves many jobs. Raises `WaitTimeoutError`, which names the open ones, and `UnknownJobError`.
+        `jobs` are handles or ids. One query serves many jobs. Raises `WaitTimeoutError`, which names the open ones,
+        `UnknownJobError`, and `InvalidJobError` for what is no job and no id.
         """
-        gathering = Gathering([job.id for job in jobs], timeout)
+        gathering = Gathering(ids_of(jobs), timeout)
         event = threading.Event()
         told: set[UUID] | None = None
         with self._listener.waiting(gathering.ids, event.set) as waiting:

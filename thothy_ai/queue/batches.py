@@ -37,7 +37,14 @@ def draft_batch(webhook: str | None, notify: str) -> BatchDraft | None:
         wanted = Notify(notify)
     except ValueError:
         raise InvalidJobError("notify", f"{notify!r} is neither 'job' nor 'batch'") from None
+    if webhook is None and wanted is not Notify.BATCH:  # the default is also that of calls without a webhook
+        raise InvalidJobError("notify", "needs a webhook, the URL that is told")
     return None if webhook is None else BatchDraft(uuid7(), checked_url(webhook), wanted)
+
+
+def draft_one(webhook: str | None) -> BatchDraft | None:
+    """The batch of a single job, whose end is told to this webhook; None without one. Raises `InvalidJobError`."""
+    return None if webhook is None else draft_batch(webhook, Notify.JOB)
 
 
 def checked_url(url: object) -> str:

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, TextClause, text
 
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
+from thothy_ai.queue.drain_records import DrainRecords
 from thothy_ai.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,6 @@ LIMITS = text("SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '120
 # A drain of millions of jobs is sorted a few times, with nobody waiting for it.
 PATIENT = text("SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '1h'; SET LOCAL work_mem = '128MB'")
 JOIN_SECONDS = 5.0  # that a process which ends waits for a drain that is being recorded
-LONGEST_DRAIN = timedelta(days=1)  # a queue that is never empty is recorded in parts
 
 
 class Books:
@@ -40,6 +40,7 @@ class Books:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._engine = make_engine(settings, application="books", pool_size=1)
+        self._drains = DrainRecords()
         self._recording: Thread | None = None
         self._failure: Exception | None = None  # of the last recording
 
@@ -75,7 +76,7 @@ class Books:
     def _record_drains(self) -> None:
         try:
             with self._transaction(PATIENT) as connection:
-                for drain in record_drains(connection, self._settings.drain_gap_seconds):
+                for drain in self._drains.record(connection, self._settings.drain_gap_seconds):
                     logger.info("drained %d jobs from %s to %s", _jobs(drain), drain.started_at, drain.ended_at)
         except Exception as error:  # noqa: BLE001 - raised by the rule's next run, which counts it
             self._failure = error
@@ -109,21 +110,6 @@ def close_some(connection: Connection, *, open_hours: int = OPEN_HOURS, most: in
     connection.execute(statement("queue/close_hours"), row._asdict())
     connection.execute(statement("queue/restate_residency"), {"since": row.since - RESTATED, "until": row.since})
     return True
-
-
-def record_drains(connection: Connection, gap_seconds: float) -> list[Any]:
-    """The drains that were recorded now: none while jobs are open, or may follow within `gap_seconds`."""
-    state = connection.execute(statement("queue/drain_state")).one()
-    if state.first_finish is None or state.is_unsettled:
-        return []
-    if state.is_open:
-        ready = state.now - state.first_finish > LONGEST_DRAIN
-    else:
-        ready = state.now - state.last_finish > timedelta(seconds=gap_seconds)
-    if not ready:
-        return []
-    wanted = {"since": state.since, "gap_seconds": gap_seconds, "emptied": not state.is_open}
-    return list(connection.execute(statement("queue/record_drains"), wanted))
 
 
 def _jobs(drain: Any) -> int:

@@ -26,7 +26,7 @@ from thothy_ai.queue import metrics
 from thothy_ai.queue.forecast.metrics import forecast_families
 from thothy_ai.queue.forecast.outlook import Forecast
 from thothy_ai.queue.forecast.store import asking, read_kept
-from thothy_ai.queue.status import MAX_UNSERVED, QueueStatus, queue_status
+from thothy_ai.queue.status import MAX_MODELS, MAX_UNSERVED, QueueStatus, queue_status
 from thothy_ai.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -160,7 +160,8 @@ def _waiting(status: QueueStatus) -> Iterator[Metric]:
     delayed = sum(count.delayed for count in status.states.values())
     unserved = GaugeMetricFamily(
         "thothy_queue_unserved_jobs",
-        f"Queued jobs for a model or alias that no engine serves, counted up to {MAX_UNSERVED:,}.",
+        f"Queued jobs for a model or alias that no engine serves, counted up to {MAX_UNSERVED:,};"
+        f" of the first {MAX_MODELS} names.",
         labels=["model"],
     )
     for model, jobs in status.unserved.items():

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine
 from thothy_ai.db.statements import statement
 
 MAX_UNSERVED = 100_000
+MAX_MODELS = 200  # that jobs name
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,11 @@ class QueueStatus:
 
 
 def unserved_jobs(connection: Connection) -> dict[str, int]:
-    """How many jobs wait for each model or alias that no engine serves, counted up to `MAX_UNSERVED`."""
-    rows = connection.execute(statement("queue/unserved"), {"limit": MAX_UNSERVED})
+    """How many jobs wait for each model or alias that no engine serves, counted up to `MAX_UNSERVED`.
+
+    Of the names that jobs ask for, the first `MAX_MODELS` of the alphabet are looked at.
+    """
+    rows = connection.execute(statement("queue/unserved"), {"limit": MAX_UNSERVED, "names": MAX_MODELS})
     return {row.model: row.jobs for row in rows}
 
 

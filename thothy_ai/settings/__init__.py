@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thothy_ai.settings.settings import OwnSettings, Settings
 from thothy_ai.settings.stack import STACK_LOCK
-from thothy_ai.settings.values import endpoint, next_publishing
+from thothy_ai.settings.values import PublishingTime, endpoint
 from thothy_ai.settings.variables import PREFIX, STACK_ENV, UnknownVariable, unknown_variables
 
 __all__ = [
@@ -12,9 +12,9 @@ __all__ = [
     "STACK_ENV",
     "STACK_LOCK",
     "OwnSettings",
+    "PublishingTime",
     "Settings",
     "UnknownVariable",
     "endpoint",
-    "next_publishing",
     "unknown_variables",
 ]

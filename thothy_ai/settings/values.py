@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from ipaddress import ip_network
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Annotated
 from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, SecretStr
 from pydantic_settings import NoDecode
 
 _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
@@ -160,26 +161,37 @@ def _kinds_text(kinds: tuple[str, ...]) -> str:
     return json.dumps(kinds) if any("," in entry for entry in kinds) else ",".join(kinds)
 
 
-def _publish_by(value: str) -> str:
-    """A time of day and a time zone: `17:00 Europe/Berlin`, or `17:00` in UTC."""
-    clock, _, zone = value.strip().partition(" ")
-    try:
-        time.fromisoformat(clock)
-        ZoneInfo(zone.strip() or "UTC")
-    except (ValueError, ZoneInfoNotFoundError, OSError):
-        raise ValueError("must be a time and a time zone, such as 17:00 Europe/Berlin; without one it is UTC") from None
-    return value.strip()
+@dataclass(frozen=True, slots=True)
+class PublishingTime:
+    """A time of day in a time zone: `17:00 Europe/Berlin`, or `17:00` in UTC."""
+
+    at: time
+    zone: ZoneInfo
+
+    @classmethod
+    def parse(cls, text: str) -> PublishingTime:
+        """Read one. Raises `ValueError`."""
+        clock, _, zone = text.strip().partition(" ")
+        try:
+            made = cls(time.fromisoformat(clock), ZoneInfo(zone.strip() or "UTC"))
+        except (ValueError, ZoneInfoNotFoundError, OSError):
+            made = None
+        if made is None or made.at.tzinfo is not None:
+            raise ValueError("must be a time and a time zone, such as 17:00 Europe/Berlin; without one it is UTC")
+        return made
+
+    def next_after(self, moment: float) -> float:
+        """The next one after a moment, both in seconds since the epoch."""
+        today = datetime.fromtimestamp(moment, self.zone).date()
+        days = (datetime.combine(today + timedelta(days=more), self.at, self.zone) for more in range(3))
+        return next(day.timestamp() for day in days if day.timestamp() > moment)
+
+    def __str__(self) -> str:
+        return f"{self.at.isoformat()} {self.zone.key}"
 
 
-def next_publishing(publish_by: str | None, after: float) -> float | None:
-    """The next publishing time after a moment, in seconds since the epoch; None without a publishing time."""
-    if publish_by is None:
-        return None
-    clock, _, name = publish_by.partition(" ")
-    zone = ZoneInfo(name.strip() or "UTC")
-    today = datetime.fromtimestamp(after, zone).date()
-    days = (datetime.combine(today + timedelta(days=more), time.fromisoformat(clock), zone) for more in range(3))
-    return next(moment.timestamp() for moment in days if moment.timestamp() > after)
+def _publish_by(value: object) -> object:
+    return PublishingTime.parse(value) if isinstance(value, str) else value
 
 
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
@@ -191,7 +203,7 @@ WebhookSecrets = Annotated[SecretStr, AfterValidator(_webhook_secrets)]
 Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_networks)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
 ModelPrices = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_prices)]
-PublishBy = Annotated[str, AfterValidator(_publish_by)]
+PublishBy = Annotated[InstanceOf[PublishingTime], NoDecode, BeforeValidator(_publish_by)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PositiveOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

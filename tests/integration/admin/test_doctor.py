@@ -39,9 +39,10 @@ def only_wrong(findings: list[Finding]) -> Finding:
 
 
 def test_what_is_healthy_is_ok(look: Look) -> None:
-    findings = look("settings", "postgres", "schema", "redis", "celery", "queue")
+    findings = look("settings", "postgres", "schema", "redis", "celery", "queue", "webhooks")
     assert {finding.level for finding in findings} == {Level.OK}, findings
-    assert {finding.check for finding in findings} == {"settings", "postgres", "schema", "redis", "celery", "queue"}
+    names = {"settings", "postgres", "schema", "redis", "celery", "queue", "webhooks"}
+    assert {finding.check for finding in findings} == names
 
 
 @pytest.mark.parametrize("name", ["dispatcher", "reaper", "worker"])
@@ -113,6 +114,33 @@ def test_a_paused_queue_is_worth_a_warning(look: Look, settings: Settings) -> No
     assert "maintenance" in warning.says
 
 
+def test_webhooks_that_cannot_be_signed_or_sent(look: Look, settings: Settings) -> None:
+    engine = make_engine(settings)
+
+    def warnings(**changed: object) -> list[str]:
+        return [finding.says for finding in look("webhooks", **changed) if finding.level is Level.WARNING]
+
+    def change(query: str) -> None:
+        with engine.begin() as connection:
+            connection.execute(text(query))
+
+    assert [finding.says for finding in look("webhooks")] == ["none was asked for"]
+    change("INSERT INTO batch (id, tenant, url, notify, jobs) VALUES (gen_random_uuid(), 't', 'https://h', 'job', 1)")
+    assert warnings()[0].startswith("jobs ask for webhooks, and THOTHY_WEBHOOK_SECRETS is not set here")
+    assert warnings(webhook_secrets=SecretStr("x" * 24)) == []
+    change(
+        "INSERT INTO webhook_delivery (batch_id, tenant, url, origin, payload, created_at)"
+        " SELECT id, 't', url, url, '{}', now() - interval '2 minutes' FROM batch"
+    )
+    untried = "1 webhook has waited for over a minute, and nothing has tried to send it"
+    assert warnings() == warnings(webhook_secrets=SecretStr("x" * 24)) == [untried]
+    change("UPDATE webhook_delivery SET attempts = 9, dead_at = now()")
+    assert warnings()[1:] == ["1 webhook could not be delivered"]
+    change("UPDATE webhook_delivery SET dead_at = NULL, delivered_at = now()")
+    assert warnings() == []  # the reaper has the secret
+    engine.dispose()
+
+
 class TestExpiredLeases:
     """Who is to blame for them depends on the reaper."""
 
@@ -182,7 +210,7 @@ def test_checks_with_one_cause_have_one_finding(look: Look, settings: Settings) 
     wrong = [finding.check for finding in findings if finding.level is Level.WRONG]
     skipped = {finding.check: finding.says for finding in findings if finding.level is Level.SKIPPED}
     assert wrong == ["postgres", "engine"]
-    needing = ("schema", "dispatcher", "reaper", "worker", "engines", "queue")
+    needing = ("schema", "dispatcher", "reaper", "worker", "engines", "queue", "webhooks")
     assert skipped == dict.fromkeys(needing, "needs postgres")
     assert [finding.check for finding in findings] == list(CHECKS)
 
@@ -195,8 +223,8 @@ def test_without_a_stack_that_is_said_once(tmp_path: Path, clean_environment: No
     assert first.startswith("wrong    settings    no stack runs in ")
     assert "`thothy up`" in fix
     assert last == (
-        "skipped  postgres, schema, redis, celery, engine, dispatcher, reaper, worker, engines, queue: no stack"
-        " runs here"
+        "skipped  postgres, schema, redis, celery, engine, dispatcher, reaper, worker, engines, queue, webhooks:"
+        " no stack runs here"
     )
     assert done.stdout.count("wrong") == 1
     found = json.loads(CliRunner().invoke(app, ["doctor", "--json"], env=environment).stdout)

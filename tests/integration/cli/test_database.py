@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from uuid import uuid4
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, make_url, text
 
 from tests.support.command_line import (
     SOURCE,
@@ -27,6 +29,37 @@ def test_migrate_twice(run: Run, empty_database: str, monkeypatch: pytest.Monkey
     assert "is at revision" in run("migrate").stdout
     assert "is at revision" in run("migrate").stdout
     assert run("jobs", "list").stdout == "No jobs.\n"
+
+
+def test_a_schema_without_an_installation_names_those_with_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THOTHY_DATABASE_SCHEMA", "thotyh")
+    problem = "schema thotyh (THOTHY_DATABASE_SCHEMA) has no tables of Thothy, but thothy has"
+    said = f"{problem}: correct the setting, or for another installation run `thothy migrate`"
+    assert one_line(run("jobs", "list", exit_code=1)) == said
+    (found,) = json.loads(run("doctor", "--only", "schema", "--json", exit_code=1).stdout)
+    assert (found["says"], found["mend"]) == (problem, said.partition(": ")[2])
+    enqueued = one_line(run("enqueue", "hook", "--source", SOURCE, exit_code=1))
+    assert enqueued.startswith("schema thotyh (THOTHY_DATABASE_SCHEMA) lacks tables or columns")
+
+
+def test_missing_rights_are_named_with_what_to_do(
+    run: Run, engine: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"reader_{uuid4().hex[:8]}"
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE ROLE {name} LOGIN PASSWORD 'sesame'"))
+        connection.execute(text(f"GRANT USAGE ON SCHEMA thothy TO {name}"))
+        connection.execute(text(f"GRANT SELECT ON alembic_version TO {name}"))
+    url = make_url(settings.require_database_url()).set(username=name, password="sesame")
+    monkeypatch.setenv("THOTHY_DATABASE_URL", url.render_as_string(hide_password=False))
+    assert "run the service as the owner of the tables" in one_line(run("jobs", "list", exit_code=1))
+    denied = one_line(run("roles", "create", f"{name}_x", "--tenant", "acme", exit_code=1))
+    assert "run the command as a role with CREATEROLE" in denied
+    monkeypatch.setenv("THOTHY_DATABASE_SCHEMA", "elsewhere")
+    assert "GRANT CREATE ON DATABASE" in one_line(run("migrate", exit_code=1))
+    with engine.begin() as connection:
+        connection.execute(text(f"DROP OWNED BY {name}"))
+        connection.execute(text(f"DROP ROLE {name}"))
 
 
 @pytest.mark.parametrize("command", [["jobs", "list"], ["enqueue", "hook", "--source", SOURCE], ["migrate"], ["drain"]])

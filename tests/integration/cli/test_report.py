@@ -5,22 +5,36 @@ from __future__ import annotations
 import json
 import re
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from tests.support.command_line import Run, end, enqueue, environment_of, one_line, spawned, typed
 from tests.support.command_terminal import on_terminal
+from tests.support.engine_rows import register
 from tests.support.fake_engine import FakeClient
 from tests.support.home import THOTHY
 from tests.support.queue_bench import Queue, eventually, runner_bench
+from thothy_ai.db.connect import make_engine
 
 HOUR = timedelta(hours=1)
 ONE_RUNS = """
     UPDATE job SET state = 'running', worker = 'w', attempt = 1, started_at = now(),
         lease_until = now() + interval '1 hour'
 """
+
+
+@contextmanager
+def connected(queue: Queue, process: str) -> Iterator[None]:
+    """A connection to Postgres as that process has one."""
+    engine = make_engine(queue.settings, application=process, pool_size=1)
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+        yield
+    engine.dispose()
 
 
 class TestDrain:
@@ -81,6 +95,29 @@ class TestDrain:
             report, said = drain.communicate(timeout=60)
         assert (drain.returncode, report) == (130, "")
         assert said == "Stopped watching; the queue keeps draining.\n"
+
+    def test_it_ends_when_only_jobs_are_left_that_no_engine_can_run(self, queue: Queue) -> None:
+        register(queue, "a", "small")
+        queue.enqueue("one", "two", model="huge")
+        said = "2 jobs wait for huge, which no engine serves"
+        with connected(queue, "worker"), connected(queue, "dispatcher"):
+            queue.enqueue("three", model="small")
+            going_on = typed(queue.settings, "drain", "--model-timeout", "0s", "--timeout", "1s", exit_code=1)
+            last = going_on.stderr.splitlines()[-1]
+            assert last.startswith(f"thothy: 3 jobs are still open after 1.0 s. {said}")
+            queue.rows("UPDATE job SET state = 'dead', reason = 'x', finished_at = now() WHERE model = 'small'")
+            done = typed(queue.settings, "drain", "--model-timeout", "1s", exit_code=3)
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith(f"thothy: no engine can run what is left. {said}: start an engine with it, or let")
+        assert " · ended with 2 jobs left that no engine can run · " in done.stdout.splitlines()[0]
+
+    def test_a_retry_of_a_model_that_is_gone_is_left_too_and_a_delayed_job_is_waited_for(self, queue: Queue) -> None:
+        queue.enqueue("one", model="huge")
+        queue.rows("UPDATE job SET attempt = 1, failures = 1, not_before = now() + interval '1 hour', delayed = TRUE")
+        typed(queue.settings, "drain", "--model-timeout", "0s", exit_code=3)
+        queue.enqueue("later", not_before=datetime.now(UTC) + timedelta(days=2))
+        delayed = ("drain", "--model-timeout", "0s", "--include-delayed", "--timeout", "1s")
+        typed(queue.settings, *delayed, exit_code=1)
 
     def test_running_jobs_are_said_to_run(self, queue: Queue) -> None:
         queue.enqueue(*"abc")

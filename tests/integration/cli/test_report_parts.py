@@ -11,7 +11,8 @@ from sqlalchemy import Engine, text
 
 from tests.integration.cli.test_report_html import NASTY, fill
 from tests.support.command_line import Run, one_line
-from thothy_ai.queue.books import close_hours, record_drains
+from thothy_ai.queue.books import close_hours
+from thothy_ai.queue.drain_records import DrainRecords
 
 GAP = 30.0
 
@@ -25,7 +26,7 @@ def filled(engine: Engine) -> None:
             connection.execute(text(f"UPDATE {table} SET finished_at = finished_at - interval '1 minute'"))
         connection.execute(text("UPDATE job SET enqueued_at = :at, not_before = :at"), {"at": _start()})
         connection.execute(text("UPDATE engine_session SET busy_seconds = 1"))
-        assert len(record_drains(connection, GAP)) == 1
+        assert len(DrainRecords().record(connection, GAP)) == 1
 
 
 def _start() -> datetime:

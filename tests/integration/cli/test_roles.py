@@ -7,6 +7,7 @@ import shlex
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import Engine, text
 
 from tests.support.command_line import SOURCE, Run, one_line
 from thothy_ai.errors import PermissionDeniedError
@@ -28,7 +29,9 @@ def test_create_use_list_and_drop(run: Run, settings: Settings) -> None:
         producer.enqueue(Hook(source=SOURCE))
     assert json.loads(run("roles", "list", "--json").stdout) == [{"role": name, "tenant": "acme", "login": True}]
     assert name in run("roles", "list").stdout
-    assert "already exists" in one_line(run("roles", "create", name, "--tenant", "acme", exit_code=1))
+    again = one_line(run("roles", "create", name, "--tenant", "acme", exit_code=1))
+    assert again.startswith(f"role {name} exists already, for tenant acme; its password is not stored: for a new one, ")
+    assert f"`thothy roles drop {name}`" in again
     assert run("roles", "drop", name, "--yes").stdout == f"Role {name} dropped.\n"
     assert f"no tenant's role is called {name}" in one_line(run("roles", "drop", name, "--yes", exit_code=1))
 
@@ -43,3 +46,10 @@ def test_a_role_to_be_granted_has_no_password(run: Run) -> None:
 def test_names_that_cannot_be_one(run: Run) -> None:
     assert "lower-case letters" in one_line(run("roles", "create", "Bad Name", "--tenant", "acme", exit_code=2))
     assert "no tenant's role is called postgres" in one_line(run("roles", "drop", "postgres", "--yes", exit_code=1))
+
+
+def test_a_role_that_is_not_ours_is_left_alone(run: Run, engine: Engine) -> None:
+    with engine.connect() as connection:
+        name = str(connection.scalar(text("SELECT current_user")))
+    said = one_line(run("roles", "create", name, "--tenant", "acme", exit_code=1))
+    assert said == f"Postgres has a role {name} that is no tenant's role here: choose another name"

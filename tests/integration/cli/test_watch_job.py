@@ -6,16 +6,19 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from tests.support.command_terminal import on_terminal
+from tests.support.engine_rows import register
 from tests.support.fake_engine import FakeClient
 from tests.support.home import THOTHY
 from tests.support.queue_bench import PATIENCE, Queue, RunnerBench, runner_bench
 from tests.support.worker_fleet import environment
 from thothy_ai.admin.job_watch import JobWatch
+from thothy_ai.admin.model_aliases import set_alias
 from thothy_ai.cli import app
 from thothy_ai.cli.watch_view import status_of
 from thothy_ai.queue.control import set_paused
@@ -93,6 +96,20 @@ def test_why_a_job_waits(queue: Queue, prepare: str, words: str) -> None:
     [job_id] = queue.enqueue("ok")
     queue.rows(prepare)
     assert status_of(JobWatch(queue.engine, job_id).look()).text.startswith(words)
+
+
+def test_a_job_of_a_model_that_no_engine_serves_is_not_next(queue: Queue) -> None:
+    [job_id] = queue.enqueue("ok", model="huge")
+    register(queue, "a", "small")
+
+    def text() -> str:
+        snapshot = JobWatch(queue.engine, job_id).look()
+        assert snapshot.waiting is not None
+        return status_of(replace(snapshot, waiting=replace(snapshot.waiting, dispatcher=True))).text
+
+    assert text() == "queued: no engine serves huge (`thothy models alias huge MODEL` lets another run it)"
+    set_alias(queue.engine, "huge", "small")
+    assert text() == "queued: next"
 
 
 def test_places_in_the_queue_are_those_of_the_dispatcher(queue: Queue) -> None:

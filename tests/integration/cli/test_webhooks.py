@@ -10,6 +10,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.support.command_line import SOURCE, Run, one_line
+from thothy_ai.errors import InvalidJobError
+from thothy_ai.queue.batches import draft_batch
 from thothy_ai.queue.webhooks.signing import receiver_secret
 
 URL = "https://hooks.example/done"
@@ -39,6 +41,16 @@ def test_enqueue_asks_for_webhooks(run: Run, engine: Engine, lines: Path) -> Non
     assert said == "webhook: must look like https://host/path"
     said = one_line(run("enqueue", "--webhook", URL, "hook", "--source", SOURCE, exit_code=2))
     assert "comes after its kind" in said
+
+
+def test_when_to_tell_without_a_url_to_tell_is_refused(run: Run, engine: Engine, lines: Path) -> None:
+    said = one_line(run("enqueue", "--jsonl", lines, "--notify", "job", exit_code=2))
+    assert said.startswith("--notify needs --webhook, the URL that is told")
+    said = one_line(run("enqueue", "--notify", "job", "hook", "--source", SOURCE, exit_code=2))
+    assert said.startswith("--notify is for --jsonl")
+    assert rows(engine, "SELECT FROM job") == []
+    with pytest.raises(InvalidJobError, match="notify: needs a webhook"):
+        draft_batch(None, "job")
 
 
 def test_dead_ones_are_listed_and_sent_again(run: Run, engine: Engine, lines: Path) -> None:

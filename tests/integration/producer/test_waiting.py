@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -19,6 +20,7 @@ from tests.support.echo_kind import Echo, EchoArtifact
 from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
 from thothy_ai.db.fragments import IDS_PER_NOTIFICATION
 from thothy_ai.errors import (
+    InvalidJobError,
     JobCancelledError,
     JobFailedError,
     ResultTimeoutError,
@@ -172,6 +174,23 @@ def test_thousands_of_jobs(queue: Queue) -> None:
     with counted(queue.producer) as sent:
         assert len(queue.producer.wait_all(jobs, 60)) == 3000
     assert len(sent) == 1
+
+
+def test_ids_will_do_and_what_is_none_is_said(queue: Queue) -> None:
+    jobs = queue.producer.enqueue_many([Echo(text=f"ok {number}") for number in range(3)])
+    queue.ask("queue/cancel", ids=[job.id for job in jobs], tenant=None)
+    ended = queue.producer.wait_all([str(jobs[0].id), jobs[1].id, jobs[2]], 60)
+    assert [one.snapshot.id for one in ended] == [job.id for job in jobs]
+    wrong: list[tuple[Any, str]] = [
+        (["id"], "id: 'id' is not a job id"),
+        (str(jobs[0].id), "is not a list of jobs or of their ids"),
+        (jobs[0], "is not a list of jobs or of their ids"),
+        ([7], "7 is neither a job nor the id of one"),
+        ([None], "None is neither a job nor the id of one"),
+    ]
+    for given, says in wrong:
+        with pytest.raises(InvalidJobError, match=re.escape(says)):
+            queue.producer.wait_all(given, 60)
 
 
 def test_a_timeout_names_what_is_open(queue: Queue) -> None:

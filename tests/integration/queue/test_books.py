@@ -8,9 +8,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from tests.support.engine_rows import fall_silent, register
 from tests.support.queue_bench import Queue
 from thothy_ai.admin.dead_letters import Selection, purge
-from thothy_ai.queue.books import close_hours, close_some, record_drains
+from thothy_ai.admin.model_aliases import set_alias
+from thothy_ai.queue.books import close_hours, close_some
+from thothy_ai.queue.drain_records import DrainRecords
 
 RETRY = {"retry_base_seconds": 0, "retry_cap_seconds": 0}
 HOUR = timedelta(hours=1)
@@ -36,7 +39,7 @@ def session(queue: Queue, start: datetime, end: datetime | None, *, gpus: int = 
     return made
 
 
-def job(queue: Queue, kind: str, state: str, due: datetime, end: datetime, **values: object) -> UUID:
+def job(queue: Queue, kind: str, state: str, due: datetime, end: datetime | None, **values: object) -> UUID:
     made = uuid4()
     row = {"tenant": "t", "source_key": "s", "request_digest": "d", "max_attempts": 3, "attempt": 1, "not_before": due}
     reason = "x" if state == "dead" else None
@@ -183,7 +186,7 @@ class TestHours:
 
 def record(queue: Queue) -> list[Any]:
     with queue.engine.begin() as connection:
-        return record_drains(connection, GAP)
+        return DrainRecords().record(connection, GAP)
 
 
 def drains(queue: Queue) -> list[Any]:
@@ -260,6 +263,56 @@ class TestDrains:
         )
         assert len(record(queue)) == 2
         assert queue.job(waiting).state == "queued"
+
+    def test_a_job_that_no_engine_can_run_keeps_no_drain_open(self, queue: Queue) -> None:
+        self.ran(queue, 0, 0, 10)
+        [stranded] = queue.enqueue("ok", model="huge")
+        box = register(queue, "a", "huge", silent=60)
+        assert record(queue) == []  # it may come back
+        fall_silent(queue, box, 16 * 60)
+        queue.rows("UPDATE engine_session SET settled_at = now()")
+        assert len(record(queue)) == 1
+        self.ran(queue, 100, 100, 110)
+        register(queue, "a", "huge")
+        assert record(queue) == []
+        queue.rows("DELETE FROM engine_session")
+        register(queue, "b", "small")
+        set_alias(queue.engine, "huge", "small")
+        assert record(queue) == []  # the alias stands for a model that is served
+        assert queue.job(stranded).state == "queued"
+
+    def test_a_drain_of_jobs_that_waited_for_an_engine_begins_when_they_are_first_tried(self, queue: Queue) -> None:
+        records = DrainRecords()
+        self.ran(queue, 0, 0, 10)
+        record(queue)
+        stranded = job(queue, "hook", "queued", self.at(5), None, model="huge", attempt=0)
+        gone = job(queue, "hook", "cancelled", self.at(5), self.at(500), model="huge", attempt=0)
+        with queue.engine.begin() as connection:
+            assert records.record(connection, GAP) == []
+        ended = "UPDATE job SET state = 'succeeded', attempt = 1, finished_at = :at WHERE id = :id"
+        queue.rows(ended, id=stranded, at=self.at(1010))
+        attempt(queue, stranded, "succeeded", self.at(1010), 1.0, None, start=self.at(1000))
+        assert len(record(queue)) == 1
+        [_, drain] = drains(queue)
+        assert (drain.started_at, drain.ended_at, drain.succeeded) == (self.at(1000), self.at(1010), 1)
+        assert drain.wait_p50 == pytest.approx(995)
+        assert drain.cancelled == 0
+        assert gone != stranded
+
+    def test_no_drain_begins_before_the_queue_was_last_found_empty(self, queue: Queue) -> None:
+        records = DrainRecords()
+        late = job(queue, "hook", "queued", self.at(50), None, model="huge", attempt=0)
+        with queue.engine.begin() as connection:
+            assert records.record(connection, GAP) == []
+        now = datetime.now(UTC)
+        queue.rows(
+            "UPDATE job SET state = 'succeeded', attempt = 1, finished_at = :at WHERE id = :id",
+            id=late, at=now + 6 * self.SECOND,
+        )  # fmt: skip
+        attempt(queue, late, "succeeded", now + 6 * self.SECOND, 1.0, None, start=now + 5 * self.SECOND)
+        with queue.engine.begin() as connection:
+            assert len(records.record(connection, -10.0)) == 1
+        assert [drain.started_at for drain in drains(queue)] == [now + 5 * self.SECOND]
 
     def test_none_is_recorded_while_the_usage_of_an_engine_is_unknown(self, queue: Queue) -> None:
         self.ran(queue, 0, 0, 10)

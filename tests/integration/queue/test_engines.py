@@ -21,7 +21,7 @@ from thothy_ai.queue.dispatcher import Dispatcher
 from thothy_ai.queue.dispatches import Dispatches
 from thothy_ai.queue.hints import Hint, ListLengths, parse_task_id
 from thothy_ai.queue.reaper import Reaper
-from thothy_ai.queue.status import queue_status
+from thothy_ai.queue.status import MAX_MODELS, queue_status
 
 A, B = "thothy:jobs@a", "thothy:jobs@b"
 LOST = {"lease_seconds": 60, "worker_seconds": 15}
@@ -91,6 +91,13 @@ def test_a_job_for_a_missing_model_waits_and_holds_up_none(queue: Queue) -> None
     [behind] = queue.enqueue("ok")
     assert [hint.job_id for hint in queue.dispatch()] == [behind]
     assert queue_status(queue.engine).unserved == {"huge": 200}
+
+
+def test_a_thousand_names_that_nobody_serves_make_no_thousand_series(queue: Queue) -> None:
+    queue.producer.enqueue_many([(Echo(text="ok"), EnqueueOptions(model=f"m{n:03}")) for n in range(300)])
+    unserved = queue_status(queue.engine).unserved
+    assert list(unserved) == [f"m{n:03}" for n in range(MAX_MODELS)]
+    assert set(unserved.values()) == {1}
 
 
 def test_an_alias_is_resolved_when_a_job_is_dispatched(queue: Queue) -> None:

@@ -109,7 +109,7 @@ def test_the_examples_show_every_exit_code() -> None:
     for line in exit_codes.EXAMPLES:
         with exit_codes.empty_folder():
             shown.add(exit_codes.run(line)[0])
-    assert shown == set(exit_codes.MEANINGS) - {130}
+    assert shown == set(exit_codes.MEANINGS) - {3, 130}  # these need jobs, or a hand at the keyboard
 
 
 @pytest.mark.parametrize("name", COMMANDS)

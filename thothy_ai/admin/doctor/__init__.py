@@ -18,7 +18,7 @@ __all__ = ["CHECKS", "Finding", "Level", "examine"]
 
 CHECKS = (
     "settings", "postgres", "schema", "redis", "celery", "model", "engine", "dispatcher", "reaper", "worker", "engines",
-    "queue",
+    "queue", "webhooks",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from thothy_ai.admin.doctor import engines, processes, stores
 from thothy_ai.admin.doctor.finding import Finding, Level
 from thothy_ai.admin.doctor.queue import queue
+from thothy_ai.admin.doctor.webhooks import webhooks
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.options import engine_variables
 from thothy_ai.errors import ThothyError
@@ -25,6 +26,7 @@ FIXES = {
     "worker": "see what `thothy doctor --only postgres` finds",
     "engines": "see what `thothy doctor --only postgres --only schema` finds",
     "queue": "see what `thothy doctor --only postgres --only schema` finds",
+    "webhooks": "see what `thothy doctor --only postgres --only schema` finds",
 }
 ERROR_NUMBER = re.compile(r"\[Errno -?\d+\] ")  # of the operating system; its words follow
 NO_STACK = (
@@ -43,6 +45,7 @@ NEEDS = {
     "worker": ("postgres",),
     "engines": ("postgres", "schema"),
     "queue": ("postgres", "schema"),
+    "webhooks": ("postgres", "schema"),
 }
 
 
@@ -121,4 +124,5 @@ CHECKS: Mapping[str, Callable[[Settings], Iterator[Finding]]] = {
     "worker": processes.process("worker", leads=False),
     "engines": engines.engines,
     "queue": queue,
+    "webhooks": webhooks,
 }

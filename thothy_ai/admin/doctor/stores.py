@@ -15,7 +15,7 @@ from thothy_ai.admin.processes import connected
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.schema import check_schema
 from thothy_ai.db.statements import statement
-from thothy_ai.errors import BrokerUnreachableError
+from thothy_ai.errors import BrokerUnreachableError, NotInstalledError
 from thothy_ai.queue.hints import count_waiting
 from thothy_ai.settings import Settings, endpoint
 
@@ -59,7 +59,12 @@ def postgres(settings: Settings) -> Iterator[Finding]:
 
 def schema(settings: Settings) -> Iterator[Finding]:
     """Whether it is the revision this code needs, and has next month's partitions."""
-    yield Finding("schema", Level.OK, f"the schema is at revision {check_schema(settings)}")
+    try:
+        revision = check_schema(settings)
+    except NotInstalledError as error:
+        yield Finding("schema", Level.WRONG, error.problem, error.advice)
+        return
+    yield Finding("schema", Level.OK, f"the schema is at revision {revision}")
     with postgres_engine(settings) as engine:
         if not _one(engine, "admin/doctor_server").partitioned:
             says = "history has no partition for next month yet"

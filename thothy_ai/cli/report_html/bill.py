@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thothy_ai.admin.billing.bill import DIMENSIONS, Bill
-from thothy_ai.cli.bill_view import ALL, IDLE, all_cells, cells, columns, heading, idle_cells, label, restatement
+from thothy_ai.cli.bill_view import columns, dimension_rows, heading, restatement
 from thothy_ai.cli.report_html.tables import note, section, table
 
 EXPLAINED = (
@@ -16,8 +16,7 @@ def bill_section(bill: Bill, unit: str) -> str:
     """Tables by kind, model and tenant, and what was restated."""
     parts = [note(f"{heading(bill, unit)}. {EXPLAINED}")]
     for dimension in DIMENSIONS[:3]:
-        rows = [[label(name, dimension), *cells(line, bill)] for name, line in bill.by(dimension).items()]
-        rows += [[IDLE, *idle_cells(bill.total, bill)], [ALL, *all_cells(bill.total, bill)]]
+        rows = dimension_rows(bill, dimension)
         parts.append(table(f"Bill by {dimension}", [dimension, *columns(bill, unit)], rows, total=True))
     if bill.restated:
         parts.append(note("Restated since their hour was closed: " + "; ".join(map(restatement, bill.restated[-20:]))))

@@ -16,7 +16,7 @@ from thothy_ai.queue.forecast.accuracy import DRAINS, Accuracy, Past, accuracy
 from thothy_ai.queue.forecast.learning import Learnt, learn
 from thothy_ai.queue.forecast.outlook import Forecast, forecast
 from thothy_ai.queue.forecast.values import Ended, Key, Load, Observation, Running, Waiting
-from thothy_ai.settings import next_publishing
+from thothy_ai.settings import PublishingTime
 
 LOOK_BACK = 6 * 3600.0  # seconds of history from which a service that has just been upgraded learns
 SLACK = 5.0  # seconds that a forecast may be late before it counts as stale
@@ -49,7 +49,7 @@ def asking(connection: Connection) -> Ask:
     return ask
 
 
-def current(engine: Engine, publish_by: str | None = None) -> Forecast:
+def current(engine: Engine, publish_by: PublishingTime | None = None) -> Forecast:
     """The latest forecast if the dispatcher makes any, otherwise one that is made here and not kept.
 
     `publish_by`: the publishing time for one that is made here.
@@ -64,9 +64,9 @@ def current(engine: Engine, publish_by: str | None = None) -> Forecast:
         return made_of(learn(before, seen), seen, publish_by)
 
 
-def made_of(learnt: Learnt, seen: Observation, publish_by: str | None) -> Forecast:
+def made_of(learnt: Learnt, seen: Observation, publish_by: PublishingTime | None) -> Forecast:
     """The forecast for an observation that `learnt` has seen."""
-    return forecast(learnt, seen, next_publishing(publish_by, seen.at))
+    return forecast(learnt, seen, publish_by.next_after(seen.at) if publish_by else None)
 
 
 def read_kept(ask: Ask) -> Kept | None:

@@ -39,6 +39,13 @@ def test_every_promised_command_is_there() -> None:
     assert {" ".join(path) for path in COMMANDS} >= EXPECTED | {f"enqueue {kind}" for kind in registry.names()}
 
 
+@pytest.mark.parametrize("path", [(), ("report",), ("jobs",), ("models",)], ids=" ".join)
+def test_lists_of_commands_have_whole_sentences(path: tuple[str, ...], clean_environment: None) -> None:
+    shown = CliRunner().invoke(app, [*path, "--help"]).output.partition("Commands:")[2]
+    assert "..." not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_help_has_an_example_that_names_the_command(path: tuple[str, ...], clean_environment: None) -> None:
     done = CliRunner().invoke(app, [*path, "--help"])

@@ -15,6 +15,11 @@ from thothy_ai.engine import gpus
     [
         (("--gpus", "all"), "no NVIDIA GPU found on this machine"),
         (("--gpus", "0,1"), "`--engines 2` runs two of them there"),
+        (("--gpus", "banana"), "--gpus: 'banana' is no GPU; say all, none, or indices"),
+        (("--gpus", "0,,1"), "--gpus: '' is no GPU"),
+        (("--gpus", ""), "--gpus: '' is no GPU"),
+        (("--gpus", "-1"), "--gpus: '-1' is no GPU"),
+        (("--gpus", "GPU-3f2a"), "no NVIDIA GPU found on this machine"),
         (("--gpus", "all", "--engines", "2"), "--engines is for engines on the CPU"),
     ],
 )

@@ -1,42 +1,57 @@
 -- Records the drains in the jobs that finished after `since`. A drain begins when a job is due while none is open, and
 -- ends with the last finish before a gap of more than `gap_seconds`: shorter ones belong to it. The last of them ended with
--- an empty queue if `emptied`, and otherwise goes on.
+-- an empty queue if `emptied`, and otherwise goes on. If nothing could run at `since` (`was_empty`), jobs that were due by
+-- then waited for a model that no engine served: each begins when it is first tried after that; those that never were are
+-- in no drain.
 WITH first AS (
     SELECT job_id, attempt AS number, started_at AS first_start
     FROM attempt
     WHERE finished_at > CAST(:since AS timestamptz) - interval '1 day'
+), again AS (
+    SELECT job_id, min(started_at) AS resumed
+    FROM attempt
+    WHERE :was_empty AND finished_at > :since AND started_at > :since
+    GROUP BY job_id
 ), ended AS (
     SELECT id, state, finished_at, first_start,
-        greatest(CAST(:since AS timestamptz) + interval '1 microsecond', least(finished_at, CASE
+        least(finished_at, CASE
             -- A retry replaces not_before: where it is later than the first start, the job was due when it was enqueued.
             WHEN not_before <= coalesce(first_start, finished_at) THEN greatest(enqueued_at, not_before)
             WHEN budget_after > 0 THEN first_start -- redriven: enqueued long ago
             ELSE greatest(enqueued_at, scheduled_for)
-        END)) AS due
+        END) AS due
     FROM job LEFT JOIN first ON job_id = id AND number = budget_after + 1
     WHERE finished_at > :since AND NOT (first_start IS NULL AND not_before > finished_at) -- was never due
+), runnable AS (
+    SELECT id, state, finished_at, first_start, due, CASE
+        WHEN due > :since THEN due
+        WHEN :was_empty AND (resumed IS NOT NULL OR state IN ('cancelled', 'expired')) THEN resumed
+        ELSE CAST(:since AS timestamptz) + interval '1 microsecond'
+    END AS since
+    FROM ended LEFT JOIN again ON job_id = id
 ), gaps AS (
-    SELECT *, due > max(finished_at) OVER (ORDER BY due, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    SELECT *, since > max(finished_at) OVER (ORDER BY since, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
         + make_interval(secs => :gap_seconds) AS opens
-    FROM ended
+    FROM runnable
+    WHERE since IS NOT NULL
 ), numbered AS (
-    SELECT *, count(*) FILTER (WHERE opens) OVER (ORDER BY due, id) AS drain_no FROM gaps
+    SELECT *, count(*) FILTER (WHERE opens) OVER (ORDER BY since, id) AS drain_no FROM gaps
 ), bounds AS (
-    SELECT drain_no, min(due) AS started_at,
-        greatest(CAST(extract(epoch FROM max(finished_at) - min(due)) AS float8), 0.001) / 100000 AS bin_seconds
+    SELECT drain_no, min(since) AS started_at,
+        greatest(CAST(extract(epoch FROM max(finished_at) - min(since)) AS float8), 0.001) / 100000 AS bin_seconds
     FROM numbered
     GROUP BY drain_no
 ), changes AS ( -- of the depth, in bins of a hundred-thousandth of the drain
     SELECT drain_no, floor(CAST(extract(epoch FROM at - started_at) AS float8) / bin_seconds) AS bin,
         count(*) FILTER (WHERE begins) AS begun, count(*) FILTER (WHERE NOT begins) AS over
-    FROM numbered JOIN bounds USING (drain_no), LATERAL (VALUES (due, true), (finished_at, false)) AS event (at, begins)
+    FROM numbered JOIN bounds USING (drain_no), LATERAL (VALUES (since, true), (finished_at, false)) AS event (at, begins)
     GROUP BY 1, 2
 ), depths AS (
     SELECT drain_no, sum(begun - over) OVER (PARTITION BY drain_no ORDER BY bin) + over AS depth FROM changes
 ), peaks AS (
     SELECT drain_no, max(depth) AS peak_depth FROM depths GROUP BY drain_no
 ), spans AS (
-    SELECT drain_no, min(due) AS started_at, max(finished_at) AS ended_at,
+    SELECT drain_no, min(since) AS started_at, max(finished_at) AS ended_at,
         count(*) FILTER (WHERE state = 'succeeded') AS succeeded, count(*) FILTER (WHERE state = 'dead') AS dead,
         count(*) FILTER (WHERE state = 'cancelled') AS cancelled, count(*) FILTER (WHERE state = 'expired') AS expired,
         percentile_cont(CAST(ARRAY[0.5, 0.95, 0.99] AS float8[])) WITHIN GROUP (

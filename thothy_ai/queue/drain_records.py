@@ -1,0 +1,45 @@
+"""`DrainRecords`: records the times in which the queue was not empty, once each is over."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection
+
+from thothy_ai.db.statements import statement
+
+LONGEST_DRAIN = timedelta(days=1)  # a queue that is never empty is recorded in parts
+ABSENCE_SECONDS = 15 * 60.0  # an engine that was heard of within that time may come back
+
+
+class DrainRecords:
+    """Remembers when it last found that nothing could run: no drain that it records begins earlier."""
+
+    def __init__(self) -> None:
+        self._empty_at: datetime | None = None
+
+    def record(self, connection: Connection, gap_seconds: float) -> list[Any]:
+        """The drains that were recorded now: none while jobs are open, or may follow within `gap_seconds`.
+
+        A job whose model no engine serves is not open. The drain in which it runs begins when it is first tried.
+        """
+        known = {"empty_at": self._empty_at, "absence_seconds": ABSENCE_SECONDS}
+        state = connection.execute(statement("queue/drain_state"), known).one()
+        if state.is_unsettled or not _is_over(state, gap_seconds):
+            return []
+        drains: list[Any] = []
+        if state.first_finish is not None:
+            wanted = {"since": state.since, "was_empty": state.was_empty, "gap_seconds": gap_seconds}
+            wanted["emptied"] = not state.is_open
+            drains = list(connection.execute(statement("queue/record_drains"), wanted))
+        if not drains and not state.is_open:
+            self._empty_at = state.now
+        return drains
+
+
+def _is_over(state: Any, gap_seconds: float) -> bool:
+    """Whether what has finished since the last drain can be recorded."""
+    if state.is_open:
+        return state.first_finish is not None and state.now - state.first_finish > LONGEST_DRAIN
+    return state.last_finish is None or state.now - state.last_finish > timedelta(seconds=gap_seconds)

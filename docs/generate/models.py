@@ -46,8 +46,8 @@ def models_page() -> str:
         table(("`model_type`", "Checked", "GGUF", "Models"), _families()),
         "## Text parts of multimodal checkpoints",
         "The text part of these checkpoints is one of the families above, and only it is loaded: requests cannot"
-        " contain images. Its logits\nare compared with those that `transformers` computes with the whole checkpoint for"
-        " text (for Aya Vision they are also multiplied by\nits text model's `logit_scale`, which transformers omits"
+        " contain images. Its logits\nare compared with those that `transformers` computes with the whole checkpoint"
+        " for text (for Aya Vision they are also multiplied by\nits text model's `logit_scale`, which transformers omits"
         " there).",
         table(("`model_type`", "Models"), ((code(name), each.about) for name, each in CONTAINERS.items())),
         "## Any other decoder",
@@ -78,8 +78,8 @@ def models_page() -> str:
         "## Tokenizers",
         "`tokenizer.json` is used unchanged. Without one, Mistral's `tekken.json`, or `vocab.json` with `merges.txt`,"
         " is read. If there is\na `tekken.json`, too, `tokenizer.json` splits texts by its pattern. The chat template"
-        " is that of `chat_template.jinja`, of\n`tokenizer_config.json` (the default, if it has several named ones) or of"
-        " `chat_template.json`. A generation ends at the tokens that `generation_config.json` and\n"
+        " is that of `chat_template.jinja`, of\n`tokenizer_config.json` (the default, if it has several named ones) or"
+        " of `chat_template.json`. A generation ends at the tokens that `generation_config.json` and\n"
         "`config.json` list, and at the tokenizer's end of text; if `generation_config.json` lists none, also at what"
         " the template writes after an answer.",
         "## Refused",

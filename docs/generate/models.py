@@ -47,8 +47,8 @@ def models_page() -> str:
         "## Text parts of multimodal checkpoints",
         "The text part of these checkpoints is one of the families above, and only it is loaded: requests cannot"
         " contain images. Its logits\nare compared with those that `transformers` computes with the whole checkpoint"
-        " for text (for Aya Vision they are also multiplied by\nits text model's `logit_scale`, which transformers omits"
-        " there).",
+        " for text (for Aya Vision they are also multiplied by\nits text model's `logit_scale`, which transformers"
+        " omits there).",
         table(("`model_type`", "Models"), ((code(name), each.about) for name, each in CONTAINERS.items())),
         "## Any other decoder",
         "A model that `transformers` knows and no family here implements runs through its `transformers` model, more"

@@ -73,7 +73,7 @@ class MarkedTokenizer:
         """Token ids; InvalidRequestError if the vocabulary itself makes a special token of what has no marks."""
         encoded = token_ids(self._tokenizer, text, adds_special=False)
         if not self._control.isdisjoint(encoded):
-            raise InvalidRequestError("a message spells out a special token that this tokenizer can't keep as text")
+            raise InvalidRequestError("a message contains a special token, which this tokenizer cannot encode as text")
         return tuple(self._ids.get(token, token) for token in encoded)
 
 

@@ -35,7 +35,7 @@ def alertmanager_config(output: Output = None) -> None:
         typer.echo(text, nl=False)
         return
     _replace(output, text)
-    typer.echo(f"{output}: alerts go to {' and '.join(ways) or 'nobody'}.")
+    typer.echo(f"{output}: alerts go to {' and '.join(ways) or 'no receiver'}.")
 
 
 def _replace(file: Path, text: str) -> None:

@@ -15,7 +15,7 @@ app = typer.Typer()
 Output = Annotated[
     Path | None, typer.Option(help="Write to this file, which is replaced as a whole, instead of standard output.")
 ]
-NOBODY = "no receiver is set: alerts are shown in Alertmanager, and go to nobody (THOTHY_ALERT_*)"
+NOBODY = "no receiver is set (THOTHY_ALERT_*): alerts are only shown in Alertmanager"
 
 
 @app.command("alertmanager-config")

@@ -154,8 +154,8 @@ class Settings(BaseSettings):
     duplicate_days: int = Field(
         default=7,
         ge=0,
-        description="Number of past days with whose artifacts of the same kind, language and tenant a new one is compared. If"
-        " it nearly equals one, it is rejected as `near_duplicate`, unless its kind allows it; 0 compares with none.",
+        description="Days for which a new artifact is compared with earlier ones of its kind, language and tenant. One"
+        " that is nearly the same is rejected as `near_duplicate`, unless its kind allows it; 0 compares with none.",
     )
 
     max_attempts: int = Field(

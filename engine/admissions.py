@@ -48,7 +48,7 @@ Buffer = mmap.mmap | bytearray
 
 
 class Admissions:
-    """The slots of one thread, which alone uses it. Without a file it is the same, and nobody reads it."""
+    """The slots of one thread, which alone uses it. Without a file it is the same, but never read."""
 
     def __init__(self, part: Part, buffer: Buffer | None = None) -> None:
         self._buffer = bytearray(_SIZE) if buffer is None else buffer
@@ -60,7 +60,7 @@ class Admissions:
         if core_id in self._slots:
             return
         if not self._free:
-            self._buffer[:_SLOT] = _OVERFLOWN  # from now on nobody can tell
+            self._buffer[:_SLOT] = _OVERFLOWN  # from now on it is unknown
             return
         slot = self._slots[core_id] = self._free.pop()
         self._write(slot, _digest(client_id(core_id)))
@@ -146,7 +146,7 @@ class AdmissionFile:
 
 
 def admissions_in(file: AdmissionFile | None, part: Part) -> Admissions:
-    """One thread's part of this file; if there is none, what it writes is read by nobody."""
+    """One thread's part of this file; if there is none, what it writes is never read."""
     return Admissions(part) if file is None else file.writable(part)
 
 

@@ -101,7 +101,7 @@ class LocalEngineClient:
         return generation
 
     def may_have_begun(self, session_id: str, request_ids: Sequence[str]) -> bool:  # noqa: ARG002  there is no record
-        """Always: an engine of this process leaves no record, since nobody would be left to read it."""
+        """Always: an engine in this process leaves no record, since no process would remain to read it."""
         return True
 
     async def stop_accepting(self) -> None:

@@ -98,7 +98,7 @@ class Core(Protocol):
         """Gauges and counters as of the last step."""
 
     def info(self) -> EngineInfo:
-        """What does not change while the engine lives."""
+        """What does not change while the engine runs."""
 
     def stop(self) -> None:
         """End the core after the current step; requests in flight end with EngineStoppedError."""

@@ -43,7 +43,7 @@ class Observer(Protocol):
         """It accepts nothing new, and finishes what is in flight."""
 
     def ended(self, code: int, stats: EngineStats) -> None:
-        """Its process is about to exit with this code; `stats` are its last."""
+        """Its process is exiting with this code; `stats` are its last ones."""
 
 
 class _Unobserved:

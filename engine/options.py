@@ -127,7 +127,7 @@ class EngineOptions:
     stall_seconds: Annotated[
         float,
         Option(
-            "A busy engine that ends no step for so long counts as hung; sooner if its steps are short.",
+            "Time without a finished step after which a busy engine is ended as hung; less if its steps are short.",
             _ENGINE,
             metavar="SECONDS",
             minimum=1.0,

@@ -1,6 +1,6 @@
 """What a small model is asked (`Context.plain`): short tasks, one per call, under patterns that make it stop.
 
-Such a model invents figures, rarely ends a sentence, and quotes what nobody said. Its patterns therefore have no
+Such a model invents figures, rarely ends a sentence, and invents quotations. Its patterns therefore have no
 digits, end with the sentence, and offer only what can be quoted. The artifact has the same shape as any other.
 """
 

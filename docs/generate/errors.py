@@ -83,7 +83,7 @@ def _retried(error: type[EngineError]) -> str:
 
 
 def _exceptions() -> Iterator[tuple[str, ...]]:
-    for error in _tree(errors.ThothyError):
+    for error in dict.fromkeys(_tree(errors.ThothyError)):  # one may have two parents
         base = error.__bases__[0].__name__
         yield code(error.__name__), code(base), str(exit_code(error)), paragraph(error.__doc__)
 
@@ -105,7 +105,11 @@ def exit_code(error: type[errors.ThothyError]) -> int:
 
 def _example(error: type[errors.ThothyError]) -> errors.ThothyError:
     """An error of this type, about anything."""
-    required = [each for each in inspect.signature(error).parameters.values() if each.default is each.empty]
+    try:
+        parameters = inspect.signature(error).parameters.values()
+    except ValueError:  # without an `__init__` of its own: that of `Exception` may have no signature
+        return error("x")
+    required = [each for each in parameters if each.default is each.empty]
     values = {"UUID": UUID(int=0), "float": 1.0, "Sequence[UUID]": ()}
     return error(*(values.get(str(each.annotation), "x") for each in required if each.kind is not each.VAR_KEYWORD))
 

@@ -36,47 +36,50 @@ def models_page() -> str:
         "Models",
         "Which models load, in which formats, how that was checked, and what is refused.",
         "A model is a Hugging Face folder with safetensors, or a GGUF file. `thothy models check FOLDER_OR_GGUF` says"
-        " whether one will load,\nwhat it takes, and what its chat template can be told. What the engine would compute"
-        " wrongly is refused by name when it loads,\nbefore any weight is read, and so is a model that does not fit.",
+        " whether a model will load,\nhow much memory it takes, and which variables its chat template has. A model that"
+        " does not fit, or that the engine would compute\nincorrectly, is refused before any weight is read, and the"
+        " message names the reason.",
         "## Families",
-        "The `model_type` of config.json decides. *Checked* means: small random models of the family give the same"
-        " greedy tokens as\n`transformers` in float32, over all combinations of preemption, chunked prefill, overlapped"
-        " steps and prefix cache, and the same\nlog-probabilities in bfloat16.",
+        "The `model_type` of config.json selects the family. *Checked* means that small random models of the family"
+        " give the same greedy\ntokens as `transformers` in float32, over all combinations of preemption, chunked"
+        " prefill, overlapped steps and prefix cache, and\nthe same log-probabilities in bfloat16.",
         table(("`model_type`", "Checked", "GGUF", "Models"), _families()),
         "## Text parts of multimodal checkpoints",
-        "Their text part is one of the families above, and is loaded alone: images are not taken. Logits are compared"
-        " with those of\n`transformers` for the whole checkpoint, given text (Aya Vision's are also multiplied"
-        " by its text model's `logit_scale`,\nwhich transformers leaves out there).",
+        "The text part of these checkpoints is one of the families above, and only it is loaded: requests cannot"
+        " contain images. Its logits\nare compared with those that `transformers` computes with the whole checkpoint"
+        " for text (for Aya Vision they are also multiplied by\nits text model's `logit_scale`, which transformers"
+        " omits there).",
         table(("`model_type`", "Models"), ((code(name), each.about) for name, each in CONTAINERS.items())),
         "## Any other decoder",
-        "What no family here implements and `transformers` knows runs through its model, slower: all but attention is"
-        " computed by `transformers`,\nin the model's own type, with CUDA graphs where a trial capture succeeds."
-        " Continuous batching, prefix cache, chunked prefill,\nsliding windows and grammars work as in other models. A"
-        " forward pass without weights shows whether its attention is what the paged\ncache serves; another one, with"
-        " weights, whether sequences stay apart. Checked token for token,\nat four points of the matrix above:",
+        "A model that `transformers` knows and no family here implements runs through its `transformers` model, more"
+        " slowly: `transformers`\ncomputes everything except attention, in the model's own type, with CUDA graphs where"
+        " a trial capture succeeds. Continuous batching,\nprefix cache, chunked prefill, sliding windows and grammars"
+        " work as for other models. A forward pass without weights checks that the\npaged cache can serve its"
+        " attention, and one with weights that sequences do not affect each other. Checked token for token,\nat four"
+        " combinations of those above:",
         f"{listed(CHECKED)}.",
-        "Checked to be refused:",
+        "Refused, as tests check:",
         table(("`model_type`", "Message"), ((code(name), reason) for name, reason in REFUSED.items())),
         "## Rotary embedding",
-        "By `rope_type`, in a Llama configuration; a partial one in Phi-3's.",
+        "By `rope_type`, in a Llama configuration; a partial one in that of Phi-3.",
         table(("Variant", "Outcome"), ((code(name), _outcome(change)) for name, change in ROPES.items())),
         "## Weights as they are stored",
         "Plain weights in float64, float32, float16 or bfloat16 are converted to the engine's `--dtype`. `--weights`"
-        " says what is made of them\nat load:",
+        " says how they are kept\nin memory:",
         table(("`--weights`", "What it does"), _load_formats()),
-        "Checkpoints that are quantized already, by `quantization_config`. Experts load in fp8, and GPT-OSS's in MXFP4;"
-        " experts in int4 or int8 are refused:",
+        "Checkpoints that are already quantized, by `quantization_config`. Experts load in fp8, and those of GPT-OSS in"
+        " MXFP4; experts in int4\nor int8 are refused:",
         table(("Format", "Outcome"), ((name, _outcome(change)) for name, change in QUANTIZATIONS.items())),
-        f"GGUF tensors: {listed(sorted(kind.name for kind in gguf.QUANTIZATIONS))}. A file that is split"
-        " (`NAME-00001-of-00003.gguf` and so on) is read whole,\nby the path of any part. With `--weights stored`,"
+        f"GGUF tensors: {listed(sorted(kind.name for kind in gguf.QUANTIZATIONS))}. If a file is split"
+        " (`NAME-00001-of-00003.gguf` and so on), give the path\nof any part: all are read. With `--weights stored`,"
         " linear layers of these types stay quantized, with scales in float16; the\nembedding and all other tensors are"
         " as with `auto`.",
         table(("GGUF type", "Bits per weight, file", "Bits per weight, memory"), _block_formats()),
         "## Tokenizers",
-        "`tokenizer.json` is taken as it stands. Without one, Mistral's `tekken.json`, or `vocab.json` with"
-        " `merges.txt`, is read. A `tokenizer.json`\nbeside a `tekken.json` cuts texts as the latter says. The chat"
-        " template is that of `chat_template.jinja`, of `tokenizer_config.json`\n(the default one, if several have"
-        " names) or of `chat_template.json`. A generation ends at the tokens that `generation_config.json` and\n"
+        "`tokenizer.json` is used unchanged. Without one, Mistral's `tekken.json`, or `vocab.json` with `merges.txt`,"
+        " is read. If there is\na `tekken.json`, too, `tokenizer.json` splits texts by its pattern. The chat template"
+        " is that of `chat_template.jinja`, of\n`tokenizer_config.json` (the default, if it has several named ones) or"
+        " of `chat_template.json`. A generation ends at the tokens that `generation_config.json` and\n"
         "`config.json` list, and at the tokenizer's end of text; if `generation_config.json` lists none, also at what"
         " the template writes after an answer.",
         "## Refused",

@@ -74,7 +74,7 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
         "Read the source: it may have been planted there.",
     ),
     RejectionReason.UNTRANSLATED: (
-        "A sentence of the original stands in its translation.",
+        "A sentence of the original is left in its translation.",
         "Use a model that writes the language; name terms that stay in `keep`.",
     ),
     RejectionReason.PLACEHOLDER_LOST: (

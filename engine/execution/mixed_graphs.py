@@ -20,7 +20,7 @@ from thothy_ai.kernels.paged import PLAIN, Attention, AttentionBatch, AttentionP
 from thothy_ai.kernels.step import StepTokens
 
 MOST_TOKENS = 8192
-_LEAST_SHARE = 0.97  # of the captured tokens that a step must have: the others are computed in vain
+_LEAST_SHARE = 0.97  # of the captured tokens that a step must have: the others are computed for nothing
 
 Body = Callable[[StepTokens, Attention], tuple[Tensor, Tensor]]
 

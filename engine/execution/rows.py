@@ -59,7 +59,7 @@ class Rows:
         )
 
     def decode_inputs(self, size: int) -> StepInputs:
-        """The inputs of any step of `size` single-token members, to be captured in a graph: a replay builds them anew
+        """The inputs of any step of `size` single-token members, to be captured in a graph: a replay builds them again
         from the buffers, which stay in place, as the last `send` left them.
         """
         return self._inputs(size, size, size, (), ())

@@ -43,11 +43,17 @@ _COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
     ),
     "replayed_steps": ("Forward passes replayed from a CUDA graph.", lambda stats: stats.core.replayed_steps),
     "output_tokens": ("Tokens generated.", lambda stats: stats.core.output_tokens),
-    "repetitions": ("Requests stopped since they repeated themselves.", lambda stats: stats.text.repetitions),
-    "saved_tokens": ("What those left of their max_tokens.", lambda stats: stats.text.saved_tokens),
+    "repetitions": ("Requests stopped because they repeated themselves.", lambda stats: stats.text.repetitions),
+    "saved_tokens": (
+        "Output tokens that stopped requests had left of their max_tokens.",
+        lambda stats: stats.text.saved_tokens,
+    ),
     "preemptions": ("Preemptions of running sequences.", lambda stats: stats.scheduler.preemptions),
-    "prefix_cache_queried_tokens": ("Prompt tokens looked up.", lambda stats: stats.core.prompt_tokens),
-    "prefix_cache_hit_tokens": ("Of those, found.", lambda stats: stats.core.cached_tokens),
+    "prefix_cache_queried_tokens": (
+        "Prompt tokens looked up in the prefix cache.",
+        lambda stats: stats.core.prompt_tokens,
+    ),
+    "prefix_cache_hit_tokens": ("Prompt tokens found in the prefix cache.", lambda stats: stats.core.cached_tokens),
 }
 _HISTOGRAMS: dict[str, tuple[str, str]] = {  # by their names in `TimingStats`
     "step_seconds": ("step_duration_seconds", "Device seconds of a step."),

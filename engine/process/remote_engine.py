@@ -73,7 +73,7 @@ class RemoteEngine:
 def start_remote(options: EngineOptions) -> RemoteEngine:
     """Start a process, load a model there and serve it; EngineError, in one line, if it cannot be loaded.
 
-    Call it on a thread that lives as long as this process: the kernel ends the other process with that thread.
+    Call it on a thread that runs as long as this process: the kernel ends the other process with that thread.
     """
     process = CoreProcess(options)
     try:
@@ -137,7 +137,7 @@ class CoreProcess:
         self.channel.close()
 
     def _wait(self) -> int:
-        """Its exit status; one that lives on without its channel is killed."""
+        """Its exit status; one that still runs without its channel is killed."""
         try:
             return self._popen.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:

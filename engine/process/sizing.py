@@ -111,7 +111,7 @@ def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: 
     except EngineError:
         raise
     except Exception as error:  # sizes that overflow or contradict each other, in more ways than one
-        raise ModelLoadError(f"no model can be built by its configuration: {one_line(error)}") from error
+        raise ModelLoadError(f"no model can be built from its configuration: {one_line(error)}") from error
     if model.tied_embeddings and packs(device, dtype):
         held += model.vocab_size * model.hidden_size * dtype.itemsize  # the head's packed copy
     return held

@@ -25,7 +25,7 @@ def fast_tokenizer(tokenizer: PreTrainedTokenizerBase | None, name: str) -> PreT
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415  slow to import
 
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise ModelLoadError(f"{name} has no tokenizer.json, nor anything that one can be made from")
+        raise ModelLoadError(f"{name} has no tokenizer.json, nor a file from which one can be made")
     return tokenizer
 
 

@@ -25,7 +25,7 @@ from thothy_ai.engine.scheduling.prefix_groups import Group, PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.step import NO_GROUPS, NO_UPDATES, Groups, Int32, RowBiases, RowUpdates, Start, StartedRows, Step
 
-_MAX_SPLIT = 128  # tokens: each reads its sequence's KV anew
+_MAX_SPLIT = 128  # tokens: each reads its sequence's KV again
 # sequence, row, start, count, samples, prefill: a tuple, since a step may have a thousand members
 _Member = tuple[Sequence, int, int, int, bool, bool]
 

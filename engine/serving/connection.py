@@ -185,7 +185,7 @@ class Connection:
         return output
 
     async def _send_outputs(self) -> None:
-        """Runs until the connection ends, and ends it if outputs cannot be sent: the client must not wait in vain."""
+        """Runs until the connection ends, and ends it if outputs cannot be sent: the client would wait forever."""
         try:
             while await self._wake.wait():
                 self._wake.clear()

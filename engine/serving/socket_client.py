@@ -109,7 +109,7 @@ class SocketEngineClient:
         return file is None or bool(file.begun(request_ids))
 
     def _open_admissions(self, session_id: str) -> None:
-        """While the engine lives: its successor replaces the file. Requests may still be in flight at the last one."""
+        """While the engine runs: its successor replaces the file. Requests may still be in flight at the last one."""
         path = admissions_path(self._address)
         if path is None or session_id in self._admissions:
             return

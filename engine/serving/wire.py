@@ -180,5 +180,5 @@ def _list(values: object) -> list[Any]:
 
 def _map(values: object) -> dict[Any, Any]:
     if not isinstance(values, dict):
-        raise TypeError("template_options are no map")
+        raise TypeError("template_options are not a map")
     return values

@@ -1,7 +1,7 @@
 """A beam search as requests to the core: one token each, for every beam of every step.
 
 What beams share is in the prefix cache, and a beam that is given up leaves nothing behind; a step computes a beam's
-last, incomplete block anew. The log-probabilities of the likeliest next tokens are all that comes back.
+last, incomplete block again. The log-probabilities of the likeliest next tokens are all that comes back.
 """
 
 from __future__ import annotations

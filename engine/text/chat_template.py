@@ -82,7 +82,7 @@ class ChatTemplate:
         others = [Message(m.role, self._special.fill(m.content, _FILLER)) for m in messages]
         filled = self.render(others, options)
         if len(filled) != len(text) or any(a not in (b, _FILLER) for a, b in zip(filled, text, strict=True)):
-            raise InvalidRequestError("a message spells out a special token, which the chat template is confused by")
+            raise InvalidRequestError("a message contains a special token, which the chat template cannot handle")
         return self._special.mark_as_in(filled, text)
 
     def _render_marked(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Special tokens in texts: which of them a chat template wrote, and a tokenizer that sees no others.
 
-A template's own special tokens stand between marks that nobody can guess. The tokenizer is a copy in which each added
+A template's own special tokens stand between marks that cannot be guessed. The tokenizer is a copy in which each added
 token has its marks as part of its name, so that the same name in a message is text, and everything else about
 encoding (spaces that a token swallows, normalization, what is done at a text's beginning) is as it was.
 """
@@ -73,7 +73,7 @@ class MarkedTokenizer:
         """Token ids; InvalidRequestError if the vocabulary itself makes a special token of what has no marks."""
         encoded = token_ids(self._tokenizer, text, adds_special=False)
         if not self._control.isdisjoint(encoded):
-            raise InvalidRequestError("a message spells out a special token that this tokenizer can't keep as text")
+            raise InvalidRequestError("a message contains a special token, which this tokenizer cannot encode as text")
         return tuple(self._ids.get(token, token) for token in encoded)
 
 

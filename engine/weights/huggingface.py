@@ -192,7 +192,7 @@ def _renamed(
     for name, tensor in stored.items():
         new = renamed(name)
         if new in names:
-            raise ModelLoadError(f"{folder}: tensor {new!r} is there under two names; one of them is {name!r}")
+            raise ModelLoadError(f"{folder}: tensor {new!r} exists under two names; one of them is {name!r}")
         if new is not None:
             names[new] = tensor
     return names

@@ -64,7 +64,7 @@ def expected_tensors(where: Path, config: ModelConfig, names: Collection[str] = 
     except EngineError as error:
         raise type(error)(f"{where}: {error}") from error
     except Exception as error:  # sizes that overflow, in more ways than one
-        raise ModelLoadError(f"{where}: no model can be built by its configuration: {one_line(error)}") from error
+        raise ModelLoadError(f"{where}: no model can be built from its configuration: {one_line(error)}") from error
     return source.shapes
 
 
@@ -86,7 +86,7 @@ def require_tensors(
     stray = [name for name in names if name not in expected and not _needless(name, needless, tied=tied)]
     if stray:
         raise ModelLoadError(
-            f"{where}: the configuration has no place for tensor {stray[0]!r}{_others(stray)}: it is of another model"
+            f"{where}: the configuration has no place for tensor {stray[0]!r}{_others(stray)}: it is from another model"
         )
 
 

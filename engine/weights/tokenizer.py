@@ -46,7 +46,7 @@ def tokenizer_file(folder: Path) -> str | None:
     slow = sorted(path.name for pattern in _SLOW for path in folder.glob(pattern))
     if slow:
         raise UnsupportedModelError(
-            f"{folder}: the tokenizer is only there as {slow[0]}, which is not implemented: save it as {FAST}, "
+            f"{folder}: the tokenizer exists only as {slow[0]}, which is not implemented: save it as {FAST}, "
             f"by transformers' AutoTokenizer with the model's own class"
         )
     return None

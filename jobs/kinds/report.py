@@ -119,7 +119,7 @@ def _judged(output: Output, text: str, request: Report) -> Outline | Rejection:
 
 
 def _kept(request: Report, context: Context) -> Generator[Calls, Outputs, _Start | None]:
-    """What stands of the last attempt; None if its headings do not, or if nothing is known to be wrong with it."""
+    """What is kept of the last attempt; None if its headings are not, or if no fault in it is known."""
     last = _last(context.previous)
     if last is None or len(last.sections) != request.sections:
         return None

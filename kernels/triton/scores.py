@@ -1,6 +1,6 @@
 """Scores that only some rows of a step ask for, in Triton: changed ones, and log-probabilities.
 
-What rows have seen is counted anew for each step from their token ids, which the device writes as it samples them: the
+What rows have seen is counted again for each step from their token ids, which the device writes as it samples them: the
 counts are right whatever the host has not read yet, and after a preemption.
 """
 

@@ -117,7 +117,7 @@ def test_the_verdict_is_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = verdict(monkeypatch, ())
     assert sound.exit_code == 0
     assert sound.stdout.splitlines()[-1] == (
-        "All invariants hold: 10,000 jobs, 1 fault, nothing lost, nothing done twice."
+        "All invariants hold: 10,000 jobs, 1 fault, nothing was lost or done twice."
     )
     assert max(map(len, sound.stdout.splitlines())) <= 80
     assert json.loads(verdict(monkeypatch, (), "--json").stdout)["violations"] == []

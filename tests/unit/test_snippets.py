@@ -56,7 +56,7 @@ def snippets(page: str) -> list[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The snippets as files, correct and with a mistake in their last line."""
     folder = tmp_path_factory.mktemp("snippets")
-    readme = next(snippet for snippet in snippets("README.md") if "Producer.from_env()" in snippet)
+    readme = "\n".join(snippet for snippet in snippets("README.md") if "Producer.from_env()" in snippet)
     quiz, produce, *_ = snippets("docs/kinds.md")
     future, rest = readme.split("\n", 1) if readme.startswith("from __future__") else ("", readme)
     notifications = "\n".join(snippets("docs/notifications.md"))

@@ -93,7 +93,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 class EngineMeter:
-    """Turns an engine's counters into rates. A new session begins anew."""
+    """Turns an engine's counters into rates. A new session starts again from zero."""
 
     def __init__(self) -> None:
         self._session = ""

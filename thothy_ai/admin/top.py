@@ -41,7 +41,7 @@ class QueueFigures:
 
     @property
     def delayed(self) -> int:
-        """Queued jobs that may not run yet."""
+        """Queued jobs that are not due yet."""
         return self.status["queued"].delayed
 
     @property

@@ -15,7 +15,7 @@ app = typer.Typer()
 Output = Annotated[
     Path | None, typer.Option(help="Write to this file, which is replaced as a whole, instead of standard output.")
 ]
-NOBODY = "no receiver is set: alerts are shown in Alertmanager, and go to nobody (THOTHY_ALERT_*)"
+NOBODY = "no receiver is set (THOTHY_ALERT_*): alerts are only shown in Alertmanager"
 
 
 @app.command("alertmanager-config")
@@ -35,7 +35,7 @@ def alertmanager_config(output: Output = None) -> None:
         typer.echo(text, nl=False)
         return
     _replace(output, text)
-    typer.echo(f"{output}: alerts go to {' and '.join(ways) or 'nobody'}.")
+    typer.echo(f"{output}: alerts go to {' and '.join(ways) or 'no receiver'}.")
 
 
 def _replace(file: Path, text: str) -> None:

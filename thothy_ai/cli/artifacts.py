@@ -124,7 +124,7 @@ def export(
         ),
     ] = None,
     per: Annotated[
-        Grouping, typer.Option(help="What one file of a folder holds: an artifact, or all artifacts of a source.")
+        Grouping, typer.Option(help="Contents of each file in a folder: one artifact, or all artifacts of a source.")
     ] = Grouping.ARTIFACT,
     state: States = None,
     kind: Kind = None,
@@ -136,11 +136,11 @@ def export(
     since: Since = None,
     until: Until = None,
 ) -> None:
-    """Export artifacts with what identifies them: key, kind, channel, source, parent, model and seed.
+    """Export artifacts with their identifying fields: key, kind, channel, source, parent, model and seed.
 
-    json, md and html write files into a folder, jsonl and csv write one file. In Markdown, what identifies an artifact
-    is its front matter. In CSV, a cell that a spreadsheet would take for a formula begins with an apostrophe. An HTML
-    file is a fragment: one <article> per artifact, without scripts or styles.
+    json, md and html write files into a folder; jsonl and csv write one file. In Markdown, the identifying fields are
+    the front matter. In CSV, a cell that a spreadsheet would take for a formula begins with an apostrophe. An HTML file
+    is a fragment: one <article> per artifact, without scripts or styles.
 
     Example: thothy artifacts export out/ --format md --since 2h
 

@@ -37,7 +37,7 @@ Model = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(min=0, max=MAX_SEED, help="Seed for sampling; a further attempt counts it up. Default: drawn."),
+    typer.Option(min=0, max=MAX_SEED, help="Seed for sampling; each further attempt adds 1. Default: random."),
 ]
 TemplateOptions = Annotated[
     list[str] | None,
@@ -74,11 +74,13 @@ def ask(
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="System message before the prompt.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of output tokens.")] = 256,
     temperature: Annotated[float, typer.Option(min=0, max=100, help="Sampling temperature; 0 is greedy.")] = 0.7,
-    n: Annotated[int, typer.Option(min=1, max=MAX_CHOICES, help="Number of texts, each drawn by itself.")] = 1,
+    n: Annotated[int, typer.Option(min=1, max=MAX_CHOICES, help="Number of texts, drawn independently.")] = 1,
     logprobs: Annotated[
         int | None,
         typer.Option(
-            min=0, max=MAX_LOGPROBS, help="Log-probabilities: their mean, and with --json those of so many tokens."
+            min=0,
+            max=MAX_LOGPROBS,
+            help="Show the mean log-probability, and with --json those of this number of tokens.",
         ),
     ] = None,
     seed: Seed = None,
@@ -89,7 +91,7 @@ def ask(
     """Send one request to the engine, past the queue: a job's, or a plain prompt. Nothing is recorded.
 
     The running engine answers, ahead of all jobs. If none is configured, one is started for the request, with
-    THOTHY_MODEL or the bundled model. The text goes to standard output as it is written; the validators' verdict,
+    THOTHY_MODEL or the bundled model. The text goes to standard output as it is generated; the validators' verdict,
     tokens and seconds go to standard error. Exit with 1 if the output is rejected.
 
     Example: thothy ask trend_summary --source-file notes.txt --attempts 3
@@ -115,7 +117,7 @@ def _refuse_options(ctx: typer.Context) -> None:
         if source is not None and source.name == "COMMANDLINE":
             option = "--json" if name == "as_json" else f"--{name.replace('_', '-')}"
             kind = ctx.invoked_subcommand
-            usage(f"{option} cannot stand before the kind; options of a job follow it: thothy ask {kind} --help")
+            usage(f"{option} cannot precede the kind; options of a job follow it: thothy ask {kind} --help")
 
 
 def _prompt(prompt: str | None, file: str | None) -> str | None:

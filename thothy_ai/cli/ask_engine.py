@@ -71,7 +71,7 @@ def engine_for(settings: Settings, model: Path | None, rows: int = 8) -> Iterato
     typer.echo(f"{why}tarting one with {path.name} …", err=True)
     began = time.monotonic()
     with temporary_engine(settings, path, rows) as endpoint:
-        typer.echo(f"Ready after {spell(time.monotonic() - began)}; it is stopped afterwards.", err=True)
+        typer.echo(f"Ready after {spell(time.monotonic() - began)}; it will be stopped afterwards.", err=True)
         yield endpoint
 
 

@@ -94,7 +94,7 @@ def cells(line: Line, bill: Bill) -> list[str]:
 
 
 def idle_cells(total: Line, bill: Bill) -> list[str]:
-    """Idle time, which is nobody's: neither useful nor wasted by an attempt."""
+    """Idle time, which no attempt used: it is neither useful nor wasted."""
     shown = ["-", "-", "-", "-", f"{total.idle_seconds:,.1f}", "-"]
     return [*shown, money(total.idle_cost), "-", "-"] if bill.priced else shown
 

@@ -33,21 +33,21 @@ class Engine(StrEnum):
 @app.command()
 def chaos(
     seed: Annotated[int, typer.Option(help="Seed of the faults and their order.")] = 1,
-    jobs: Annotated[int, typer.Option(min=10, help="Jobs to send.")] = 10_000,
-    faults: Annotated[int, typer.Option(min=0, help="Faults to inject.")] = 40,
+    jobs: Annotated[int, typer.Option(min=10, help="Number of jobs.")] = 10_000,
+    faults: Annotated[int, typer.Option(min=0, help="Number of faults to inject.")] = 40,
     engine: Annotated[
         Engine, typer.Option(help="null answers without a model; real runs the model, which takes longer.")
     ] = (Engine.NULL),
     engines: Annotated[
-        int, typer.Option(min=1, max=8, help="Engines; with several, each has a worker, and a machine can be lost.")
+        int,
+        typer.Option(min=1, max=8, help="Number of engines; with several, each has a worker, and machines are lost."),
     ] = 1,
     minutes: Annotated[float, typer.Option(min=0.1, help="Give up after this many minutes.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Break a stack of its own while it drains a queue, and check that nothing is lost and nothing done twice.
+    """Inject faults into a stack of its own while it drains a queue; check that nothing is lost or done twice.
 
-    Exits with 0 only if every fault was injected and every invariant holds. It uses no running stack and none of your
-    data.
+    Exit with 0 only if every fault was injected and every invariant holds. A running stack and your data are not used.
 
     Example: thothy chaos --seed 7
     """
@@ -62,7 +62,7 @@ def chaos(
     try:
         report = run_chaos(options, lambda line: typer.echo(line, err=True))
     except KeyboardInterrupt:
-        fail("interrupted; everything that was started has been removed", INTERRUPTED)
+        fail("interrupted; everything that it started has been removed", INTERRUPTED)
     if as_json:
         print_json(report.to_json())
     else:
@@ -100,7 +100,7 @@ def _conclude(report: Report, *, quiet: bool) -> None:
         fail(f"{gave_up}: {report.not_injected:,} of {count(options.faults, 'fault')} were not injected")
     if not quiet:
         done = f"{count(options.jobs, 'job')}, {count(options.faults, 'fault')}"
-        typer.echo(f"All invariants hold: {done}, nothing lost, nothing done twice.")
+        typer.echo(f"All invariants hold: {done}, nothing was lost or done twice.")
 
 
 def _rows(report: Report) -> list[tuple[str, str]]:

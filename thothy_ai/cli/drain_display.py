@@ -79,7 +79,7 @@ class Bar:
         self._said: list[str] = []
 
     def update(self, now: Progress, rate: float | None, ahead: Forecast | None = None) -> None:
-        """Draw it anew."""
+        """Draw it again."""
         self._bars.update(self._task, completed=now.finished, total=now.finished + now.open + now.later)
         self._live.update(Group(self._bars, Text(words(now, rate, ahead))))
 

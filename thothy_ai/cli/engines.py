@@ -27,7 +27,7 @@ def engines(
 ) -> None:
     """List the engines of the queue, on all machines: state, devices, running jobs, output tokens of the last minute.
 
-    An engine is silent if it has not been heard of for 10 s; its session then ends at its last heartbeat.
+    An engine is silent if it has sent no heartbeat for 10 s; its session then ends at its last heartbeat.
 
     Example: thothy engines --all
     """

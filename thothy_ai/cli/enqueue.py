@@ -51,12 +51,13 @@ def enqueue(
         str | None, typer.Option(metavar="FILE", help="JSONL file of jobs, one per line; - reads standard input.")
     ] = None,
     webhook: Annotated[
-        str | None, typer.Option(metavar="URL", help="With --jsonl: URL that is told when all jobs have ended.")
+        str | None, typer.Option(metavar="URL", help="With --jsonl: URL to notify when all jobs have ended.")
     ] = None,
     notify: Annotated[
         Notify | None,
         typer.Option(
-            help="With --webhook: it is told once, at the end of the batch, or at the end of each job. Default: batch."
+            help="With --webhook: when to notify it, once at the end of the batch or at the end of each job. "
+            "Default: batch."
         ),
     ] = None,
     as_json: AsJson = False,

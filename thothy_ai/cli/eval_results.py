@@ -175,7 +175,7 @@ def read_result(path: Path, kind: str) -> Result:
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise ResultsError(f"{path} is no result of `thothy eval --json`") from error
+        raise ResultsError(f"{path} is not a result of `thothy eval --json`") from error
     if result.kind != kind:
         raise ResultsError(f"{path} is about {result.kind}, not {kind}")
     return result

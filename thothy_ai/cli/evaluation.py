@@ -98,7 +98,7 @@ def _check_against(against: str | None) -> None:
     if against is None or against.startswith(URL_SCHEMES):
         return
     if not Path(against).exists():
-        usage(f"--against {against}: no such file or folder, and no URL ({', '.join(URL_SCHEMES)})")
+        usage(f"--against {against}: neither a file, a folder nor a URL ({', '.join(URL_SCHEMES)})")
 
 
 def _check_plot(plot: Path | None) -> None:

@@ -26,9 +26,9 @@ OlderThan = Annotated[
 
 @app.command()
 def show(as_json: AsJson = False) -> None:
-    """Show the past months of history, and from when on the reaper deletes each.
+    """Show the past months of history, and when the reaper deletes each.
 
-    That is THOTHY_KEEP_HISTORY_DAYS after its end, or later if one of its jobs is open or has ended later.
+    That is THOTHY_KEEP_HISTORY_DAYS after its end, or later if one of its jobs is open or ended later.
 
     Example: thothy history show
     """

@@ -57,7 +57,10 @@ Reasons = Annotated[
         "--reason", autocompletion=completion.reasons, help="Only jobs with this reason code. May be repeated."
     ),
 ]
-Key = Annotated[str | None, typer.Option(help="Only the job with this idempotency key; 2026* is any that begins so.")]
+Key = Annotated[
+    str | None,
+    typer.Option(help="Only the job with this idempotency key; 2026* matches every key that begins with 2026."),
+]
 Source = Annotated[
     str | None, typer.Option(help="Only jobs about this source: its text, or its source key or the beginning of one.")
 ]

@@ -80,7 +80,7 @@ def more_exist(found: int, limit: int) -> None:
 def show(job_id: JobId, as_json: AsJson = False) -> None:
     """Show a job in full: its request, attempts, artifacts, follow-ups, events and cost.
 
-    With THOTHY_PRICE_PER_COMPUTE_HOUR set, the cost is in money, too.
+    With THOTHY_PRICE_PER_COMPUTE_HOUR set, the cost is also shown in money.
 
     Example: thothy jobs show 3d9a4f10
     """

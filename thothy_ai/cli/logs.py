@@ -27,7 +27,7 @@ def logs(
         list[str] | None, typer.Argument(metavar="SERVICE", show_default=False, help="Default: all services.")
     ] = None,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=0, help="Show so many of the last lines of each service.")
+        int, typer.Option("--lines", "-n", min=0, help="Number of last lines to show of each service.")
     ] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Then show lines as they are added.")] = False,
 ) -> None:

@@ -53,7 +53,7 @@ def aliases(as_json: AsJson = False) -> None:
 
 @app.command(short_help="Remove an alias of a model.")
 def unalias(name: Annotated[str, typer.Argument(help="Alias to remove.", metavar="NAME")]) -> None:
-    """Remove an alias. Queued jobs that name it wait until an alias or a model has that name again.
+    """Remove an alias. Queued jobs that name it wait until an alias or a model of that name exists again.
 
     Example: thothy models unalias house-model
     """
@@ -63,4 +63,4 @@ def unalias(name: Annotated[str, typer.Argument(help="Alias to remove.", metavar
         removed = remove_alias(engine, name)
     if not removed:
         fail(f"there is no alias {name}")
-    print_text(f"{name} is no alias any more.")
+    print_text(f"{name} is no longer an alias.")

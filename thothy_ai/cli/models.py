@@ -29,7 +29,7 @@ def check(
     model: Annotated[Path, typer.Argument(help="A Hugging Face folder or a GGUF file.", metavar="FOLDER_OR_GGUF")],
     device: Annotated[str, typer.Option(help="Device to load it on: auto, cpu, cuda or cuda:1.")] = "auto",
     device_memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Memory of a GPU that is not here, such as 80GB.")
+        str | None, typer.Option(metavar="SIZE", help="Memory of a GPU that is not in this machine, such as 80GB.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="Data type, as of thothy engine.")] = "auto",
     weights: Annotated[str, typer.Option(help="Format of the weights, as of thothy engine.")] = "auto",

@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True, help="Pause, resume and inspect the queu
 
 @app.command()
 def pause(
-    note: Annotated[str | None, typer.Option(help="Why; shown by `thothy queue status`.")] = None,
+    note: Annotated[str | None, typer.Option(help="Reason, shown by `thothy queue status`.")] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Take dispatched jobs back and wait until no job is running.")
     ] = False,
@@ -30,7 +30,7 @@ def pause(
         float | None, typer.Option(min=0, help="With --wait: seconds to wait for running jobs. Default: no limit.")
     ] = None,
 ) -> None:
-    """Stop dispatching. Jobs that are dispatched or running finish; enqueueing goes on.
+    """Stop dispatching. Jobs that are dispatched or running finish; producers can still enqueue.
 
     With --wait, dispatched jobs that no worker has claimed go back to the queue, and the command ends when no
     job is running.

@@ -51,7 +51,7 @@ def report(
     """
     if context.invoked_subcommand is not None:
         if since or until or html or as_json:
-            usage(f"options of `thothy report {context.invoked_subcommand}` stand behind its name")
+            usage(f"options of `thothy report {context.invoked_subcommand}` follow its name")
         return
     from thothy_ai.admin.report import drain_report
 

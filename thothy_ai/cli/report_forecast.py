@@ -26,9 +26,9 @@ MAX_LATE_ROWS = 10
 
 
 def forecast(as_json: AsJson = False) -> None:
-    """Forecast when the queue is empty and which jobs will be late, with the error of earlier forecasts.
+    """Forecast when the queue will be empty and which jobs will be late, with the error of earlier forecasts.
 
-    The time is that of the jobs that are due now, with their retries and follow-up jobs, if nothing else arrives.
+    It covers the jobs that are due now, with their retries and follow-up jobs, and assumes that no others arrive.
 
     Example: thothy report forecast
     """

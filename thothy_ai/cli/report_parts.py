@@ -35,7 +35,7 @@ class By(StrEnum):
 def bill(
     since: Since = None,
     until: Until = None,
-    by: Annotated[By, typer.Option(help="What to divide it by.")] = By.KIND,
+    by: Annotated[By, typer.Option(help="Dimension to divide the bill by.")] = By.KIND,
     as_json: AsJson = False,
 ) -> None:
     """Show what each kind, model, tenant or hour used and cost, idle time and restated hours (default: 7 days).
@@ -74,7 +74,7 @@ def drains(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the times in which the queue was not empty, as the reaper recorded them (default: 7 days).
+    """List the periods in which the queue was not empty, as the reaper recorded them (default: 7 days).
 
     Example: thothy report drains --since 24h
     """
@@ -100,8 +100,8 @@ def _page(found: list[Drain], since: datetime, until: datetime) -> str:
 
 
 def check(since: Since = None, until: Until = None, as_json: AsJson = False) -> None:
-    """Check that attempts are billed for what engines were busy for, within 1 %, and that closed hours hold all of
-    their attempts (default: 7 days). Exits with 1 if not.
+    """Check that attempts are billed for the seconds that engines were busy, within 1 %, and that closed hours contain
+    all of their attempts (default: 7 days). Exit with 1 if not.
 
     Example: thothy report check --since 30d
     """

@@ -18,7 +18,7 @@ def engine(**given: Any) -> None:
     """Run the engine: the resident process that holds the weights and the KV cache. Workers send it requests.
 
     Each option is also read from a variable: --kv-dtype from THOTHY_ENGINE_KV_DTYPE, --no-graphs from
-    THOTHY_ENGINE_GRAPHS=off. What is typed wins.
+    THOTHY_ENGINE_GRAPHS=off. The option takes precedence.
 
     With THOTHY_DATABASE_URL set, it is listed by `thothy engines`, and its residency is recorded.
 

@@ -42,7 +42,7 @@ def up(
     gpus: Annotated[
         str | None,
         typer.Option(
-            help="One engine and one worker per GPU: all, or indices as `nvidia-smi` has them (0,1); none runs on the"
+            help="One engine and one worker per GPU: all, or indices as in `nvidia-smi` (0,1); none runs on the"
             " CPU. Default: one engine, on a GPU if there is one.",
             metavar="GPUS",
         ),

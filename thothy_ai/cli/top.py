@@ -29,7 +29,7 @@ WIDTH = 80  # without a terminal
 
 @app.command()
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit; so does a pipe.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit, as in a pipe.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show queue, workers, engines and the last hour, refreshed every second. q or Ctrl-C ends it.

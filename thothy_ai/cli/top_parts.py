@@ -29,7 +29,7 @@ class Unreachable:
 
 
 class Part(Generic[U]):
-    """One part: its latest figures, or why there are none. A reader that fails is made anew, with fresh settings."""
+    """One part: its latest figures, or why there are none. A reader that fails is made again, with fresh settings."""
 
     def __init__(self, make: Callable[[], Reader[U]], seconds: float) -> None:
         self._make = make

@@ -22,7 +22,7 @@ POLL_SECONDS = 0.5
 
 
 def watch(job_id: JobId) -> None:
-    """Watch a job until it ends: its states, why it waits, its attempts, and on a terminal its text as it is written.
+    """Watch a job until it ends: its states, why it waits, its attempts, and on a terminal its text as it is generated.
 
     Exit with 0 if it succeeded, and with 1 otherwise. In a pipe, each change is one line, and the artifact the last.
 
@@ -34,7 +34,7 @@ def watch(job_id: JobId) -> None:
         with database() as engine:
             last = _watch(engine, job_id)
     except KeyboardInterrupt:
-        typer.echo("\nStopped watching; the job goes on.", err=True)
+        typer.echo("\nStopped watching; the job continues.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if last.state is not JobState.SUCCEEDED:
         raise typer.Exit(FAILED)

@@ -33,7 +33,7 @@ def list_(
     limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of deliveries.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Count deliveries by state, and list them, newest first. Those delivered are kept for 7 days, dead ones for 30.
+    """Count deliveries by state, and list them, newest first. Delivered ones are kept for 7 days, dead ones for 30.
 
     Example: thothy webhooks list --state dead
     """
@@ -82,7 +82,7 @@ def retry(
     else:
         typer.echo(f"{count(due, 'webhook')} due now.")
     if wanted is not None and due < len(set(wanted)):
-        fail(f"{len(set(wanted)) - due} of the given ids are unknown, or delivered")
+        fail(f"{len(set(wanted)) - due} of the given ids are unknown or already delivered")
 
 
 @app.command()
@@ -92,7 +92,7 @@ def secret(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the receivers of a tenant verify webhooks with; while the secret is being changed, both of them.
+    """Show the secret with which a tenant's receivers verify webhooks; while it is being changed, both secrets.
 
     Example: thothy webhooks secret --tenant acme
     """

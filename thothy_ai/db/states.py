@@ -40,7 +40,7 @@ class EndReason(StrEnum):
     STOPPED = "stopped"  # it exited with status 0
     FAILED = "failed"  # it exited with another status
     KILLED = "killed"  # by a signal
-    SILENT = "silent"  # nothing heard of it; it ended at its last heartbeat
+    SILENT = "silent"  # it sent no heartbeat; it ended at its last one
 
 
 class Outcome(StrEnum):

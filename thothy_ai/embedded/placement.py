@@ -110,7 +110,7 @@ def _named(name: str, there: Sequence[Gpu]) -> Gpu:
     found = next((gpu for gpu in there if name in {str(gpu.index), gpu.uuid}), None)
     if found is None:
         known = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in there)
-        raise ConfigError(f"--gpus: no GPU {name!r} is there, but {known}; or say all, or none")
+        raise ConfigError(f"--gpus: there is no GPU {name!r}; available: {known}, or all, or none")
     return found
 
 

@@ -130,7 +130,7 @@ class Listener:
                 self._closing.wait(pause)
 
     def _listen(self, stopped: socket.socket) -> None:
-        """Listen until nobody waits. Raises what the driver does."""
+        """Listen until nothing waits any more. Raises the driver's errors."""
         engine = make_engine(self._settings, application="producer", pool_size=1)
         connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         try:

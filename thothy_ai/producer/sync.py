@@ -1,4 +1,4 @@
-"""`Producer` and `Job`. `aio` holds the async versions; everything except I/O lives in `drafts` and `snapshot`."""
+"""`Producer` and `Job`. `aio` holds the async versions; everything except I/O is in `drafts` and `snapshot`."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ USAGE_SECONDS = 5.0  # in one run
 HOURS_AT_ONCE = 6  # of a backlog, in one transaction
 RESTATED = timedelta(hours=48)  # how far back an engine's heartbeat may say that it was resident
 LIMITS = text("SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '120s'")
-# A drain of millions of jobs is sorted a few times, with nobody waiting for it.
+# A drain of millions of jobs is sorted a few times, while nothing waits for it.
 PATIENT = text("SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '1h'; SET LOCAL work_mem = '128MB'")
 JOIN_SECONDS = 5.0  # that a process which ends waits for a drain that is being recorded
 

@@ -151,7 +151,7 @@ def _waiting(status: QueueStatus) -> Iterator[Metric]:
     yield depth
     yield GaugeMetricFamily(
         "thothy_queue_oldest_age_seconds",
-        "How long the oldest waiting job has been allowed to run.",
+        "Seconds since the oldest waiting job became due.",
         value=status.oldest_age,
     )
     yield GaugeMetricFamily(
@@ -167,7 +167,7 @@ def _waiting(status: QueueStatus) -> Iterator[Metric]:
     for model, jobs in status.unserved.items():
         unserved.add_metric([model], float(jobs))
     yield unserved
-    yield GaugeMetricFamily("thothy_queue_delayed_jobs", "Queued jobs that may not run yet.", value=float(delayed))
+    yield GaugeMetricFamily("thothy_queue_delayed_jobs", "Queued jobs that are not due yet.", value=float(delayed))
 
 
 def _deadlines(status: QueueStatus) -> Metric:

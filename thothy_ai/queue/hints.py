@@ -86,7 +86,7 @@ def parse(args: Any, kwargs: Any) -> Hint:
         raise MalformedHintError("does not have two arguments")
     job_id, dispatch_no = args
     if not isinstance(dispatch_no, int) or isinstance(dispatch_no, bool) or not 0 < dispatch_no <= MAX_INTEGER:
-        raise MalformedHintError("its dispatch number is not one")
+        raise MalformedHintError("its dispatch number is not a whole number")
     return Hint(_uuid(job_id), dispatch_no)
 
 

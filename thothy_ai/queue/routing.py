@@ -25,7 +25,7 @@ SIBLINGS_SHARE = 4  # one in so many places of a list is added for siblings
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """An engine that lives. `serves`: the models and aliases that jobs may name to run on it.
+    """A running engine. `serves`: the models and aliases that jobs may name to run on it.
 
     `lowest`: the lowest priority of a job that is dispatched to it or running on it; None if there is none.
     """

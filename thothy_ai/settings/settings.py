@@ -154,8 +154,8 @@ class Settings(BaseSettings):
     duplicate_days: int = Field(
         default=7,
         ge=0,
-        description="An artifact that is nearly the same as one of the same kind, language and tenant from the last so"
-        " many days is rejected as `near_duplicate`, unless its kind allows it; 0 compares it with none.",
+        description="Days for which a new artifact is compared with earlier ones of its kind, language and tenant. One"
+        " that is nearly the same is rejected as `near_duplicate`, unless its kind allows it; 0 compares with none.",
     )
 
     max_attempts: int = Field(
@@ -179,7 +179,8 @@ class Settings(BaseSettings):
     dispatch_min_depth: int = Field(
         default=64,
         ge=1,
-        description="Minimum number of waiting jobs that the dispatcher keeps in Redis, or twice the running ones.",
+        description="Minimum number of waiting jobs that the dispatcher keeps in Redis for an engine, or twice the"
+        " number that it runs, if that is more.",
     )
     dispatch_timeout_seconds: Seconds = Field(
         default=15,
@@ -198,13 +199,13 @@ class Settings(BaseSettings):
     )
     webhook_secrets: WebhookSecrets | None = Field(
         default=None,
-        description="Secret that webhooks are signed with, of at least 24 characters; while it is being changed, the"
+        description="Secret with which webhooks are signed, of at least 24 characters; while it is being changed, the"
         " new and the old one, separated by a comma. `thothy webhooks secret` shows what receivers need. Without it,"
         " webhooks wait.",
     )
     webhook_networks: Networks = Field(
         default=(),
-        description="Networks that webhooks may be sent to although they are not public, separated by commas:"
+        description="Networks to which webhooks may be sent although they are not public, separated by commas:"
         " 10.1.0.0/16, ::1/128.",
     )
     keep_history_days: int = Field(
@@ -224,12 +225,12 @@ class Settings(BaseSettings):
     )
     model_prices: ModelPrices = Field(
         default=(),
-        description="Prices of one hour of a device by the model that is resident, where they differ from that:"
+        description="Prices of one hour of a device, by resident model, for models whose price differs:"
         " llama-70b=8.40,qwen-7b=2.10.",
     )
     drain_gap_seconds: Seconds = Field(
         default=30,
-        description="Seconds for which the queue must be empty to end a drain; shorter gaps belong to it.",
+        description="Seconds for which the queue must be empty to end a drain; shorter gaps are part of it.",
     )
 
     metrics_host: str = Field(default="127.0.0.1", description="Address on which a process serves its metrics.")
@@ -248,7 +249,7 @@ class Settings(BaseSettings):
         default=None, description="Incoming webhook of Slack to which Alertmanager posts alerts."
     )
     alert_slack_channel: str | None = Field(
-        default=None, description="Slack channel for alerts, such as #ops; by default, the webhook's own."
+        default=None, description="Slack channel for alerts, such as #ops. Default: the webhook's own."
     )
     alert_email_to: str | None = Field(
         default=None, description="Addresses, separated by commas, to which Alertmanager mails alerts."

@@ -42,8 +42,8 @@ def refuse_queue_name() -> None:
     """Raise `ConfigError` for a name of the queue, which earlier releases accepted although it separated nothing."""
     if os.environ.get(QUEUE_NAME, ONLY_QUEUE) not in {"", ONLY_QUEUE}:
         raise ConfigError(
-            f"{QUEUE_NAME} is not supported: a database holds one queue, whose jobs any dispatcher and worker of that"
-            f" database takes. For another queue, use another database and another {PREFIX}QUEUE_PREFIX"
+            f"{QUEUE_NAME} is not supported: a schema holds one queue, whose jobs any dispatcher and worker of that"
+            f" schema take. For another queue, set another {PREFIX}DATABASE_SCHEMA and {PREFIX}QUEUE_PREFIX"
         )
 
 

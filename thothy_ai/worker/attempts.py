@@ -1,6 +1,6 @@
 """`Attempts`: runs a claimed job: follows its kind's plan, step by step, and returns how it ended.
 
-A plan that is cut off, by whatever, leaves nothing behind: the job's next attempt begins it anew.
+A plan that is interrupted, for whatever reason, leaves nothing behind: the job's next attempt starts it again.
 """
 
 from __future__ import annotations

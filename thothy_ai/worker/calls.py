@@ -89,7 +89,7 @@ class AttemptCalls:
     def _check_quarantine(self) -> None:
         """A quarantined job may run only on the engine that it was claimed for."""
         if self._claim.engine_deaths and self._claim.session_id != self._monitor.session_id:
-            raise NotSentError("the engine was started anew since the claim")
+            raise NotSentError("the engine was restarted after the claim")
 
     def _gravest(self, error: UninvolvedError, first: int) -> EngineError:
         """The error of a call that was involved in the engine's death, if there is one in the step."""
@@ -103,7 +103,7 @@ class AttemptCalls:
             self._check_quarantine()
             self._engine = self._monitor.info
         elif self._monitor.session_id != UUID(self._engine.session_id):
-            raise NotSentError("the engine was started anew since the last call")
+            raise NotSentError("the engine was restarted after the last call")
         try:
             generation = await self._monitor.submit(self._asker.request(call, number))
         except EngineLostError as error:

@@ -1,4 +1,4 @@
-"""`Heartbeat`: tells Postgres regularly that this worker lives: it extends leases, and keeps waiting messages from
+"""`Heartbeat`: tells Postgres regularly that this worker is running: it extends leases, and keeps waiting messages from
 counting as lost.
 
 Each heartbeat also records usage that other workers could not record (`unbilled_usage.py`).

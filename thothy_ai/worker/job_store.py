@@ -49,7 +49,7 @@ class LeaseStatus(NamedTuple):
 
 
 class AttemptUsage(NamedTuple):
-    """What an attempt used, in seconds of an engine session. Of those, so many are `recorded` already."""
+    """What an attempt used, in seconds of an engine session; `recorded` of them are already in its row."""
 
     job_id: UUID
     attempt: int

@@ -1,7 +1,7 @@
 """`Judges`: a few processes that run kinds' code, so that no validator can stall or end the worker.
 
     Attempts ──task──▶ Judges ──socket──▶ judge_process       one task at a time each
-             ◀─answer─        ◀─────────                      killed if a task takes too long, and started anew
+             ◀─answer─        ◀─────────                      killed if a task takes too long, and restarted
 
 A thread would not do: a regular expression that backtracks for ever holds the interpreter's lock, and nothing can
 interrupt it. Processes also judge in parallel. They are started when there is work for them.

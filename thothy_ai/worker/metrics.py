@@ -14,29 +14,33 @@ from thothy_ai.worker.finish import Finish
 
 ATTEMPTS = Counter("thothy_attempts", "Attempts that ended, by kind and outcome.", ["kind", "outcome"])
 ARTIFACTS = Counter("thothy_artifacts", "Outputs that were judged.", ["kind", "verdict", "reason"])
-GPU_SECONDS = Counter("thothy_gpu_seconds", "Seconds that attempts used of the device, a GPU or a CPU.", ["kind"])
+GPU_SECONDS = Counter("thothy_gpu_seconds", "Seconds of the device, a GPU or a CPU, that attempts used.", ["kind"])
 WASTED_SECONDS = Counter(
-    "thothy_wasted_seconds", "Seconds of those that led to no artifact, by the outcome's reason.", ["kind", "reason"]
+    "thothy_wasted_seconds", "Seconds of attempts that led to no artifact, by the outcome's reason.", ["kind", "reason"]
 )
 SAVED_TOKENS = Counter("thothy_saved_tokens", "Output tokens that early stops saved.", ["kind"])
 IN_FLIGHT = Gauge("thothy_worker_in_flight", "Jobs that this worker runs.")
-STALE_CLAIMS = Counter("thothy_worker_claims_stale", "Messages whose job was taken, ended or dispatched again.")
-FENCED = Counter("thothy_results_fenced", "Results that came after their job was given to another attempt.")
+STALE_CLAIMS = Counter(
+    "thothy_worker_claims_stale", "Messages whose job was already claimed, ended or dispatched again."
+)
+FENCED = Counter("thothy_results_fenced", "Results that arrived after another attempt had taken over their job.")
 COMMIT_SECONDS = Histogram(
     "thothy_worker_commit_seconds",
-    "From an engine's result to the commit of its outcome.",
+    "Seconds from an engine's result to the commit of its outcome.",
     buckets=(0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5, 1, 5, 30),
 )
 QUEUE_SECONDS = Histogram(
     "thothy_queue_wait_seconds",
-    "From when a job might run, or run again, to its claim.",
+    "Seconds from when a job was due, or due again, to its claim.",
     ["kind"],
     buckets=(0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 900, 1800, 3600, 2 * 3600, 4 * 3600, 8 * 3600, 24 * 3600),
 )
 RETRIES = Counter("thothy_retries", "Attempts whose job is queued again, by their reason.", ["kind", "reason"])
 _JUDGING = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
-JUDGE_SECONDS = Histogram("thothy_judge_seconds", "A task of a judging process.", buckets=_JUDGING)
-JUDGE_WAIT_SECONDS = Histogram("thothy_judge_wait_seconds", "A task's wait for a judging process.", buckets=_JUDGING)
+JUDGE_SECONDS = Histogram("thothy_judge_seconds", "Seconds that a task takes in a judging process.", buckets=_JUDGING)
+JUDGE_WAIT_SECONDS = Histogram(
+    "thothy_judge_wait_seconds", "Seconds that a task waits for a judging process.", buckets=_JUDGING
+)
 JUDGE_TASKS = Gauge("thothy_judge_tasks", "Tasks that wait for a judging process, or run in one.")
 
 

@@ -49,7 +49,7 @@ class Solitude:
         self._store = store
         self._lease_seconds = lease_seconds
         self._turn = asyncio.Lock()
-        self._crowded_until = float("-inf")  # monotonic: until then, nobody waits for the others to end
+        self._crowded_until = float("-inf")  # monotonic: until then, no job waits for the others to end
 
     @asynccontextmanager
     async def turn(self, session_id: UUID | None) -> AsyncIterator[bool]:

@@ -25,7 +25,7 @@ KEPT_TRIES = 30  # heartbeats after it is recorded: more of an attempt's calls m
 
 @dataclass(slots=True)
 class _Kept:
-    """What is known of an attempt. Of `seconds`, so many are `recorded`; `tries` since that last changed."""
+    """An attempt's usage. `recorded` of its `seconds` are in its row; `tries` since that last changed."""
 
     session_id: UUID
     seconds: float
@@ -52,7 +52,7 @@ class UnbilledUsage:
         return sum(not kept.is_recorded for kept in self._kept.values())
 
     def add(self, attempt_ref: AttemptRef, session_id: UUID | None, seconds: float) -> None:
-        """Keep what this attempt used on this engine, beside what it is known to have used there before."""
+        """Keep what this attempt used on this engine, in addition to its earlier usage there."""
         if session_id is None or seconds <= 0:
             return
         kept = self._kept.setdefault(attempt_ref, _Kept(session_id, 0.0))

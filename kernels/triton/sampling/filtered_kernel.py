@@ -73,7 +73,7 @@ def survival_threshold(
     logits, allowed, seen, penalty, vocab, temperature, top_k, top_p, min_p,
     LINES: tl.constexpr, LINE: tl.constexpr,
 ):  # fmt: skip
-    """The lowest score that lives, before it is divided by the temperature.
+    """The lowest score that is kept, before it is divided by the temperature.
 
     inf if all are masked, or if the highest is no finite number.
     """

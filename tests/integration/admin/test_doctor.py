@@ -197,7 +197,7 @@ class TestExpiredLeases:
     def test_with_a_reaper_that_has_led_for_longer(self, look: Look, expire: Callable[[int, float], None]) -> None:
         expire(2, 0.001)
         says, fix = self.finding(look, lease_seconds=0.001, reap_interval_seconds=900.0)
-        assert says.endswith("the reaper is about to take the jobs back")
+        assert says.endswith("the reaper will soon take the jobs back")
         assert str(fix).startswith("wait")
         expire(2, 500)
         says, fix = self.finding(look, lease_seconds=0.001)

@@ -177,7 +177,7 @@ def test_template_options_reach_the_engine(ask: Ask, backend: AnsweringBackend) 
         (["--prompt", ""], "the prompt is empty"),
         (["--prompt", "x", "--prompt-file", "y"], "mutually exclusive"),
         (["--prompt-file", "/nowhere"], "cannot read /nowhere"),
-        (["--seed", "3", "echo", "--text", "x"], "--seed cannot stand before the kind"),
+        (["--seed", "3", "echo", "--text", "x"], "--seed cannot precede the kind"),
         (["--prompt", "x", "--model", "/nowhere"], "no model at /nowhere"),
         (["haiku"], "haiku"),
     ],

@@ -95,7 +95,7 @@ def test_an_earlier_result_is_compared_case_by_case(
     assert picture.read_text(encoding="utf-8").count("<svg") == 1
     evaluate("echo", "--cases-file", cases, "--cases", 2, "--against", before, exit_code=2)
     before.write_text("{}", encoding="utf-8")
-    assert "is no result" in evaluate("echo", "--cases-file", cases, "--against", before, exit_code=1).stderr
+    assert "is not a result" in evaluate("echo", "--cases-file", cases, "--against", before, exit_code=1).stderr
 
 
 def test_the_engine_at_a_url_is_compared(evaluate: Evaluate, cases: Path, env: dict[str, str]) -> None:

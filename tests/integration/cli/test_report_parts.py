@@ -94,4 +94,4 @@ def test_nothing_is_recorded(run: Run, tmp_path: Path) -> None:
 
 def test_options_that_stand_before_the_name(run: Run) -> None:
     said = one_line(run("report", "--since", "2h", "drains", exit_code=2))
-    assert said == "options of `thothy report drains` stand behind its name (see `thothy report --help`)"
+    assert said == "options of `thothy report drains` follow its name (see `thothy report --help`)"

@@ -151,4 +151,4 @@ def test_on_a_terminal_the_text_is_shown_as_it_is_written(queue: Queue) -> None:
             screen.wait_for("queued: ")
             screen.interrupt()
             assert screen.ended() == 130
-            assert "Stopped watching; the job goes on." in screen.text
+            assert "Stopped watching; the job continues." in screen.text

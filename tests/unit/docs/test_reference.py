@@ -17,7 +17,7 @@ import yaml
 
 from docs.generate import exit_codes, jsonl, reasons
 from docs.generate.commands import commands, split_help
-from docs.generate.errors import engine_errors
+from docs.generate.errors import engine_errors, errors_page
 from docs.generate.metrics import counted, of_engine, of_queue
 from docs.generate.pages import GUIDES, PAGES, REFERENCE
 from thothy_ai.cli.jsonl import JobLines
@@ -90,6 +90,15 @@ def _literals(node: ast.expr) -> Iterator[str]:
 def _reasons_in_statements() -> Iterator[str]:
     for path in (ROOT / "thothy_ai/db/sql/queue").glob("*.sql"):
         yield from re.findall(r"\breason = '(\w+)'", path.read_text(encoding="utf-8"))
+
+
+def test_an_exception_is_listed_once_with_the_exit_code_of_a_command_that_raises_it() -> None:
+    page = errors_page()
+    rows = re.findall(r"^\| `(\w+Error)` +\| `\w+` +\| (\d)", page, re.MULTILINE)
+    assert len(rows) == len(dict(rows)) > 20
+    assert {code: dict(rows)[code] for code in ("ConfigError", "NotConnectedError", "PoolerError", "EntryError")} == {
+        "ConfigError": "2", "NotConnectedError": "1", "PoolerError": "2", "EntryError": "2",
+    }  # fmt: skip
 
 
 def test_the_examples_of_jsonl_are_read_by_the_real_parser(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """`Bill`: usage, summed by hour, tenant, kind or model, and what it cost.
 
 - *cost*: the price of the busy seconds, of attempts with and without an artifact. A kind's, a tenant's or a model's.
-- *idle cost*: the price of the seconds in which an engine was resident and computed for no attempt. It is nobody's, and
-  therefore stands beside the others: only in the total, and with its model and hour.
+- *idle cost*: the price of the seconds in which an engine was resident and computed for no attempt. It belongs to no
+  kind and no tenant, and is therefore shown separately: in the total, and with its model and hour.
 - *cost per artifact*: the cost divided by the accepted artifacts; in the total also with the idle cost.
 
 Prices are those of today's settings: a bill is a report of seconds, and names the prices that it applied.

@@ -45,7 +45,7 @@ def _why_not_reaped(reaper: Connected | None, expired: float, settings: Settings
         grace = f"and the reaper, which has just started, gives live workers {settings.lease_seconds:g} s to report"
         return grace, WAIT
     if expired < settings.reap_interval_seconds + LATE_SECONDS:
-        return "and the reaper is about to take the jobs back", WAIT
+        return "and the reaper will soon take the jobs back", WAIT
     return f"and the reaper has not taken the jobs back for {expired:,.0f} s", "look at its log, and restart the reaper"
 
 

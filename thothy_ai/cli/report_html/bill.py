@@ -7,8 +7,8 @@ from thothy_ai.cli.bill_view import columns, dimension_rows, heading, restatemen
 from thothy_ai.cli.report_html.tables import note, section, table
 
 EXPLAINED = (
-    "Useful seconds led to an accepted artifact; all other busy seconds are wasted. Idle time is nobody's: it is in the"
-    " total alone."
+    "Useful seconds led to an accepted artifact; all other busy seconds are wasted. Idle time belongs to no kind"
+    " or tenant: only the total includes it."
 )
 
 

@@ -2,7 +2,7 @@
 
 The time to empty is that of the jobs that stand, their retries and their follow-up jobs, if nothing else arrives. With
 arrivals it assumes that jobs go on arriving at the rate of the last minutes: an indication, without a ninth decile,
-because nobody knows when the next batch comes.
+because the time of the next batch is unknown.
 """
 
 from __future__ import annotations

@@ -96,4 +96,4 @@ def _parsed(message_id: str, body: bytes) -> WebhookMessage:
             message_id, document["type"], datetime.fromisoformat(document["timestamp"]), document["data"]
         )
     except (ValueError, KeyError, TypeError):
-        raise WebhookVerificationError("the body is no message of this service") from None
+        raise WebhookVerificationError("the body is not a message of this service") from None

@@ -1,4 +1,4 @@
-"""An engine's row in `engine_session`, written by the engine's own side, whether or not a worker lives.
+"""An engine's row in `engine_session`, written by the engine's own side, whether or not a worker runs.
 
     thothy engine ──pipe: ready, stopping, ended──▶ registrar ──every 2 s: state, counters──▶ Postgres
          ▲                                              │

@@ -42,7 +42,7 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The engine is about to exit; `counters` are its last, if it ever served."""
+    """The engine is exiting; `counters` are its last ones, if it ever served."""
 
     reason: str
     counters: dict[str, float] = field(default_factory=dict)

@@ -77,7 +77,7 @@ class Registrations:
         self.close()
 
     def tell(self, message: Message) -> None:
-        """Pass a message on. A registrar that is away hears of it later; nothing is said after the end."""
+        """Pass a message on, later if the registrar is not running; nothing is sent after the end."""
         with self._lock:
             if not isinstance(self._said[-1], Ended):
                 self._said.append(message)

@@ -42,7 +42,7 @@ MIN_PAUSE, MAX_PAUSE = 0.2, 5.0
 
 
 class NameTakenError(Exception):
-    """Another engine of this name lives."""
+    """Another engine of this name is running."""
 
 
 class Registrar:
@@ -116,7 +116,7 @@ class Registrar:
             self._away = False
 
     async def _ask(self) -> None:
-        """Take the engine's counters. While it loads, that its process lives is enough."""
+        """Take the engine's counters. While it loads, it is enough that its process is running."""
         if self._ready is None:
             return
         if self._client is None:

@@ -19,7 +19,7 @@ ANSWER_SECONDS = 5.0  # for a statement, a lock that it waits for included
 
 
 class LiveEngine(NamedTuple):
-    """Another session of an engine with the same name, when it was last heard of."""
+    """Another session of an engine with the same name, with the time of its last heartbeat."""
 
     id: UUID
     machine: str

@@ -103,7 +103,7 @@ def test_a_tensor_under_both_names(tmp_path: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     tensors["model.language_model.norm.weight"] = tensors["language_model.model.norm.weight"].clone()
     save_file(tensors, folder / "model.safetensors")
-    with pytest.raises(ModelLoadError, match=r"'model\.norm\.weight' is there under two names"):
+    with pytest.raises(ModelLoadError, match=r"'model\.norm\.weight' exists under two names"):
         loaded(folder)
 
 

@@ -243,7 +243,7 @@ def test_a_template_that_computes_tokens_and_cuts_at_others_refuses_those() -> N
     template = "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content.split('</think>')[-1] }}{% endfor %}"
     encoder = PromptEncoder(tokenizer_of(template))
     assert encoder.encode(chat(("user", "a <|end|> b")))
-    with pytest.raises(InvalidRequestError, match="confused"):
+    with pytest.raises(InvalidRequestError, match="cannot handle"):
         encoder.encode(chat(("user", "a</think>b")))
 
 
@@ -265,5 +265,5 @@ def test_a_vocabulary_that_makes_a_control_token_of_text_refuses_it() -> None:
     tokenizer.chat_template = "{{ messages[0].content }} <x>"
     encoder = PromptEncoder(tokenizer)
     assert encoder.encode(chat(("user", "a"))) == (1, 0)
-    with pytest.raises(InvalidRequestError, match="spells out"):
+    with pytest.raises(InvalidRequestError, match="cannot encode"):
         encoder.encode(chat(("user", "a <x>")))

@@ -91,7 +91,7 @@ def test_what_hides_another_alert_exists() -> None:
 def test_the_command_replaces_the_file(tmp_path: Path) -> None:
     file = tmp_path / "alertmanager.yml"
     nobody = type_command("alertmanager-config", "--output", file)
-    assert nobody.stdout == f"{file}: alerts go to nobody.\n"
+    assert nobody.stdout == f"{file}: alerts go to no receiver.\n"
     assert "no receiver is set" in one_line(nobody)
     environment = {"THOTHY_ALERT_WEBHOOK_URL": WEBHOOK["alert_webhook_url"]}
     done = type_command("alertmanager-config", "--output", file, environment=environment)

@@ -31,7 +31,7 @@ def test_a_queue_s_name_is_refused_because_it_separates_nothing(monkeypatch: pyt
         monkeypatch.setenv("THOTHY_QUEUE_NAME", accepted)
         Settings.load()
     monkeypatch.setenv("THOTHY_QUEUE_NAME", "nightly")
-    with pytest.raises(ConfigError, match="another database and another THOTHY_QUEUE_PREFIX"):
+    with pytest.raises(ConfigError, match="another THOTHY_DATABASE_SCHEMA and THOTHY_QUEUE_PREFIX"):
         Settings.load()
 
 

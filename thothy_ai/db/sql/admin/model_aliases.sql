@@ -1,4 +1,4 @@
--- All aliases of models, with how many engines that were heard of recently serve each.
+-- All aliases of models, with the number of engines with a recent heartbeat that serve each.
 SELECT alias, model_name, changed_at, (
     SELECT count(DISTINCT engine_name)
     FROM engine_session

@@ -21,6 +21,7 @@ from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.fallback import CHECKED, REFUSED
 from thothy_ai.engine.models.multimodal import CONTAINERS
+from thothy_ai.engine.models.quantized.config import read_quantization
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS
 from thothy_ai.engine.weights import formats, gguf
 from thothy_ai.engine.weights.index import stored_by_name
@@ -64,13 +65,18 @@ def models_page() -> str:
         "Plain weights in float64, float32, float16 or bfloat16 are converted to the engine's `--dtype`. `--weights`"
         " says what is made of them\nat load:",
         table(("`--weights`", "What it does"), _load_formats()),
-        "Checkpoints that are quantized already, by `quantization_config`. Experts load in fp8, and GPT-OSS's in MXFP4;"
-        " experts in int4 or int8 are refused:",
-        table(("Format", "Outcome"), ((name, _outcome(change)) for name, change in QUANTIZATIONS.items())),
+        "Checkpoints that are quantized already, by `quantization_config`. Linear layers stay as they are. Experts in"
+        " int4 or int8 are\ndequantized when they are loaded, one at a time, to the engine's `--dtype`, or quantized"
+        " again by channel with `--weights fp8`;\nthose in fp8, and GPT-OSS's in MXFP4, stay so. Routers are plain, and"
+        " are dequantized where they are not. In GPTQ, AWQ and\npacked int4 checkpoints, the folder's tensors say which"
+        " layers are plain:",
+        table(("Format", "Outcome", "Experts"), map(_quantized, QUANTIZATIONS)),
         f"GGUF tensors: {listed(sorted(kind.name for kind in gguf.QUANTIZATIONS))}. A file that is split"
         " (`NAME-00001-of-00003.gguf` and so on) is read whole,\nby the path of any part. With `--weights stored`,"
         " linear layers of these types stay quantized, with scales in float16; the\nembedding and all other tensors are"
         " as with `auto`.",
+        "Experts of a GGUF file are dequantized when it is converted, also with `stored`. Tensors of other types are"
+        " refused by name.",
         table(("GGUF type", "Bits per weight, file", "Bits per weight, memory"), _block_formats()),
         "## Tokenizers",
         "`tokenizer.json` is taken as it stands. Without one, Mistral's `tekken.json`, or `vocab.json` with"
@@ -102,6 +108,16 @@ def _block_formats() -> Iterator[tuple[str, str, str]]:
         offsets = form.contents(torch.zeros(1, 1, form.num_bytes, dtype=torch.uint8)).offsets is not None
         held = form.bits + 16 * (1 + offsets) / form.group
         yield name, f"{8 * form.num_bytes / form.values:g}", f"{held:g}"
+
+
+def _quantized(name: str) -> tuple[str, str, str]:
+    """A row: the format, and what becomes of linear layers and of experts."""
+    change = QUANTIZATIONS[name]
+    outcome = _outcome(change)
+    if outcome != "loads":
+        return name, outcome, "refused"
+    found = read_quantization(change["quantization_config"])
+    return name, outcome, "dequantized" if found.dense_experts else "stay"
 
 
 def _outcome(change: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from benchmarks.checkpoints import SCHEMES, Scheme, awq, gptq, w4a16, w8a8_int8,
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.published_formats import write_dequantized
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.bench.shapes import SHAPES
+from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.process.sizing import weight_bytes
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.sizing import plan_memory, weight_bytes
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")
@@ -82,6 +85,19 @@ def test_experts_take_what_those_of_a_plain_checkpoint_do(tmp_path: Path) -> Non
     for weights in ("auto", "fp8"):
         sizes = [load(each, weights, torch.bfloat16).model.num_bytes for each in (folder, plain)]
         assert sizes[0] == sizes[1]
+
+
+def test_thirty_billion_parameters_in_int4_fit_31_gb_in_fp8(tmp_path: Path) -> None:
+    shape = SHAPES["qwen3-30b-a3b"] | {"eos_token_id": 2, "quantization_config": dict(gptq(4, 128).config)}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    config, kind = ModelConfig.from_folder(tmp_path), torch.bfloat16
+    gpu = torch.device("cuda")
+    plan = plan_memory(config, EngineOptions(url="", weights="fp8"), gpu, kind, memory=80 * 10**9)
+    assert plan.weights < 31e9
+    assert plan.weight_type == "gptq, experts in fp8"
+    plain = plan_memory(config, EngineOptions(url=""), gpu, kind, memory=48 * 10**9)
+    with pytest.raises(OutOfMemoryError, match=r"needs 59\.7 GB for weights in gptq, experts in bfloat16"):
+        plain.require("qwen")
 
 
 def rewritten(folder: Path, edit: Callable[[dict[str, Tensor]], object]) -> Path:

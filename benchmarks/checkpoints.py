@@ -20,6 +20,7 @@ from torch import Tensor
 
 FP8 = torch.float8_e4m3fn
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # the outputs that the nibbles of a word hold, lowest first
+PROJECTIONS = ("_proj.weight", ".w1.weight", ".w2.weight", ".w3.weight")  # the last three are Mixtral's experts
 Store = Callable[[Tensor], Mapping[str, Tensor]]
 
 
@@ -71,7 +72,7 @@ def _projections(folder: Path) -> Iterator[tuple[str, Tensor]]:
 def _tensors(source: Path, scheme: Scheme, only: str) -> Iterator[tuple[str, Tensor]]:
     for path in sorted(source.glob("*.safetensors")):
         for name, tensor in load_file(path).items():
-            if not name.endswith("_proj.weight") or only not in name:
+            if not name.endswith(PROJECTIONS) or only not in name:
                 yield name, tensor
                 continue
             for ending, stored in scheme.store(tensor.float()).items():

@@ -21,6 +21,7 @@ from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.fallback import CHECKED, REFUSED
 from thothy_ai.engine.models.multimodal import CONTAINERS
+from thothy_ai.engine.models.quantized.config import read_quantization
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS
 from thothy_ai.engine.weights import formats, gguf
 from thothy_ai.engine.weights.index import stored_by_name
@@ -67,13 +68,18 @@ def models_page() -> str:
         "Plain weights in float64, float32, float16 or bfloat16 are converted to the engine's `--dtype`. `--weights`"
         " says how they are kept\nin memory:",
         table(("`--weights`", "What it does"), _load_formats()),
-        "Checkpoints that are already quantized, by `quantization_config`. Experts load in fp8, and those of GPT-OSS in"
-        " MXFP4; experts in int4\nor int8 are refused:",
-        table(("Format", "Outcome"), ((name, _outcome(change)) for name, change in QUANTIZATIONS.items())),
+        "Checkpoints that are already quantized, by `quantization_config`. Linear layers stay as they are. Experts in"
+        " int4 or int8 are\ndequantized one at a time as they are loaded, to the engine's `--dtype`, or quantized again by"
+        " channel with `--weights fp8`;\nexperts in fp8, and those of GPT-OSS in MXFP4, stay as they are. Quantized routers"
+        " are dequantized. In GPTQ, AWQ and packed\nint4 checkpoints, the folder's tensors decide which layers are"
+        " plain:",
+        table(("Format", "Outcome", "Experts"), map(_quantized, QUANTIZATIONS)),
         f"GGUF tensors: {listed(sorted(kind.name for kind in gguf.QUANTIZATIONS))}. If a file is split"
         " (`NAME-00001-of-00003.gguf` and so on), give the path\nof any part: all are read. With `--weights stored`,"
         " linear layers of these types stay quantized, with scales in float16; the\nembedding and all other tensors are"
         " as with `auto`.",
+        "Experts of a GGUF file are dequantized when it is converted, also with `stored`. Tensors of other types are"
+        " refused by name.",
         table(("GGUF type", "Bits per weight, file", "Bits per weight, memory"), _block_formats()),
         "## Tokenizers",
         "`tokenizer.json` is used unchanged. Without one, Mistral's `tekken.json`, or `vocab.json` with `merges.txt`,"
@@ -105,6 +111,16 @@ def _block_formats() -> Iterator[tuple[str, str, str]]:
         offsets = form.contents(torch.zeros(1, 1, form.num_bytes, dtype=torch.uint8)).offsets is not None
         held = form.bits + 16 * (1 + offsets) / form.group
         yield name, f"{8 * form.num_bytes / form.values:g}", f"{held:g}"
+
+
+def _quantized(name: str) -> tuple[str, str, str]:
+    """A row: the format, and what becomes of linear layers and of experts."""
+    change = QUANTIZATIONS[name]
+    outcome = _outcome(change)
+    if outcome != "loads":
+        return name, outcome, "refused"
+    found = read_quantization(change["quantization_config"])
+    return name, outcome, "dequantized" if found.dense_experts else "stay"
 
 
 def _outcome(change: Mapping[str, Any]) -> str:

@@ -61,10 +61,12 @@ class ExpertNames:
 def read_experts(
     source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int, quantize: Quantize | None
 ) -> ExpertWeights:
-    """A layer's experts. `quantize` turns what is not packed into fp8, one expert at a time."""
+    """A layer's experts, dequantized unless they come in fp8, and turned into that by `quantize`, one at a time."""
     stacks = _stacked if source.holds(f"{names.stacked}gate_up_proj") else _one_by_one
-    gate_up, down = stacks(source, names, sizes, hidden)
-    return ExpertWeights(stack_experts(gate_up, sizes.count, quantize), stack_experts(down, sizes.count, quantize))
+    gate_up, down = (stack_experts(part, sizes.count, quantize) for part in stacks(source, names, sizes, hidden))
+    if type(gate_up) is not type(down):
+        raise UnsupportedModelError(f"{names.experts}: a layer whose experts are fp8 in part is not implemented")
+    return ExpertWeights(gate_up, down)
 
 
 def _stacked(
@@ -78,11 +80,7 @@ def _one_by_one(
     source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int
 ) -> tuple[Iterable[Tensor | Quantized], Iterable[Tensor | Quantized]]:
     def read(expert: int, projection: str, *shape: int) -> Tensor | Quantized:
-        name = names.projection(expert, projection)
-        weight = source.weight(name, *shape)
-        if isinstance(weight, Tensor | Quantized):
-            return weight
-        raise UnsupportedModelError(f"{name}: experts in this format are not implemented ({type(weight).__name__})")
+        return source.dense(names.projection(expert, projection), *shape)
 
     def gate_up(expert: int) -> Tensor | Quantized:
         gate, up = (read(expert, name, sizes.inner, hidden) for name in (names.gate, names.up))

@@ -28,6 +28,8 @@ class GGUFNames:
     `optional_bias`: attention has biases in some models only, as its configuration says. `one_plus`: norms are stored
     as 1 + w. `partial_rotary`: a file may say that only some of a head's dimensions turn.
 
+    `experts` maps stacks of matrices to the names of each expert's, with its number for "{}".
+
     `settings` maps fields of transformers' configuration to the metadata that a file has them under (keys of its
     architecture); `derived` makes more fields of all that were read. `norm_eps` is such a pair, too.
     """
@@ -38,6 +40,7 @@ class GGUFNames:
     optional_bias: bool = True
     one_plus: bool = False
     partial_rotary: bool = False
+    experts: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     present: Mapping[str, str] = field(default_factory=dict)
     derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
@@ -51,6 +54,7 @@ GGUF_ATTENTION = {
     "attn_output": "self_attn.o_proj",
 }
 GGUF_GATED_MLP = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+GGUF_ROUTER = "ffn_gate_inp"
 GGUF_FUSED_MLP = {"ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"}
 GGUF_QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 GGUF_SANDWICH_NORMS = {

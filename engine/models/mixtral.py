@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
-from thothy_ai.engine.models.family import GGUFNames, Windows, require_activation, require_full_rotary
+from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_NORMS_BEFORE,
+    GGUF_ROUTER,
+    GGUFNames,
+    Windows,
+    require_activation,
+    require_full_rotary,
+)
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
 from thothy_ai.kernels.experts import Routing
@@ -26,7 +34,18 @@ class Mixtral:
     """The experts' sizes, and how far a token sees."""
 
     model_type: ClassVar[str] = "mixtral"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "llama",
+        {GGUF_ROUTER: "block_sparse_moe.gate", **GGUF_ATTENTION, **GGUF_NORMS_BEFORE},
+        interleaved=True,
+        optional_bias=False,
+        experts={
+            "ffn_gate_exps": "block_sparse_moe.experts.{}.w1",
+            "ffn_up_exps": "block_sparse_moe.experts.{}.w3",
+            "ffn_down_exps": "block_sparse_moe.experts.{}.w2",
+        },
+        settings={"num_local_experts": ".expert_count", "num_experts_per_tok": ".expert_used_count"},
+    )
 
     experts: ExpertSizes
     windows: Windows

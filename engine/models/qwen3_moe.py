@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
-from thothy_ai.engine.models.family import GGUFNames, Windows, require_activation, require_full_rotary
+from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_NORMS_BEFORE,
+    GGUF_QK_NORMS,
+    GGUF_ROUTER,
+    GGUFNames,
+    Windows,
+    require_activation,
+    require_full_rotary,
+)
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer, dense_block
 from thothy_ai.kernels.experts import Routing
@@ -24,7 +33,21 @@ class Qwen3Moe:
     """Which layers have experts, of which sizes, and how tokens choose them; whether attention has biases."""
 
     model_type: ClassVar[str] = "qwen3_moe"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "qwen3moe",
+        {GGUF_ROUTER: "mlp.gate", **GGUF_ATTENTION, **GGUF_NORMS_BEFORE, **GGUF_QK_NORMS},
+        experts={
+            "ffn_gate_exps": "mlp.experts.{}.gate_proj",
+            "ffn_up_exps": "mlp.experts.{}.up_proj",
+            "ffn_down_exps": "mlp.experts.{}.down_proj",
+        },
+        settings={
+            "num_experts": ".expert_count",
+            "num_experts_per_tok": ".expert_used_count",
+            "moe_intermediate_size": ".expert_feed_forward_length",
+        },
+        derived=lambda _: {"norm_topk_prob": True},  # llama.cpp computes so, whatever the file says
+    )
 
     sparse: tuple[bool, ...]
     experts: ExpertSizes

@@ -70,6 +70,10 @@ class TensorSource(Protocol):
         """The weight [out, in] of a linear layer, as it is stored."""
         ...
 
+    def dense(self, name: str, *shape: int) -> Tensor | Quantized:
+        """As `weight`, with packed ones dequantized: plain, or in fp8."""
+        ...
+
     def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """A tensor that a packed weight consists of, in the type it is stored in.
 

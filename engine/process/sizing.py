@@ -98,9 +98,11 @@ def kv_tokens_left(
 
 
 def _weight_type(model: ModelConfig, options: EngineOptions, dtype: torch.dtype) -> str:
-    if model.quantization is not None:
-        return model.quantization.method
-    return "fp8" if options.weights == "fp8" else str(dtype).removeprefix("torch.")
+    made = "fp8" if options.weights == "fp8" else str(dtype).removeprefix("torch.")
+    if model.quantization is None:
+        return made
+    method = model.quantization.method
+    return f"{method}, experts in {made}" if model.experts and model.quantization.dense_experts else method
 
 
 def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: torch.dtype) -> int:

@@ -23,7 +23,7 @@ from torch import Tensor
 from thothy_ai.engine.errors import EngineError, ModelLoadError, one_line
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.quantized.gguf import METHOD
-from thothy_ai.engine.weights import gguf_config
+from thothy_ai.engine.weights import gguf_config, gguf_tensors
 from thothy_ai.engine.weights.gguf import GGUFFile
 from thothy_ai.engine.weights.gguf_tokenizer import build_tokenizer
 from thothy_ai.engine.weights.index import INDEX, SINGLE
@@ -73,7 +73,7 @@ def convert(path: Path, folder: Path, dtype: torch.dtype, *, packed: bool = Fals
     """Write the model of GGUF file `path` into the empty `folder`."""
     file = GGUFFile(path)
     _describe(file, path, folder, dtype, packed=packed)
-    _save_weights(_typed(gguf_config.tensors(file, packed=packed), dtype), folder)
+    _save_weights(_typed(gguf_tensors.tensors(file, packed=packed), dtype), folder)
 
 
 def _typed(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
@@ -95,11 +95,11 @@ def _describe(file: GGUFFile, path: Path, folder: Path, dtype: torch.dtype, *, p
     """Write configuration and tokenizer; ModelLoadError if the file's tensors are not those of the configuration."""
     config = gguf_config.configuration(file)
     config.dtype = dtype
-    if packed and (layers := gguf_config.packed_layers(file)):
+    if packed and (layers := gguf_tensors.packed_layers(file)):
         config.quantization_config = {"quant_method": METHOD, "types": layers}
     config.save_pretrained(folder)
     model = ModelConfig.from_folder(folder, named=path)
-    gguf_config.require_tensors(file, expected_tensors(path, replace(model, quantization=None)))
+    gguf_tensors.require_tensors(file, expected_tensors(path, replace(model, quantization=None)))
     tokenizer = build_tokenizer(file)
     model.ending_with(path, None if tokenizer is None else tokenizer.eos_token_id)
     if tokenizer is not None:

@@ -1,40 +1,32 @@
-"""What a GGUF file says about its architecture, in transformers' terms: configuration, tensor names, layouts."""
+"""What a GGUF file says about its architecture, as transformers' configuration."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.models import FAMILIES
-from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS, ENDING
-from thothy_ai.engine.weights import inventory
 from thothy_ai.engine.weights.gguf import GGUFFile
+from thothy_ai.engine.weights.gguf_tensors import (
+    ARCHITECTURES,
+    LONG_FACTORS,
+    ROPE_FACTORS,
+    SHORT_FACTORS,
+    model_type_of,
+    names_of,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-_NAMES = {names.architecture: names for family in FAMILIES.values() if (names := family.gguf) is not None}
-ARCHITECTURES = tuple(_NAMES)
-
-_ROPE_FACTORS = "rope_freqs.weight"
-_LONG_FACTORS, _SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
-_SETTINGS = {_ROPE_FACTORS, _LONG_FACTORS, _SHORT_FACTORS}  # tensors that are part of the configuration
 _UNIMPLEMENTED = (  # unless a family knows them
     ".expert_count", ".attention.scale", ".rope.scale_linear", ".logit_scale", ".embedding_scale", ".residual_scale",
     ".rope.dimension_sections", ".nextn_predict_layers", ".attn_logit_softcapping", ".final_logit_softcapping",
 )  # fmt: skip
 _WINDOW = ".attention.sliding_window"
-_TOP = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
 
 
 def configuration(file: GGUFFile) -> PreTrainedConfig:
@@ -43,11 +35,11 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: PLC0415
 
     _refuse_unimplemented(file)
-    names, model_type = _NAMES[file.architecture], _model_type(file.architecture)
+    names, model_type = names_of(file), model_type_of(file)
     fields = _common_fields(file)
     window = file.get(_WINDOW, int)
     if window is not None and file.architecture == "llama":
-        model_type, fields["sliding_window"] = "mistral", window
+        model_type, fields["sliding_window"] = model_type if names.experts else "mistral", window
     elif names.optional_bias:
         fields["attention_bias"] = "blk.0.attn_q.bias" in file.names
     fields |= {name: _number(file, key) for name, key in names.settings.items()}
@@ -56,15 +48,10 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
     return AutoConfig.for_model(model_type, **{**fields, **names.derived(fields)})
 
 
-def _model_type(architecture: str) -> str:
-    """Of the first family whose files say so: Mistral's are Llama's."""
-    return next(key for key, family in FAMILIES.items() if family.gguf and family.gguf.architecture == architecture)
-
-
 def _common_fields(file: GGUFFile) -> dict[str, Any]:
     heads, hidden = file.positive(".attention.head_count"), file.positive(".embedding_length")
     head_dim = file.get(".attention.key_length", int, hidden // heads)
-    eps, eps_key = _NAMES[file.architecture].norm_eps
+    eps, eps_key = names_of(file).norm_eps
     return {
         "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": hidden,
@@ -101,86 +88,12 @@ def _layers(file: GGUFFile) -> int:
     return said
 
 
-def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> None:
-    """ModelLoadError unless the file's tensors are the expected ones: shapes by transformers' names."""
-    names = {_transformers_name(file, name): name for name in file.names if name not in _SETTINGS}
-    inventory.require_tensors(
-        file.path,
-        list(names.values()),
-        {names.get(name) or _gguf_name(file, name) for name in expected},
-        tied="output.weight" not in file.names,
-    )
-    for name, shape in expected.items():
-        if (found := file.shape(names[name])) != shape:
-            raise ModelLoadError(f"{file.path}: tensor {names[name]!r} has shape {found}, the metadata wants {shape}")
-
-
-def packed_layers(file: GGUFFile) -> dict[str, list[str]]:
-    """The linear layers whose weights can be kept in the file's blocks, by type: transformers' names."""
-    layers: dict[str, list[str]] = {}
-    for name in file.names:
-        if _is_packable(file, name):
-            layers.setdefault(file.kind(name), []).append(_transformers_name(file, name).removesuffix(".weight"))
-    return layers
-
-
-def _is_packable(file: GGUFFile, name: str) -> bool:
-    """A matrix, but not the embedding, of which rows are looked up."""
-    matrix = len(file.shape(name)) == 2 and name != "token_embd.weight"
-    return matrix and name.endswith(".weight") and file.kind(name) in BLOCK_FORMATS
-
-
-def tensors(file: GGUFFile, *, packed: bool = False) -> Iterator[tuple[str, Tensor]]:
-    """All tensors under transformers' names and in its layout: float32 or, if they can be `packed`, blocks uint8."""
-    heads = file.positive(".attention.head_count")
-    rows = {"attn_q": heads, "attn_k": file.get(".attention.head_count_kv", int, heads)}
-    for name in file.names:
-        if name in _SETTINGS:
-            continue
-        renamed, part = _transformers_name(file, name), name.split(".")[-2]
-        kept = packed and _is_packable(file, name)
-        renamed = renamed.removesuffix(".weight") + ENDING if kept else renamed
-        tensor = file.blocks(name) if kept else file.tensor(name)
-        if _NAMES[file.architecture].interleaved and part in rows:
-            tensor = _half_split(tensor, rows[part])
-        if _NAMES[file.architecture].one_plus and part.endswith("norm"):
-            tensor -= 1.0
-        yield renamed, tensor
-
-
-def _half_split(tensor: Tensor, heads: int) -> Tensor:
-    """Undo the interleaving of rotary pairs in query and key rows."""
-    rotated = tensor.view(heads, tensor.shape[0] // heads // 2, 2, *tensor.shape[1:])
-    return rotated.transpose(1, 2).reshape(tensor.shape)
-
-
-def _transformers_name(file: GGUFFile, name: str) -> str:
-    layer = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
-    if layer and layer[2] in (names := _NAMES[file.architecture].layer):
-        return f"model.layers.{layer[1]}.{names[layer[2]]}.{layer[3]}"
-    stem, _, kind = name.rpartition(".")
-    if stem in _TOP and kind == "weight":
-        return f"{_TOP[stem]}.weight"
-    raise UnsupportedModelError(f"{file.path}: tensor {name!r} has no place in architecture {file.architecture!r}")
-
-
-def _gguf_name(file: GGUFFile, name: str) -> str:
-    """Of a tensor under transformers' name."""
-    stem, _, kind = name.rpartition(".")
-    top = {theirs: ours for ours, theirs in _TOP.items()}
-    if stem in top:
-        return f"{top[stem]}.{kind}"
-    _, _, layer, part = stem.split(".", 3)
-    parts = {theirs: ours for ours, theirs in _NAMES[file.architecture].layer.items()}
-    return f"blk.{layer}.{parts[part]}.{kind}"
-
-
 def _refuse_unimplemented(file: GGUFFile) -> None:
     if file.architecture not in ARCHITECTURES:
         raise UnsupportedModelError(
             f"{file.path}: architecture {file.architecture!r} is not implemented (known: {', '.join(ARCHITECTURES)})"
         )
-    known = {*_NAMES[file.architecture].settings.values()}
+    known = names_of(file).settings.values()
     for key in (key for key in _UNIMPLEMENTED if key not in known):
         if file.get(key, object):
             raise UnsupportedModelError(f"{file.path}: {file.architecture}{key} is not implemented")
@@ -191,13 +104,13 @@ def _refuse_unimplemented(file: GGUFFile) -> None:
 def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
     parameters: dict[str, Any] = {"rope_theta": _shortest(file.get(".rope.freq_base", float, 10000.0))}
     turned = file.get(".rope.dimension_count", int, head_dim)
-    if _NAMES[file.architecture].partial_rotary:
+    if names_of(file).partial_rotary:
         parameters["partial_rotary_factor"] = turned / head_dim
     elif turned != head_dim:
         raise UnsupportedModelError(f"{file.path}: partial rotary embedding is not implemented")
-    if _LONG_FACTORS in file.names:
+    if LONG_FACTORS in file.names:
         return parameters | _long_parameters(file)
-    if _ROPE_FACTORS in file.names:
+    if ROPE_FACTORS in file.names:
         return parameters | _llama3_parameters(file, parameters["rope_theta"], head_dim)
     kind = file.get(".rope.scaling.type", str, "none")
     if kind == "none":
@@ -214,15 +127,15 @@ def _long_parameters(file: GGUFFile) -> dict[str, Any]:
     """LongRoPE's. What cosines are multiplied by follows from both contexts, in files as in transformers."""
     return {
         "rope_type": "longrope",
-        "long_factor": file.tensor(_LONG_FACTORS).tolist(),
-        "short_factor": file.tensor(_SHORT_FACTORS).tolist(),
+        "long_factor": file.tensor(LONG_FACTORS).tolist(),
+        "short_factor": file.tensor(SHORT_FACTORS).tolist(),
         "original_max_position_embeddings": file.required(".rope.scaling.original_context_length", int),
     }
 
 
 def _llama3_parameters(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:
     """Llama 3.1's scaling. A GGUF holds only its result, a divisor for each frequency, which must come out again."""
-    divisors = file.tensor(_ROPE_FACTORS)
+    divisors = file.tensor(ROPE_FACTORS)
     factor, low, high, context = _shortest(divisors.max().item()), 1.0, 4.0, 8192
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
     turns = context / (2 * torch.pi * theta**exponents)

@@ -115,6 +115,10 @@ class SafetensorsFolder:
         """As `tensor`: which weights are packed is for the configuration to say."""
         return self.tensor(name, *shape)
 
+    def dense(self, name: str, *shape: int) -> Tensor:
+        """As `tensor`."""
+        return self.tensor(name, *shape)
+
     def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Tensor `name` in the type that it is stored in; a single number may have any number of axes.
 

@@ -43,6 +43,10 @@ class WithoutStorage:
         """As `tensor`."""
         return self.tensor(name, *shape)
 
+    def dense(self, name: str, *shape: int) -> Tensor:
+        """As `tensor`."""
+        return self.tensor(name, *shape)
+
     def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """A tensor of this shape; scales take two bytes."""
         self.shapes[name] = shape

@@ -48,6 +48,10 @@ class RandomWeights:
         """As `tensor`: which weights are packed is for the configuration to say."""
         return self.tensor(name, *shape)
 
+    def dense(self, name: str, *shape: int) -> Tensor:
+        """As `tensor`."""
+        return self.tensor(name, *shape)
+
     def stored(self, _name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Random bits, of which an fp8 number keeps those that leave it small; scales are all 0.01.
 

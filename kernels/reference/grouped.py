@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -24,9 +26,8 @@ def packed(
     filled = functional.pad(numbers.to(torch.uint8), (0, spans * span - inputs))
     fields = filled.view(outputs, spans, places, lanes, 2)
     words = torch.zeros(outputs, spans, lanes, dtype=torch.int32, device=numbers.device)
-    for place in range(places):
-        for half in range(2):
-            words |= fields[:, :, place, :, half].to(torch.int32) << (place * bits + 16 * half)
+    for place, half in () if words.is_meta else itertools.product(range(places), range(2)):
+        words |= fields[:, :, place, :, half].to(torch.int32) << (place * bits + 16 * half)
     group = spans * span if whole else group
     missing = -(-spans * span // group) - len(scales)
     factors = _factors(scales, zeros, offsets)

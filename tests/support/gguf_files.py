@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -21,6 +23,7 @@ Array = NDArray[Any]
 Choose = Callable[[str], Quant]
 Extra = Callable[[gguf.GGUFWriter], None]
 
+_EXPERT = re.compile(r"(.*\.experts)\.\d+\.(.*)")
 _INTERLEAVED = {"llama", "granite", "smollm3"}  # which the converter permutes for
 _ONE_PLUS = {"gemma2", "gemma3"}
 _MAX_LAYERS = 64
@@ -36,7 +39,7 @@ def write_gguf(
     if extra is not None:
         extra(writer)
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    for name, tensor in load_file(folder / "model.safetensors").items():
+    for name, tensor in _with_stacks(load_file(folder / "model.safetensors")).items():
         renamed = gguf_name(name, architecture)
         part = renamed.split(".")[-2]
         rows = interleave(tensor, heads[part]) if architecture in _INTERLEAVED and part in heads else tensor
@@ -46,10 +49,21 @@ def write_gguf(
     return path
 
 
+def _with_stacks(tensors: dict[str, Array]) -> dict[str, Array]:
+    """Experts' matrices as one tensor, as the converter merges them."""
+    stacks: dict[str, list[Array]] = defaultdict(list)
+    for name in sorted(tensors, key=lambda name: [int(part) for part in re.findall(r"\d+", name)]):
+        if found := _EXPERT.fullmatch(name):
+            stacks[f"{found[1]}.{found[2]}"].append(tensors[name])
+    plain = {name: tensor for name, tensor in tensors.items() if not _EXPERT.fullmatch(name)}
+    return plain | {name: np.stack(parts) for name, parts in stacks.items()}
+
+
 def add_tensor(writer: gguf.GGUFWriter, name: str, tensor: Array, kind: Quant) -> None:
     """Random blocks for a K-quant, to which the `gguf` package quantizes nothing."""
     if kind.name.endswith("_K"):
-        writer.add_tensor(name, random_blocks(kind, *tensor.shape, seed=zlib.crc32(name.encode())), raw_dtype=kind)
+        rows = random_blocks(kind, tensor.size // tensor.shape[-1], tensor.shape[-1], seed=zlib.crc32(name.encode()))
+        writer.add_tensor(name, rows.reshape(*tensor.shape[:-1], -1), raw_dtype=kind)
         return
     writer.add_tensor(name, gguf.quants.quantize(tensor, kind), raw_dtype=kind)
 

@@ -22,10 +22,10 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
 
     if config.is_encoder_decoder:
         raise UnsupportedModelError("encoder-decoders are not implemented")
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise UnsupportedModelError("it is no decoder that transformers knows")
     if hasattr(config, "text_config"):
         raise UnsupportedModelError("it is multimodal, and its text part is not known")
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise UnsupportedModelError("it is no decoder that transformers knows")
     if getattr(config, "alibi", False) or config.model_type in _ALIBI:
         raise UnsupportedModelError("attention with ALiBi is not implemented")
     if getattr(config, "quantization_config", None) is not None:

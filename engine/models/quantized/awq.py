@@ -6,13 +6,15 @@ import re
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from thothy_ai.engine.models.quantized.grouped import GroupedWeight, group_size, grouped_weight
+from thothy_ai.engine.models.quantized.grouped import GroupedNumbers, GroupedWeight, group_size
 from thothy_ai.engine.models.quantized.layout import Quantization, Rule, groups_of, plain_layers, strings
 from thothy_ai.engine.models.quantized.settings import Settings
 from thothy_ai.engine.models.quantized.words import unpacked
 from thothy_ai.engine.models.tensors import TensorSource
 
+MARKS = ("qweight", "qzeros", "scales")
 _BITS, _PER = 4, 8
 _PLACES = (0, 4, 1, 5, 2, 6, 3, 7)  # in a word, of the neighbouring outputs 0 to 7: the even ones come first
 
@@ -25,6 +27,13 @@ class Awq:
 
     def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedWeight:
         """The weight."""
+        return self._numbers(source, name, rows, inputs).packed()
+
+    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Tensor:
+        """What it stands for."""
+        return self._numbers(source, name, rows, inputs).dense(source.dtype)
+
+    def _numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
         groups = groups_of(inputs, self.size)
         if rows % _PER:
             raise ValueError(f"{name}: {rows} outputs do not fill words of {_PER}")
@@ -32,7 +41,7 @@ class Awq:
         zeros = source.stored(f"{name}.qzeros", groups, rows // _PER, dtype=torch.int32)
         scales = source.stored(f"{name}.scales", groups, rows)
         numbers = unpacked(words, _BITS, _PLACES).t()
-        return grouped_weight(numbers, scales, unpacked(zeros, _BITS, _PLACES), _BITS, self.size)
+        return GroupedNumbers(numbers, scales, unpacked(zeros, _BITS, _PLACES), _BITS, self.size)
 
 
 def awq(settings: Settings) -> Quantization:
@@ -43,4 +52,5 @@ def awq(settings: Settings) -> Quantization:
     settings.require("zero_point", True, None)
     size = group_size(settings, settings.values.get("group_size", 128))
     listed = [rf".*{re.escape(name)}" for name in strings(settings.get("modules_to_not_convert"))]
-    return Quantization("awq", (*plain_layers(["lm_head$", *listed]), Rule("", Awq(size))))
+    rules = (*plain_layers(["lm_head$", *listed]), Rule("", Awq(size)))
+    return Quantization("awq", rules, marks=MARKS, dense_experts=True)

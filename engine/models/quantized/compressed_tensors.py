@@ -11,15 +11,16 @@ from torch import Tensor
 
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.quantized.fp8 import NEEDLESS, Fp8Blocks, Fp8Rows, Fp8Whole
-from thothy_ai.engine.models.quantized.grouped import BITS, WHOLE_ROW, GroupedWeight, group_size, grouped_weight
+from thothy_ai.engine.models.quantized.grouped import BITS, WHOLE_ROW, GroupedNumbers, GroupedWeight, group_size
 from thothy_ai.engine.models.quantized.int8 import Int8Rows
-from thothy_ai.engine.models.quantized.layout import Layout, Quantization, Rule, groups_of, plain_layers, strings
+from thothy_ai.engine.models.quantized.layout import Layout, Quantization, Rule, groups_of, named, plain_layers, strings
 from thothy_ai.engine.models.quantized.settings import Settings
 from thothy_ai.engine.models.quantized.words import unpacked
 from thothy_ai.engine.models.tensors import TensorSource
 
 _METHOD = "compressed-tensors"
 _FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision", None)
+_MARKS = ("weight_packed", "weight_scale")
 _IGNORED = (*NEEDLESS, "input_zero_point", "weight_shape")
 
 
@@ -40,6 +41,15 @@ class PackedGroups:
 
     def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedWeight:
         """The weight."""
+        with named(name):
+            return self._numbers(source, name, rows, inputs).packed()
+
+    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Tensor:
+        """What it stands for."""
+        with named(name):
+            return self._numbers(source, name, rows, inputs).dense(source.dtype)
+
+    def _numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
         per, groups = 32 // self.bits, groups_of(inputs, self.size)
         scales = source.stored(f"{name}.weight_scale", rows, groups).t()
         if self.packed:
@@ -49,10 +59,7 @@ class PackedGroups:
             numbers = self._unsigned(source.stored(f"{name}.weight", rows, inputs, dtype=torch.int8))
         zeros = None if self.symmetric else self._zeros(source, f"{name}.weight_zero_point", rows, groups)
         index = source.stored(f"{name}.weight_g_idx", inputs, dtype=torch.int32) if self.reordered else None
-        try:
-            return grouped_weight(numbers, scales, zeros, self.bits, self.size, index)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+        return GroupedNumbers(numbers, scales, zeros, self.bits, self.size, index)
 
     def _zeros(self, source: TensorSource, name: str, rows: int, groups: int) -> Tensor:
         """[G, N] uint8."""
@@ -62,6 +69,8 @@ class PackedGroups:
         return unpacked(words.t().contiguous(), self.bits)[:, :rows]
 
     def _unsigned(self, values: Tensor) -> Tensor:
+        if values.is_meta:
+            return values.to(torch.uint8)
         return (values.to(torch.int16) + (1 << (self.bits - 1))).to(torch.uint8)
 
 
@@ -79,8 +88,17 @@ def compressed_tensors(settings: Settings) -> Quantization:
     rules = plain_layers([_pattern(name) for name in strings(settings.get("ignore"))])
     for group in groups.values():
         rules += _group_rules(settings, group)
-    fp8 = any(isinstance(rule.layout, Fp8Rows | Fp8Whole | Fp8Blocks) for rule in rules)
-    return Quantization(_METHOD, tuple(rules), needs_fp8=fp8, needless=_IGNORED)
+    layouts = [rule.layout for rule in rules if rule.layout is not None]
+    fp8 = [isinstance(layout, Fp8Rows | Fp8Whole | Fp8Blocks) for layout in layouts]
+    packed = all(isinstance(layout, PackedGroups) and layout.packed for layout in layouts)
+    return Quantization(
+        _METHOD,
+        tuple(rules),
+        needs_fp8=any(fp8),
+        needless=_IGNORED,
+        marks=_MARKS if packed else (),
+        dense_experts=not all(fp8),
+    )
 
 
 def _group_rules(settings: Settings, group: object) -> list[Rule]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from thothy_ai.engine.models.quantized.layout import Quantization, Rule, module_pattern, plain_layers, strings
@@ -29,6 +30,10 @@ class Fp8Rows:
         values = source.stored(f"{name}.weight", rows, inputs, dtype=FP8)
         return Quantized(values, source.stored(f"{name}.weight_scale", rows, 1).float())
 
+    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Quantized:
+        """The same."""
+        return self.read(source, name, rows, inputs)
+
 
 @dataclass(frozen=True, slots=True)
 class Fp8Whole:
@@ -40,6 +45,10 @@ class Fp8Whole:
         inverse = source.holds(f"{name}.weight_scale_inv")
         scale = source.stored(f"{name}.weight_scale" + "_inv" * inverse, 1).float()
         return Quantized(values, scale.expand(rows, 1).contiguous())
+
+    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Quantized:
+        """The same."""
+        return self.read(source, name, rows, inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,14 @@ class Fp8Blocks:
         """The weight, rounded again with a scale for each row."""
         values = source.stored(f"{name}.weight", rows, inputs, dtype=FP8)
         blocks = (-(-rows // self.height), -(-inputs // self.width))
-        return quantize_fp8(self._dequantized(values, source.stored(f"{name}.{self.suffix}", *blocks)))
+        scales = source.stored(f"{name}.{self.suffix}", *blocks)
+        if values.is_meta:
+            return Quantized(values, scales.new_empty(rows, 1, dtype=torch.float32))
+        return quantize_fp8(self._dequantized(values, scales))
+
+    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Quantized:
+        """The same."""
+        return self.read(source, name, rows, inputs)
 
     def _dequantized(self, values: Tensor, scales: Tensor) -> Tensor:
         """[N, K] float32."""

@@ -64,6 +64,10 @@ class GGUFBlocks:
         offsets = None if offsets is None else _halves(name, offsets)
         return GroupedWeight(packed(contents.numbers, scales, None, form.bits, form.group, offsets=offsets))
 
+    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Tensor:
+        """What it stands for."""
+        return self.read(source, name, rows, inputs).dense(source.dtype)
+
 
 def gguf(settings: Settings) -> Quantization:
     """`quant_method` "gguf", written by this engine: `types` has the names of layers by their type."""

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from thothy_ai.engine.errors import ModelLoadError
-from thothy_ai.engine.models.quantized.grouped import BITS, GroupedWeight, group_size, grouped_weight
-from thothy_ai.engine.models.quantized.layout import Quantization, Rule, groups_of, plain_layers, strings
+from thothy_ai.engine.models.quantized.awq import MARKS
+from thothy_ai.engine.models.quantized.grouped import BITS, GroupedNumbers, GroupedWeight, group_size
+from thothy_ai.engine.models.quantized.layout import Quantization, Rule, groups_of, named, plain_layers, strings
 from thothy_ai.engine.models.quantized.settings import Settings
 from thothy_ai.engine.models.quantized.words import unpacked
 from thothy_ai.engine.models.tensors import TensorSource
@@ -33,22 +35,31 @@ class Gptq:
 
     def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedWeight:
         """The weight, its inputs in the order of their groups."""
+        with named(name):
+            return self._numbers(source, name, rows, inputs).packed()
+
+    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Tensor:
+        """What it stands for."""
+        with named(name):
+            return self._numbers(source, name, rows, inputs).dense(source.dtype)
+
+    def _numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
         per, groups = 32 // self.bits, groups_of(inputs, self.size)
         if rows % per or inputs % per:
-            raise ValueError(f"{name}: {rows} by {inputs} numbers do not fill words of {per}")
+            raise ValueError(f"{rows} by {inputs} numbers do not fill words of {per}")
         words = source.stored(f"{name}.qweight", inputs // per, rows, dtype=torch.int32)
-        zeros = unpacked(source.stored(f"{name}.qzeros", groups, rows // per, dtype=torch.int32), self.bits)
+        stored = unpacked(source.stored(f"{name}.qzeros", groups, rows // per, dtype=torch.int32), self.bits)
         scales = source.stored(f"{name}.scales", groups, rows)
         numbers = unpacked(words.t().contiguous(), self.bits)
-        zeros = (zeros + self.offset) & ((1 << self.bits) - 1)
-        index = self._index(source, name, inputs)
-        try:
-            known = None if self.symmetric and zeros.is_meta else zeros
-            return grouped_weight(numbers, scales, known, self.bits, self.size, index)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+        zeros = self._zero_points(stored)
+        return GroupedNumbers(numbers, scales, zeros, self.bits, self.size, self._index(source, name, inputs))
 
-    def _index(self, source: TensorSource, name: str, inputs: int) -> torch.Tensor | None:
+    def _zero_points(self, stored: Tensor) -> Tensor | None:
+        if stored.is_meta:
+            return None if self.symmetric else stored
+        return (stored + self.offset) & ((1 << self.bits) - 1)
+
+    def _index(self, source: TensorSource, name: str, inputs: int) -> Tensor | None:
         """The group of each input, if they may be out of order."""
         if not self.reordered and not source.holds(f"{name}.g_idx"):
             return None
@@ -66,7 +77,7 @@ def gptq(settings: Settings) -> Quantization:
     rules = [_dynamic_rule(settings, pattern, changes) for pattern, changes in _dynamic(settings)]
     if not settings.flag("lm_head", default=False):
         rules += plain_layers(["lm_head$"])
-    return Quantization("gptq", (*rules, *_listed(settings)), if_zero=(".bias",))
+    return Quantization("gptq", (*rules, *_listed(settings)), if_zero=(".bias",), marks=MARKS, dense_experts=True)
 
 
 def _layout(settings: Settings) -> Gptq:

@@ -1,4 +1,4 @@
-"""The form that int4 and int8 weights with groups take in memory, whichever format they were stored in."""
+"""The forms that int4 and int8 weights with groups take in memory, whichever format they were stored in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thothy_ai.engine.models.quantized.settings import Settings
 from thothy_ai.engine.models.tensors import PackedWeight
 from thothy_ai.kernels.grouped import SMALLEST_GROUP, GroupedInts
 from thothy_ai.kernels.operations import Operations
-from thothy_ai.kernels.reference.grouped import packed
+from thothy_ai.kernels.reference.grouped import dequantized, packed
 
 BITS = (4, 8)
 WHOLE_ROW = -1  # the size of a group of all inputs
@@ -59,6 +59,11 @@ class GroupedWeight:
         """The layer."""
         return GroupedLinear(self.ints, self.order, bias, dtype, operations)
 
+    def dense(self, dtype: torch.dtype) -> Tensor:
+        """What it stands for [rows, inputs], the layer's inputs in their own order."""
+        wide = dequantized(self.ints).to(dtype)
+        return wide if self.order is None else wide.index_select(1, self.order.argsort())
+
     def _fits(self, other: GroupedWeight) -> bool:
         mine, its = self.ints, other.ints
         alike = (mine.bits, mine.group, mine.inputs, mine.scale_type, mine.symmetric, mine.offsets) == (
@@ -67,19 +72,48 @@ class GroupedWeight:
         return alike and _same_order(self.order, other.order)
 
 
-def grouped_weight(
-    numbers: Tensor, scales: Tensor, zeros: Tensor | None, bits: int, size: int, groups: Tensor | None = None
-) -> GroupedWeight:
-    """Of numbers [N, K] and of scales and zeros [G, N]; `groups` [K] int32 says each input's group, if not in order.
+@dataclass(frozen=True, slots=True)
+class GroupedNumbers:
+    """Numbers [N, K] uint8, scales and zeros [G, N] as a checkpoint has them; None: all zeros are in the middle.
 
-    ValueError unless each group but the last has `size` inputs.
+    A group has `size` inputs, except perhaps the last. `groups` [K] int32 says each input's group, if not in order.
     """
-    inputs = numbers.shape[1]
-    size = inputs if size == WHOLE_ROW else size
-    order = None if groups is None else _by_group(groups, size)
-    if order is not None:
-        numbers = numbers.index_select(1, order)
-    return GroupedWeight(packed(numbers, scales, _unless_middle(zeros, bits), bits, size), order)
+
+    numbers: Tensor
+    scales: Tensor
+    zeros: Tensor | None
+    bits: int
+    size: int
+    groups: Tensor | None = None
+
+    def packed(self) -> GroupedWeight:
+        """As kernels take it. ValueError for groups of other sizes."""
+        order = self._order()
+        numbers = self.numbers if order is None else self.numbers.index_select(1, order)
+        zeros = _unless_middle(self.zeros, self.bits)
+        return GroupedWeight(packed(numbers, self.scales, zeros, self.bits, self._size), order)
+
+    def dense(self, dtype: torch.dtype) -> Tensor:
+        """What it stands for [N, K], computed in float32. ValueError for groups of other sizes."""
+        if self.numbers.is_meta:
+            return self.numbers.new_empty(self.numbers.shape, dtype=dtype)
+        ordered = self._order() is None
+        middle = 1 << (self.bits - 1)
+        zeros = middle if self.zeros is None else self._by_input(self.zeros.float(), ordered=ordered)
+        return ((self.numbers.float() - zeros) * self._by_input(self.scales.float(), ordered=ordered)).to(dtype)
+
+    @property
+    def _size(self) -> int:
+        return self.numbers.shape[1] if self.size == WHOLE_ROW else self.size
+
+    def _order(self) -> Tensor | None:
+        return None if self.groups is None else _by_group(self.groups, self._size)
+
+    def _by_input(self, values: Tensor, *, ordered: bool) -> Tensor:
+        """[G, N] -> [N, K]."""
+        if ordered or self.groups is None:
+            return values.t().repeat_interleave(self._size, 1)[:, : self.numbers.shape[1]]
+        return values.t().index_select(1, self.groups)
 
 
 def group_size(settings: Settings, value: object) -> int:

@@ -12,6 +12,7 @@ from thothy_ai.engine.models.layers.integer_linear import Int8Linear
 from thothy_ai.engine.models.tensors import PackedWeight, TensorSource
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.reference.quantize import dequantize
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,16 @@ class Int8Rows:
 
     def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> Int8Weight:
         """The weight with a scale for each row."""
+        return Int8Weight(self._weight(source, name, rows, inputs))
+
+    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Tensor:
+        """What it stands for: nothing is quantized while the model runs."""
+        weight = self._weight(source, name, rows, inputs)
+        if weight.values.is_meta:
+            return weight.values.new_empty(rows, inputs, dtype=source.dtype)
+        return dequantize(weight).to(source.dtype)
+
+    def _weight(self, source: TensorSource, name: str, rows: int, inputs: int) -> Quantized:
         values = source.stored(f"{name}.weight", rows, inputs, dtype=torch.int8)
         scales = source.stored(f"{name}.weight_scale", *((1,) if self.whole else (rows, 1))).float()
-        return Int8Weight(Quantized(values, scales.expand(rows, 1).contiguous()))
+        return Quantized(values, scales.expand(rows, 1).contiguous())

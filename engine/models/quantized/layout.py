@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +14,10 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.models.tensors import TensorSource, Weight
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.reference.quantize import dequantize
+
+_PACKED = ("qweight", "weight_packed", "weight_scale", "weight_scale_inv")  # beside or instead of a plain weight
 
 
 class Layout(Protocol):
@@ -24,6 +30,10 @@ class Layout(Protocol):
         """
         ...
 
+    def dense(self, source: TensorSource, name: str, rows: int, inputs: int, /) -> Tensor | Quantized:
+        """The same weight dequantized to the source's type, or in fp8; errors as `read`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -34,7 +44,7 @@ class Rule:
 
     def applies(self, name: str) -> bool:
         """Whether the layer is one of these."""
-        return re.match(self.pattern, name) is not None
+        return _compiled(self.pattern).match(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +52,10 @@ class Quantization:
     """The first of the rules that applies to a layer decides; a layer without one is plain.
 
     `needs_fp8`: the device must multiply fp8. `needless` are endings of names of tensors that a folder may have and
-    that are not read; those of `if_zero` are, to see that all their numbers are zero.
+    that are not read; those of `if_zero` are, to see that all their numbers are zero. `marks` are endings of names that
+    only packed weights have, in formats where those have no `NAME.weight`: where a folder's tensors are known, they
+    decide whether a layer is plain, since tools do not list all layers that they leave alone (routers).
+    `dense_experts`: experts, if there are any, come in a format that is dequantized when they are loaded.
     """
 
     method: str
@@ -50,14 +63,30 @@ class Quantization:
     needs_fp8: bool = False
     needless: tuple[str, ...] = ()
     if_zero: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    dense_experts: bool = False
 
     def layout(self, name: str) -> Layout | None:
         """How the layer of this name stores its weight; None: as a plain tensor."""
         return next((rule.layout for rule in self.rules if rule.applies(name)), None)
 
+    def layout_in(self, source: TensorSource, name: str) -> Layout | None:
+        """As `layout`, unless the source's tensors say otherwise."""
+        layout = self.layout(name)
+        marked = any(source.holds(f"{name}.{mark}") for mark in self.marks)
+        if layout is None:
+            packed = (rule.layout for rule in self.rules if rule.layout is not None and rule.applies(name))
+            return next(packed, None) if marked else None
+        return None if self.marks and not marked and source.holds(f"{name}.weight") else layout
+
     def over(self, source: TensorSource) -> TensorSource:
         """The source with its packed weights read by these rules."""
         return _QuantizedSource(self, source)
+
+
+@cache  # of re's own cache a long list of exceptions would leave nothing
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +107,36 @@ class _QuantizedSource:
         return self.source.folder
 
     def tensor(self, name: str, *shape: int) -> Tensor:
-        return self.source.tensor(name, *shape)
+        layer = name.removesuffix(".weight")
+        if layer == name or not any(self.source.holds(f"{layer}.{ending}") for ending in _PACKED):
+            return self.source.tensor(name, *shape)
+        found = self.dense(name, *shape)
+        return found if isinstance(found, Tensor) else dequantize(found).to(self.dtype)
 
     def weight(self, name: str, *shape: int) -> Weight:
         layer = name.removesuffix(".weight")
-        layout = self.quantization.layout(layer)
+        layout = self.quantization.layout_in(self.source, layer)
         return self.source.weight(name, *shape) if layout is None else layout.read(self.source, layer, *shape)
+
+    def dense(self, name: str, *shape: int) -> Tensor | Quantized:
+        layer = name.removesuffix(".weight")
+        layout = self.quantization.layout_in(self.source, layer)
+        return self.source.dense(name, *shape) if layout is None else layout.dense(self.source, layer, *shape)
 
     def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         return self.source.stored(name, *shape, dtype=dtype)
 
     def holds(self, name: str) -> bool:
         return self.source.holds(name)
+
+
+@contextmanager
+def named(layer: str) -> Iterator[None]:
+    """Have a ValueError name the layer."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{layer}: {error}") from error
 
 
 def plain_layers(patterns: Collection[str]) -> list[Rule]:

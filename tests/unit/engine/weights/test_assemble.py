@@ -17,6 +17,7 @@ from thothy_ai.engine.models.tensors import Weight
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.loader import load_model
+from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.reference.quantize import quantize_fp8
 
 CPU = torch.device("cpu")
@@ -37,6 +38,11 @@ class Packed:
     def weight(self, name: str, *shape: int) -> Weight:
         plain = self.source.tensor(name, *shape)
         return quantize_fp8(plain) if name.endswith(self.packed) else plain
+
+    def dense(self, name: str, *shape: int) -> Tensor | Quantized:
+        found = self.weight(name, *shape)
+        assert isinstance(found, Tensor | Quantized)
+        return found
 
     def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         return self.source.stored(name, *shape, dtype=dtype)

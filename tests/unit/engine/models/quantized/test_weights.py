@@ -9,7 +9,7 @@ from torch import Tensor
 from tests.support.integer_weights import Form, random_weight
 from thothy_ai.engine.models.layers.integer_linear import GroupedLinear, Int8Linear
 from thothy_ai.engine.models.layers.linear import SeparateLinears, linear
-from thothy_ai.engine.models.quantized.grouped import GroupedWeight, grouped_weight
+from thothy_ai.engine.models.quantized.grouped import GroupedNumbers, GroupedWeight
 from thothy_ai.engine.models.quantized.int8 import Int8Weight
 from thothy_ai.engine.models.tensors import Weight, num_rows, stacked
 from thothy_ai.kernels.fp8 import Quantized
@@ -112,11 +112,13 @@ def test_int8_error_is_that_of_eight_bits() -> None:
 
 def test_zero_points_in_the_middle_are_none() -> None:
     numbers, scales = torch.randint(0, 16, (16, 96)), torch.ones(3, 16)
-    assert grouped_weight(numbers, scales, torch.full((3, 16), 8), 4, 32).ints.symmetric
-    assert not grouped_weight(numbers, scales, torch.full((3, 16), 7), 4, 32).ints.symmetric
+    assert GroupedNumbers(numbers, scales, torch.full((3, 16), 8), 4, 32).packed().ints.symmetric
+    assert not GroupedNumbers(numbers, scales, torch.full((3, 16), 7), 4, 32).packed().ints.symmetric
 
 
 @pytest.mark.parametrize("groups", [torch.zeros(96), torch.arange(96) // 16, torch.arange(96) // 32 + 1])
 def test_groups_of_other_sizes_are_refused(groups: Tensor) -> None:
-    with pytest.raises(ValueError, match="not 32 inputs each"):
-        grouped_weight(torch.zeros(16, 96), torch.ones(3, 16), None, 4, 32, groups.int())
+    numbers = GroupedNumbers(torch.zeros(16, 96), torch.ones(3, 16), None, 4, 32, groups.int())
+    for read in (numbers.packed, lambda: numbers.dense(torch.float32)):
+        with pytest.raises(ValueError, match="not 32 inputs each"):
+            read()

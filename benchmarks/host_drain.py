@@ -10,12 +10,12 @@ seconds are predicted: the host's, or the device's of `device_model` where those
 from __future__ import annotations
 
 import cProfile
-import json
 import pstats
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -71,28 +71,33 @@ class RandomRunner:
     def __init__(self, vocab_size: int, device: Device) -> None:
         self._vocab, self._device = vocab_size, device
         self._rng = np.random.default_rng(0)
-        self.took = 0.0
-        self.steps: list[tuple[float, float, int]] = []  # when one was sampled, its own share, its device's seconds
+        self.took = 0.0  # wall clock
+        self.cpu = 0.0
         self.device_seconds: list[float] = []
         self.members: list[int] = []
 
     def forward(self, step: Step) -> Handle:
         """No forward pass."""
-        began = time.perf_counter()
-        self.device_seconds.append(self._device.parts(step).total())
-        self.members.append(step.num_members)
-        self.took += time.perf_counter() - began
+        with self._timed():
+            self.device_seconds.append(self._device.parts(step).total())
+            self.members.append(step.num_members)
         return Handle(step)
 
     def sample(self, handle: Handle, bitmask: Tensor | None) -> None:
         """Any allowed token, all equally likely."""
-        began = time.perf_counter()
-        rows = handle.step.num_sampling
-        if bitmask is None:
-            handle.tokens = self._rng.integers(300, self._vocab, rows).tolist()
-        else:
-            handle.tokens = self._drawn(bitmask.numpy().view(np.uint32))
+        with self._timed():
+            rows = handle.step.num_sampling
+            if bitmask is None:
+                handle.tokens = self._rng.integers(300, self._vocab, rows).tolist()
+            else:
+                handle.tokens = self._drawn(bitmask.numpy().view(np.uint32))
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began, cpu = time.perf_counter(), time.thread_time()
+        yield
         self.took += time.perf_counter() - began
+        self.cpu += time.thread_time() - cpu
 
     def _drawn(self, masks: NDArray[np.uint32]) -> list[int]:
         draws = self._rng.integers(0, self._vocab, (len(masks), _DRAWS))
@@ -155,7 +160,7 @@ class Host:
         core.stop()
         core.join()
         return Drained(
-            name, took - runner.took, used - runner.took, clock.seconds - runner.took, stats.mask_seconds,
+            name, took - runner.took, used - runner.cpu, clock.seconds - runner.cpu, stats.mask_seconds,
             len(runner.members), float(np.mean(runner.members)), sum(runner.device_seconds), sum(lengths.values()), lengths,
         )  # fmt: skip
 

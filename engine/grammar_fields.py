@@ -1,9 +1,9 @@
 """What identifies a token mask inside a string: texts with equal keys have equal masks, whatever schema they are under.
 
 What may follow in a text field depends on the characters that it still needs and may still have, on the bytes of an
-unfinished character, on its character class, and on all that follows the field. A token has few characters: of more than
-those, it does not matter how many more. Only fields of the forms that `jobs/schema.py` makes are known, in objects
-whose keys are all required; any other text has no key.
+unfinished character, on its character class, and on all that follows the field. A token has few characters: of more
+than those, it does not matter how many more. Only fields of counted character classes are known, as `jobs/schema.py`
+makes them, in objects whose keys are all required; any other text has no key.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ class TextField:
 
     def key(self, characters: int, pending: bytes) -> MaskKey:
         """After so many characters and the first bytes of another one."""
-        head, body = min(0, characters - self.head), max(0, characters - self.head)
-        needed = min(max(0, self.least - body), self.horizon)
-        return (self.same, head, needed, min(self.most - body, self.horizon), pending)
+        body, horizon = characters - self.head, self.horizon
+        if body < 0:
+            return (self.same, body, min(self.least, horizon), min(self.most, horizon), pending)
+        needed, left = self.least - body, self.most - body
+        return (self.same, 0, min(needed, horizon) if needed > 0 else 0, left if left < horizon else horizon, pending)
 
 
 class TextFields:
@@ -109,10 +111,15 @@ class TextState:
             self._characters += whole
             return
         data = self._tokens.table[token]
+        if b'"' not in data:
+            self._position.feed(data)
+            self._go_on(data)
+            return
         for at in range(len(data)):
             self._take_byte(data[at : at + 1])
 
     def _take_byte(self, byte: bytes) -> None:
+        """One that may begin or end a string."""
         position = self._position
         inside = position.in_value_string
         position.feed(byte)
@@ -120,8 +127,14 @@ class TextState:
             self._field = None
         elif not inside:
             self._field, self._characters, self._pending = self._fields.at(position.place), 0, b""
-        elif self._field is not None:
-            self._add(self._pending + byte)
+        else:
+            self._go_on(byte)
+
+    def _go_on(self, data: bytes) -> None:
+        """Count the characters of what an open field goes on with."""
+        for at in range(len(data)):
+            if self._field is not None:
+                self._add(self._pending + data[at : at + 1])
 
     def _add(self, pending: bytes) -> None:
         """Count a character once all its bytes are there. After an escape by number, nothing is known."""
@@ -160,4 +173,4 @@ def _length(first: int) -> int:
     """Bytes of a character, or of an escape, that begins with this one."""
     if first == _BACKSLASH:
         return 2
-    return 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4  # noqa: PLR2004  as UTF-8 has it
+    return 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4

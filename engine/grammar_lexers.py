@@ -172,10 +172,14 @@ class JsonGrammar:
 
     def fill_mask(self, row: Tensor) -> None:
         """Fill one row."""
-        self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
-        self.correct(row)
+        self.compute(row)
         if self.closes:
             self.close(row)
+
+    def compute(self, row: Tensor) -> None:
+        """Fill one row with all that the schema allows."""
+        self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
+        self.correct(row)
 
     def correct(self, row: Tensor) -> None:
         """Fill the row again if its lexer broke. After an error, allow everything except the end of text, and let

@@ -160,9 +160,17 @@ class Host:
         core.stop()
         core.join()
         return Drained(
-            name, took - runner.took, used - runner.cpu, clock.seconds - runner.cpu, stats.mask_seconds,
-            len(runner.members), float(np.mean(runner.members)), sum(runner.device_seconds), sum(lengths.values()), lengths,
-        )  # fmt: skip
+            name=name,
+            host=took - runner.took,
+            cpu=used - runner.cpu,
+            core_cpu=clock.seconds - runner.cpu,
+            masks=stats.mask_seconds,
+            steps=len(runner.members),
+            rows=float(np.mean(runner.members)),
+            device=sum(runner.device_seconds),
+            tokens=sum(lengths.values()),
+            lengths=lengths,
+        )
 
     def _core(self, runner: RandomRunner, events: queue.SimpleQueue[list[Event]]) -> EngineCore:
         config = EngineConfig(32, QWEN.pool_tokens // 32, self._rows, 8192, 8192, group_rows=8)
@@ -188,20 +196,11 @@ class Host:
 
 
 class _CoreCpu:
-    """CPU seconds of a core's thread."""
+    """CPU seconds of a core's thread, as of its last step."""
 
     def __init__(self, core: EngineCore) -> None:
-        run = core._thread._target  # type: ignore[attr-defined]
         self.seconds = 0.0
-
-        def timed() -> None:
-            run()
-            self.seconds = time.thread_time()
-
-        core._thread = threading.Thread(target=timed, daemon=True)
-        abandon = core._abandon
-        core._abandon = lambda: abandon()  # type: ignore[method-assign]
-        publish, self._last = core._publish, 0.0
+        publish = core._publish
 
         def publishing() -> None:
             self.seconds = time.thread_time()

@@ -1,4 +1,4 @@
-"""Masks that were computed before, by what identifies them (`grammar_fields`): to copy one takes 2 us, not 40 to 1,500."""
+"""Masks that were computed before, by what identifies them (`grammar_fields`): a copy takes 2 us, not 40 to 1,500."""
 
 from __future__ import annotations
 

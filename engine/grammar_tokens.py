@@ -41,7 +41,7 @@ class JsonTokens:
 
     @cached_property
     def whole_characters(self) -> bytes:
-        """For each token how many characters it adds to a string; 0 if it has parts of some, or may do more than that."""
+        """For each token how many characters it adds to a string; 0 if it has parts of some, or may do more."""
         return bytes(_whole_characters(data) for data in self.table)
 
     @cached_property

@@ -10,6 +10,7 @@ seconds are predicted: the host's, or the device's of `device_model` where those
 from __future__ import annotations
 
 import cProfile
+import json
 import pstats
 import queue
 import threading
@@ -28,9 +29,8 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.device_model import QWEN, Device
 from benchmarks.results import table
-from thothy_ai.bench.requests import Backlog
-from thothy_ai.cli.bench_jobs import engine_requests
-from thothy_ai.engine.api import EngineInfo, GenerationRequest
+from thothy_ai.demo.backlog import backlog
+from thothy_ai.engine.api import EngineInfo, SamplingParams
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
@@ -39,6 +39,7 @@ from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.step import Step, StepResult
+from thothy_ai.jobs import Call, Context, Request, registry
 
 EOS = 2
 _DRAWS = 24
@@ -189,10 +190,25 @@ class Host:
         grammar.limit(min(request.sampling.max_tokens, 8192 - len(request.prompt)))
         return replace(request, grammar=grammar)
 
-    def request(self, number: int, request: GenerationRequest) -> CoreRequest:
-        """What the text edge would send."""
-        prompt = tuple(t for m in request.messages for t in self._tokenizer.encode(m.content, add_special_tokens=False))
-        return CoreRequest(f"{number}", prompt, request.sampling, profile=request.profile, schema=request.schema)
+    def requests(self, jobs: int, kind: str | None) -> list[CoreRequest]:
+        """The first calls of a backlog's jobs, as the text edge would send them."""
+        calls = [each for job in backlog(jobs, 0, kind) for each in _first_calls(job)]
+        return [self._request(f"{number}", *each) for number, each in enumerate(calls)]
+
+    def _request(self, name: str, kind: str, call: Call) -> CoreRequest:
+        texts = [self._tokenizer.encode(message.content, add_special_tokens=False) for message in call.messages]
+        sampling = SamplingParams(max_tokens=call.sampling.max_tokens)
+        prompt = tuple(token for text in texts for token in text)
+        return CoreRequest(name, prompt, sampling, profile=f"{kind}/{call.step}", schema=json.dumps(call.schema))
+
+
+def _first_calls(job: Request) -> Iterator[tuple[str, Call]]:
+    kind = registry.kind_of(job)
+    try:
+        calls = next(kind.plan(job, Context()))
+    except StopIteration:
+        return
+    yield from ((kind.name, call) for call in calls)
 
 
 class _CoreCpu:
@@ -265,8 +281,7 @@ def main() -> None:
     kinds = options.kind or ["mixed", "hook", "trend_summary", "translation", "report_section"]
     rows = []
     for kind in kinds:
-        made = engine_requests(Backlog(options.jobs, None if kind == "mixed" else kind))
-        requests = [host.request(number, request) for number, request in enumerate(made)]
+        requests = host.requests(options.jobs, None if kind == "mixed" else kind)
         first = host.drain(f"{kind}, first", requests)
         again = host.drain(f"{kind}, again", requests, options.profile)
         bare = host.drain(f"{kind}, no schemas", _bare(requests, first.lengths), options.profile)

@@ -73,7 +73,7 @@ class _Work:
 
     def parts(self, mask: Tensor) -> list[Callable[[], None]]:
         """What threads do, each without the interpreter's lock."""
-        found = []
+        found: list[Callable[[], None]] = []
         if self._computed:
             places = range(len(self._computed)) if self._copies else [row for _, row, _ in self._computed]
             matchers = [(grammar.matcher, place) for (grammar, *_), place in zip(self._computed, places, strict=True)]

@@ -22,6 +22,8 @@ from torch import Tensor
 from thothy_ai.engine.errors import GrammarError
 from thothy_ai.engine.grammar_closing import Closing
 from thothy_ai.engine.grammar_completion import completion_of
+from thothy_ai.engine.grammar_fields import MaskKey, TextFields, TextState
+from thothy_ai.engine.grammar_memory import MaskMemory
 from thothy_ai.engine.grammar_slices import own_slices
 from thothy_ai.engine.grammar_tokens import JsonTokens
 from thothy_ai.engine.grammar_vocabulary import Choices, Vocabulary
@@ -87,6 +89,7 @@ class Lexers:
         trial = self._matcher(_limits(_MAX_FORCED_STATES))
         trial.consume_tokens(trial.compute_ff_tokens())
         _check(trial)
+        self.fields = TextFields(schema, vocabulary.tokens)
         self.completion = completion_of(schema, self.share().measured(), vocabulary.tokens)
 
     @property
@@ -126,11 +129,21 @@ class JsonGrammar:
     def __init__(self, lexers: Lexers, eos: Sequence[int]) -> None:
         self._lexers, self._eos = lexers, eos
         self._tokens: list[int] = []
+        self._state = TextState(lexers.fields)
         self._least_tokens = 0  # that it must have when its lexer breaks, to get another
         self.lexer = lexers.share()
         self.matcher = self.lexer.copy(self)
         completion = lexers.completion
         self._closing = None if completion is None else Closing(completion, lexers.tokens, eos)
+
+    @property
+    def memory(self) -> MaskMemory:
+        """Its vocabulary's."""
+        return self._lexers.vocabulary.memory
+
+    def mask_key(self) -> MaskKey | None:
+        """What identifies the next mask before `close` has seen it; None if no other grammar has the same."""
+        return self._state.key(self._tokens)
 
     @property
     def closes(self) -> bool:
@@ -159,10 +172,14 @@ class JsonGrammar:
 
     def fill_mask(self, row: Tensor) -> None:
         """Fill one row."""
-        self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
-        self.correct(row)
+        self.compute(row)
         if self.closes:
             self.close(row)
+
+    def compute(self, row: Tensor) -> None:
+        """Fill one row with all that the schema allows."""
+        self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
+        self.correct(row)
 
     def correct(self, row: Tensor) -> None:
         """Fill the row again if its lexer broke. After an error, allow everything except the end of text, and let

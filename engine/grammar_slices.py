@@ -29,8 +29,8 @@ _OWN_LENGTHS = (5, 10, 20, 40)  # fewer, since they are built while others wait 
 
 _MAX_CLASSES = 3  # of a schema, that get slices
 _MAX_EXAMINED = 8
-_CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\])+\]")
-_NESTED = re.compile(r"(?<!\\)\[|--|~~|&&|\|\|")  # in a class: means something else to Python
+CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\])+\]")
+NESTED = re.compile(r"(?<!\\)\[|--|~~|&&|\|\|")  # in a class: means something else to Python
 _SAMPLE: Final = "".join(map(chr, (*range(0x2800), *range(0x2800, 0xD800, 16), *range(0xE000, 0x10000, 16))))
 
 
@@ -58,8 +58,8 @@ def _up_to(characters: str, lengths: Sequence[int]) -> list[str]:
 
 def _classes(schema: str) -> Iterator[str]:
     """The character classes in the schema's patterns, each once."""
-    found = dict.fromkeys(name for pattern in _patterns(schema) for name in _CLASS.findall(pattern))
-    return (name for name in found if not _NESTED.search(name, 1))
+    found = dict.fromkeys(name for pattern in _patterns(schema) for name in CLASS.findall(pattern))
+    return (name for name in found if not NESTED.search(name, 1))
 
 
 def _patterns(schema: str) -> Iterator[str]:

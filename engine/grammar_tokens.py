@@ -21,6 +21,8 @@ SENTENCE_END = re.compile(rb"(?:%s%s|(?!\.)%s)%s$" % (_INITIAL_OR_NUMBER, rb"\."
 NUMBER_AND_STOP = re.compile(rb"[0-9]\.$")
 _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of a character after its first
 _SPECIAL = re.compile(rb'["\\\x00-\x1f]')
+_MOST_COUNTED = 255  # characters: a byte
+_CONTROL = re.compile(rb"[\x00-\x1f]")
 _LONGEST_FILLER = 14  # bytes: an everyday word
 
 
@@ -36,6 +38,17 @@ class JsonTokens:
         for name, attribute in vars(JsonTokens).items():
             if isinstance(attribute, cached_property):
                 getattr(self, name)
+
+    @cached_property
+    def whole_characters(self) -> bytes:
+        """For each token how many characters it adds to a string; 0 if it has parts of some, or may do more."""
+        return bytes(_whole_characters(data) for data in self.table)
+
+    @cached_property
+    def horizon(self) -> int:
+        """A number of characters that no token has, not even together with the rest of a character before it."""
+        inside = (data for data in self.table if not _CONTROL.search(data))
+        return max((len(data.translate(None, _CONTINUATION)) for data in inside), default=0) + 2
 
     @cached_property
     def quotes(self) -> list[int]:
@@ -155,6 +168,16 @@ class JsonTokens:
         bits = np.zeros(self.words * 32, np.uint8)
         bits[list(tokens)] = 1
         return np.packbits(bits, bitorder="little").view(np.int32)
+
+
+def _whole_characters(data: bytes) -> int:
+    if _SPECIAL.search(data):
+        return 0
+    try:
+        count = len(data.decode())
+    except UnicodeDecodeError:
+        return 0
+    return count if count <= _MOST_COUNTED else 0
 
 
 def _emptiness(data: bytes) -> tuple[int, int]:

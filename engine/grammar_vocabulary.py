@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from thothy_ai.engine.grammar_memory import MaskMemory
 from thothy_ai.engine.grammar_slices import general_slices
 from thothy_ai.engine.grammar_tokens import JsonTokens
 
@@ -31,7 +32,7 @@ class Vocabulary:
     too: until they are there, the schema uses those of prose. Used by any thread.
 
     `quotes` are the tokens with a quotation mark, `choices` tell what a mask leaves open. Both are there once
-    `with_slices` has returned.
+    `with_slices` has returned. `memory` has masks that grammars of different schemas share; it is the core's.
     """
 
     quotes: frozenset[int]
@@ -39,6 +40,7 @@ class Vocabulary:
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, size: int, eos: Sequence[int]) -> None:
         self._tokenizer, self._size, self._eos = tokenizer, size, list(eos)
+        self.memory = MaskMemory(-(-size // 32))
         self._general = _on_a_thread(self._build)
         self._tokens = _on_a_thread(lambda: _tokens_of(self._general.result()))
         self._lock = threading.Lock()

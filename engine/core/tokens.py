@@ -35,6 +35,7 @@ class StepMasks(NamedTuple):
 
     bits: Tensor  # [R, ceil(vocab/32)] int32 on the host
     members: Seq[tuple[Sequence, int]]
+    given: Seq[int]  # rows that need no grammar: of a known token, or of any
     filling: Filling
 
     def wait(self) -> Tensor:
@@ -44,6 +45,12 @@ class StepMasks(NamedTuple):
             take_forced(sequence)
             if position < len(sequence.tokens):
                 _allow_only(self.bits[row], sequence.tokens[position])
+        for row in self.given:
+            sequence, position = self.members[row]
+            if position < len(sequence.tokens):
+                _allow_only(self.bits[row], sequence.tokens[position])
+            else:
+                self.bits[row].fill_(_ALL)
         return self.bits
 
 
@@ -56,15 +63,14 @@ def start_masks(members: Seq[tuple[Sequence, int]], vocab_size: int) -> StepMask
     shape = (len(members), -(-vocab_size // 32))
     mask = torch.empty(shape, dtype=torch.int32, pin_memory=torch.cuda.is_initialized())  # sent without a copy
     grammars: list[tuple[Grammar, int]] = []
+    given: list[int] = []
     for row, (sequence, position) in enumerate(members):
         grammar = sequence.request.grammar
-        if position < len(sequence.tokens):
-            _allow_only(mask[row], sequence.tokens[position])
-        elif grammar is not None and sequence.finish_reason is None:
+        if grammar is not None and position >= len(sequence.tokens) and sequence.finish_reason is None:
             grammars.append((grammar, row))
         else:
-            mask[row].fill_(_ALL)
-    return StepMasks(mask, members, start_filling(mask, grammars))
+            given.append(row)
+    return StepMasks(mask, members, given, start_filling(mask, grammars))
 
 
 def end_tokens(sampling: SamplingParams, eos: frozenset[int], vocab_size: int) -> frozenset[int]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from llguidance import LLExecutor
-from torch import Tensor
 
 from tests.support.byte_tokenizer import schema_grammar
 from tests.support.constrained import (
@@ -71,24 +69,24 @@ def test_masks_are_sent_once_they_are_filled(tmp_path: Path, monkeypatch: pytest
     assert isinstance(first, JsonGrammar)
     a, b, c = (JsonGrammar(first._lexers, first._eos) for _ in range(3))
     whole = run(loaded, [request("a", [5, 6], GREEDY, first)], ROOMY)["a"]
-    waited, fill, wait = threading.Semaphore(0), grammar_batch._fill, Filling.wait
+    waited, wait = threading.Semaphore(0), Filling.wait
 
-    def fill_late(executor: LLExecutor, mask: Tensor, matchers: Any, begun: threading.Event) -> None:
-        begun.set()
+    def run_late(part: Callable[[], None], begun: threading.Semaphore) -> None:
+        begun.release()
         assert waited.acquire(timeout=60)
-        fill(executor, mask, matchers, begun)
+        part()
 
     def let_fill(filling: Filling) -> list[int]:
-        if filling._filled is not None:
+        if filling._running:
             if driver.core.stats().core.steps == 1:  # on the core's thread; taken when the next step is planned
                 driver.core.submit(request("c", [5, 6], GREEDY, c))
                 driver.core.abort("b")
-            waited.release()
+            waited.release(len(filling._running))
         rows = wait(filling)
-        assert filling._filled is None or filling._filled.done()
+        assert all(part.done() for part in filling._running)
         return rows
 
-    monkeypatch.setattr(grammar_batch, "_fill", fill_late)
+    monkeypatch.setattr(grammar_batch, "_run", run_late)
     monkeypatch.setattr(Filling, "wait", let_fill)
     with EngineDriver(lambda events: build_core(loaded, replace(ROOMY, overlap=overlap), events)) as driver:
         driver.run([request("a", [5, 6], GREEDY, a), request("b", [5, 6], GREEDY, b)])

@@ -1,0 +1,169 @@
+"""Masks with equal keys are equal, whatever text and schema they come from; the memory forgets those used least."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from thothy_ai.engine.grammar import GrammarCompiler
+from thothy_ai.engine.grammar_batch import advance_all, start_filling
+from thothy_ai.engine.grammar_fields import MaskKey
+from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.grammar_memory import MaskMemory
+from thothy_ai.jobs import Context
+from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
+from thothy_ai.jobs.schema import TEXT
+
+EOS = (0, 2)
+VOCAB = 741
+WORDS = -(-VOCAB // 32)
+KINDS = (trend_summary.KIND, hook.KIND, translation.KIND, report_section.KIND)
+SOURCE = "A source of a few words. "
+
+
+def text(least: int, most: int, characters: str = TEXT) -> dict[str, object]:
+    return {"type": "string", "pattern": f"^{characters}{{{least},{most}}}$"}
+
+
+def fields(**properties: object) -> str:
+    schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+    return json.dumps(schema)
+
+
+HOSTILE = (  # bounds that a token may reach, escapes, the same field before other ones, few characters, nothing at all
+    fields(a=text(1, 3), b=text(3, 3), c=text(0, 2)),
+    fields(a=text(1, 3), b=text(2, 5)),
+    fields(a=text(0, 9, r"[^\x00-\x08]"), b=text(1, 9, r'["\\\\]')),
+    fields(a={"type": "array", "items": text(0, 4), "minItems": 1, "maxItems": 3}, b={"enum": ["x", "yy"]}),
+    fields(a={"type": "array", "items": text(0, 4), "maxItems": 2}),
+    fields(a={"type": "string", "pattern": "^[A-ZÄ][äöü日本é]{2,6}$"}, b=text(2, 6, "[äöü日本é]")),
+    json.dumps(text(0, 5)),
+    fields(a={"type": "string", "pattern": "^[^a][b-y]{1,4}$"}, b={"type": "string", "pattern": "^x[b-y]{1,4}$"}),
+)
+UNKNOWN = (
+    '{"type": "object", "properties": {"a": {"type": "string", "pattern": "^[a-z]{1,9}$"}}}',
+    fields(a={"type": "string", "pattern": "^[a-z]{1,9}$", "maxLength": 5}),
+    fields(a={"type": "string", "pattern": "^[a-z]+$"}, b={"type": "string", "pattern": "^a{1,2}$"}),
+    fields(a={"type": "string", "pattern": "^(?:[a-z]{1,9}|b)$"}),
+    fields(a={"type": "string", "maxLength": 9}),
+    fields(**{"a\\": {"type": "string", "pattern": "^[a-z]{1,9}$"}}),
+)
+
+
+@pytest.fixture(scope="module")
+def compiler(tokenizer: PreTrainedTokenizerFast) -> GrammarCompiler:
+    return GrammarCompiler(tokenizer, VOCAB, EOS, lexers=2)
+
+
+def kinds() -> Iterator[str]:
+    for kind in KINDS:
+        for length in (1, 30):
+            request = kind.request(source=SOURCE * length)
+            yield from (json.dumps(call.schema) for call in next(kind.plan(request, Context())))
+
+
+def compiled(compiler: GrammarCompiler, schema: str) -> JsonGrammar:
+    grammar = compiler.compile(schema)
+    assert isinstance(grammar, JsonGrammar)
+    return grammar
+
+
+def computed(grammar: JsonGrammar) -> torch.Tensor:
+    row = torch.empty(WORDS, dtype=torch.int32)
+    grammar.compute(row)
+    return row
+
+
+def allowed(row: torch.Tensor) -> list[int]:
+    bits = (row[:, None] >> torch.arange(32, dtype=torch.int32)) & 1
+    found: list[int] = bits.flatten().nonzero().flatten().tolist()
+    return found
+
+
+def walk(grammar: JsonGrammar, draw: random.Random, most: int) -> Iterator[tuple[MaskKey | None, torch.Tensor]]:
+    """The keys and masks of a random text, which ends its strings more often than chance would."""
+    for _ in range(most):
+        row = computed(grammar)
+        yield grammar.mask_key(), row
+        choices = allowed(row)
+        special = [t for t in choices if set(grammar._lexers.tokens.table[t]) & set(b'"\\')]
+        token = draw.choice(special if special and draw.random() < 0.1 else choices)
+        if token in EOS:
+            return
+        grammar.advance(token)
+
+
+def test_masks_with_equal_keys_are_equal(compiler: GrammarCompiler) -> None:
+    draw, masks, shared, total = random.Random(0), dict[MaskKey, torch.Tensor](), 0, 0
+    for schema in (*HOSTILE * 12, *kinds(), *kinds()):
+        for key, row in walk(compiled(compiler, schema), draw, 120):
+            total += 1
+            if key is not None:
+                shared += key in masks
+                assert torch.equal(masks.setdefault(key, row), row), (schema, key)
+    assert shared > total / 3
+
+
+@pytest.mark.parametrize("schema", UNKNOWN)
+def test_a_text_whose_state_is_not_known_has_no_key(compiler: GrammarCompiler, schema: str) -> None:
+    draw = random.Random(1)
+    assert all(key is None for _ in range(4) for key, _ in walk(compiled(compiler, schema), draw, 12))
+
+
+def test_steps_fill_what_llguidance_does_whether_masks_are_remembered_or_not(compiler: GrammarCompiler) -> None:
+    """Also of members that begin at the same place, of one that breaks a lexer, and beside rows of others."""
+    draw = random.Random(2)
+    running = [compiled(compiler, schema) for schema in (*HOSTILE, *HOSTILE, *kinds())]
+    mask = torch.empty((len(running) + 2, WORDS), dtype=torch.int32)
+    for _ in range(60):
+        start_filling(mask, [(grammar, row + 1) for row, grammar in enumerate(running)]).wait()
+        chosen = []
+        for row, grammar in enumerate(running):
+            assert torch.equal(mask[row + 1], computed(grammar)), grammar._tokens
+            chosen.append((grammar, draw.choice(allowed(mask[row + 1]))))
+        chosen = [(grammar, token) for grammar, token in chosen if token not in EOS]
+        assert not any(advance_all(chosen))
+        running = [grammar for grammar, _ in chosen if not grammar.finished]
+        if not running:
+            break
+    assert len(compiler._vocabulary.memory)
+
+
+def test_a_mask_of_a_broken_lexer_is_neither_remembered_nor_shared(compiler: GrammarCompiler) -> None:
+    schema = fields(a=text(2, 7, "[b-m]"))
+    one, other = compiled(compiler, schema), compiled(compiler, schema)
+    for grammar in (one, other):
+        for token in grammar.forced():
+            grammar.advance(token)
+    expected, remembered = computed(compiled_at(compiler, schema, one)), len(one.memory)
+    one.matcher.consume_token(allowed(~expected)[0])  # which breaks it: its own text, not the lexer
+    assert one.matcher.is_error()
+    mask = torch.zeros((2, WORDS), dtype=torch.int32)
+    start_filling(mask, [(one, 0), (other, 1)]).wait()
+    assert torch.equal(mask[1], expected)
+    assert len(one.memory) == remembered
+
+
+def compiled_at(compiler: GrammarCompiler, schema: str, like: JsonGrammar) -> JsonGrammar:
+    grammar = compiled(compiler, schema)
+    for token in like._tokens:
+        grammar.advance(token)
+    return grammar
+
+
+def test_the_memory_forgets_what_was_used_least_recently() -> None:
+    memory, keys = MaskMemory(3, masks=2), [(bytes([n]), 0, 0, 0, b"") for n in range(3)]
+    for number, key in enumerate(keys[:2]):
+        memory.keep(key, torch.full((3,), number + 1, dtype=torch.int32))
+    assert memory.place_of(keys[0]) is not None
+    memory.keep(keys[2], torch.full((3,), 3, dtype=torch.int32))
+    assert (len(memory), memory.place_of(keys[1])) == (2, None)
+    mask = torch.zeros((3, 3), dtype=torch.int32)
+    memory.copy([memory.place_of(keys[2]) or 0, 0, memory.place_of(keys[0]) or 0], mask)
+    assert mask[0].tolist() == [3] * 3
+    assert mask[2].tolist() == [1] * 3

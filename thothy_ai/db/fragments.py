@@ -39,6 +39,33 @@ ENGINE_SILENCE: Final = (
     f" ELSE interval '{ENGINE_SILENCE_SECONDS} seconds' END"
 )
 
+DELAY_MARGIN: Final = (
+    "interval '1 minute'"  # a job for later is kept out of the dispatcher's index until then, less this
+)
+# New jobs, one JSON array: parallel arrays take their driver five times as long to write. Ordered by key, so that two
+# batches over the same keys cannot deadlock.
+INSERTED_JOBS: Final = f"""given AS (
+    SELECT *
+    FROM json_to_recordset(CAST(:jobs AS json)) AS given (
+        id uuid, kind text, priority smallint, deadline timestamptz, not_before timestamptz, source_key text,
+        idempotency_key text, digest text, max_attempts smallint, max_compute_seconds float8, model text,
+        request text, text_field text, text_digest text
+    )
+),
+inserted AS (
+    INSERT INTO job (id, tenant, kind, priority, deadline, not_before, scheduled_for, delayed, source_key,
+                     idempotency_key, request_digest, max_attempts, max_compute_seconds, model, batch_id)
+    SELECT id, :tenant, kind, priority, deadline, coalesce(not_before, now()),
+           CASE WHEN not_before > now() THEN not_before END,
+           coalesce(not_before > now() + {DELAY_MARGIN}, false),
+           source_key, idempotency_key, digest, max_attempts, max_compute_seconds, model,
+           CAST(:batch_id AS uuid)
+    FROM given
+    ORDER BY idempotency_key, id
+    ON CONFLICT (tenant, idempotency_key) DO NOTHING
+    RETURNING id
+)"""  # noqa: S608 - constants
+
 FRAGMENTS: Final[dict[str, str]] = {
     "planned_order": ", ".join(PLANNED_ORDER),
     "waiting": WAITING,
@@ -90,8 +117,9 @@ FRAGMENTS: Final[dict[str, str]] = {
     " AND artifact.attempt = earlier.attempt"
     " WHERE earlier.job_id = claimed.id AND outcome = 'rejected' ORDER BY earlier.attempt DESC LIMIT 1)"
     " END AS previous",
-    # A job that may run only later is kept out of the dispatcher's index until then, less this.
-    "delay_margin": "interval '1 minute'",
+    "delay_margin": DELAY_MARGIN,
+    "inserted_jobs": INSERTED_JOBS,
+    "taken_jobs": "array(SELECT CAST(id AS text) FROM given WHERE id NOT IN (SELECT id FROM inserted))",
     "engine_silence": ENGINE_SILENCE,
     "on_this_engine": "engine_session_id IS NOT DISTINCT FROM CAST(:engine_session_id AS uuid)",
     # Of an engine session, which may have ended since: an engine that starts again within that time is the same engine.

@@ -32,6 +32,7 @@ FINISHED: Final = "finished"  # the channel whose notifications list the ids of 
 WEBHOOKS: Final = "webhooks"  # the channel that says that webhooks may be due
 IDS_PER_NOTIFICATION: Final = 200  # of 37 bytes each: a payload has less than 8,000
 DEATHS_TO_RUN_ALONE: Final = 2  # a job charged with that many engine deaths runs while nothing else does on its engine
+FREE_MACHINE_LOSSES: Final = 3  # of a job, before a further one counts as an engine death
 ENGINE_SILENCE_SECONDS: Final = 10  # an engine session without a heartbeat for that long has ended
 RECORDED_SILENCE_SECONDS: Final = 60  # one that workers record, which has no name
 ENGINE_SILENCE: Final = (
@@ -104,6 +105,9 @@ FRAGMENTS: Final[dict[str, str]] = {
     # Every worker that runs can read a request that refers to a text.
     "shares_texts": "EXISTS (SELECT FROM queue_control WHERE name = 'default' AND shares_texts)",
     "without_output": "outcome NOT IN ('succeeded', 'rejected')",
+    # Engine sessions that have ended, and for which no job runs any more.
+    "unsettled": "ended_at IS NOT NULL AND settled_at IS NULL"
+    " AND NOT EXISTS (SELECT FROM job WHERE state = 'running' AND engine_session_id = engine_session.id)",
     # Attempts without output whose usage is not recorded.
     "unbilled": "compute_seconds = 0 AND outcome NOT IN ('succeeded', 'rejected')",
     # Of a job that was `claimed` just now: what its earlier attempts used of its budget, if it has one; and the last of
@@ -127,6 +131,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     f" AND heartbeat_at > now() - {ENGINE_SILENCE}",
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
+    "free_machine_losses": str(FREE_MACHINE_LOSSES),
     "undelivered": UNDELIVERED,
     "delivery_state": "CASE WHEN delivered_at IS NOT NULL THEN 'delivered' WHEN dead_at IS NOT NULL THEN 'dead'"
     " ELSE 'waiting' END",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import Connection, text
@@ -58,7 +58,10 @@ HOT: dict[str, dict[str, object]] = {
     "queue/take_deliveries": {"busy": [], "per_origin": 4, "limit": 16, "lease_seconds": 60},
     "producer/snapshots": {"ids": [uuid4()], "tenant": "t"},
     "producer/artifacts": {"ids": [uuid4()], "kinds": ["echo"], "tenant": "t"},
+    "queue/lock_sessions": {},
     "queue/settle_sessions": {},
+    "queue/past_months": {"before": HOUR["until"]},
+    "queue/month_kept": {"month": "2026_01", "before": HOUR["until"], "after": str(UUID(int=0)), "limit": 1000},
     "worker/record_usage": {
         "job_ids": [uuid4()],
         "attempts": [1],

@@ -129,6 +129,8 @@ FRAGMENTS: Final[dict[str, str]] = {
     # Of an engine session, which may have ended since: an engine that starts again within that time is the same engine.
     "heard_of": f"heartbeat_at > now() - interval '{RECORDED_SILENCE_SECONDS} seconds'"
     f" AND heartbeat_at > now() - {ENGINE_SILENCE}",
+    # A worker has reached this engine session lately; NULL if none ever said so.
+    "staffed": "worker_heartbeat_at > now() - make_interval(secs => :worker_seconds)",
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
     "free_machine_losses": str(FREE_MACHINE_LOSSES),

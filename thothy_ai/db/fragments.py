@@ -66,6 +66,27 @@ inserted AS (
     ON CONFLICT (tenant, idempotency_key) DO NOTHING
     RETURNING id
 )"""  # noqa: S608 - constants
+# May be dispatched now.
+DUE: Final = f"state = 'queued' AND NOT delayed AND not_before <= now() AND {NOT_EXPIRED}"
+# The next due jobs: at most `any_limit` of those that name no model, and of each of `models` as many as `limits` says.
+NEXT_DUE: Final = f"""
+    (
+        SELECT id, model, priority, deadline, enqueued_at, scheduled_for, source_key
+        FROM job
+        WHERE {DUE} AND model IS NULL
+        ORDER BY {", ".join(PLANNED_ORDER)}
+        LIMIT :any_limit
+    )
+    UNION ALL
+    SELECT named.*
+    FROM unnest(CAST(:models AS text[]), CAST(:limits AS bigint[])) AS wanted (model, places) CROSS JOIN LATERAL (
+        SELECT id, job.model, priority, deadline, enqueued_at, scheduled_for, source_key
+        FROM job
+        WHERE {DUE} AND job.model = wanted.model
+        ORDER BY {", ".join(PLANNED_ORDER)}
+        LIMIT wanted.places
+    ) AS named
+"""  # noqa: S608 - constants
 
 FRAGMENTS: Final[dict[str, str]] = {
     "planned_order": ", ".join(PLANNED_ORDER),
@@ -74,8 +95,8 @@ FRAGMENTS: Final[dict[str, str]] = {
     "open": "((state = 'queued' AND NOT delayed AND model IS NULL)"
     " OR (state = 'queued' AND NOT delayed AND model IS NOT NULL)"
     " OR (state = 'queued' AND delayed) OR state = 'dispatched' OR state = 'running')",
-    # May be dispatched now.
-    "due": f"state = 'queued' AND NOT delayed AND not_before <= now() AND {NOT_EXPIRED}",
+    "due": DUE,
+    "next_due": NEXT_DUE,
     # Of the dispatches given. A job that this worker runs already was claimed before, and the answer was lost.
     "claimable": f"((state = 'dispatched' AND NOT cancel_requested AND {NOT_EXPIRED})"
     " OR (state = 'running' AND worker = :worker))",

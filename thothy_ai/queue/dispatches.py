@@ -64,12 +64,36 @@ class Dispatches:
     ) -> Iterator[Dispatch]:
         """Dispatch what these engines have room for; yields what each got, to be published before the next one's."""
         loads = self._router.loads(engines, depths, max_urgent)
+        if len(loads) == 1:
+            yield from self._dispatch_next(*loads.values())
+            return
         jobs = self._due(loads)
         for engine, routed in self._router.route(jobs, loads).items():
             ids = routed.ordinary + routed.urgent
             numbers = {row.id: row.dispatch_no for row in self._ask("queue/dispatch", ids=ids, engine=engine)}
             if numbers:
                 yield Dispatch(engine, _hints(routed.ordinary, numbers), _hints(routed.urgent, numbers))
+
+    def _dispatch_next(self, load: Load) -> Iterator[Dispatch]:
+        """Where there is one engine, nothing is to be routed: one statement chooses the jobs and dispatches them."""
+        name, models = load.engine.name, sorted(load.engine.serves)
+        if not (limit := _room([load])):
+            return
+        rows = self._ask(
+            "queue/dispatch_next",
+            engine=name,
+            any_limit=limit,
+            models=models,
+            limits=[limit] * len(models),
+            lowest=load.engine.lowest,
+            places=load.places,
+            urgent_places=load.urgent_places,
+        )
+        for row in rows:
+            self._router.sources.remember(row.source_key, name)
+        if rows:
+            ordinary = [Hint(row.id, row.dispatch_no) for row in rows if not row.urgent]
+            yield Dispatch(name, ordinary, [Hint(row.id, row.dispatch_no) for row in rows if row.urgent])
 
     def hand_over(
         self, engines: Sequence[EngineState], depths: Mapping[str, ListLengths], fed: Collection[str]

@@ -38,6 +38,7 @@ HOT: dict[str, dict[str, object]] = {
     "worker/finish": {"rows": f'[{{"id": "{uuid4()}", "attempt": 1}}]', "worker": "w"},
     "queue/dispatch": {"ids": [uuid4()], "engine": "a"},
     "queue/due": NEXT,
+    "queue/dispatch_next": {**NEXT, "engine": "a", "lowest": 0, "places": 64, "urgent_places": 32},
     "queue/engines": {"worker_seconds": 22},
     "queue/hand_over": {"donor": "a", "engine": "b", "serves": ["m"], "limit": 100},
     "queue/recall_lost": {"worker_seconds": 22},

@@ -58,7 +58,11 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
         "queue/due", "The next jobs, twice as many as are running.", any_limit=2 * IN_FLIGHT, models=["m"], limits=[64]
     )
     ids = _next(connection, 2 * IN_FLIGHT)
-    yield explained("queue/dispatch", "Dispatches them to one engine.", ids=ids, engine=NO_ENGINE)
+    yield explained("queue/dispatch", "Dispatches them to one of several engines.", ids=ids, engine=NO_ENGINE)
+    yield explained(
+        "queue/dispatch_next", "Both at once, where there is one engine.", **NEXT, any_limit=2 * IN_FLIGHT,
+        engine=NO_ENGINE, lowest=None, places=2 * IN_FLIGHT, urgent_places=0,
+    )  # fmt: skip
     connection.execute(text("RESET enable_seqscan; RESET enable_bitmapscan"))  # only the dispatcher sets them
     hints = connection.execute(
         text("SELECT id, dispatch_no FROM job WHERE state = 'dispatched' LIMIT :n"), {"n": IN_FLIGHT}

@@ -53,12 +53,16 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
         return name, what, _explain(connection, name, parameters)
 
     yield explained("queue/admit_delayed", "No delayed job has become due.", limit=5000)
-    yield explained("queue/engines", "No engine is known: the lists without one are used.")
+    yield explained("queue/engines", "No engine is known: the lists without one are used.", worker_seconds=22)
     yield explained(
         "queue/due", "The next jobs, twice as many as are running.", any_limit=2 * IN_FLIGHT, models=["m"], limits=[64]
     )
     ids = _next(connection, 2 * IN_FLIGHT)
-    yield explained("queue/dispatch", "Dispatches them to one engine.", ids=ids, engine=NO_ENGINE)
+    yield explained("queue/dispatch", "Dispatches them to one of several engines.", ids=ids, engine=NO_ENGINE)
+    yield explained(
+        "queue/dispatch_next", "Both at once, where there is one engine.", **NEXT, any_limit=2 * IN_FLIGHT,
+        engine=NO_ENGINE, lowest=None, places=2 * IN_FLIGHT, urgent_places=0,
+    )  # fmt: skip
     connection.execute(text("RESET enable_seqscan; RESET enable_bitmapscan"))  # only the dispatcher sets them
     hints = connection.execute(
         text("SELECT id, dispatch_no FROM job WHERE state = 'dispatched' LIMIT :n"), {"n": IN_FLIGHT}
@@ -78,7 +82,7 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
     yield explained("queue/reap_leases", "No lease has expired.", **RETRY)
     yield explained("queue/unclaimed_dispatches", "No dispatched job has stayed unclaimed.", timeout_seconds=15)
     yield explained("queue/reap_expired", "No deadline has passed.", limit=5000)
-    yield explained("queue/recall_lost", "No engine is lost.")
+    yield explained("queue/recall_lost", "No engine is lost.", worker_seconds=22)
     yield explained("queue/reap_lost", "No machine is lost.", lease_seconds=60, worker_seconds=15)
     yield explained("queue/unserved", "No job names a model.", limit=100_000, names=200)
     yield explained("queue/status", "Used by the metrics and by `thothy queue status`; counts all open jobs.")

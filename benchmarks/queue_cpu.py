@@ -1,7 +1,8 @@
 """The overhead of the queue: the same jobs through the queue and directly to the engine, and the queue's own rate on an
 engine that answers immediately. Both use the embedded stack, with real servers and one worker.
 
-    python -m benchmarks.queue_cpu      only the queue's own rate; needs no model
+    python -m benchmarks.queue_cpu           only the queue's own rate; needs no model
+    python -m benchmarks.queue_cpu --crash   what one SIGKILL of an engine costs a drain; prints, and writes nothing
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -17,6 +19,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +49,9 @@ MAX_NOTE_LENGTH = 700
 SERVERS_ONLY = ("reaper", "dispatcher", "worker")
 PACED_RATE, PACED_SECONDS, BATCHES_PER_SECOND = 100, 30, 10  # the rate is in jobs per second
 COMMIT = "thothy_worker_commit_seconds_bucket"
+CRASH_JOBS, CRASH_ROWS, HANDED_OVER = 4_000, 256, 1_024
+CRASH_LATENCY = 4.0  # seconds per job
+CRASH_AT = 0.25  # of the jobs have ended
 
 
 @dataclass(frozen=True)
@@ -124,13 +130,66 @@ def alone() -> tuple[str, str]:
     return "Queue without a model, CPU", table(("measurement", "result", "target"), rows)
 
 
+@dataclass(frozen=True)
+class CrashCost:
+    """Seconds of a drain without and with one SIGKILL of its engine, which was away for `away` of them; `charged` jobs
+    had been admitted, and the last of them ended `tail` seconds after the last other job.
+    """
+
+    calm: float
+    crashed: float
+    away: float
+    charged: int
+    tail: float
+
+    @property
+    def share(self) -> float:
+        """What the crash cost besides the restart, relative to the drain."""
+        return (self.crashed - self.away) / self.calm - 1
+
+
+def crash_cost() -> CrashCost:
+    """Drain `CRASH_JOBS` jobs twice, on an engine of `CRASH_ROWS` rows whose worker takes `HANDED_OVER` jobs."""
+    arguments = ("--null-latency", str(CRASH_LATENCY), "--max-rows", str(CRASH_ROWS))
+    with _stack(None, worker_in_flight=HANDED_OVER) as (stack, producer, engine):
+        with _null_engine(stack, *arguments):
+            _through_queue(producer, engine, _jobs("warm-up", 2))
+            calm = _through_queue(producer, engine, _jobs("calm", CRASH_JOBS))
+        with ThreadPoolExecutor(1) as threads:
+            drain = threads.submit(_through_queue, producer, engine, _jobs("crashed", CRASH_JOBS))
+            with _null_engine(stack, *arguments) as process:
+                _until_finished(engine, 2 + CRASH_JOBS + int(CRASH_AT * CRASH_JOBS))
+                process.kill()
+                began = time.perf_counter()
+            with _null_engine(stack, *arguments):
+                away = time.perf_counter() - began
+                crashed = drain.result()
+        with engine.connect() as connection:
+            row = connection.execute(
+                text(
+                    "SELECT count(*) FILTER (WHERE engine_deaths > 0) AS charged, extract(epoch FROM"
+                    " max(finished_at) FILTER (WHERE engine_deaths > 0) -"
+                    " max(finished_at) FILTER (WHERE engine_deaths = 0))::float AS tail FROM job"
+                )
+            ).one()
+    return CrashCost(calm, crashed, away, row.charged, row.tail or 0.0)
+
+
+def _until_finished(engine: Engine, jobs: int) -> None:
+    done = 0
+    while done < jobs:
+        time.sleep(0.05)
+        with engine.connect() as connection:
+            done = connection.execute(text("SELECT count(*) FROM job WHERE finished_at IS NOT NULL")).scalar_one()
+
+
 @contextmanager
-def _stack(model: Path | None) -> Iterator[tuple[EmbeddedStack, Producer, Engine]]:
+def _stack(model: Path | None, **chosen: int) -> Iterator[tuple[EmbeddedStack, Producer, Engine]]:
     with tempfile.TemporaryDirectory(prefix="thothy-bench-") as home:
         Path(home).chmod(0o755)  # servers run as the user `nobody` must be able to traverse it
         settings = Settings.load(
             home=Path(home), model=model, kinds=("benchmarks.probe",), log_level="WARNING", metrics_port=free_port()
-        )
+        ).model_copy(update=chosen)
         services = {} if model else {"services": SERVERS_ONLY}
         with EmbeddedStack(settings, **services) as stack, Producer.from_settings(stack.settings) as producer:
             engine = make_engine(stack.settings, application="benchmark", pool_size=1)
@@ -141,13 +200,17 @@ def _stack(model: Path | None) -> Iterator[tuple[EmbeddedStack, Producer, Engine
 
 
 @contextmanager
-def _null_engine(stack: EmbeddedStack) -> Iterator[None]:
-    command = [sys.executable, "-m", "thothy_ai.cli", "engine", "--null", "--url", stack.settings.require_engine_url()]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+def _null_engine(stack: EmbeddedStack, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    url = stack.settings.require_engine_url()
+    command = [sys.executable, "-m", "thothy_ai.cli", "engine", "--null", "--url", url, *arguments]
+    environment = os.environ | stack.settings.environment()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
         try:
             if process.stdout is None or "ready" not in process.stdout.readline():
                 raise RuntimeError("the null engine did not start")
-            yield
+            yield process
         finally:
             process.terminate()
 
@@ -213,7 +276,12 @@ def _through_queue(producer: Producer, engine: Engine, jobs: Sequence[Probe]) ->
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    title, body = alone()
-    write_section(title, "python -m benchmarks.queue_cpu", body)
-    print(body)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--crash", action="store_true", help="only what one SIGKILL of an engine costs a drain")
+    if parser.parse_args().crash:
+        cost = crash_cost()
+        print(f"{cost}\n{cost.share:.1%} of the drain, besides the restart")
+    else:
+        title, body = alone()
+        write_section(title, "python -m benchmarks.queue_cpu", body)
+        print(body)

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
+from uuid import UUID
 
+from thothy_ai.engine.admissions import AdmissionFile
 from thothy_ai.engine.api import AbandonedUsage, EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.backend import Backend, Output
 from thothy_ai.engine.errors import ConnectionLostError
-from thothy_ai.engine.serving.address import parse_address
+from thothy_ai.engine.serving.address import admissions_at, parse_address
 from thothy_ai.engine.serving.generation import Generation, Generations
 from thothy_ai.engine.serving.socket_client import SocketEngineClient
 
-__all__ = ["EngineClient", "Generation", "LocalEngineClient", "SocketEngineClient", "connect"]
+__all__ = ["EngineClient", "Generation", "LocalEngineClient", "SocketEngineClient", "connect", "had_begun"]
 
 
 class EngineClient(Protocol):
@@ -125,3 +127,18 @@ class LocalEngineClient:
         """Called from the backend's thread. After `close`, outputs have no recipient."""
         if (loop := self._loop) is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._generations.deliver, outputs)
+
+
+def had_begun(urls: Sequence[str], session_id: UUID | None, request_ids: Sequence[str]) -> bool:
+    """Whether the killed engine of this session, at one of these URLs, had begun with one of these requests.
+
+    True if that is not known: an engine on a TCP port leaves no record. One on a Unix socket whose record is gone ended
+    by itself.
+    """
+    paths = [admissions_at(url) for url in urls]
+    if session_id is None:
+        return True
+    for path in paths:
+        if path is not None and (file := AdmissionFile.open(path, str(session_id))) is not None:
+            return bool(file.begun(request_ids))
+    return None in paths

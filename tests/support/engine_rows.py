@@ -8,9 +8,10 @@ from tests.support.queue_bench import Queue
 
 REGISTER = """
     INSERT INTO engine_session (id, engine_name, model_name, capacity, state, model, device, dtype, gpus, num_blocks,
-        block_size, started_at, heartbeat_at, ended_at)
+        block_size, started_at, heartbeat_at, ended_at, worker_heartbeat_at)
     VALUES (:id, :name, :model, :capacity, :state, 'm', 'none', 'none', 0, 0, 16, now() - make_interval(secs => :age),
-        now() - make_interval(secs => :silent), CASE WHEN :state = 'ended' THEN now() END)
+        now() - make_interval(secs => :silent), CASE WHEN :state = 'ended' THEN now() END,
+        now() - make_interval(secs => CAST(:worker_silent AS float8)))
 """
 
 
@@ -23,10 +24,15 @@ def register(
     state: str = "ready",
     silent: float = -3600.0,
     age: float = 100.0,
+    worker_silent: float | None = -3600.0,
 ) -> UUID:
-    """Record a session; its last heartbeat was `silent` seconds ago, by default in an hour. Returns its id."""
+    """Record a session; its last heartbeat was `silent` seconds ago, by default in an hour. Returns its id.
+
+    `worker_silent`: the same of its worker; None: it has had none.
+    """
     session = uuid4()
-    queue.rows(REGISTER, id=session, name=name, model=model, capacity=capacity, state=state, silent=silent, age=age)
+    given = {"name": name, "model": model, "capacity": capacity, "state": state, "silent": silent, "age": age}
+    queue.rows(REGISTER, id=session, worker_silent=worker_silent, **given)
     return session
 
 

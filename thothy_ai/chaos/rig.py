@@ -33,6 +33,7 @@ from thothy_ai.embedded import Postgres, Valkey
 from thothy_ai.embedded.process import Process, Program, free_port
 from thothy_ai.embedded.supervisor import Patience, Supervisor
 from thothy_ai.errors import ServiceStartError
+from thothy_ai.queue.dispatches import worker_silence
 from thothy_ai.settings import Settings
 
 UNLIMITED = Patience(failures=sys.maxsize, first_delay=0.1, max_delay=0.1, check_every=0.1)
@@ -217,7 +218,10 @@ class Rig:
         engine = make_engine(self.settings, application="chaos", pool_size=1)
         try:
             with engine.connect() as connection:
-                return {row.name for row in connection.execute(statement("queue/engines")) if row.ready}
+                known = connection.execute(
+                    statement("queue/engines"), {"worker_seconds": worker_silence(self.settings)}
+                )
+                return {row.name for row in known if row.ready and row.staffed}
         finally:
             engine.dispose()
 

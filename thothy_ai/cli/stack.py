@@ -61,6 +61,7 @@ def up(
     from thothy_ai.cli.stopping import StopDisplay, StopRequested
     from thothy_ai.embedded import EmbeddedStack
     from thothy_ai.embedded.placement import placements
+    from thothy_ai.engine.client import had_begun
     from thothy_ai.engine.gpus import all_gpus, visible_gpus
     from thothy_ai.queue.drafts import load_kinds
     from thothy_ai.telemetry import configure_logging
@@ -75,7 +76,7 @@ def up(
         settings = settings.model_copy(update={"metrics_port": port})
         try:
             typer.echo("Starting...")
-            with EmbeddedStack(settings, engines=where, observer=display) as stack:
+            with EmbeddedStack(settings, engines=where, observer=display, begun=had_begun) as stack:
                 ready = True
                 typer.echo(_next_steps(settings, stack.home, time.monotonic() - began), nl=False)
                 stack.wait()

@@ -32,12 +32,61 @@ FINISHED: Final = "finished"  # the channel whose notifications list the ids of 
 WEBHOOKS: Final = "webhooks"  # the channel that says that webhooks may be due
 IDS_PER_NOTIFICATION: Final = 200  # of 37 bytes each: a payload has less than 8,000
 DEATHS_TO_RUN_ALONE: Final = 2  # a job charged with that many engine deaths runs while nothing else does on its engine
+FREE_MACHINE_LOSSES: Final = 3  # of a job, before a further one counts as an engine death
 ENGINE_SILENCE_SECONDS: Final = 10  # an engine session without a heartbeat for that long has ended
 RECORDED_SILENCE_SECONDS: Final = 60  # one that workers record, which has no name
 ENGINE_SILENCE: Final = (
     f"CASE WHEN engine_name = '' THEN interval '{RECORDED_SILENCE_SECONDS} seconds'"
     f" ELSE interval '{ENGINE_SILENCE_SECONDS} seconds' END"
 )
+
+DELAY_MARGIN: Final = (
+    "interval '1 minute'"  # a job for later is kept out of the dispatcher's index until then, less this
+)
+# New jobs, one JSON array: parallel arrays take their driver five times as long to write. Ordered by key, so that two
+# batches over the same keys cannot deadlock.
+INSERTED_JOBS: Final = f"""given AS (
+    SELECT *
+    FROM json_to_recordset(CAST(:jobs AS json)) AS given (
+        id uuid, kind text, priority smallint, deadline timestamptz, not_before timestamptz, source_key text,
+        idempotency_key text, digest text, max_attempts smallint, max_compute_seconds float8, model text,
+        request text, text_field text, text_digest text
+    )
+),
+inserted AS (
+    INSERT INTO job (id, tenant, kind, priority, deadline, not_before, scheduled_for, delayed, source_key,
+                     idempotency_key, request_digest, max_attempts, max_compute_seconds, model, batch_id)
+    SELECT id, :tenant, kind, priority, deadline, coalesce(not_before, now()),
+           CASE WHEN not_before > now() THEN not_before END,
+           coalesce(not_before > now() + {DELAY_MARGIN}, false),
+           source_key, idempotency_key, digest, max_attempts, max_compute_seconds, model,
+           CAST(:batch_id AS uuid)
+    FROM given
+    ORDER BY idempotency_key, id
+    ON CONFLICT (tenant, idempotency_key) DO NOTHING
+    RETURNING id
+)"""  # noqa: S608 - constants
+# May be dispatched now.
+DUE: Final = f"state = 'queued' AND NOT delayed AND not_before <= now() AND {NOT_EXPIRED}"
+# The next due jobs: at most `any_limit` of those that name no model, and of each of `models` as many as `limits` says.
+NEXT_DUE: Final = f"""
+    (
+        SELECT id, model, priority, deadline, enqueued_at, scheduled_for, source_key
+        FROM job
+        WHERE {DUE} AND model IS NULL
+        ORDER BY {", ".join(PLANNED_ORDER)}
+        LIMIT :any_limit
+    )
+    UNION ALL
+    SELECT named.*
+    FROM unnest(CAST(:models AS text[]), CAST(:limits AS bigint[])) AS wanted (model, places) CROSS JOIN LATERAL (
+        SELECT id, job.model, priority, deadline, enqueued_at, scheduled_for, source_key
+        FROM job
+        WHERE {DUE} AND job.model = wanted.model
+        ORDER BY {", ".join(PLANNED_ORDER)}
+        LIMIT wanted.places
+    ) AS named
+"""  # noqa: S608 - constants
 
 FRAGMENTS: Final[dict[str, str]] = {
     "planned_order": ", ".join(PLANNED_ORDER),
@@ -46,8 +95,8 @@ FRAGMENTS: Final[dict[str, str]] = {
     "open": "((state = 'queued' AND NOT delayed AND model IS NULL)"
     " OR (state = 'queued' AND NOT delayed AND model IS NOT NULL)"
     " OR (state = 'queued' AND delayed) OR state = 'dispatched' OR state = 'running')",
-    # May be dispatched now.
-    "due": f"state = 'queued' AND NOT delayed AND not_before <= now() AND {NOT_EXPIRED}",
+    "due": DUE,
+    "next_due": NEXT_DUE,
     # Of the dispatches given. A job that this worker runs already was claimed before, and the answer was lost.
     "claimable": f"((state = 'dispatched' AND NOT cancel_requested AND {NOT_EXPIRED})"
     " OR (state = 'running' AND worker = :worker))",
@@ -77,6 +126,9 @@ FRAGMENTS: Final[dict[str, str]] = {
     # Every worker that runs can read a request that refers to a text.
     "shares_texts": "EXISTS (SELECT FROM queue_control WHERE name = 'default' AND shares_texts)",
     "without_output": "outcome NOT IN ('succeeded', 'rejected')",
+    # Engine sessions that have ended, and for which no job runs any more.
+    "unsettled": "ended_at IS NOT NULL AND settled_at IS NULL"
+    " AND NOT EXISTS (SELECT FROM job WHERE state = 'running' AND engine_session_id = engine_session.id)",
     # Attempts without output whose usage is not recorded.
     "unbilled": "compute_seconds = 0 AND outcome NOT IN ('succeeded', 'rejected')",
     # Of a job that was `claimed` just now: what its earlier attempts used of its budget, if it has one; and the last of
@@ -90,15 +142,19 @@ FRAGMENTS: Final[dict[str, str]] = {
     " AND artifact.attempt = earlier.attempt"
     " WHERE earlier.job_id = claimed.id AND outcome = 'rejected' ORDER BY earlier.attempt DESC LIMIT 1)"
     " END AS previous",
-    # A job that may run only later is kept out of the dispatcher's index until then, less this.
-    "delay_margin": "interval '1 minute'",
+    "delay_margin": DELAY_MARGIN,
+    "inserted_jobs": INSERTED_JOBS,
+    "taken_jobs": "array(SELECT CAST(id AS text) FROM given WHERE id NOT IN (SELECT id FROM inserted))",
     "engine_silence": ENGINE_SILENCE,
     "on_this_engine": "engine_session_id IS NOT DISTINCT FROM CAST(:engine_session_id AS uuid)",
     # Of an engine session, which may have ended since: an engine that starts again within that time is the same engine.
     "heard_of": f"heartbeat_at > now() - interval '{RECORDED_SILENCE_SECONDS} seconds'"
     f" AND heartbeat_at > now() - {ENGINE_SILENCE}",
+    # A worker has reached this engine session lately; NULL if none ever said so.
+    "staffed": "worker_heartbeat_at > now() - make_interval(secs => :worker_seconds)",
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
+    "free_machine_losses": str(FREE_MACHINE_LOSSES),
     "undelivered": UNDELIVERED,
     "delivery_state": "CASE WHEN delivered_at IS NOT NULL THEN 'delivered' WHEN dead_at IS NOT NULL THEN 'dead'"
     " ELSE 'waiting' END",

@@ -284,6 +284,7 @@ class EngineSession(Base):
     ready_at: Mapped[datetime | None]
     end_reason: Mapped[str | None]  # of `EndReason`
     billed_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of attempts that ended in closed hours
+    worker_heartbeat_at: Mapped[datetime | None]  # when a worker last reached it; NULL: no worker of this release has
 
     __table_args__ = (
         one_of("state", EngineState),

@@ -20,11 +20,12 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
 from thothy_ai.db import online
-from thothy_ai.db.statements import source
+from thothy_ai.db.statements import expanded
 from thothy_ai.errors import RoleExistsError
 
 ROLE_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-WRITING: Final = ("producer/enqueue", "producer/batch", "queue/cancel")  # the producers' statements that write
+# The producers' statements that write; what `enqueue` does, `enqueue_texts` does, too.
+WRITING: Final = ("producer/enqueue_texts", "producer/batch", "queue/cancel")
 INSERT: Final = re.compile(r"INSERT INTO (\w+) \(([^)]*)\)")
 UPDATE: Final = re.compile(r"UPDATE (\w+)\s+SET (.*?)\s+(?:FROM|WHERE)\b", re.DOTALL)
 ASSIGNED: Final = re.compile(r"(?:^|,)\s*(\w+) = ")
@@ -121,7 +122,7 @@ def written_columns() -> dict[tuple[str, str], tuple[str, ...]]:
     """The columns that the producers' statements write, by (command, table)."""
     found: dict[tuple[str, str], tuple[str, ...]] = {}
     for name in WRITING:
-        code = COMMENT.sub("", source(name))
+        code = COMMENT.sub("", expanded(name))
         for table, columns in INSERT.findall(code):
             found["INSERT", table] = tuple(column.strip() for column in columns.split(","))
         for table, assigned in UPDATE.findall(code):

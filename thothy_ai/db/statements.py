@@ -18,7 +18,7 @@ TABLE = re.compile(r"\b(FROM|JOIN|INTO|UPDATE|USING)\s+({})\b".format("|".join(J
 @cache
 def statement(name: str) -> TextClause:
     """The statement in `db/sql/<name>.sql`. Raises `FileNotFoundError`, or `KeyError` for an unknown fragment."""
-    return text(FRAGMENT.sub(lambda found: FRAGMENTS[found[1]], source(name)))
+    return text(expanded(name))
 
 
 @cache
@@ -27,10 +27,15 @@ def qualified(name: str, schema: str) -> TextClause:
 
     Raises as `statement`, and `ValueError` for a statement with functions of the schema, which would stay unqualified.
     """
-    bare = FRAGMENT.sub(lambda found: FRAGMENTS[found[1]], source(name))
+    bare = expanded(name)
     if "thothy_" in bare:
         raise ValueError(f"{name} calls a function of the schema")
     return text(TABLE.sub(rf"\1 {schema}.\2", bare).replace("current_schema()", f"'{schema}'"))
+
+
+def expanded(name: str) -> str:
+    """The statement's text, fragments included. Raises as `statement`."""
+    return FRAGMENT.sub(lambda found: FRAGMENTS[found[1]], source(name))
 
 
 def source(name: str) -> str:

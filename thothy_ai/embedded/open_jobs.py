@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Final
+from uuid import UUID
 
 from sqlalchemy import Engine
 
@@ -10,6 +14,10 @@ from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import DatabaseError
 from thothy_ai.settings import Settings
+
+# Whether an engine session that has ended had begun with one of these requests, as far as is known.
+Begun = Callable[[UUID | None, Sequence[str]], bool]
+MAX_CALLS: Final = 500  # of one attempt, which are looked for: kinds make a few
 
 
 class OpenJobs:
@@ -27,13 +35,22 @@ class OpenJobs:
         """How many jobs have not ended; None if Postgres does not answer."""
         return self._asked("embedded/count_open")
 
-    def requeue(self, *, deaths: int = 0) -> int:
+    def requeue(self, charged: Sequence[UUID] = ()) -> int:
         """Queue running and dispatched jobs again, and charge no failure; returns how many ran.
 
-        `deaths`: 1 if the stack was killed while they ran, which quarantines them as an engine's death does. Only for a
-        time when no worker can run: jobs that a worker still runs would run twice.
+        An engine's death is charged to those in `charged`, which quarantines them. Only for a time when no worker can
+        run: jobs that a worker still runs would run twice.
         """
-        return self._ask("embedded/requeue", deaths=deaths)
+        return self._ask("embedded/requeue", charged=list(charged))
+
+    def requeue_killed(self, begun: Begun) -> int:
+        """The same after a stack was killed: charges what its engines had begun with.
+
+        Where the machine has been started since, no job is charged: it lost power, or was restarted.
+        """
+        with reaching(self._settings), self._engine.connect() as connection:
+            rows = connection.execute(statement("embedded/running"), {"uptime": uptime()}).all()
+        return self.requeue([row.id for row in rows if begun(row.engine_session_id, _request_ids(row.id, row.attempt))])
 
     def end_sessions(self) -> None:
         """End the sessions of the engines of a stack that was killed. One that lives on opens its own again."""
@@ -48,7 +65,7 @@ class OpenJobs:
         """Close the connection."""
         self._engine.dispose()
 
-    def _ask(self, name: str, **values: int) -> int:
+    def _ask(self, name: str, **values: object) -> int:
         with reaching(self._settings), self._engine.begin() as connection:
             return int(connection.execute(statement(name), values).scalar_one())
 
@@ -56,3 +73,16 @@ class OpenJobs:
         with suppress(DatabaseError):
             return self._ask(name)
         return None
+
+
+def uptime() -> float:
+    """Seconds since this machine was started; those since 1970 where the system does not say."""
+    try:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (AttributeError, OSError):
+        return time.time()
+
+
+def _request_ids(job_id: UUID, attempt: int) -> list[str]:
+    """The ids by which its engine may know a job's calls (`worker/calls`)."""
+    return [f"{job_id}.{attempt}.{number}" for number in range(MAX_CALLS)]

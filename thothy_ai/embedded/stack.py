@@ -10,11 +10,13 @@ Each engine has a worker beside it; with several, their processes, logs and sock
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from uuid import UUID
 
 from pydantic import SecretStr
 
@@ -36,13 +38,20 @@ SERVICES = ("engine", "reaper", "dispatcher", "worker")  # in the order of their
 READY_SECONDS = 60
 DEADLINE_SECONDS = 5.0  # for running jobs to finish when the stack is stopped, unless the settings say otherwise
 END_SECONDS = 5.0  # for a process that has nothing left to do
+HadBegun = Callable[[Sequence[str], UUID | None, Sequence[str]], bool]
+
+
+def _always(urls: Sequence[str], session_id: UUID | None, request_ids: Sequence[str]) -> bool:  # noqa: ARG001
+    return True
 
 
 class EmbeddedStack:
     """Valkey, Postgres and the service's processes: ready once the context is entered, ended once it is left.
 
     `services` is a subset of `SERVICES`; there is an engine and a worker for each of `engines`. `observer` is told how
-    a stop proceeds. With `clean`, jobs that an earlier stack left open are cancelled before anything can run. Raises
+    a stop proceeds. With `clean`, jobs that an earlier stack left open are cancelled before anything can run. `begun`
+    tells of engines at these URLs that were killed whether a session had begun with a request
+    (`engine.client.had_begun`); without it, they count as having begun with all that ran. Raises
     `StackRunningError` if a stack already runs in this home, `ServiceStartError` if a part does not start,
     `ConfigError` if the model or a wheel is missing.
     """
@@ -56,6 +65,7 @@ class EmbeddedStack:
         patience: Patience | None = None,
         observer: StopObserver | None = None,
         clean: bool = False,
+        begun: HadBegun = _always,
     ) -> None:
         self.home = settings.home.absolute()
         self.settings = settings
@@ -66,6 +76,7 @@ class EmbeddedStack:
         self._placements = engines
         self._pairs: tuple[Pair, ...] = ()
         self._clean = clean
+        self._begun = begun
         self._supervisor = Supervisor(patience)
         self._processes: dict[str, Process] = {}
         self._shutdown = Shutdown(self._processes, observer or Unobserved())
@@ -108,7 +119,8 @@ class EmbeddedStack:
             self._processes[name] = server.process
         jobs = self._migrated()
         undo.callback(self._stop_servers, jobs)
-        jobs.requeue(deaths=1)  # what a stack that was killed left
+        urls = [pair.settings.require_engine_url() for pair in self._pairs]
+        jobs.requeue_killed(partial(self._begun, urls))
         jobs.end_sessions()
         self.cancelled = jobs.cancel() if self._clean else 0
         undo.enter_context(announced(self.settings))

@@ -29,8 +29,8 @@ from thothy_ai.queue.drafts import (
     Entry,
     draft,
     draft_all,
+    insertion,
     load_kinds,
-    parameters,
     settle,
     taken_keys,
 )
@@ -195,8 +195,8 @@ class Producer:
         return Jobs(jobs, batch.id if batch and made else None)
 
     def _insert(self, connection: Connection, drafts: list[Draft], batch: BatchDraft | None) -> list[Draft]:
-        given = parameters(drafts, self.settings.tenant, batch.id if batch else None)
-        taken = connection.execute(self._sql("producer/enqueue"), given).one().taken
+        name, given = insertion(drafts, self.settings.tenant, batch.id if batch else None)
+        taken = connection.execute(self._sql(name), given).one().taken
         if not taken:
             return drafts
         conflicts = self._own(keys=taken_keys(drafts, taken))

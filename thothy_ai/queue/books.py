@@ -54,7 +54,7 @@ class Books:
     def settle(self) -> None:
         """Settle the engine sessions that have ended."""
         with self._transaction() as connection:
-            connection.execute(statement("queue/settle_sessions"))
+            settle_sessions(connection)
 
     def drains(self) -> None:
         """Record the drains that ended since the last one that is recorded: on a thread, since leases must not wait for
@@ -110,6 +110,15 @@ def close_some(connection: Connection, *, open_hours: int = OPEN_HOURS, most: in
     connection.execute(statement("queue/close_hours"), row._asdict())
     connection.execute(statement("queue/restate_residency"), {"since": row.since - RESTATED, "until": row.since})
     return True
+
+
+def settle_sessions(connection: Connection) -> None:
+    """Settle the engine sessions that have ended, in this transaction.
+
+    Two statements: usage that the first one waits for is in the second one's snapshot.
+    """
+    connection.execute(statement("queue/lock_sessions"))
+    connection.execute(statement("queue/settle_sessions"))
 
 
 def _jobs(drain: Any) -> int:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
 from thothy_ai.queue.hints import Hint, ListLengths
 from thothy_ai.queue.routing import DueJob, EngineState, Load, Router
 from thothy_ai.settings import Settings
 
+SILENT_HEARTBEATS = 1.5  # of a worker that counts as lost
 Ask = Callable[..., Sequence[Any]]  # the rows of a statement by its name, with its parameters
 
 
@@ -43,24 +45,55 @@ class Dispatches:
 
     def engines(self) -> list[EngineState]:
         """The engines that live, or the one without a name."""
-        rows = self._ask("queue/engines")
-        usual = self._settings.worker_in_flight
-        return [
-            EngineState(row.name, frozenset(row.serves), row.capacity or usual, row.running, row.lowest, row.ready)
-            for row in rows
-        ]
+        rows = self._ask("queue/engines", worker_seconds=worker_silence(self._settings))
+        return [self._state(row) for row in rows]
+
+    def _state(self, row: Any) -> EngineState:
+        return EngineState(
+            row.name,
+            frozenset(row.serves),
+            row.capacity or self._settings.worker_in_flight,
+            row.running,
+            row.lowest,
+            ready=row.ready and row.staffed is not False,
+            untried=row.staffed is None and not row.running,
+        )
 
     def dispatch(
         self, engines: Iterable[EngineState], depths: Mapping[str, ListLengths], max_urgent: int
     ) -> Iterator[Dispatch]:
         """Dispatch what these engines have room for; yields what each got, to be published before the next one's."""
         loads = self._router.loads(engines, depths, max_urgent)
+        if len(loads) == 1:
+            yield from self._dispatch_next(*loads.values())
+            return
         jobs = self._due(loads)
         for engine, routed in self._router.route(jobs, loads).items():
             ids = routed.ordinary + routed.urgent
             numbers = {row.id: row.dispatch_no for row in self._ask("queue/dispatch", ids=ids, engine=engine)}
             if numbers:
                 yield Dispatch(engine, _hints(routed.ordinary, numbers), _hints(routed.urgent, numbers))
+
+    def _dispatch_next(self, load: Load) -> Iterator[Dispatch]:
+        """Where there is one engine, nothing is to be routed: one statement chooses the jobs and dispatches them."""
+        name, models = load.engine.name, sorted(load.engine.serves)
+        if not (limit := _room([load])):
+            return
+        rows = self._ask(
+            "queue/dispatch_next",
+            engine=name,
+            any_limit=limit,
+            models=models,
+            limits=[limit] * len(models),
+            lowest=load.engine.lowest,
+            places=load.places,
+            urgent_places=load.urgent_places,
+        )
+        for row in rows:
+            self._router.sources.remember(row.source_key, name)
+        if rows:
+            ordinary = [Hint(row.id, row.dispatch_no) for row in rows if not row.urgent]
+            yield Dispatch(name, ordinary, [Hint(row.id, row.dispatch_no) for row in rows if row.urgent])
 
     def hand_over(
         self, engines: Sequence[EngineState], depths: Mapping[str, ListLengths], fed: Collection[str]
@@ -96,6 +129,11 @@ class Dispatches:
             return []
         rows = self._ask("queue/due", any_limit=any_limit, models=models, limits=limits)
         return [DueJob(row.id, row.model, row.priority, row.source_key) for row in rows]
+
+
+def worker_silence(settings: Settings) -> float:
+    """Seconds without a heartbeat after which an engine's worker counts as lost."""
+    return max(ENGINE_SILENCE_SECONDS, SILENT_HEARTBEATS * settings.heartbeat_seconds)
 
 
 def _room(loads: Iterable[Load]) -> int:

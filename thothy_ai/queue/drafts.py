@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -170,25 +171,40 @@ def canonical(request: Request) -> Canonical:
     return Canonical(kind.name, _canonical(kind, request), kind.source_key(request), kind.model)
 
 
-def parameters(drafts: Sequence[Draft], tenant: str, batch: UUID | None = None) -> dict[str, Any]:
-    """Parameters of the statement `producer/enqueue`: parallel arrays. Ids are texts, which every driver can send."""
-    options = [draft.options for draft in drafts]
-    return {
-        "tenant": tenant,
-        "batch_id": str(batch) if batch else None,
-        "ids": [str(draft.id) for draft in drafts],
-        "kinds": [draft.kind for draft in drafts],
-        "priorities": [option.priority for option in options],
-        "deadlines": [option.deadline for option in options],
-        "not_befores": [option.not_before for option in options],
-        "source_keys": [draft.source_key for draft in drafts],
-        "idempotency_keys": [option.idempotency_key for option in options],
-        "digests": [draft.digest for draft in drafts],
-        "max_attempts": [option.max_attempts for option in options],
-        "max_compute_seconds": [option.max_compute_seconds for option in options],
-        "models": [option.model for option in options],
-        **texts.parameters(texts.stored(draft.request) for draft in drafts),
+def insertion(drafts: Sequence[Draft], tenant: str, batch: UUID | None = None) -> tuple[str, dict[str, Any]]:
+    """The statement that inserts these jobs, and its parameters: texts, which every driver can send."""
+    stored = [texts.stored(draft.request) for draft in drafts]
+    rows = [_row(draft, body) for draft, body in zip(drafts, stored, strict=True)]
+    given = {"tenant": tenant, "batch_id": str(batch) if batch else None, "jobs": _json(rows)}
+    if long := texts.shared(stored):
+        return "producer/enqueue_texts", given | {"texts": _json(long)}
+    return "producer/enqueue", given
+
+
+def _row(draft: Draft, body: texts.StoredRequest) -> dict[str, Any]:
+    """A job as the statement reads it. What it lacks is NULL."""
+    options = draft.options
+    row = {
+        "id": str(draft.id),
+        "kind": draft.kind,
+        "priority": options.priority,
+        "deadline": options.deadline and options.deadline.isoformat(),
+        "not_before": options.not_before and options.not_before.isoformat(),
+        "source_key": draft.source_key,
+        "idempotency_key": options.idempotency_key,
+        "digest": draft.digest,
+        "max_attempts": options.max_attempts,
+        "max_compute_seconds": options.max_compute_seconds,
+        "model": options.model,
+        "request": body.request,
+        "text_field": body.field,
+        "text_digest": body.digest,
     }
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _json(rows: list[dict[str, Any]]) -> str:
+    return json.dumps(rows, ensure_ascii=False)
 
 
 def taken_keys(drafts: Sequence[Draft], taken: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ from thothy_ai.db.states import JobState
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.books import Books
 from thothy_ai.queue.broker import Broker
+from thothy_ai.queue.dispatches import worker_silence
 from thothy_ai.queue.hints import NO_ENGINE, Hint
 from thothy_ai.queue.leader import Leader
 from thothy_ai.queue.metrics import JOBS, LEASES_LOST, REPUBLISHED
@@ -38,7 +39,6 @@ logger = logging.getLogger(__name__)
 LOOK, MINUTE, HOUR = 10.0, 60.0, 3600.0
 BATCH = 5000  # jobs that end in one transaction
 LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE of a statement that waited for a lock for too long
-SILENT_HEARTBEATS = 1.5  # of a worker that counts as lost if its engine is
 
 
 class Reaper:
@@ -164,15 +164,19 @@ class Reaper:
         return set().union(*(each.ordinary | each.urgent for each in lists))
 
     def _lost_engines(self) -> None:
-        """Take back what was dispatched to engines that are gone.
+        """Take back what was dispatched to engines that are gone, or have no worker any more.
 
-        While Postgres was away no engine could send heartbeats: each has time to send one.
+        While Postgres was away neither could send heartbeats: each has time to send one.
         """
-        if self._leader.led_seconds < ENGINE_SILENCE_SECONDS:
+        if self._leader.led_seconds < worker_silence(self._settings):
             return
-        rows = self._leader.ask("queue/recall_lost")
+        rows = self._leader.ask("queue/recall_lost", worker_seconds=worker_silence(self._settings))
         for row in rows:
-            logger.warning("engine %s is lost: %d jobs that waited for it are queued again", row.engine_name, row.jobs)
+            logger.warning(
+                "engine %s or its worker is lost: %d jobs that waited for it are queued again",
+                row.engine_name,
+                row.jobs,
+            )
         if rows:
             self._broker.delete([row.engine_name for row in rows])
 
@@ -184,7 +188,7 @@ class Reaper:
 
     def _lost_machines(self) -> None:
         """Take back the jobs of engines that are lost with their workers, without waiting for leases."""
-        silence = max(ENGINE_SILENCE_SECONDS, SILENT_HEARTBEATS * self._settings.heartbeat_seconds)
+        silence = worker_silence(self._settings)
         if min(self._leader.led_seconds, time.monotonic() - self._blocked_at) < silence:
             return
         rows = self._leader.ask("queue/reap_lost", lease_seconds=self._settings.lease_seconds, worker_seconds=silence)

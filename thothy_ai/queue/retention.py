@@ -18,7 +18,8 @@ from thothy_ai.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-BATCH: Final = 1000  # jobs or texts per round: leases must not wait for long
+BATCH: Final = 1000  # jobs or texts that are deleted per round: leases must not wait for long
+LOOK_BATCH: Final = 20_000  # jobs that are looked at per round
 LOOK_SECONDS: Final = 3600.0  # between two looks for months that are over
 TEXTS_SECONDS: Final = 60.0  # between two batches of texts
 LOCK_WAIT: Final = "300ms"  # for which every worker may have to wait behind the drop of a partition
@@ -43,29 +44,45 @@ class Interval:
 
 
 class Retention:
-    """Owns which months are being deleted, and how far the look for unused texts has come."""
+    """Owns which months are being looked at or deleted, and how far the looks for jobs and unused texts have come."""
 
     def __init__(self, settings: Settings, ask: Ask) -> None:
         self._keep = timedelta(days=settings.keep_history_days)
         self._ask = ask
-        self._months: list[str] = []
+        self._months: list[str] = []  # the first of them is being looked at, or deleted
+        self._seen: str | None = FIRST  # of its jobs, up to this id; None: all
         self._look, self._texts = Interval(LOOK_SECONDS), Interval(TEXTS_SECONDS)
         self._after = FIRST
 
     def step(self) -> None:
-        """Delete one batch of jobs, or of texts. What is locked is tried again later."""
+        """Look at one batch of jobs, or delete one, and one of texts. What is locked is tried again later."""
         before = datetime.now(UTC) - self._keep
         try:
             if self._texts.due():
                 self._drop_texts()
-            if self._keep and self._look.due():
-                self._months = [row.name for row in self._ask("queue/history_months", before=before) if not row.kept]
-            if self._months:
+            if self._keep and not self._months and self._look.due():
+                self._months = [row.name for row in self._ask("queue/past_months", before=before)]
+                self._seen = FIRST
+            if self._months and self._seen is not None:
+                self._look_at(self._months[0], before, self._seen)
+            if self._months and self._seen is None:
                 self._delete(self._months[0], before)
         except DatabaseError as error:
             if error.sqlstate not in EXPECTED:
                 raise
             logger.info("retention goes on later: %s", error)
+
+    def _look_at(self, month: str, before: datetime, after: str) -> None:
+        """Go on to the next month once a job keeps this one, and delete it once none does."""
+        [row] = self._ask("queue/month_kept", month=month, before=before, after=after, limit=LOOK_BATCH)
+        if row.kept:
+            self._leave(month)
+        else:
+            self._seen = row.last if row.jobs == LOOK_BATCH else None
+
+    def _leave(self, month: str) -> None:
+        self._months.remove(month)
+        self._seen = FIRST
 
     def _delete(self, month: str, before: datetime) -> None:
         if len(self._ask("queue/history_delete", month=month, before=before, limit=BATCH)) < BATCH:
@@ -74,7 +91,7 @@ class Retention:
     def _drop(self, month: str) -> None:
         """Drop the partitions, except when a job of that month runs again."""
         [row] = self._ask("queue/drop_month", month=month, lock_wait=LOCK_WAIT)
-        self._months.remove(month)
+        self._leave(month)
         if row.dropped:
             logger.warning("history of %s is deleted: older than %d days", month.replace("_", "-"), self._keep.days)
 

@@ -27,7 +27,8 @@ SIBLINGS_SHARE = 4  # one in so many places of a list is added for siblings
 class EngineState:
     """A running engine. `serves`: the models and aliases that jobs may name to run on it.
 
-    `lowest`: the lowest priority of a job that is dispatched to it or running on it; None if there is none.
+    `lowest`: the lowest priority of a job that is dispatched to it or running on it; None if there is none. `ready`: it
+    accepts jobs, and a worker takes them. `untried`: whether a worker takes them is not known: it gets one job first.
     """
 
     name: str
@@ -36,6 +37,7 @@ class EngineState:
     running: int = 0
     lowest: int | None = None
     ready: bool = True
+    untried: bool = False
 
 
 class DueJob(NamedTuple):
@@ -152,12 +154,12 @@ class Router:
         return min(able, key=lambda load: load.per_capacity, default=None)
 
     def _load(self, engine: EngineState, depth: ListLengths, max_urgent: int) -> Load:
-        target = max(self._min_depth, DEPTH_FACTOR * engine.running)
+        target = 1 if engine.untried else max(self._min_depth, DEPTH_FACTOR * engine.running)
         waiting = depth.ordinary + depth.urgent
         return Load(
             engine,
             jobs=engine.running + waiting,
             places=target - depth.ordinary,
-            urgent_places=max_urgent - depth.urgent,
+            urgent_places=(1 if engine.untried else max_urgent) - depth.urgent,
             sibling_places=target // SIBLINGS_SHARE,
         )

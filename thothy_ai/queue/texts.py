@@ -36,15 +36,7 @@ def stored(request: str) -> StoredRequest:
     return StoredRequest(to_json(values).decode(), field, text, sha256(text.encode()).hexdigest())
 
 
-def parameters(requests: Iterable[StoredRequest]) -> dict[str, Any]:
-    """Parameters of the statement `producer/enqueue`: one element per request, and one per different text."""
-    given = list(requests)
-    texts = {one.digest: one.text for one in given if one.digest}
-    return {
-        "requests": [one.request for one in given],
-        "text_fields": [one.field for one in given],
-        "text_digests": [one.digest for one in given],
-        "new_text_ids": [str(uuid7()) for _ in texts],
-        "new_text_digests": list(texts),
-        "new_texts": list(texts.values()),
-    }
+def shared(requests: Iterable[StoredRequest]) -> list[dict[str, Any]]:
+    """The texts of these requests, each once: rows of the statement `producer/enqueue_texts`."""
+    texts = {one.digest: one.text for one in requests if one.digest}
+    return [{"id": str(uuid7()), "text_digest": digest, "content": text} for digest, text in texts.items()]

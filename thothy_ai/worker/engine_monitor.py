@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 5.0
 MIN_PAUSE, MAX_PAUSE = 0.2, 5.0  # seconds
+RECORD_PAUSE = 1.0  # seconds, before what could not be recorded is recorded again
 SILENCE_SECONDS = 10.0  # an engine that is not back by then counts as dead
 
 
@@ -119,7 +120,7 @@ class EngineMonitor:
                 pause = self._set_away(error)
             else:
                 pause = self._set_ready(info)
-                await self._record(info, stats)
+                pause = pause if await self._record(info, stats) else min(pause, RECORD_PAUSE)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._recheck_requested.wait(), pause)
 
@@ -153,9 +154,17 @@ class EngineMonitor:
         pause, self._pause = self._pause, min(self._pause * 2, MAX_PAUSE)
         return pause
 
-    async def _record(self, info: EngineInfo, stats: EngineStats) -> None:
-        """Record the session, or only that this worker reaches its engine, which records its session itself."""
+    async def _record(self, info: EngineInfo, stats: EngineStats) -> bool:
+        """Record the session, or only that this worker reaches its engine, which records its session itself.
+
+        Returns whether it is recorded: until it is, no jobs are sent here.
+        """
         try:
-            await (self._store.show_presence() if info.registered else self._store.record_session(info, stats))
+            if info.registered:
+                await self._store.show_presence(info.session_id)
+            else:
+                await self._store.record_session(info, stats)
         except DatabaseError as error:
             logger.warning("cannot record the engine session: %s", error)
+            return False
+        return True

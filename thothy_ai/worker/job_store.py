@@ -194,9 +194,9 @@ class JobStore:
         gpus = len(info.devices) or int(info.device.startswith("cuda"))  # an earlier engine names no devices
         await self._execute("worker/record_session", gpus=gpus, **row, **counters)
 
-    async def show_presence(self) -> None:
-        """Use the connection: an idle worker is otherwise not seen in Postgres."""
-        await self._execute("worker/present")
+    async def show_presence(self, session_id: str) -> None:
+        """Note that this worker reaches the engine of this session: the dispatcher sends jobs there."""
+        await self._execute("worker/present", session_id=session_id)
 
     async def close(self) -> None:
         """Close all connections."""

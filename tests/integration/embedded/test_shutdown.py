@@ -6,18 +6,22 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 
 from tests.support.null_stack import NEVER, NullStack
 from tests.support.queue_bench import eventually
-from thothy_ai.embedded import EmbeddedStack, Postgres
+from thothy_ai.embedded import EmbeddedStack, Postgres, open_jobs
 from thothy_ai.embedded.open_jobs import OpenJobs
 from thothy_ai.embedded.shutdown import Phase, StopProgress
 from thothy_ai.embedded.stack import DEADLINE_SECONDS
+from thothy_ai.engine.admissions import CORE, AdmissionFile
+from thothy_ai.engine.client import had_begun
 from thothy_ai.jobs import Hook
 from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings
@@ -117,11 +121,43 @@ def test_a_job_that_kills_the_stack_again_and_again_comes_to_an_end(home: Path) 
         jobs, states = OpenJobs(stack.settings), []
         for _ in range(3):
             rows(stack.postgres, CLAIM, job_id)
-            assert jobs.requeue(deaths=1) == 1
+            assert jobs.requeue_killed(lambda *_: True) == 1
             states += rows(stack.postgres, "SELECT state, engine_deaths, failures, reason FROM job")
         assert states == [
             ("queued", 1, 0, "shutdown"), ("queued", 2, 0, "shutdown"), ("dead", 3, 0, "engine_killer"),
         ]  # fmt: skip
+        jobs.close()
+
+
+def test_a_stack_that_was_killed_is_charged_to_what_its_engine_had_begun_with(home: Path) -> None:
+    url, session = f"unix://{home}/engine.sock", uuid4()
+    with EmbeddedStack(Settings.load(home=home), services=()) as stack, Producer(stack.settings) as producer:
+        begun, waited, other = [producer.enqueue(Hook(source=f"Crocks, town {n}.")).id for n in range(3)]
+        rows(stack.postgres, CLAIM, begun)
+        rows(stack.postgres, CLAIM, waited)
+        rows(stack.postgres, CLAIM, other)
+        rows(stack.postgres, "UPDATE job SET engine_session_id = %s WHERE id <> %s", session, other)
+        rows(stack.postgres, "UPDATE job SET engine_session_id = %s WHERE id = %s", uuid4(), other)
+        path = Path(f"{home}/engine.sock.admitted")
+        AdmissionFile.create(path, str(session)).writable(CORE).enter(f"7.{begun}.1.0\0" + "1")
+        jobs = OpenJobs(stack.settings)
+        assert jobs.requeue_killed(partial(had_begun, [url])) == 3
+        deaths = dict(rows(stack.postgres, "SELECT id, engine_deaths FROM job"))
+        assert deaths == {begun: 1, waited: 0, other: 0}
+        jobs.close()
+
+
+def test_a_machine_that_loses_power_again_and_again_is_charged_to_no_job(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_jobs, "uptime", lambda: -1.0)  # it was started after every claim
+    with EmbeddedStack(Settings.load(home=home), services=()) as stack, Producer(stack.settings) as producer:
+        job_id = producer.enqueue(Hook(source="Crocks sold out in town.")).id
+        jobs = OpenJobs(stack.settings)
+        for _ in range(4):
+            rows(stack.postgres, CLAIM, job_id)
+            assert jobs.requeue_killed(lambda *_: True) == 1
+        assert rows(stack.postgres, "SELECT state, engine_deaths, failures FROM job") == [("queued", 0, 0)]
         jobs.close()
 
 

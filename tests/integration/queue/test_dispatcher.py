@@ -103,7 +103,7 @@ def test_a_notify_wakes_it(queue: Queue, redis: Redis) -> None:
     with dispatching(queue, dispatch_interval_seconds=600):
         eventually(
             lambda: queue.rows(
-                "SELECT 1 FROM pg_stat_activity WHERE query LIKE '-- The next due jobs%' AND state = 'idle'"
+                "SELECT 1 FROM pg_stat_activity WHERE query LIKE '-- As `queue/due` and%' AND state = 'idle'"
             )
         )
         queue.enqueue("ok")

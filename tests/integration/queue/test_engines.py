@@ -14,7 +14,7 @@ from tests.support.echo_kind import Echo
 from tests.support.engine_rows import fall_silent, register
 from tests.support.queue_bench import Queue, eventually, running
 from thothy_ai.admin.model_aliases import list_aliases, remove_alias, set_alias
-from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
+from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS, FREE_MACHINE_LOSSES
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.producer import EnqueueOptions
 from thothy_ai.queue.dispatcher import Dispatcher
@@ -156,6 +156,33 @@ def test_an_engine_that_is_not_ready_gets_no_jobs_and_none_go_to_the_lists_witho
     assert queue_status(queue.engine).unserved == {}  # it will serve them
 
 
+def test_an_engine_without_a_worker_gets_no_jobs_and_one_that_may_have_none_gets_one(queue: Queue) -> None:
+    register(queue, "a", worker_silent=30)
+    ids = queue.enqueue(*["ok"] * 3)
+    assert queue.dispatches() == []
+    untried = register(queue, "b", worker_silent=None)
+    assert [(each.engine, len(each.hints)) for each in queue.dispatches()] == [("b", 1)]
+    assert queue.dispatches(depth=1) == []
+    [first] = [job_id for job_id in ids if queue.job(job_id).state == "dispatched"]
+    start(queue, first, untried)
+    assert [(each.engine, len(each.hints)) for each in queue.dispatches()] == [("b", 2)]
+
+
+def test_what_waited_for_an_engine_that_lost_its_worker_is_queued_again(queue: Queue) -> None:
+    session = register(queue, "a")
+    queue.enqueue("ok")
+    queue.dispatch()
+    for silent, recalled in ((None, []), (20, []), (23, [("a", 1)])):
+        queue.rows(
+            "UPDATE engine_session SET worker_heartbeat_at = now() - make_interval(secs => CAST(:s AS float8))"
+            " WHERE id = :id",
+            s=silent,
+            id=session,
+        )
+        assert [tuple(row)[:2] for row in queue.ask("queue/recall_lost", worker_seconds=22)] == recalled
+    assert queue.count("queued") == 1
+
+
 def test_without_any_engine_jobs_go_to_the_lists_that_every_worker_consumes(queue: Queue) -> None:
     register(queue, "a", silent=ENGINE_SILENCE_SECONDS + 1)
     [job_id] = queue.enqueue("ok")
@@ -196,7 +223,7 @@ def test_an_engine_that_starts_again_under_its_name_keeps_what_waits_for_it(queu
     queue.dispatch()
     fall_silent(queue, lost, 1000)
     register(queue, "a", state=state)
-    assert queue.ask("queue/recall_lost") == []
+    assert queue.ask("queue/recall_lost", worker_seconds=22) == []
     assert queue.count("dispatched") == 1
 
 
@@ -208,9 +235,9 @@ def test_an_engine_is_lost_once_nothing_was_heard_of_it_for_long_enough(queue: Q
     if ended:
         queue.rows("UPDATE engine_session SET ended_at = now(), state = 'ended'")
     fall_silent(queue, lost, ENGINE_SILENCE_SECONDS - 2)
-    assert queue.ask("queue/recall_lost") == []
+    assert queue.ask("queue/recall_lost", worker_seconds=22) == []
     fall_silent(queue, lost, ENGINE_SILENCE_SECONDS + 0.1)
-    assert [(row.engine_name, row.jobs) for row in queue.ask("queue/recall_lost")] == [("a", 1)]
+    assert [(row.engine_name, row.jobs) for row in queue.ask("queue/recall_lost", worker_seconds=22)] == [("a", 1)]
     assert queue.count("queued") == 1
 
 
@@ -236,7 +263,7 @@ def test_a_job_that_takes_machines_down_again_and_again_comes_to_an_end(queue: Q
         start(queue, job_id, session, beat=16)
         queue.ask("queue/reap_lost", **LOST)
         seen.append(queue.job(job_id).engine_deaths)
-    assert seen == [0, 1, 2, 3]
+    assert seen == [0] * FREE_MACHINE_LOSSES + [1, 2, 3]
     assert queue.job(job_id).reason == "engine_killer"
 
 

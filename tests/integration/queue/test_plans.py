@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import Connection, text
@@ -38,9 +38,10 @@ HOT: dict[str, dict[str, object]] = {
     "worker/finish": {"rows": f'[{{"id": "{uuid4()}", "attempt": 1}}]', "worker": "w"},
     "queue/dispatch": {"ids": [uuid4()], "engine": "a"},
     "queue/due": NEXT,
-    "queue/engines": {},
+    "queue/dispatch_next": {**NEXT, "engine": "a", "lowest": 0, "places": 64, "urgent_places": 32},
+    "queue/engines": {"worker_seconds": 22},
     "queue/hand_over": {"donor": "a", "engine": "b", "serves": ["m"], "limit": 100},
-    "queue/recall_lost": {},
+    "queue/recall_lost": {"worker_seconds": 22},
     "queue/reap_lost": {"lease_seconds": 60, "worker_seconds": 15},
     "queue/sources": {},
     "queue/unserved": {"limit": 1000, "names": 200},
@@ -58,7 +59,10 @@ HOT: dict[str, dict[str, object]] = {
     "queue/take_deliveries": {"busy": [], "per_origin": 4, "limit": 16, "lease_seconds": 60},
     "producer/snapshots": {"ids": [uuid4()], "tenant": "t"},
     "producer/artifacts": {"ids": [uuid4()], "kinds": ["echo"], "tenant": "t"},
+    "queue/lock_sessions": {},
     "queue/settle_sessions": {},
+    "queue/past_months": {"before": HOUR["until"]},
+    "queue/month_kept": {"month": "2026_01", "before": HOUR["until"], "after": str(UUID(int=0)), "limit": 1000},
     "worker/record_usage": {
         "job_ids": [uuid4()],
         "attempts": [1],

@@ -74,10 +74,12 @@ def test_nothing_goes_that_is_to_be_kept(aged: Queue, days: int) -> None:
     assert counts(aged) == {31}
 
 
-def test_a_job_that_runs_again_keeps_its_history(aged: Queue) -> None:
+def test_a_job_that_runs_again_keeps_its_history(aged: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is redriven between the look and the deletion."""
+    monkeypatch.setattr(retention, "BATCH", 4)
     kept = keeper(aged)
-    kept.step()  # the oldest month is gone, two are on the list
+    for _ in range(7):
+        kept.step()  # two months are gone, and part of the third
     last = "SELECT id FROM job WHERE enqueued_at < now() - interval '45 days' ORDER BY id DESC LIMIT 1"
     [(job_id,)] = aged.rows(f"UPDATE job SET state = 'queued', finished_at = NULL WHERE id = ({last}) RETURNING id")
     for _ in range(4):
@@ -146,3 +148,37 @@ def test_a_text_that_was_referred_to_after_the_look_began_stays(queue: Queue) ->
     queue.rows("DELETE FROM job_request")
     kept.step()  # says that it goes on later
     assert queue.rows("SELECT count(*) FROM source_text") == [(1,)]
+
+
+def test_a_look_at_a_large_month_is_divided_and_a_kept_one_holds_up_no_later_one(
+    aged: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last job that is looked at keeps the oldest month."""
+    monkeypatch.setattr(retention, "LOOK_BATCH", 4)
+    aged.rows(
+        "UPDATE job SET state = 'queued', finished_at = NULL WHERE id ="
+        " (SELECT max(id::text)::uuid FROM (SELECT id FROM job ORDER BY id LIMIT 10) AS oldest)"
+    )
+    kept, asked = keeper(aged), []
+    ask = kept._ask
+
+    def noted(name: str, **parameters: object) -> Sequence[Any]:
+        rows = ask(name, **parameters)
+        if name == "queue/month_kept":
+            asked.append((rows[0].jobs, rows[0].kept))
+        return rows
+
+    monkeypatch.setattr(kept, "_ask", noted)
+    for _ in range(9):
+        kept.step()
+    assert asked == [
+        (4, False),
+        (4, False),
+        (2, True),
+        (4, False),
+        (4, False),
+        (2, False),
+        *[(4, False)] * 2,
+        (2, False),
+    ]
+    assert counts(aged) == {11}

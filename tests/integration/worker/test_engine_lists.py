@@ -97,3 +97,28 @@ def test_the_jobs_of_a_lost_machine_run_on_another_before_their_leases_expire(
         ("lost", "machine_lost", 16),
         ("succeeded", None, 60),
     ]
+
+
+def test_an_engine_whose_worker_is_killed_leaves_what_waits_for_it_to_another(
+    queue: Queue, patient_fleet: WorkerFleet, tmp_path: Path
+) -> None:
+    """Dispatches last longer than `drained` waits. A worker that comes back gets jobs again."""
+    fleet = patient_fleet
+    a = start_pair(fleet, tmp_path, "a")
+    wait_ready(queue, 1)
+    queue.producer.enqueue_many([Echo(text="ok first")])
+    fleet.drained()
+    for child in children(a.worker.pid):
+        send(child, signal.SIGKILL)
+    a.worker.kill()
+    queue.producer.enqueue_many([Echo(text=f"ok {n}") for n in range(60)])
+    eventually(lambda: queue.count("dispatched") == 60)
+    start_pair(fleet, tmp_path, "b")
+    fleet.drained()
+    check_each_once(queue, 61)
+    assert Counter(name for _, name in ran_on(queue)) == {"a": 1, "b": 60}
+    assert queue.rows("SELECT max(failures) FROM job") == [(0,)]
+    fleet.sharing_worker(f"unix://{tmp_path}/a.sock")
+    queue.producer.enqueue_many([(Echo(text="ok last"), EnqueueOptions(model="model-a"))])
+    fleet.drained()
+    assert ("model-a", "a") in ran_on(queue)

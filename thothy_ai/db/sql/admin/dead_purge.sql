@@ -1,12 +1,21 @@
 -- Deletes dead jobs with their requests and their history. The caller has locked them in this transaction.
 -- The ids are an array in every part: each partition of the history is searched by its index. What hours that are not
 -- closed will lack is summed now.
+-- Locks as `worker/record_usage`: progress, sessions by id, attempts, hours.
 WITH progress AS (
     SELECT closed_until FROM usage_progress WHERE name = 'default' FOR SHARE
 ), purged AS (
     DELETE FROM job WHERE id = ANY(CAST(:ids AS uuid[])) AND state = 'dead' RETURNING id, tenant, kind, state, finished_at
+), sessions AS (
+    SELECT id
+    FROM engine_session
+    WHERE id = ANY(ARRAY(SELECT engine_session_id FROM attempt WHERE job_id = ANY(CAST(:ids AS uuid[]))))
+        AND (SELECT closed_until FROM progress) IS NOT NULL
+    ORDER BY id
+    FOR NO KEY UPDATE
 ), attempts AS (
-    DELETE FROM attempt WHERE job_id = ANY(CAST(:ids AS uuid[]))
+    DELETE FROM attempt
+    WHERE job_id = ANY(CAST(:ids AS uuid[])) AND (SELECT count(*) FROM sessions) >= 0
     RETURNING tenant, kind, engine_session_id, finished_at, outcome, compute_seconds, review_seconds,
         prompt_tokens, cached_tokens, output_tokens, saved_tokens
 ), artifacts AS (

@@ -14,11 +14,17 @@ WITH tried AS (
     GROUP BY 1, 2, 3
 ), resident AS (
     {residency}
+), sessions AS (
+    SELECT id
+    FROM engine_session
+    WHERE id = ANY(ARRAY(SELECT engine_session_id FROM tried))
+    ORDER BY id
+    FOR NO KEY UPDATE
 ), billed AS (
     UPDATE engine_session
     SET billed_seconds = billed_seconds + seconds
     FROM (SELECT engine_session_id, sum(engine_seconds) AS seconds FROM tried GROUP BY 1) AS sums
-    WHERE id = engine_session_id
+    WHERE id = engine_session_id AND (SELECT count(*) FROM sessions) >= 0
 ), progressed AS (
     UPDATE usage_progress SET closed_until = :until WHERE name = 'default'
 ), used AS (

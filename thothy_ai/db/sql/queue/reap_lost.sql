@@ -1,12 +1,14 @@
 -- Takes back the jobs of engines that are gone with their workers, without waiting for the leases: the session that a job
 -- was claimed for has ended or is silent, and its worker has sent no heartbeat for `worker_seconds`. A worker that lives
 -- finishes its jobs itself, and knows better what its engine died of.
--- It is no failure of the job's. The first time it is nobody's; each further one counts as an engine death, since a job
--- that takes machines down must come to an end.
+-- It is no failure of the job's. The first {free_machine_losses} times it is nobody's, since machines lose power; each
+-- further one counts as an engine death, since a job that takes machines down must come to an end.
 WITH lost AS (
     SELECT job.id, worker AS lost_worker, job.started_at AS since,
-        CASE WHEN EXISTS (
-            SELECT FROM attempt WHERE attempt.job_id = job.id AND attempt.reason = 'machine_lost'
+        CASE WHEN {free_machine_losses} <= (
+            SELECT count(*)
+            FROM attempt
+            WHERE attempt.job_id = job.id AND attempt.attempt > budget_after AND attempt.reason = 'machine_lost'
         ) THEN 1 ELSE 0 END AS deaths
     FROM job
     WHERE job.state = 'running'

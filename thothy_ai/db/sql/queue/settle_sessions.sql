@@ -4,14 +4,15 @@
 -- prove busy time: a session was busy for at least what its attempts were billed.
 -- What attempts of closed hours used is known from their closing; only those of the open hours are read again.
 -- Usage that is added to closed hours restates them.
+-- `queue/lock_sessions` has locked what is settled: its snapshot would be older than usage that it waited for.
 WITH progress AS (
     SELECT closed_until FROM usage_progress WHERE name = 'default' FOR SHARE
 ), ended AS (
     SELECT id, busy_seconds AS busy, billed_seconds AS closed
     FROM engine_session
-    WHERE ended_at IS NOT NULL AND settled_at IS NULL
-        AND NOT EXISTS (SELECT FROM job WHERE state = 'running' AND engine_session_id = engine_session.id)
-    FOR UPDATE
+    WHERE {unsettled} AND (SELECT closed_until FROM progress) IS NOT NULL
+    ORDER BY id
+    FOR NO KEY UPDATE
 ), recent AS (
     SELECT engine_session_id AS id, sum(compute_seconds) AS seconds
     FROM attempt

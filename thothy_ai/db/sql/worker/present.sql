@@ -1,2 +1,2 @@
--- A worker that reaches its engine is seen to be there: by its connection (`admin/processes`).
-SELECT 1
+-- A worker reaches the engine of this session: jobs may be sent there. Its connection is seen, too (`admin/processes`).
+UPDATE engine_session SET worker_heartbeat_at = now() WHERE id = CAST(:session_id AS uuid)

@@ -99,6 +99,19 @@ def names_unit(name: str, family: str, text: str) -> bool:
     return bool(_named(name, family).search(text))
 
 
+def names_time(text: str) -> bool:
+    """Whether a text has a unit of time, such as "a month" or "jährlich", with or without a number."""
+    return bool(_times().search(text))
+
+
+@cache
+def _times() -> re.Pattern[str]:
+    return re.compile(
+        "|".join(table("contradiction")["units"]["time"].values()) + "|" + table("numerals")["words"]["per_time"],
+        re.IGNORECASE,
+    )
+
+
 @cache
 def _named(name: str, family: str) -> re.Pattern[str]:
     """A unit as a word, or after a digit; in scripts without spaces, anywhere."""

@@ -27,6 +27,7 @@ _FINE, _COARSE = 0.025, 0.08  # how far a result may be rounded: to several digi
 _BASES = frozenset(map(Decimal, (10, 100, 1000)))  # of "31 in 100"
 _HUNDRED = 100.0
 _TENFOLD = 10
+_MISPLACED = 3  # places by which a decimal mark is misplaced
 
 _WORD_BEHIND = re.compile(r"[\s\u00a0-]?([^\W\d_]+)")
 _UNSPACED = re.compile("[\u3005-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
@@ -43,6 +44,7 @@ class Results:
         self._percents = [float(value) for each in usable if derived.is_percent(each) for value in each.readings]
         self._misprintable = _by_digits(usable)
         amounts, shares = set(_alone(usable)), set(_shares_alone(usable))
+        amounts.update(_rests(usable))
         for one, other in _near(usable):
             amounts.update(_amounts(one, other))
             shares.update(_shares(one, other))
@@ -75,7 +77,8 @@ class Results:
         digits = _digits(value)
         unit = kind_of(quantity)
         for other, its_unit in self._misprintable.get("".join(sorted(digits)), ()):
-            if other == value or (unit and its_unit and unit != its_unit):
+            apart = abs(other.adjusted() - value.adjusted())
+            if other == value or apart > _MISPLACED or (unit and its_unit and unit != its_unit):
                 continue
             if _digits(other) == digits and (len(digits) > 1 or (unit and unit == its_unit)):
                 return True
@@ -124,6 +127,14 @@ def _near(figures: Sequence[Quantity]) -> Iterator[tuple[Quantity, Quantity]]:
 
 def _values(quantity: Quantity) -> list[float]:
     return [float(value) for value in quantity.readings if 0 < value < _MOST]
+
+
+def _rests(figures: Sequence[Quantity]) -> Iterator[tuple[Unit, float]]:
+    """What two of three successive figures leave of the largest."""
+    for first, second, third in zip(figures, figures[1:], figures[2:], strict=False):
+        if third.start - first.end <= 2 * _REACH:
+            rest, *others = sorted((max(_values(each), default=0.0) for each in (first, second, third)), reverse=True)
+            yield None, rest - sum(others)
 
 
 def _alone(figures: Iterable[Quantity]) -> Iterator[tuple[Unit, float]]:

@@ -83,7 +83,7 @@ class _Known:
         self._figures |= numerals.ordinals(text) | numerals.scales(text, language)
         self._about: set[Decimal] = set()
         self._results: Results | None = None
-        self._literal = exact
+        self._literal = set(exact)
         self._years, self._measures = derived.spans(found), measures(found)
         shares = derived.shares(found, text, language)
         self._by_word = {
@@ -96,9 +96,11 @@ class _Known:
         if may_round:
             everything = in_digits(text, language)
             all_found = [each for each in quantities(everything, language) if max(each.readings) >= _MIN_ADDED]
-            self._figures |= {near for quantity in found for near in rounded(quantity)} | derived.sums(found, text)
+            self._literal |= {near for quantity in found for near in rounded(quantity)}
+            self._figures |= self._literal | derived.sums(found, text)
             self._figures |= derived.sums(all_found, everything)
-            self._results = Results([each for each in quantities(everything, language) if max(each.readings) > 1])
+            written_out = in_digits(_without_scales(text, found), language)
+            self._results = Results([each for each in quantities(written_out, language) if max(each.readings) > 1])
             shares |= derived.shares(all_found, everything, language)
             self._about = {near for quantity in found for near in rounded(quantity, "0.1", least=10)}
             self._by_word["times"] = derived.multiples(found, text)
@@ -146,6 +148,16 @@ class _Known:
             if derived.pattern(name).match(after.lstrip()):
                 known |= numbers
         return known
+
+
+def _without_scales(text: str, found: Iterable[Quantity]) -> str:
+    """The text with its figures before scale words written out: 1800000 for "1.8 million"."""
+    parts, last = [], 0
+    for quantity in found:
+        if quantity.scaled and not quantity.spelled and last <= quantity.start:
+            parts += [text[last : quantity.start], f"{int(max(quantity.readings))}"]
+            last = quantity.end
+    return "".join([*parts, text[last:]])
 
 
 def _is_clock(quantity: Quantity) -> bool:

@@ -135,7 +135,8 @@ def _opposite_in_translation(mine: _Sentence, theirs: _Sentence, _: list[_Senten
     original = sides(theirs.text, theirs.language)
     for subject, side in sides(mine.text, mine.language).items():
         other = original.get(subject, frozenset())
-        if len(side) == len(other) == 1 and side != other and not (_denies(mine) or _denies(theirs)):
+        denied = any(each.says("negation", "strong") for each in (mine, theirs))
+        if len(side) == len(other) == 1 and side != other and not denied:
             return f"is the opposite ({subject}) of what the original says"
     return None
 

@@ -26,14 +26,14 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
     """Reject a name that is neither in the source nor in `allowed`.
 
     In scripts with capitals a name is a capitalized word within a sentence; in German, and where source and text are in
-    different languages, one beside a first name, a title or a company's form; in other scripts one before a title. Names
-    that everybody knows are told in any script and place.
-    Countries, languages, months and days are no names, and inflected forms of a name count as the name.
+    different languages, one beside a first name, a title or a company's form; in other scripts one before a title. A
+    name that everybody knows is told in any script and place. Countries, languages, months and days are no names, and inflected forms of a name count as the name.
     """
     language = primary(locale)
     known = _known("\n".join([source, *allowed]))
     foreign = (detect.language(source) or language) != language
-    for sentence in sentences(_without_countries(_HASHTAG.sub(" ", text), language), locale):
+    transliterated = foreign and _has_no_capitals(source)
+    for sentence in () if transliterated else sentences(_without_countries(_HASHTAG.sub(" ", text), language), locale):
         for name in _names(sentence, language, strict=foreign or language in _NOUNS_CAPITALIZED):
             if not known.has(name):
                 return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{name!r} is not in the source")
@@ -42,6 +42,12 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
     if not foreign and (titled := _titled(text, language, source)):
         return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{titled!r} is not in the source")
     return None
+
+
+def _has_no_capitals(text: str) -> bool:
+    """Whether a text is in a script without capitals, whose names a text in another one has transliterated."""
+    letters = [char for char in text[:2000] if char.isalpha()]
+    return sum(char.lower() != char.upper() for char in letters) < len(letters) / 2
 
 
 def _names(sentence: str, language: str, strict: bool) -> Iterator[str]:

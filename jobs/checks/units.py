@@ -15,7 +15,7 @@ from thothy_ai.jobs.checks.quantities import Quantity, quantities
 from thothy_ai.jobs.checks.tables import table
 
 _CURRENCIES = {"$": "usd", "€": "eur", "£": "gbp", "₹": "inr", "us$": "usd", "usd": "usd", "eur": "eur", "gbp": "gbp"}
-_CURRENCY_BEFORE = re.compile(r"(us\$|\$|€|£|₹|usd|eur|gbp)\s?$", re.IGNORECASE)
+_CURRENCY_BEFORE = re.compile(r"(us\$|(?<![A-Za-z])\$|€|£|₹|usd|eur|gbp)\s?$", re.IGNORECASE)
 # How many of the smallest unit of its dimension one unit is; months and years are so long on average.
 _SIZES = {
     "time": {

@@ -93,10 +93,11 @@ def _places(artifact: Mapping[str, Any], kind: str) -> Iterator[tuple[str | int,
             yield (name, number, inner)
 
 
-def _at(artifact: Any, path: Sequence[str | int]) -> str:
+def _at(artifact: Mapping[str, Any], path: Sequence[str | int]) -> str:
+    value: Any = artifact
     for step in path:
-        artifact = artifact[step]
-    return str(artifact)
+        value = value[step]
+    return str(value)
 
 
 def _with(artifact: Mapping[str, Any], path: Sequence[str | int], text: str) -> dict[str, Any]:

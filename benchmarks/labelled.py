@@ -12,7 +12,7 @@ from thothy_ai.jobs.verdict import RejectionReason
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "labelled"
 KINDS = ("trend_summary", "hook", "translation", "report_section", "report")
-SPLITS = ("tuned", "held_out", "fresh")
+SPLITS = ("tuned", "held_out", "fresh", "unseen")
 FIELDS = {"id", "kind", "language", "request", "artifact", "label", "reasons", "split", "note"}
 
 
@@ -31,7 +31,7 @@ class LabelledText:
     artifact: Mapping[str, Any]
     accepted: bool
     reasons: frozenset[RejectionReason]
-    split: Literal["tuned", "held_out", "fresh"]
+    split: Literal["tuned", "held_out", "fresh", "unseen"]
     note: str
 
 

@@ -222,7 +222,7 @@ def _of_share(percent: float, amount: float, unit: Unit) -> Iterator[tuple[Unit,
 def _shares(one: Quantity, other: Quantity) -> Iterator[float]:
     units = kind_of(one), kind_of(other)
     reach = _REACH if units[0] and units[0] == units[1] else _SHARE_REACH
-    if (None not in units and units[0] != units[1]) or other.start - one.end > reach:
+    if units[0] != units[1] or other.start - one.end > reach:
         return
     for mine in _values(one):
         for theirs in _values(other):
@@ -232,7 +232,7 @@ def _shares(one: Quantity, other: Quantity) -> Iterator[float]:
             if high / low < _HUNDRED:
                 yield (high / low - 1) * _HUNDRED
             if units[0] == units[1] == _PERCENT:
-                yield from (low + high, high - low)
+                yield high - low
 
 
 @lru_cache(maxsize=4096)

@@ -27,7 +27,8 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
 
     In scripts with capitals a name is a capitalized word within a sentence; in German, and where source and text are in
     different languages, one beside a first name, a title or a company's form; in other scripts one before a title. A
-    name that everybody knows is told in any script and place. Countries, languages, months and days are no names, and inflected forms of a name count as the name.
+    name that everybody knows is told in any script and place. Countries, languages, months and days are no names, and
+    inflected forms of a name count as the name.
     """
     language = primary(locale)
     known = _known("\n".join([source, *allowed]))

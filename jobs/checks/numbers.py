@@ -83,7 +83,6 @@ class _Known:
         self._figures |= numerals.ordinals(text) | numerals.scales(text, language)
         self._about: set[Decimal] = set()
         self._results: Results | None = None
-        self._literal = set(exact)
         self._years, self._measures = derived.spans(found), measures(found)
         shares = derived.shares(found, text, language)
         self._by_word = {
@@ -96,8 +95,7 @@ class _Known:
         if may_round:
             everything = in_digits(text, language)
             all_found = [each for each in quantities(everything, language) if max(each.readings) >= _MIN_ADDED]
-            self._literal |= {near for quantity in found for near in rounded(quantity)}
-            self._figures |= self._literal | derived.sums(found, text)
+            self._figures |= {near for quantity in found for near in rounded(quantity)} | derived.sums(found, text)
             self._figures |= derived.sums(all_found, everything)
             written_out = in_digits(_without_scales(text, found), language)
             self._results = Results([each for each in quantities(written_out, language) if max(each.readings) > 1])
@@ -115,8 +113,6 @@ class _Known:
             known = self._figures | self._beside(quantity) | _ROUND
             idiom = min(quantity.readings) < _MIN_SPELLED
             return idiom or bool(quantity.readings & known) or self._comes_to(quantity)
-        if self._is_misprint(quantity):
-            return False
         if quantity.readings & (self._with_shares | self._beside(quantity)) or converts(quantity, self._measures):
             return True
         times = self._with_shares | _hours(self._with_shares)
@@ -124,11 +120,10 @@ class _Known:
         return bool(quantity.parts and set(quantity.parts) <= known) or self._comes_to(quantity)
 
     def _comes_to(self, quantity: Quantity) -> bool:
-        """Whether a calculation with figures of the text comes to a number."""
-        return bool(self._results and not _is_clock(quantity) and self._results.has(quantity))
-
-    def _is_misprint(self, quantity: Quantity) -> bool:
-        return bool(self._results and not quantity.readings & self._literal and self._results.is_misprint(quantity))
+        """Whether a calculation with figures of the text comes to a number that is no misprint of one of them."""
+        if self._results is None or _is_clock(quantity) or self._results.is_misprint(quantity):
+            return False
+        return self._results.has(quantity)
 
     def _beside(self, quantity: Quantity) -> set[Decimal]:
         """The numbers that are known because of what stands before or after one."""

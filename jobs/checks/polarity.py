@@ -43,7 +43,8 @@ def opposite(text: str, source: str, language: str) -> str | None:
         if clause.denies or not any(len(sides) == 1 for sides in clause.sides.values()):
             continue
         counts = Counter(place for word in clause.content for place in index.get(word, ()))
-        best = [place for place, count in counts.items() if count == max(counts.values())]
+        most = max(counts.values(), default=0)
+        best = [place for place, count in counts.items() if count == most]
         if not best or counts[best[0]] < max(_MIN_SHARED, _MIN_SHARE * len(clause.content)):
             continue
         related = [known[place] for place, count in counts.items() if count >= _RELATED - 1]

@@ -1,28 +1,31 @@
 """Measures the validators on the labelled texts: good ones that they reject, and bad ones that they accept.
 
-    python -m benchmarks.validators [FOLDER] [--wrong] [--write]
+    python -m benchmarks.validators [FOLDER] [--wrong] [--corrupt] [--write]
 
-Prints a table per kind and one per language group, by split of the texts: `tuned`, which the validators may be tuned
-on, and `held_out`, `fresh` and `unseen`, which only measure. `--wrong` lists the tuned texts that are judged wrongly,
-with what was found, and the ids of the others. `--write` puts the tables into docs/validators.md. Bad texts that are
-labelled `unsupported`, too, whose defect is one of meaning, are counted apart: the review by a model may find them as
-well.
+Prints a table per kind and one per language group, by split of the texts: `tuned`, `held_out` and `fresh`, which the
+validators may be tuned on, and `unseen`, which only measures. `--wrong` lists the texts that are judged wrongly, with
+what was found, and the ids of those unseen. `--corrupt` adds a table of the faults that are put into good texts by
+rule. `--write` puts the tables into docs/validators.md. Bad texts that are labelled `unsupported`, too, whose defect is
+one of meaning, are counted apart: the review by a model may find them as well.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from benchmarks.corruption import CORRUPTIONS, corrupted
 from benchmarks.labelled import FOLDER, SPLITS, LabelledText, load
 from thothy_ai.jobs import registry
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 PAGE = Path(__file__).parents[1] / "docs" / "validators.md"
+BEGIN_CORRUPT = "<!-- figures: python -m benchmarks.validators --corrupt --write -->"
 BEGIN, END = "<!-- figures: python -m benchmarks.validators --write -->", "<!-- end of figures -->"
 _GROUPS = {
     "en": "English",
@@ -95,15 +98,20 @@ def tables(judged: Sequence[Judged]) -> str:
     return "\n\n".join((_table("kind", [*per_kind, ("all", list(judged))]), _table("language group", per_group)))
 
 
-def _table(title: str, rows: Iterable[tuple[str, list[Judged]]]) -> str:
+def _table(title: str, rows: Sequence[tuple[str, list[Judged]]]) -> str:
+    splits = [split for split in SPLITS if any(each.text.split == split for _, judged in rows for each in judged)]
     head = [
         title,
-        *(f"{split.replace('_', ' ')}: {name}" for split in SPLITS for name in ("false accepts", "false rejects")),
+        *(f"{split.replace('_', ' ')}: {name}" for split in splits for name in ("false accepts", "false rejects")),
     ]
     body = [
-        [name, *(cell for split in SPLITS for cell in _rates([each for each in judged if each.text.split == split]))]
+        [name, *(cell for split in splits for cell in _rates([each for each in judged if each.text.split == split]))]
         for name, judged in rows
     ]
+    return _lines(head, body)
+
+
+def _lines(head: list[str], body: Iterable[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
 
 
@@ -115,6 +123,24 @@ def _rates(judged: Sequence[Judged]) -> tuple[str, str]:
     )
 
 
+def found_by_corruption(judged: Sequence[Judged]) -> str:
+    """How many faulty versions of the good texts that are accepted are found, as a Markdown table."""
+    accepted = [each.text for each in judged if each.text.accepted and each.found is None]
+    results: dict[str, list[Judged]] = {name: [] for name in CORRUPTIONS}
+    for bad in corrupted(accepted):
+        results[bad.name].append(judge(bad.text))
+    body = [
+        [name, _rate(sum(each.found is not None for each in bad), len(bad)), _named(bad)]
+        for name, bad in results.items()
+    ]
+    return _lines(["fault", "found", "most frequent reasons"], body)
+
+
+def _named(judged: Iterable[Judged]) -> str:
+    reasons = Counter(str(each.found.reason) for each in judged if each.found)
+    return ", ".join(f"`{reason}` {count}" for reason, count in reasons.most_common(2))
+
+
 def _rate(count: int, total: int) -> str:
     return f"{count} of {total} ({count / total:.1%})" if total else "–"
 
@@ -122,7 +148,8 @@ def _rate(count: int, total: int) -> str:
 def notes(judged: Sequence[Judged]) -> str:
     """What the tables leave out, in sentences."""
     other = sum(each.other_reason for each in judged)
-    parts = {split: [each for each in judged if each.needs_meaning and each.text.split == split] for split in SPLITS}
+    splits = [split for split in SPLITS if any(each.text.split == split for each in judged)]
+    parts = {split: [each for each in judged if each.needs_meaning and each.text.split == split] for split in splits}
     found = ", ".join(
         f"{sum(each.found is not None for each in part)} of {len(part)} in `{split}`" for split, part in parts.items()
     )
@@ -134,23 +161,23 @@ def notes(judged: Sequence[Judged]) -> str:
 
 
 def wrong(judged: Iterable[Judged]) -> Iterator[str]:
-    """One line per text that is judged wrongly; of texts that only measure, its id only."""
+    """One line per text that is judged wrongly; of an unseen one, its id only."""
     for each in judged:
         if not (each.false_accept or each.false_reject):
             continue
         kind = "false accept" if each.false_accept else "false reject"
-        if each.text.split != "tuned":
-            yield f"{each.text.id}: {kind}, {each.text.split.replace('_', ' ')}"
+        if each.text.split == "unseen":
+            yield f"{each.text.id}: {kind}, unseen"
         elif each.found:
             yield f"{each.text.id}: {kind}: {each.found.reason}: {each.found.detail}"
         else:
             yield f"{each.text.id}: {kind}: should be {', '.join(sorted(each.text.reasons))}: {each.text.note}"
 
 
-def written(page: str, figures: str) -> str:
-    """The page with these figures in the place of its own."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{figures}\n\n{END}{rest.partition(END)[2]}"
+def written(page: str, figures: str, begin: str = BEGIN) -> str:
+    """The page with these figures in the place of its own, which stand between `begin` and the next end."""
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n\n{figures}\n\n{END}{rest.partition(END)[2]}"
 
 
 def main() -> None:
@@ -158,15 +185,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the validators on labelled texts.")
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
     parser.add_argument("--wrong", action="store_true", help="list what is judged wrongly")
+    parser.add_argument("--corrupt", action="store_true", help="put faults into good texts, and count what is found")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/validators.md")
     options = parser.parse_args()
     judged = list(map(judge, load(options.folder)))
     figures = f"{tables(judged)}\n\n{notes(judged)}"
     print(figures)
+    faults = found_by_corruption(judged) if options.corrupt else ""
+    print(f"\n{faults}" if faults else "", end="\n" if faults else "")
     if options.wrong:
         print("", *wrong(judged), sep="\n")
     if options.write:
-        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
+        page = written(PAGE.read_text(encoding="utf-8"), figures)
+        PAGE.write_text(written(page, faults, BEGIN_CORRUPT) if faults else page, encoding="utf-8")
 
 
 if __name__ == "__main__":

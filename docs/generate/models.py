@@ -69,10 +69,10 @@ def models_page() -> str:
         " says how they are kept\nin memory:",
         table(("`--weights`", "What it does"), _load_formats()),
         "Checkpoints that are already quantized, by `quantization_config`. Linear layers stay as they are. Experts in"
-        " int4 or int8 are\ndequantized one at a time as they are loaded, to the engine's `--dtype`, or quantized again by"
-        " channel with `--weights fp8`;\nexperts in fp8, and those of GPT-OSS in MXFP4, stay as they are. Quantized routers"
-        " are dequantized. In GPTQ, AWQ and packed\nint4 checkpoints, the folder's tensors decide which layers are"
-        " plain:",
+        " int4 or int8 are\ndequantized one at a time as they are loaded, to the engine's `--dtype`, or quantized again"
+        " by channel with `--weights fp8`;\nexperts in fp8, and those of GPT-OSS in MXFP4, stay as they are. Quantized"
+        " routers are dequantized. In GPTQ, AWQ and packed\nint4 checkpoints, the folder's tensors decide which layers"
+        " are plain:",
         table(("Format", "Outcome", "Experts"), map(_quantized, QUANTIZATIONS)),
         f"GGUF tensors: {listed(sorted(kind.name for kind in gguf.QUANTIZATIONS))}. If a file is split"
         " (`NAME-00001-of-00003.gguf` and so on), give the path\nof any part: all are read. With `--weights stored`,"

@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 from thothy_ai.jobs import language as detect
 from thothy_ai.jobs.checks.figures import turned
 from thothy_ai.jobs.checks.numbers import primary
+from thothy_ai.jobs.checks.polarity import opposite, sides
 from thothy_ai.jobs.checks.segments import is_spaced, sentences, words
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import names_unit, units
@@ -50,9 +51,11 @@ def contradiction(text: str, source: str, locale: str, source_locale: str | None
     original = primary(source_locale) if source_locale else detect.language(source) or language
     pairs = _rendered(text, source, language) if language == original else _aligned(text, source, language, original)
     for mine, theirs, related in pairs:
-        for name in ("negation", "direction"):
-            if (reversed_ := _REVERSED[name](mine, theirs, related)) is not None:
+        for reverses in (_negation, _direction, _opposite_in_translation):
+            if (reversed_ := reverses(mine, theirs, related)) is not None:
                 return Rejection(RejectionReason.CONTRADICTS_SOURCE, f"{reversed_}: {mine.text[:120]!r}")
+    if language == original and (found := opposite(text, source, language)):
+        return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
     if found := turned(text, source, language, original):
         return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
     return _other_unit(text, source, language, original)
@@ -126,7 +129,16 @@ def _direction(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> 
     return None
 
 
-_REVERSED = {"negation": _negation, "direction": _direction}
+def _opposite_in_translation(mine: _Sentence, theirs: _Sentence, _: list[_Sentence]) -> str | None:
+    if mine.language == theirs.language:
+        return None
+    original = sides(theirs.text, theirs.language)
+    for subject, side in sides(mine.text, mine.language).items():
+        other = original.get(subject, frozenset())
+        denied = any(each.says("negation", "strong") for each in (mine, theirs))
+        if len(side) == len(other) == 1 and side != other and not denied:
+            return f"is the opposite ({subject}) of what the original says"
+    return None
 
 
 @cache

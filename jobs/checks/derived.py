@@ -21,7 +21,6 @@ _SENTENCE_END = re.compile(r"[.!?。！？](?!\d)|\n")
 _SHARE = re.compile(r"(?<!\d)(\d|1[0-2])(?!\d)[^\d.;:!?,]{2,24}?(?<!\d)(\d|1[0-2])(?![\d.,])")
 _QUARTER = re.compile(r"\b[QTК]([1-4])\b|\b([1-4])Q\b")
 _HUNDRED, _MOST = Decimal(100), Decimal(10_000)
-_PARAGRAPH, _MOST_NEAR = 150, 8  # how far apart figures may be that are combined, in characters and in figures
 _CENTS_REACH = 16  # characters between an amount and its cents
 _MANY = 40  # years
 _MOST_ADDED = 5
@@ -65,43 +64,6 @@ def _runs(listed: Sequence[Quantity]) -> Iterator[list[Decimal]]:
     for size in range(3, _MOST_ADDED + 1):
         for start in range(len(listed) - size + 1):
             yield [min(quantity.readings) for quantity in listed[start : start + size]]
-
-
-def combined(found: Sequence[Quantity], text: str) -> set[Decimal]:
-    """What figures that stand near come to as factors: 40 boxes at 5 euros, and so much per head.
-
-    Powers of ten are no operands: a tenfold figure is a wrong one. Of quotients, only those from two up count.
-    """
-    results = set()
-    for one, other in _of_paragraphs(found, text):
-        for mine in one.readings:
-            for theirs in other.readings:
-                low, high = sorted((mine, theirs))
-                if _multiplies(low) and _multiplies(high):
-                    results |= {low * high} | _quotients(high / low)
-                elif _multiplies(low) and high > low:
-                    results |= _quotients(high / low)
-    return results
-
-
-def _of_paragraphs(found: Sequence[Quantity], text: str) -> Iterator[tuple[Quantity, Quantity]]:
-    figures = [quantity for quantity in found if not quantity.year]
-    for place, one in enumerate(figures):
-        for other in figures[place + 1 : place + 1 + _MOST_NEAR]:
-            if other.start - one.end > _PARAGRAPH or "\n\n" in text[one.end : other.start]:
-                break
-            yield one, other
-
-
-def _multiplies(value: Decimal) -> bool:
-    return value > 1 and value.normalize().as_tuple().digits != (1,)
-
-
-def _quotients(value: Decimal) -> set[Decimal]:
-    if not 2 <= value < _MOST:
-        return set()
-    rounded = {value.quantize(Decimal("0.1"))} if value < _HUNDRED else set()
-    return rounded | {value.quantize(Decimal(1)), Decimal(int(value))}
 
 
 def with_cents(found: Sequence[Quantity]) -> set[Decimal]:

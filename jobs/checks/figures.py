@@ -11,10 +11,11 @@ from functools import cache, lru_cache
 from thothy_ai.jobs.checks import derived
 from thothy_ai.jobs.checks.quantities import Quantity, prepared, quantities
 from thothy_ai.jobs.checks.tables import table
+from thothy_ai.jobs.checks.units import unit_of
 
 _UNSPACED = frozenset({"zh", "ja", "th"})
 _BEFORE, _AFTER = 48, 28  # characters around a figure in which its direction is looked for
-_BESIDE, _NEXT = 14, 7  # characters in which a comparison follows a share, and any other figure
+_BESIDE, _NEXT = 20, 7  # characters in which a comparison follows a share or measure, and any other figure
 _CLAUSE = re.compile(r"[.!?;:。！？；：،؛\n،，、|]|,(?!\d)|\s[–—-]\s")
 _MIN_FIGURE = 12  # smaller ones stand for too many things
 
@@ -54,7 +55,7 @@ def _is_telling(quantity: Quantity) -> bool:
 def _said(quantity: Quantity, language: str) -> Iterator[str]:
     before = _CLAUSE.split(quantity.before[-_BEFORE:])[-1]
     after = _CLAUSE.split(quantity.after[:_AFTER])[0]
-    compared = after[: _BESIDE if derived.is_percent(quantity) else _NEXT]
+    compared = after[: _BESIDE if derived.is_percent(quantity) or unit_of(quantity) else _NEXT]
     compared += f" {before[-4:]}" if language in _UNSPACED else ""
     for way in ("up", "down"):
         pattern, beside = _pattern("direction", way, language), _pattern("comparison", way, language)

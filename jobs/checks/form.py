@@ -18,7 +18,7 @@ _OFTEN_UNENDING = {
 _MIN_UNENDING = 6  # characters
 _END_CHARS = 300  # of the text are looked at for what follows its last sentence
 _EMOJI = "\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"
-_APPENDIX = re.compile(rf"(?:\s*(?:[#＃@]\w[\w-]{{0,60}}|https?://\S+|\[\^?\w{{1,12}}\]|[{_EMOJI}]))+\s*$")
+_APPENDIX = re.compile(rf"(?:\s*(?:[#＃@][^\s#＃@.!?。]{{1,60}}|https?://\S+|\[\^?\w{{1,12}}\]|[{_EMOJI}]))+\s*$")
 _CLOSING = "\"'”’“‘»«›‹)]}）」』】》〉＂*_~ \n\t\u200f\u200e"
 _ENDINGS = (
     ".",
@@ -49,7 +49,9 @@ _ABBREVIATED = re.compile(
     re.IGNORECASE,
 )
 _BLOCK = re.compile(r"\s*(?:[-*+•] |\d{1,3}[.)] |#{1,6} |\||>|```|~~~|    )")
-_DOUBLE = re.compile(r"(?<!\d)[\"“”„‟«»＂「」『』]|(?<=\d)[“”„«»「」『』](?!\w)")
+_DOUBLE = re.compile(
+    r"(?<!\d)(?<![\u0590-\u05ff](?=\"[\u0590-\u05ff]))[\"“”„‟«»＂「」『』]|(?<=\d)[“”„«»「」『』](?!\w)"
+)
 _UNFINISHED_LAST_WORDS = {
     "en": {"the", "a", "an", "and", "or", "their", "our", "your", "its", "than", "because", "whose"},
     "de": {"der", "des", "dem", "und", "oder", "eine", "einer", "eines", "einem", "zum", "zur", "im", "weil", "sowie"},

@@ -94,7 +94,9 @@ def _is_in(text: str, locale: str, min_confidence: float = _LIKELY) -> bool:
         return True
     group = next((group for group in _RELATED if expected in group), frozenset())
     return top in group and (
-        found[expected] >= _RELATED_LIKELY or (expected == "SERBIAN" and script_of(locale) == "Latn")
+        found[expected] >= _RELATED_LIKELY
+        or expected in {"INDONESIAN", "MALAY"}  # one language in two spellings: short texts are in both
+        or (expected == "SERBIAN" and script_of(locale) == "Latn")
     )
 
 
@@ -115,8 +117,14 @@ def _foreign_share(text: str, locale: str) -> float:
         return 0.0
     if any(_is_whole_and_foreign(part, locale) for part in parts):
         return 1.0
-    foreign = [part for part in parts if len(part) >= _MIN_SENTENCE and not _is_in(part, locale, min_confidence=0.02)]
+    long_enough = (part for part in parts if sum(map(_is_letter, part)) >= _MIN_SENTENCE)
+    foreign = [part for part in long_enough if not _is_in(part, locale, min_confidence=0.02)]
     return sum(map(len, foreign)) / sum(map(len, parts))
+
+
+def _is_letter(char: str) -> bool:
+    """Whether a character tells of a language: a letter, mark or space, rather than a figure or sign."""
+    return not (char.isdigit() or char in "$€£%.,:;#&+/()")
 
 
 def _is_whole_and_foreign(sentence: str, locale: str) -> bool:

@@ -14,8 +14,10 @@ from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _TOKEN = re.compile(r"[^\W\d_][\w'’&.-]*\w|[^\W\d_]")
+_HASHTAG = re.compile(r"[#＃]\w{1,60}")  # a subject, in capitals as its author likes
 _INNER_CAPITAL = re.compile(r"[A-Z]?[a-z]+[A-Z]\w*")
 _AFTER_WHICH_CAPITALS_MEAN_NOTHING = re.compile(r"(?:^|[\"“”„«»‘「『(\[:：—–/|•*#_>!?.…¿¡]\s*|[-]\s+|\d[.)]\s*)$")
+_PARTICLE = re.compile("van|bin|ibn|du|della|dos")  # that joins names, and in German nothing else
 _NOUNS_CAPITALIZED = frozenset({"de"})
 _MIN_PREFIX, _MAX_PREFIX = 4, 8
 
@@ -24,19 +26,29 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
     """Reject a name that is neither in the source nor in `allowed`.
 
     In scripts with capitals a name is a capitalized word within a sentence; in German, and where source and text are in
-    different languages, one beside a first name, a title or a company's form; in other scripts one before a title.
-    Countries, languages, months and days are no names, and inflected forms of a name count as the name.
+    different languages, one beside a first name, a title or a company's form; in other scripts one before a title. A
+    name that everybody knows is told in any script and place. Countries, languages, months and days are no names, and
+    inflected forms of a name count as the name.
     """
     language = primary(locale)
     known = _known("\n".join([source, *allowed]))
     foreign = (detect.language(source) or language) != language
-    for sentence in sentences(_without_countries(text, language), locale):
+    transliterated = foreign and _has_no_capitals(source)
+    for sentence in () if transliterated else sentences(_without_countries(_HASHTAG.sub(" ", text), language), locale):
         for name in _names(sentence, language, strict=foreign or language in _NOUNS_CAPITALIZED):
             if not known.has(name):
                 return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{name!r} is not in the source")
+    if famous := _famous(text, "\n".join([source, *allowed])):
+        return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{famous!r} is not in the source")
     if not foreign and (titled := _titled(text, language, source)):
         return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{titled!r} is not in the source")
     return None
+
+
+def _has_no_capitals(text: str) -> bool:
+    """Whether a text is in a script without capitals, whose names a text in another one has transliterated."""
+    letters = [char for char in text[:2000] if char.isalpha()]
+    return sum(char.lower() != char.upper() for char in letters) < len(letters) / 2
 
 
 def _names(sentence: str, language: str, strict: bool) -> Iterator[str]:
@@ -74,9 +86,22 @@ def _is_marked(tokens: list[re.Match[str]], position: int) -> bool:
     after = tokens[position + 1] if position + 1 < len(tokens) else None
     if before and before.end() + 2 >= tokens[position].start() and before[0].strip(".") in _marks():
         return True
+    if position > 1 and _PARTICLE.fullmatch(tokens[position - 1][0]) and _is_inside_name(tokens, position):
+        return True
     if after is None or tokens[position].end() + 1 < after.start():
         return False
     return after[0].strip(".") in _company_forms()
+
+
+def _is_inside_name(tokens: list[re.Match[str]], position: int) -> bool:
+    """Whether a particle joins a word to a capitalized one before it: Franziska van Almsick."""
+    first, particle, last = tokens[position - 2 : position + 1]
+    return (
+        first[0][0].isupper()
+        and not first[0].isupper()
+        and first.end() + 1 == particle.start()
+        and particle.end() + 1 == last.start()
+    )
 
 
 class _Known:
@@ -103,6 +128,30 @@ class _Known:
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
 def _known(source: str) -> _Known:
     return _Known(source)
+
+
+def _famous(text: str, source: str) -> str | None:
+    """A name that everybody knows, and that the source has in no script."""
+    for match in _any_famous().finditer(text):
+        aliases = next(each for each in _each_famous() if each.search(match[0]))
+        if not aliases.search(source):
+            return match[0]
+    return None
+
+
+def _as_name(aliases: str) -> str:
+    """Whole words in Latin and Cyrillic letters; in other scripts, words have prefixes and endings."""
+    return rf"(?<![A-Za-z\u00c0-\u052f])(?:{aliases})(?![A-Za-z\u00c0-\u052f])"
+
+
+@cache
+def _any_famous() -> re.Pattern[str]:
+    return re.compile(_as_name("|".join(table("names")["famous"]["names"])))
+
+
+@cache
+def _each_famous() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(_as_name(aliases)) for aliases in table("names")["famous"]["names"])
 
 
 def _titled(text: str, language: str, source: str) -> str | None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from thothy_ai.jobs import language as detect
 from thothy_ai.jobs.checks import derived, numerals
+from thothy_ai.jobs.checks.arithmetic import Results
 from thothy_ai.jobs.checks.guises import eras, rounded
 from thothy_ai.jobs.checks.months import months, named_months
 from thothy_ai.jobs.checks.quantities import Quantity, bound, prepared, quantities
@@ -18,8 +19,6 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _MIN_SPELLED = 11  # below, words for numbers are idiom as often as figures: "one of the two"
 _ROUND = frozenset(Decimal(10) ** power for power in (2, 3, 6, 9))  # "per cento" and "mille grazie" are no figures
-_MIN_PRODUCT = 200
-_MIN_ROUNDED, _ROUNDED = 1000, Decimal("0.01")  # of sums and products
 _MIN_ADDED = 5  # numbers in words from which on their sums and differences are taken for figures
 _MAX_LOOSE = 2  # "both", "a pair", the dual: a translation has many ways to say one or two
 _BARE = re.compile(r"[:.]\d\d\b|\s?(?:$|[,;!?)]|\.(?!\d)|[–-]\s?\d|(?:to|bis|a|à|до|do)\s\d)")
@@ -83,7 +82,7 @@ class _Known:
         self._figures |= derived.with_cents(found) | derived.other_years(found, text)
         self._figures |= numerals.ordinals(text) | numerals.scales(text, language)
         self._about: set[Decimal] = set()
-        self._combined: set[Decimal] = set()
+        self._results: Results | None = None
         self._years, self._measures = derived.spans(found), measures(found)
         shares = derived.shares(found, text, language)
         self._by_word = {
@@ -98,7 +97,8 @@ class _Known:
             all_found = [each for each in quantities(everything, language) if max(each.readings) >= _MIN_ADDED]
             self._figures |= {near for quantity in found for near in rounded(quantity)} | derived.sums(found, text)
             self._figures |= derived.sums(all_found, everything)
-            self._combined = derived.combined(all_found, everything)
+            written_out = in_digits(_without_scales(text, found), language)
+            self._results = Results([each for each in quantities(written_out, language) if max(each.readings) > 1])
             shares |= derived.shares(all_found, everything, language)
             self._about = {near for quantity in found for near in rounded(quantity, "0.1", least=10)}
             self._by_word["times"] = derived.multiples(found, text)
@@ -110,15 +110,20 @@ class _Known:
     def has(self, quantity: Quantity) -> bool:
         """Whether a number of a text is known. One below eleven in words always is; half is fifty in digits only."""
         if quantity.spelled:
-            known = self._figures | self._beside(quantity) | self._combined | _ROUND
-            return min(quantity.readings) < _MIN_SPELLED or bool(quantity.readings & known)
+            known = self._figures | self._beside(quantity) | _ROUND
+            idiom = min(quantity.readings) < _MIN_SPELLED
+            return idiom or bool(quantity.readings & known) or self._comes_to(quantity)
         if quantity.readings & (self._with_shares | self._beside(quantity)) or converts(quantity, self._measures):
             return True
         times = self._with_shares | _hours(self._with_shares)
-        if self._combined and _may_be_combined(quantity) and _comes_to(quantity, self._combined):
-            return True
         known = self._figures | (times if _may_be_clock(quantity) else set())
-        return bool(quantity.parts and set(quantity.parts) <= known)
+        return bool(quantity.parts and set(quantity.parts) <= known) or self._comes_to(quantity)
+
+    def _comes_to(self, quantity: Quantity) -> bool:
+        """Whether a calculation with figures of the text comes to a number that is no misprint of one of them."""
+        if self._results is None or _is_clock(quantity) or self._results.is_misprint(quantity):
+            return False
+        return self._results.has(quantity)
 
     def _beside(self, quantity: Quantity) -> set[Decimal]:
         """The numbers that are known because of what stands before or after one."""
@@ -140,23 +145,14 @@ class _Known:
         return known
 
 
-def _may_be_combined(quantity: Quantity) -> bool:
-    """Whether a number may be a product: a large one, or an amount; no year, time of day or share."""
-    if quantity.year or derived.is_percent(quantity) or _is_clock(quantity):
-        return False
-    unit = unit_of(quantity)
-    return max(quantity.readings) >= _MIN_PRODUCT or bool(unit and unit.family == "currency")
-
-
-def _comes_to(quantity: Quantity, combined: set[Decimal]) -> bool:
-    return any(_is_near(reading, result) for reading in quantity.readings for result in combined)
-
-
-def _is_near(reading: Decimal, result: Decimal) -> bool:
-    """Whether a number is what a combination comes to, rounded only if that leaves three digits or more."""
-    if reading == result:
-        return True
-    return min(reading, result) >= _MIN_ROUNDED and abs(reading - result) <= result * _ROUNDED
+def _without_scales(text: str, found: Iterable[Quantity]) -> str:
+    """The text with its figures before scale words written out: 1800000 for "1.8 million"."""
+    parts, last = [], 0
+    for quantity in found:
+        if quantity.scaled and not quantity.spelled and last <= quantity.start:
+            parts += [text[last : quantity.start], f"{int(max(quantity.readings))}"]
+            last = quantity.end
+    return "".join([*parts, text[last:]])
 
 
 def _is_clock(quantity: Quantity) -> bool:

@@ -13,6 +13,9 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 _REACH = 400  # characters behind a command in which it may say what to write
 _MARKED = re.compile(r"[\"“”„«»「」『』'‘’`]([^\"“”„«»「」『』`\n]{2,200}?)[\"“”„«»「」『』'‘’`]")
 _SHOUTED = re.compile(r"\b[A-Z][A-Z0-9_-]{3,}(?:[ _][A-Z0-9]{2,}){0,6}\b")
+_NAMED = re.compile(
+    r"(?<=[a-zß-ÿа-яё,] )[A-Z][a-zß-ÿ]{3,30}(?:[A-Z][a-z]{1,30})?\b"
+)  # a name to be praised, within a sentence
 _STATED = re.compile(r"[:：]\s*([^\n:：]{4,160}?)(?:[.!?。！？](?=\s|$)|\n|$)", re.MULTILINE)  # what follows a colon
 _LINK = re.compile(
     r"\b[a-z0-9-]{3,40}\.(?:example|com|net|org|io|info|shop|biz|ru|br|de)\b|https?://[^\s)\]>\"']+|\bwww\.[^\s)\]>\"']+|[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}"
@@ -75,7 +78,7 @@ def _paragraph_end(source: str, position: int) -> int:
 
 
 def _demands(region: str) -> Iterator[str]:
-    for pattern in (_MARKED, _SHOUTED, _LINK, _STATED):
+    for pattern in (_MARKED, _SHOUTED, _LINK, _STATED, _NAMED):
         yield from (match[match.lastindex or 0] for match in pattern.finditer(region))
     for match in _verbs().finditer(region):
         clause = _SENTENCE_END.split(region[match.end() :], maxsplit=1)[0].strip()

@@ -16,6 +16,7 @@ _DENSE = re.compile("[\u0590-\u06ff\u0900-\u0d7f\uac00-\ud7a3]")
 _HANGUL = re.compile("[\uac00-\ud7a3]")
 _ARTICLE = re.compile("^[\u0648\u0641\u0628\u0644\u0643]?\u0627\u0644(?=.{3})")
 _MIN_UNSPACED = 2  # characters of a Chinese, Japanese or Thai word
+_MIN_ASKED = 3  # words of a topic that the source has, too; a heading may say in other words what a section says
 _ECHO = 8  # words
 # Words that say what to do with a topic rather than what it is.
 _GENERIC = re.compile(
@@ -32,14 +33,14 @@ def off_topic(
     """Reject a text if too small a share of its longer words (compared by their beginnings) is in the source.
 
     With a topic, reject also a text that has, and whose evidence has, none of the words that say what the topic is, if
-    the source has them. Passes if the source is in a language other than that of the locale.
+    the source has three of them or more. Passes if the source is in a language other than that of the locale.
     """
     if detect.language(source) not in {None, primary(locale)}:
         return None
     mine, theirs = _content(text, locale), _content(source, locale)
     asked = {word for word in _content(topic or "", locale) if not _GENERIC.fullmatch(word)}
     said = _stems(mine | _content(evidence, locale))
-    if asked & theirs and not _stems(asked) & said:
+    if len(asked & theirs) >= _MIN_ASKED and not _stems(asked) & said:
         return Rejection(RejectionReason.OFF_TOPIC, f"says nothing of its topic: {', '.join(sorted(asked & theirs))}")
     share = len(mine & (theirs | asked)) / max(len(mine), 1)
     if not mine or share >= min_share:

@@ -15,7 +15,7 @@ from thothy_ai.jobs.checks.quantities import Quantity, quantities
 from thothy_ai.jobs.checks.tables import table
 
 _CURRENCIES = {"$": "usd", "€": "eur", "£": "gbp", "₹": "inr", "us$": "usd", "usd": "usd", "eur": "eur", "gbp": "gbp"}
-_CURRENCY_BEFORE = re.compile(r"(us\$|\$|€|£|₹|usd|eur|gbp)\s?$", re.IGNORECASE)
+_CURRENCY_BEFORE = re.compile(r"(us\$|(?<![A-Za-z])\$|€|£|₹|usd|eur|gbp)\s?$", re.IGNORECASE)
 # How many of the smallest unit of its dimension one unit is; months and years are so long on average.
 _SIZES = {
     "time": {
@@ -97,6 +97,19 @@ def units(text: str, language: str) -> dict[tuple[Decimal, str], set[str]]:
 def names_unit(name: str, family: str, text: str) -> bool:
     """Whether a text has a unit anywhere, with or without a number."""
     return bool(_named(name, family).search(text))
+
+
+def names_time(text: str) -> bool:
+    """Whether a text has a unit of time, such as "a month" or "jährlich", with or without a number."""
+    return bool(_times().search(text))
+
+
+@cache
+def _times() -> re.Pattern[str]:
+    return re.compile(
+        "|".join(table("contradiction")["units"]["time"].values()) + "|" + table("numerals")["words"]["per_time"],
+        re.IGNORECASE,
+    )
 
 
 @cache

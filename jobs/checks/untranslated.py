@@ -28,7 +28,7 @@ def untranslated(text: str, original: str, locale: str) -> Rejection | None:
     """
     mine, theirs = _VERBATIM.sub(" ", text), _VERBATIM.sub(" ", original)
     known = f" {' '.join(words(theirs, locale))} "
-    if len(words(theirs, locale)) >= 3 and fuzz.ratio(normalized(text), normalized(original)) > _MAX_LIKENESS:
+    if len(words(theirs, locale)) >= 3 and fuzz.ratio(normalized(mine), normalized(theirs)) > _MAX_LIKENESS:
         return Rejection(RejectionReason.UNTRANSLATED, "is nearly the same as the original")
     shared = set(runs(words(theirs, locale), scaled(_MAX_RUN, locale)))
     least = scaled(_MIN_SENTENCE, locale)

@@ -13,6 +13,7 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 MIN_WORDS = 12  # of a body; what it says decides, not how long it is
 MAX_SHARE_COPIED = 0.6  # of a body, which may quote
+MIN_SHARE_OF_SOURCE = 0.12  # of a body's longer words; sections about something else share 11 % at most
 RULES = (
     "First choose the quotations that support what you will say. Then write the paragraphs in your own words: "
     "no sentence of the source, no heading, no list, nothing that the source does not say."
@@ -33,7 +34,7 @@ def section_fault(
     """
     found = (
         *_faults(section, text, request),
-        checks.off_topic(section.body, text, request.locale, 0.2, topic, _evidence(section)),
+        checks.off_topic(section.body, text, request.locale, MIN_SHARE_OF_SOURCE, topic, _evidence(section)),
         checks.near_duplicate(section.body, [other.body for other in others]),
     )
     return next(filter(None, found), None)

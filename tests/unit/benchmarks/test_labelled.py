@@ -16,8 +16,8 @@ from benchmarks.validators import group_of
 from thothy_ai.jobs import RejectionReason, registry
 from thothy_ai.jobs.text import strings_in
 
-ONLY_MEASURING = ("fresh", "unseen")  # these splits have folders of their own
-FOLDERS = (FOLDER, *(FOLDER / split for split in ONLY_MEASURING))
+IN_FOLDERS = ("fresh", "unseen")  # splits with files and sources of their own
+FOLDERS = (FOLDER, *(FOLDER / split for split in IN_FOLDERS))
 SCRIPTS = ("LATIN", "CYRILLIC", "ARABIC", "DEVANAGARI", "CJK", "HIRAGANA", "HANGUL")
 LANGUAGES = {"en", "de", "fr", "es", "it", "pt", "pl", "tr", "ja", "zh", "ko", "ar", "ru", "hi"}
 # What decides about other texts, about an attempt or about the prompt; no text by itself can show it.
@@ -46,7 +46,7 @@ def test_no_text_is_there_twice_under_one_request(texts: list[LabelledText]) -> 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "report_section"])
 def test_each_kind_has_enough_texts_of_either_label_in_either_half(texts: list[LabelledText], kind: str) -> None:
     counts = Counter(
-        (text.accepted, text.split) for text in texts if text.kind == kind and text.split not in ONLY_MEASURING
+        (text.accepted, text.split) for text in texts if text.kind == kind and text.split not in IN_FOLDERS
     )
     assert sum(counts.values()) >= 40
     for accepted in (True, False):
@@ -92,8 +92,8 @@ def test_the_unseen_split_has_enough_texts_of_each_kind_and_language_group(texts
 
 
 def test_each_text_is_in_the_folder_of_its_split() -> None:
-    assert {entry["split"] for entry in _entries(FOLDER)} == set(SPLITS) - set(ONLY_MEASURING)
-    for split in ONLY_MEASURING:
+    assert {entry["split"] for entry in _entries(FOLDER)} == set(SPLITS) - set(IN_FOLDERS)
+    for split in IN_FOLDERS:
         assert {entry["split"] for entry in _entries(FOLDER / split)} == {split}
 
 
@@ -133,7 +133,7 @@ def _entries(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def test_each_text_that_only_measures_fits_its_schema(texts: list[LabelledText]) -> None:
-    for text in (text for text in texts if text.split in ONLY_MEASURING):
+    for text in (text for text in texts if text.split in IN_FOLDERS):
         kind = registry.find(text.kind)
         kind.request.model_validate(dict(text.request))
         kind.artifact.model_validate(dict(text.artifact))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from benchmarks.corruption import CORRUPTIONS, corrupted
 from benchmarks.labelled import LabelledText, load
 from benchmarks.validators import BEGIN, END, PAGE, Judged, judge, notes, tables, written, wrong
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
@@ -53,18 +54,24 @@ def test_what_counts_as_wrong() -> None:
     assert list(wrong(rows)) == [
         "x1: false reject: empty: no words",
         "x1: false accept: should be empty: why",
-        "x1: false accept, held out",
+        "x1: false accept: should be empty: why",
     ]
 
 
 def test_of_a_text_that_only_measures_nothing_but_its_id_is_listed() -> None:
-    assert list(wrong([Judged(labelled(True, split="fresh"), EMPTY)])) == ["x1: false reject, fresh"]
+    assert list(wrong([Judged(labelled(True, split="unseen"), EMPTY)])) == ["x1: false reject, unseen"]
 
 
 def test_what_is_left_to_the_review_is_counted_by_split() -> None:
     unsupported = frozenset({RejectionReason.UNSUPPORTED})
     found, missed = (Judged(labelled(False, "fresh", reasons=unsupported), each) for each in (EMPTY, None))
-    assert "find 0 of 0 in `tuned`, 0 of 0 in `held_out`, 1 of 2 in `fresh`" in notes([found, missed])
+    assert "find 1 of 2 in `fresh`" in notes([found, missed])
+
+
+def test_a_split_without_texts_has_no_column() -> None:
+    seen, unseen = (Judged(labelled(True, split), None) for split in ("tuned", "unseen"))
+    assert "unseen" not in tables([seen])
+    assert "| hook | – | 0 of 1 (0.0%) | – | 0 of 1 (0.0%) |" in tables([seen, unseen])
 
 
 def test_an_artifact_that_does_not_fit_the_schema_is_rejected() -> None:
@@ -78,3 +85,33 @@ def test_the_page_keeps_the_rest() -> None:
     assert page.startswith("before\n")
     assert page.endswith("\nafter")
     assert written(page, "new") == page
+
+
+SOURCE = (
+    "In 2024, the port of Lisbon moved 36 ships and 5,400 tonnes of salt, says Rui Tavares. Prices rose to 12.5 euros."
+)
+TEXT = "Lisbon moved 5,400 tonnes of salt with 36 ships, and prices rose to 12.5 euros, says Rui Tavares of the port."
+
+
+def faults() -> dict[str, str]:
+    artifact = {"variants": [{"angle": "salt", "text": TEXT}]}
+    good = labelled(True, language="en", request={"source": SOURCE}, artifact=artifact)
+    return {each.name: each.text.artifact["variants"][0]["text"] for each in corrupted([good])}
+
+
+def test_each_fault_changes_the_text_and_is_one_the_text_can_have() -> None:
+    made = faults()
+    assert TEXT not in made.values()
+    assert {"a figure ten times as large", "two digits transposed", "another unit", "direction reversed"} <= set(made)
+    assert "prices fell to" in made["direction reversed"]
+    assert any(number in made["a figure ten times as large"] for number in ("360", "5,4000", "125 "))
+    assert "a number left out" not in made  # a translation's fault
+
+
+def test_faults_are_the_same_each_time_and_leave_the_good_text_alone() -> None:
+    assert faults() == faults()
+    assert set(faults()) <= set(CORRUPTIONS)
+
+
+def test_bad_texts_are_not_corrupted() -> None:
+    assert not list(corrupted([labelled(False)]))

@@ -98,7 +98,7 @@ NOT_OF_THE_SOURCE = [
     ("2,4 Millionen Dollar", "de", ENGLISH),
     ("2,4 Billionen Dollar", "de", ENGLISH),
     ("2,4 billions de dollars", "fr", ENGLISH),
-    ("siebzehn Leute", "de", ENGLISH),
+    ("dreiundzwanzig Leute", "de", ENGLISH),
     ("2,4 млн долларов", "ru", ENGLISH),
     ("240億ドル", "ja", ENGLISH),
     ("2.4亿美元", "zh", ENGLISH),

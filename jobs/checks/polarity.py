@@ -1,0 +1,134 @@
+"""Clauses that say the opposite of a clause of the source about the same thing: up for down, dearer for cheaper.
+
+A clause of the source is about the same thing if it is the one that shares most words with a clause of the text. Only
+what is plain on both sides counts: one of two opposites, no negation, and nowhere near it in the source what the text
+says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from thothy_ai.jobs.checks.segments import is_spaced, sentences, words
+from thothy_ai.jobs.checks.tables import table
+
+_UNSPACED = frozenset({"zh", "ja", "th"})
+_CLAUSE = re.compile(r"(?<!\d)[,،、，]|[,،、，](?!\d)|[;:；：؛—–|()（）]")
+_ARTICLE = re.compile("^[وفبلك]{0,2}(?:ال|لل)(?=.{3})")
+_PREFIX, _PREFIX_OF_DENSE = 5, 3  # characters that inflected forms of a word share
+_DENSE = re.compile("[\u0590-\u06ff\u0900-\u0d7f]")
+_HANGUL = re.compile("[\uac00-\ud7a3]")
+_MIN_WORD, _MIN_SHARED, _MIN_SHARE = 4, 2, 0.34
+_RELATED = 2  # shared words of a sentence that may say the same as the text
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """A part of a sentence, its longer words, and which side of each pair of opposites it is on."""
+
+    text: str
+    content: frozenset[str]
+    sides: Mapping[str, frozenset[int]]
+    denies: bool
+
+
+def opposite(text: str, source: str, language: str) -> str | None:
+    """What a text says the opposite of, in the language of its source."""
+    known, index = _indexed(source, language)
+    for clause in _clauses(text, language):
+        if clause.denies or not any(len(sides) == 1 for sides in clause.sides.values()):
+            continue
+        counts = Counter(place for word in clause.content for place in index.get(word, ()))
+        most = max(counts.values(), default=0)
+        best = [place for place, count in counts.items() if count == most]
+        if not best or counts[best[0]] < max(_MIN_SHARED, _MIN_SHARE * len(clause.content)):
+            continue
+        related = [known[place] for place, count in counts.items() if count >= _RELATED - 1]
+        for subject, side in _plain(clause):
+            if _says_the_opposite([known[place] for place in best], related, subject, side):
+                return f"{clause.text.strip()[:100]!r} is the opposite of {known[best[0]].text.strip()[:100]!r}"
+    return None
+
+
+def _plain(clause: _Clause) -> Iterator[tuple[str, int]]:
+    for subject, sides in clause.sides.items():
+        if len(sides) == 1:
+            yield subject, next(iter(sides))
+
+
+def _says_the_opposite(best: list[_Clause], related: list[_Clause], subject: str, side: int) -> bool:
+    theirs = [each.sides.get(subject, frozenset()) for each in best]
+    plainly = all(sides == {1 - side} for sides in theirs) and not any(each.denies for each in best)
+    return plainly and not any(side in each.sides.get(subject, ()) for each in related)
+
+
+@lru_cache(maxsize=16)  # all fields of an artifact are compared with the same source
+def _indexed(source: str, language: str) -> tuple[list[_Clause], dict[str, list[int]]]:
+    known = list(_clauses(source, language))
+    index: dict[str, list[int]] = defaultdict(list)
+    for place, clause in enumerate(known):
+        for word in clause.content:
+            index[word].append(place)
+    return known, index
+
+
+def _clauses(text: str, language: str) -> Iterator[_Clause]:
+    denial = _words(table("contradiction")["negation"].get(language, {}).get("strong", ""), language)
+    for sentence in sentences(text, language):
+        for part in filter(None, map(str.strip, _CLAUSE.split(sentence))):
+            denies = bool(denial and denial.search(part))
+            yield _Clause(part, _content(part, language), sides(part, language), denies)
+
+
+def sides(text: str, language: str) -> dict[str, frozenset[int]]:
+    """For each pair of opposites of which a text has a word, the sides that it is on: 0, 1 or both."""
+    found = {
+        subject: frozenset(side for side, pattern in enumerate(pair) if pattern.search(text))
+        for subject, pair in _pairs(language)
+    }
+    return {subject: on for subject, on in found.items() if on}
+
+
+@cache
+def _pairs(language: str) -> tuple[tuple[str, tuple[re.Pattern[str], re.Pattern[str]]], ...]:
+    entries = {subject: pair[language] for subject, pair in table("opposites").items() if language in pair}
+    change = table("contradiction")["direction"].get({"no": "da", "nb": "da"}.get(language, language))
+    entries |= {"change": [change["up"], change["down"]]} if change else {}
+    return tuple(
+        (subject, (_words(one, language), _words(other, language))) for subject, (one, other) in entries.items()
+    )
+
+
+@cache
+def _words(pattern: str, language: str) -> re.Pattern[str]:
+    """Whole words; in Arabic, with what is written together with them."""
+    if language in _UNSPACED:
+        return re.compile(pattern or r"(?!)", re.IGNORECASE)
+    prefix = "[وفبلك]{0,2}(?:ال)?" if language == "ar" else ""
+    return re.compile(rf"(?<!\w){prefix}(?:{pattern})(?!\w)" if pattern else r"(?!)", re.IGNORECASE)
+
+
+def _content(text: str, language: str) -> frozenset[str]:
+    """The beginnings of the longer words that say what a clause is about."""
+    plain = text.replace("’", "'")
+    for _, pair in _pairs(language):
+        for pattern in pair:
+            plain = pattern.sub(" ", plain)
+    return frozenset(filter(None, (_stem(word) for word in words(plain, language))))
+
+
+def _stem(word: str) -> str:
+    if word[0].isdigit():
+        return word if len(word) > 1 else ""
+    if not is_spaced(word[0]):
+        return word if len(word) > 1 else ""
+    if _HANGUL.match(word):
+        return word[:2] if len(word) > 1 else ""
+    bare = _ARTICLE.sub("", word)
+    if _DENSE.match(bare):
+        return bare[: _PREFIX_OF_DENSE + 1] if len(bare) >= _PREFIX_OF_DENSE else ""
+    return bare[:_PREFIX] if len(bare) >= _MIN_WORD else ""

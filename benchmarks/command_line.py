@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
 from thothy_ai.engine.errors import InvalidRequestError, ModelLoadError, OutOfMemoryError
+from thothy_ai.errors import ConfigError, ThothyError
 
 Number = TypeVar("Number", int, float)
 
@@ -35,13 +36,15 @@ class CommandLine(argparse.ArgumentParser):
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Report a model or a device that the engine refuses as a usage error; too little memory, with exit code 1."""
+        """Report a model or a device that is refused as a usage error; other failures with exit code 1."""
         try:
             yield
         except OutOfMemoryError as error:
             self.exit(1, f"{self.prog}: {error}\n")
-        except (InvalidRequestError, ModelLoadError) as error:
+        except (InvalidRequestError, ModelLoadError, ConfigError) as error:
             self.error(str(error))
+        except ThothyError as error:
+            self.exit(1, f"{self.prog}: {error}\n")
 
 
 def positive(kind: Callable[[str], Number], maximum: float = math.inf) -> Callable[[str], Number]:

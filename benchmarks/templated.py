@@ -39,7 +39,10 @@ def _no_checks(_: Templated, __: TemplatedArtifact) -> Iterator[Rejection | None
 
 
 def _longer_than(tokens: int) -> dict[str, object]:
-    """The schema of a text that has more characters than so many tokens."""
+    """The schema of a text that has more characters than so many tokens.
+
+    One for all jobs: with a bound of its own, a job shares no states of its lexer with others.
+    """
     chars = tokens * CHARS_OF_A_TOKEN
     return {"type": "string", "pattern": rf"^[^\x00-\x1f\x7f]{{{chars},{chars + 1}}}$"}
 
@@ -53,7 +56,7 @@ KIND = JobKind(
         prompt=lambda request, _: (Message("user", f"{request.template} {request.text}"),),
         sampling=lambda request: Sampling(max_tokens=request.tokens, temperature=1.0),
         checks=_no_checks,
-        schema_overrides=lambda request: {"note": _longer_than(request.tokens)},
+        schema_overrides=lambda _: {"note": _longer_than(MAX_TOKENS)},
     ),
     locale=lambda _: "en",
     source=lambda request: request.text,

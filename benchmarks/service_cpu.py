@@ -1,0 +1,132 @@
+"""What the service itself costs, and what it cost before: the same jobs through this tree and another one, in turn.
+
+    git worktree add /tmp/before COMMIT
+    python -m benchmarks.service_cpu --against /tmp/before [--rounds 3] [--jobs 3000]
+
+Two drains per round and tree, each through a whole embedded stack with the null engine. "At once": the engine answers
+immediately, so that the service is as fast as it can be. "Engine-bound": 512 requests at a time take ten seconds, so
+that the engine decides how long the drain takes, as a GPU does. Processor time says more than wall time: it varies
+less, and is what the service takes from the engine's host.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.command_line import CommandLine, positive
+from benchmarks.results import table, write_section
+
+RUN = Path(__file__).with_name("service_cpu_run.py")
+HERE = Path(__file__).parents[1]
+PARTS = ("worker", "judges", "dispatcher", "reaper", "engine", "registrar", "postgres", "valkey", "producer")
+LIMIT_SECONDS = 900
+ROWS, LATENCY = 512, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How fast the engine is: seconds per answer, and how many answers at a time."""
+
+    name: str
+    latency: float
+    rows: int
+    jobs_share: float  # of --jobs
+
+    def floor(self, jobs: int) -> float:
+        """The engine's own seconds for so many jobs."""
+        return -(-jobs // self.rows) * self.latency
+
+
+SETTINGS = (Setting("at once", 0.0, 1_024, 1.0), Setting("engine-bound", LATENCY, ROWS, 0.5))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One drain. `cpu` holds seconds by part."""
+
+    jobs: int
+    seconds: float
+    cpu: dict[str, float]
+
+    def per_thousand(self, part: str) -> float:
+        """Processor seconds per 1,000 jobs."""
+        return self.cpu.get(part, 0.0) / self.jobs * 1e3
+
+
+def measure(tree: Path, setting: Setting, jobs: int) -> Measured:
+    """One drain with the code of this tree. Raises `SystemExit` with its output if it fails."""
+    command = [sys.executable, "-P", str(RUN), str(jobs), str(setting.latency), str(setting.rows)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("THOTHY_")}
+    environment["PYTHONPATH"] = str(tree)
+    done = subprocess.run(
+        command, env=environment, cwd=tree, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{tree}: {done.stderr[-2_000:]}")
+    found = json.loads(done.stdout)
+    if found["succeeded"] != jobs:
+        raise SystemExit(f"{tree}: {found['succeeded']} of {jobs} jobs succeeded")
+    return Measured(jobs, found["seconds"], found["cpu"])
+
+
+def rounds(trees: Sequence[Path], setting: Setting, jobs: int, count: int) -> list[list[Measured]]:
+    """The drains of each tree, measured in turn: forwards in even rounds, backwards in odd ones."""
+    found: list[list[Measured]] = [[] for _ in trees]
+    for number in range(count):
+        order = range(len(trees))
+        for index in order if number % 2 == 0 else reversed(order):
+            each = measure(trees[index], setting, jobs)
+            found[index].append(each)
+            total = sum(each.cpu.values()) / jobs * 1e3
+            line = f"{setting.name}, {('before', 'after')[index]}: {each.seconds:.2f} s, {total:.2f} CPU s per 1,000"
+            print(line, file=sys.stderr, flush=True)
+    return found
+
+
+def rows(before: Sequence[Measured], after: Sequence[Measured], name: str) -> list[tuple[str, ...]]:
+    """A row per part and figure: medians of both trees, and their ratio."""
+    made = []
+    for part in (*PARTS, "all"):
+        pair = [statistics.median(_of(each, part) for each in runs) for runs in (before, after)]
+        made.append((name, f"CPU s per 1,000 jobs: {part}", *(f"{value:.3f}" for value in pair), _ratio(*pair)))
+    pair = [statistics.median(each.jobs / each.seconds for each in runs) for runs in (before, after)]
+    made.append((name, "jobs per second", *(f"{value:.1f}" for value in pair), _ratio(*pair)))
+    return made
+
+
+def _of(each: Measured, part: str) -> float:
+    return sum(map(each.per_thousand, each.cpu)) if part == "all" else each.per_thousand(part)
+
+
+def _ratio(before: float, after: float) -> str:
+    return f"{after / before:.3f}" if before else "new"
+
+
+def main() -> None:
+    """Measure, print, and write RESULTS.md."""
+    line = CommandLine("service_cpu", __doc__)
+    line.add_argument("--against", type=Path, required=True, help="a tree of an earlier commit")
+    line.add_argument("--rounds", type=positive(int), default=3)
+    line.add_argument("--jobs", type=positive(int), default=3_000)
+    chosen = line.parse_args()
+    if not (chosen.against / "thothy_ai").is_dir():
+        line.error(f"{chosen.against}: no tree of this project")
+    found: list[tuple[str, ...]] = []
+    for setting in SETTINGS:
+        jobs = round(chosen.jobs * setting.jobs_share)
+        before, after = rounds((chosen.against.absolute(), HERE), setting, jobs, chosen.rounds)
+        found += rows(before, after, f"{setting.name}, {jobs:,} jobs")
+    body = table(("engine", "figure (median)", "before", "after", "ratio"), found)
+    print(body)
+    write_section("The service against an earlier one, CPU", "python -m benchmarks.service_cpu --against TREE", body)
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from sqlalchemy import Engine, text
+from redis import Redis
+from sqlalchemy import Engine, TextClause, text
 
 from benchmarks.probe import Probe
 from thothy_ai.db.connect import make_engine
@@ -32,6 +33,9 @@ OPEN = text("SELECT count(*) FROM job WHERE finished_at IS NULL")
 SUCCEEDED = text("SELECT count(*) FROM job WHERE state = 'succeeded'")
 SECONDS = text("SELECT extract(epoch FROM max(finished_at) - :began)::float FROM job")
 NOW = text("SELECT clock_timestamp()")
+TRANSACTIONS = text("SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()")
+WAL_RECORDS, WAL_BYTES = text("SELECT wal_records FROM pg_stat_wal"), text("SELECT wal_bytes FROM pg_stat_wal")
+STATISTICS_SECONDS = 1.5  # sessions report what they did once a second
 PARTS = {b"judge_process": "judges", b"registrar": "registrar"}  # processes that are started by others, by module
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -63,14 +67,14 @@ def measure(jobs: int, latency: float, rows: int) -> dict[str, object]:
             database = make_engine(stack.settings, application="benchmark", pool_size=1)
             try:
                 _drain(producer, database, _jobs("warm-up", WARM_UP_JOBS))
-                before = _cpu(stack)
+                counts, used = _counts(stack, database), _cpu(stack)
                 seconds = _drain(producer, database, _jobs("measured", jobs))
-                used = _cpu(stack)
-                used.subtract(before)
+                used = Counter({name: spent - used[name] for name, spent in _cpu(stack).items()})
+                counts = {name: value - counts[name] for name, value in _counts(stack, database).items()}
                 succeeded = int(_scalar(database, SUCCEEDED)) - WARM_UP_JOBS
             finally:
                 database.dispose()
-        return {"seconds": seconds, "cpu": dict(used), "succeeded": succeeded}
+        return {"seconds": seconds, "cpu": dict(used), "counts": counts, "succeeded": succeeded}
 
 
 def _jobs(mark: str, count: int) -> list[Probe]:
@@ -91,9 +95,21 @@ def _drain(producer: Producer, database: Engine, jobs: list[Probe]) -> float:
         return float(connection.scalar(SECONDS, {"began": began}) or 0.0)
 
 
-def _scalar(database: Engine, statement: object) -> float:
+def _scalar(database: Engine, statement: TextClause) -> float:
     with database.connect() as connection:
-        return float(connection.scalar(statement) or 0)  # type: ignore[call-overload]
+        return float(connection.scalar(statement) or 0)
+
+
+def _counts(stack: EmbeddedStack, database: Engine) -> dict[str, float]:
+    """What Postgres and Valkey have done so far: unlike time, the same on any machine."""
+    time.sleep(STATISTICS_SECONDS)
+    with Redis.from_url(stack.valkey.url) as valkey:
+        return {
+            "transactions": _scalar(database, TRANSACTIONS),
+            "WAL records": _scalar(database, WAL_RECORDS),
+            "WAL kB": _scalar(database, WAL_BYTES) / 1e3,
+            "Valkey commands": float(valkey.info("stats")["total_commands_processed"]),
+        }
 
 
 def _cpu(stack: EmbeddedStack) -> Counter[str]:

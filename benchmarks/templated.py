@@ -17,7 +17,7 @@ from thothy_ai.jobs.schema import quotation
 from thothy_ai.jobs.verdict import Rejection
 
 MAX_TOKENS = 4_096
-CHARS_OF_A_TOKEN = 9  # more than a text has on average, less than one of the longest tokens has
+CHARS_OF_A_TOKEN = 9  # more than a text has on average, less than half of what one of the longest tokens has
 
 
 class Templated(Request):
@@ -41,9 +41,10 @@ def _no_checks(_: Templated, __: TemplatedArtifact) -> Iterator[Rejection | None
 def _longer_than(tokens: int) -> dict[str, object]:
     """The schema of a text that has more characters than so many tokens.
 
-    One for all jobs: with a bound of its own, a job shares no states of its lexer with others.
+    Rounded up to a power of two: jobs with a bound in common share the states of its lexer, which cost far more to
+    find than to look up.
     """
-    chars = tokens * CHARS_OF_A_TOKEN
+    chars = (1 << (tokens - 1).bit_length()) * CHARS_OF_A_TOKEN
     return {"type": "string", "pattern": rf"^[^\x00-\x1f\x7f]{{{chars},{chars + 1}}}$"}
 
 
@@ -56,7 +57,7 @@ KIND = JobKind(
         prompt=lambda request, _: (Message("user", f"{request.template} {request.text}"),),
         sampling=lambda request: Sampling(max_tokens=request.tokens, temperature=1.0),
         checks=_no_checks,
-        schema_overrides=lambda _: {"note": _longer_than(MAX_TOKENS)},
+        schema_overrides=lambda request: {"note": _longer_than(request.tokens)},
     ),
     locale=lambda _: "en",
     source=lambda request: request.text,

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import random
+import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -23,7 +25,7 @@ from sqlalchemy import Engine, text
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.phases import Phases, logs_in_errors
 from benchmarks.results import table, write_section
-from benchmarks.templated import MAX_TOKENS, Templated
+from benchmarks.templated import Templated
 from thothy_ai.bench.models import random_folder
 from thothy_ai.bench.progress import counted
 from thothy_ai.bench.shapes import SHAPES
@@ -33,7 +35,8 @@ from thothy_ai.embedded import EmbeddedStack
 from thothy_ai.embedded.placement import Placement, placements
 from thothy_ai.embedded.supervisor import Patience
 from thothy_ai.engine.gpus import all_gpus, visible_gpus
-from thothy_ai.errors import ConfigError
+from thothy_ai.engine.weights.tokenizer import load_tokenizer
+from thothy_ai.errors import ConfigError, ServiceStartError
 from thothy_ai.producer import EnqueueOptions, Producer
 from thothy_ai.settings import Settings
 
@@ -45,40 +48,66 @@ ONE_ATTEMPT = EnqueueOptions(max_attempts=1)
 POLL_SECONDS = 0.1
 STATES = text("SELECT state, count(*) FROM job WHERE finished_at IS NULL GROUP BY 1")
 TIMES = text("SELECT extract(epoch FROM max(finished_at) - min(enqueued_at)) FROM job WHERE tenant = :tenant")
+TOKENS = text("SELECT coalesce(sum(output_tokens), 0) FROM attempt JOIN job ON id = job_id WHERE job.tenant = :tenant")
+ENDS = text(
+    "SELECT outcome, attempt.reason, count(*) FROM attempt JOIN job ON id = job_id"
+    " WHERE job.tenant = :tenant GROUP BY outcome, attempt.reason ORDER BY count(*) DESC"
+)
+SUCCEEDED = "succeeded"
 BY_ENGINE = text("SELECT coalesce(engine_name, '?'), count(*) FROM job WHERE tenant = :tenant GROUP BY 1 ORDER BY 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Seconds from enqueueing to the last commit, output tokens, and the jobs of each engine."""
+
+    seconds: float
+    tokens: int
+    shares: tuple[int, ...]
 
 
 class Drain:
     """One stack with its jobs, as far as they are."""
 
-    def __init__(self, stack: EmbeddedStack, database: Engine, phases: Phases) -> None:
-        self._stack, self._database, self._phases = stack, database, phases
+    def __init__(self, stack: EmbeddedStack, database: Engine, phases: Phases, characters: float) -> None:
+        """`characters`: of a token, on average."""
+        self._stack, self._database, self._phases, self._characters = stack, database, phases, characters
         self._state = ""
 
-    def run(self, tenant: str, jobs: int) -> tuple[float, list[int]]:
-        """Seconds from enqueueing to the last commit, and the jobs of each engine. Raises `ThothyError`."""
+    def run(self, tenant: str, jobs: int) -> Result:
+        """Enqueue jobs, and wait until they have ended. Raises `ThothyError`."""
         with self._phases.phase(f"{tenant}: {jobs:,} jobs", lambda: self._state):
             self._state = "making the jobs"
-            made = [(job, ONE_ATTEMPT) for job in _jobs(tenant, jobs)]
+            wanted, made = _jobs(tenant, jobs, self._characters)
             self._state = "enqueueing"
             with Producer.from_settings(self._stack.settings.model_copy(update={"tenant": tenant})) as producer:
-                producer.enqueue_many(made)
+                producer.enqueue_many([(job, ONE_ATTEMPT) for job in made])
             while self._open(jobs):
                 self._stack.wait(POLL_SECONDS)  # raises when a process has ended
+        return self._result(tenant, wanted)
+
+    def _result(self, tenant: str, wanted: int) -> Result:
+        """Raises `ServiceStartError` unless every job has succeeded."""
         with self._database.connect() as connection:
-            shares = [count for _, count in connection.execute(BY_ENGINE, {"tenant": tenant})]
-            return float(connection.scalar(TIMES, {"tenant": tenant})), shares
+            ends = connection.execute(ENDS, {"tenant": tenant}).all()
+            if any(outcome != SUCCEEDED for outcome, _, _ in ends):
+                how = "; ".join(f"{count} {outcome} {reason or ''}".rstrip() for outcome, reason, count in ends)
+                raise ServiceStartError(f"{tenant}: not every job has succeeded: {how}")
+            shares = tuple(count for _, count in connection.execute(BY_ENGINE, {"tenant": tenant}))
+            tokens, seconds = (connection.scalar(each, {"tenant": tenant}) for each in (TOKENS, TIMES))
+        self._phases.say(f"{tenant}: {tokens:,} output tokens; the workload has {wanted:,}")
+        return Result(float(seconds), int(tokens), shares)
 
     def _open(self, jobs: int) -> int:
         with self._database.connect() as connection:
-            states: dict[str, int] = dict(connection.execute(STATES).tuples().all())
+            states: dict[str, int] = dict(connection.execute(STATES).all())
         left = sum(states.values())
         self._state = f"{jobs - left:,} of {jobs:,} ended, {states.get('running', 0):,} with a worker"
         return left
 
 
-def measure(model: Path, engines: Sequence[Placement], jobs: int, phases: Phases) -> tuple[float, list[int]]:
-    """Seconds from enqueueing to the last commit, and the jobs of each engine. Raises `ThothyError`.
+def measure(model: Path, engines: Sequence[Placement], jobs: int, phases: Phases, characters: float) -> Result:
+    """Start a stack, warm it up and drain the jobs. Raises `ThothyError`. `characters`: of a token, on average.
 
     No process is restarted: one that ends has spoilt the measurement.
     """
@@ -96,7 +125,7 @@ def measure(model: Path, engines: Sequence[Placement], jobs: int, phases: Phases
         with logs_in_errors(home), ExitStack() as undo:
             with phases.phase(f"starting {_described(engines)}"):
                 undo.enter_context(stack)
-            drain = Drain(stack, undo.enter_context(_database(stack.settings)), phases)
+            drain = Drain(stack, undo.enter_context(_database(stack.settings)), phases, characters)
             drain.run("warm-up", WARM_UP_JOBS * len(engines))
             return drain.run("measured", jobs)
 
@@ -127,20 +156,27 @@ def _database(settings: Settings) -> Iterator[Engine]:
         database.dispose()
 
 
-def _jobs(mark: str, count: int) -> list[Templated]:
-    """The workload's jobs; no prompt of one mark begins as one of another."""
+def _jobs(mark: str, count: int, characters: float) -> tuple[int, list[Templated]]:
+    """The workload's output tokens and jobs; no prompt of one mark begins as one of another."""
     draw = random.Random(mark)
     rows = read_workload(WORKLOAD).jobs
     templates: dict[str, str] = {}
-    made = []
+    wanted, made = 0, []
     for number in range(count):
         job = rows[number % len(rows)]
         template, body = job.parts
         prompt = templates.setdefault(template.name, f"{mark} {_words(draw, template.tokens)}")
-        made.append(
-            Templated(template=prompt, text=_words(draw, body.tokens), tokens=min(job.output_tokens, MAX_TOKENS))
-        )
-    return made
+        made.append(Templated.of(prompt, _words(draw, body.tokens), job.output_tokens, characters))
+        wanted += job.output_tokens
+    return wanted, made
+
+
+def characters_per_token(tokenizer: Path) -> float:
+    """Mean characters of a token of text, as random weights choose them."""
+    loaded = load_tokenizer(tokenizer)
+    texts = loaded.batch_decode([[token] for token in range(len(loaded))]) if loaded else []
+    lengths = [len(text) for text in texts if text.isprintable() and "\ufffd" not in text and '"' not in text]
+    return statistics.fmean(lengths or [1])
 
 
 def _words(draw: random.Random, count: int) -> str:
@@ -160,7 +196,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         rows = _measured(chosen)
     title = f"Fleet: {chosen.shape}, {chosen.jobs:,} jobs of templates through the queue"
     command = f"python -m benchmarks.fleet --shape {chosen.shape} --tokenizer {chosen.tokenizer.name}"
-    write_section(title, command, table(("engines", "seconds", "times one engine's", "jobs of each"), rows))
+    write_section(
+        title, command, table(("engines", "seconds", "times one engine's", "output tokens", "jobs of each"), rows)
+    )
 
 
 def _measured(chosen: argparse.Namespace) -> list[tuple[str, ...]]:
@@ -172,11 +210,14 @@ def _measured(chosen: argparse.Namespace) -> list[tuple[str, ...]]:
         folder.mkdir()
         with phases.phase("writing the model's folder (its weights are drawn when it is loaded)"):
             model = random_folder(chosen.shape, chosen.tokenizer, folder)
+        with phases.phase("measuring the tokenizer"):
+            characters = characters_per_token(chosen.tokenizer)
         for engines in fleets:
-            seconds, shares = measure(model, engines, chosen.jobs, phases)
-            alone = alone or seconds
-            divided = " and ".join(f"{share:,}" for share in shares)
-            rows.append((str(len(engines)), f"{seconds:.2f}", f"{seconds / alone:.3f}", divided))
+            found = measure(model, engines, chosen.jobs, phases, characters)
+            alone = alone or found.seconds
+            divided = " and ".join(f"{share:,}" for share in found.shares)
+            ratio = f"{found.seconds / alone:.3f}"
+            rows.append((str(len(engines)), f"{found.seconds:.2f}", ratio, f"{found.tokens:,}", divided))
             print(*rows[-1], sep=" | ", flush=True)
     return rows
 

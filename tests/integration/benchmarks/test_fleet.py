@@ -1,0 +1,90 @@
+"""The fleet benchmark does not wait for what cannot happen, and does not report what did not."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from benchmarks import fleet
+from benchmarks.phases import Phases, PhaseTimeoutError
+from tests.support.null_stack import NEVER, NullStack
+from thothy_ai.engine.gpus import Gpu
+from thothy_ai.errors import ConfigError, ServiceStartError
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+PATIENCE = 300.0
+ONE = fleet.placements(None, 1, ())
+
+
+class Silent(NullStack):
+    """Its engine never answers."""
+
+    latency = NEVER
+
+
+class Dying(Silent):
+    """Its worker is killed as soon as there are jobs."""
+
+    killed = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        worker = self.pids()["worker"]
+        if not self.killed and worker:
+            self.killed = True
+            os.kill(worker, signal.SIGKILL)
+        return super().wait(timeout)
+
+
+class Impatient(Silent):
+    """The limit of the drain is over once it is waited for."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        return super().wait(timeout)
+
+
+@pytest.fixture(autouse=True)
+def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "WARM_UP_JOBS", 4)
+
+
+def test_a_process_that_ends_ends_the_benchmark(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fleet, "EmbeddedStack", Dying)
+    with pytest.raises(ServiceStartError, match=r"^worker was killed by SIGKILL"):
+        fleet.measure(Path("null"), ONE, 4, Phases(PATIENCE), 5.0)
+    said = capsys.readouterr().err
+    assert "starting 1 engine (--device cpu --threads" in said
+    assert "\nengine | thothy engine: ready at unix://" in said
+
+
+def test_a_drain_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "EmbeddedStack", Impatient)
+    with pytest.raises(PhaseTimeoutError, match=r"^warm-up: 4 jobs: not done after 300 s, 0 of 4 ended"):
+        fleet.measure(Path("null"), ONE, 4, Phases(PATIENCE), 5.0)
+
+
+def test_jobs_that_fail_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "EmbeddedStack", NullStack)
+    monkeypatch.setattr(fleet, "SUCCEEDED", "truncated")
+    with pytest.raises(ServiceStartError, match=r"^warm-up: not every job has succeeded: 4 succeeded$"):
+        fleet.measure(Path("null"), ONE, 4, Phases(PATIENCE), 5.0)
+
+
+def test_all_jobs_are_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(fleet, "EmbeddedStack", NullStack)
+    found = fleet.measure(Path("null"), fleet.placements(None, 2, ()), 8, Phases(PATIENCE), 5.0)
+    assert found.seconds > 0
+    assert sum(found.shares) == 8
+    assert f"measured: {found.tokens:,} output tokens; the workload has 2," in capsys.readouterr().err
+
+
+def test_more_engines_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "all_gpus", lambda: (Gpu(0, "GPU-0", "a GPU"),))
+    assert [each.arguments for each in fleet.engines_here(1)] == [("--device", "cuda")]
+    with pytest.raises(ConfigError, match=r"^2 engines need as many GPUs; 1 can be used here$"):
+        fleet.engines_here(2)

@@ -85,7 +85,8 @@ def rounds(trees: Sequence[Path], setting: Setting, jobs: int, count: int) -> li
             found[index].append(each)
             total = each.per_thousand(ALL)
             line = f"{setting.name}, {('before', 'after')[index]}: {each.seconds:.2f} s, {total:.2f} CPU s per 1,000"
-            print(line, file=sys.stderr, flush=True)
+            parts = ", ".join(f"{part} {each.per_thousand(part):.2f}" for part in PARTS)
+            print(f"{line}: {parts}", file=sys.stderr, flush=True)
     return found
 
 

@@ -22,7 +22,8 @@ from sqlalchemy import Engine, TextClause, text
 from benchmarks.probe import Probe
 from thothy_ai.db.connect import make_engine
 from thothy_ai.embedded import EmbeddedStack
-from thothy_ai.embedded.process import free_port
+from thothy_ai.embedded.process import free_ports
+from thothy_ai.embedded.stack import SERVICES
 from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings
 
@@ -59,7 +60,7 @@ def measure(jobs: int, latency: float, rows: int) -> dict[str, object]:
             model=Path("null"),
             kinds=("benchmarks.probe",),
             log_level="WARNING",
-            metrics_port=free_port(),
+            metrics_port=free_ports(len(SERVICES)),
             worker_in_flight=IN_FLIGHT,
         )
         NullStack.engine_arguments = ("--null-latency", str(latency), "--max-rows", str(rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from benchmarks import fleet
 from benchmarks.phases import Phases, PhaseTimeoutError
 from tests.support.null_stack import NEVER, NullStack
+from tests.support.small_tokenizer import write_tokenizer
+from thothy_ai.bench.models import random_folder
 from thothy_ai.engine.gpus import Gpu
 from thothy_ai.errors import ConfigError, ServiceStartError
 
@@ -69,18 +72,27 @@ def test_a_drain_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_jobs_that_fail_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The null engine does not know the syntax of this schema's pattern."""
     monkeypatch.setattr(fleet, "EmbeddedStack", NullStack)
-    monkeypatch.setattr(fleet, "SUCCEEDED", "truncated")
-    with pytest.raises(ServiceStartError, match=r"^warm-up: not every job has succeeded: 4 succeeded$"):
+    with pytest.raises(ServiceStartError, match=r"^warm-up: not every job has succeeded: 4 failed invalid_grammar$"):
         fleet.measure(Path("null"), ONE, 4, Phases(PATIENCE), 5.0)
 
 
-def test_all_jobs_are_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(fleet, "EmbeddedStack", NullStack)
-    found = fleet.measure(Path("null"), fleet.placements(None, 2, ()), 8, Phases(PATIENCE), 5.0)
+def test_jobs_of_the_workload_s_lengths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lengths = (12, 25, 40, 60)
+    workload = tmp_path / "workload.json"
+    workload.write_text(json.dumps({"jobs": [["hook", 6, 6, tokens] for tokens in lengths]}))
+    monkeypatch.setattr(fleet, "WORKLOAD", workload)
+    tokenizer, model = write_tokenizer(tmp_path), tmp_path / "tiny"
+    model.mkdir()
+    random_folder("tiny", tokenizer, model)
+    found = fleet.measure(model, ONE, 8, Phases(PATIENCE), fleet.characters_per_token(tokenizer))
     assert found.seconds > 0
-    assert sum(found.shares) == 8
-    assert f"measured: {found.tokens:,} output tokens; the workload has 2," in capsys.readouterr().err
+    assert found.shares == (8,)
+    assert found.tokens > sum(lengths), "a vocabulary of bytes needs several tokens for a character"
+    assert f"measured: {found.tokens:,} output tokens; the workload has {2 * sum(lengths)}" in capsys.readouterr().err
 
 
 def test_more_engines_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
+from benchmarks.phases import BenchmarkError
 from thothy_ai.engine.errors import InvalidRequestError, ModelLoadError, OutOfMemoryError
-from thothy_ai.errors import ConfigError, ThothyError
 
 Number = TypeVar("Number", int, float)
 
@@ -39,12 +39,10 @@ class CommandLine(argparse.ArgumentParser):
         """Report a model or a device that is refused as a usage error; other failures with exit code 1."""
         try:
             yield
-        except OutOfMemoryError as error:
+        except (OutOfMemoryError, BenchmarkError) as error:
             self.exit(1, f"{self.prog}: {error}\n")
-        except (InvalidRequestError, ModelLoadError, ConfigError) as error:
+        except (InvalidRequestError, ModelLoadError) as error:
             self.error(str(error))
-        except ThothyError as error:
-            self.exit(1, f"{self.prog}: {error}\n")
 
 
 def positive(kind: Callable[[str], Number], maximum: float = math.inf) -> Callable[[str], Number]:

@@ -23,7 +23,7 @@ import torch
 from sqlalchemy import Engine, text
 
 from benchmarks.command_line import CommandLine, positive
-from benchmarks.phases import Phases, logs_in_errors
+from benchmarks.phases import BenchmarkError, Phases, logs_in_errors
 from benchmarks.results import table, write_section
 from benchmarks.templated import Templated
 from thothy_ai.bench.models import random_folder
@@ -34,9 +34,9 @@ from thothy_ai.db.connect import make_engine
 from thothy_ai.embedded import EmbeddedStack
 from thothy_ai.embedded.placement import Placement, placements
 from thothy_ai.embedded.supervisor import Patience
+from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.gpus import all_gpus, visible_gpus
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
-from thothy_ai.errors import ConfigError, ServiceStartError
 from thothy_ai.producer import EnqueueOptions, Producer
 from thothy_ai.settings import Settings
 
@@ -75,7 +75,7 @@ class Drain:
         self._state = ""
 
     def run(self, tenant: str, jobs: int) -> Result:
-        """Enqueue jobs, and wait until they have ended. Raises `ThothyError`."""
+        """Enqueue jobs, and wait until they have ended. Raises `BenchmarkError`."""
         with self._phases.phase(f"{tenant}: {jobs:,} jobs", lambda: self._state):
             self._state = "making the jobs"
             wanted, made = _jobs(tenant, jobs, self._characters)
@@ -87,12 +87,12 @@ class Drain:
         return self._result(tenant, wanted)
 
     def _result(self, tenant: str, wanted: int) -> Result:
-        """Raises `ServiceStartError` unless every job has succeeded."""
+        """Raises `BenchmarkError` unless every job has succeeded."""
         with self._database.connect() as connection:
             ends = connection.execute(ENDS, {"tenant": tenant}).all()
             if any(outcome != SUCCEEDED for outcome, _, _ in ends):
                 how = "; ".join(f"{count} {outcome} {reason or ''}".rstrip() for outcome, reason, count in ends)
-                raise ServiceStartError(f"{tenant}: not every job has succeeded: {how}")
+                raise BenchmarkError(f"{tenant}: not every job has succeeded: {how}")
             shares = tuple(count for _, count in connection.execute(BY_ENGINE, {"tenant": tenant}))
             tokens, seconds = (connection.scalar(each, {"tenant": tenant}) for each in (TOKENS, TIMES))
         self._phases.say(f"{tenant}: {tokens:,} output tokens; the workload has {wanted:,}")
@@ -107,7 +107,7 @@ class Drain:
 
 
 def measure(model: Path, engines: Sequence[Placement], jobs: int, phases: Phases, characters: float) -> Result:
-    """Start a stack, warm it up and drain the jobs. Raises `ThothyError`. `characters`: of a token, on average.
+    """Start a stack, warm it up and drain the jobs. Raises `BenchmarkError`. `characters`: of a token, on average.
 
     No process is restarted: one that ends has spoilt the measurement.
     """
@@ -131,13 +131,13 @@ def measure(model: Path, engines: Sequence[Placement], jobs: int, phases: Phases
 
 
 def engines_here(count: int) -> tuple[Placement, ...]:
-    """So many engines, on a GPU each, or on the processor of a machine that has none. Raises `ConfigError`."""
+    """So many engines, on a GPU each, or on the processor of a machine that has none. Raises `InvalidRequestError`."""
     gpus = visible_gpus(all_gpus())
     if not (gpus or torch.cuda.is_available()):
         return placements(None, count, ())
     there = len(gpus) or torch.cuda.device_count()
     if there < count:
-        raise ConfigError(f"{count} engines need as many GPUs; {there} can be used here")
+        raise InvalidRequestError(f"{count} engines need as many GPUs; {there} can be used here")
     if gpus:
         return placements(",".join(str(gpu.index) for gpu in gpus[:count]), None, gpus)
     return tuple(Placement(str(number), ("--device", f"cuda:{number}")) for number in range(count))  # without NVML

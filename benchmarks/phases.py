@@ -12,19 +12,22 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from thothy_ai.errors import ThothyError
-
 EVERY_SECONDS = 5.0  # between two lines of a phase
 TAIL_LINES = 15  # of a log, in an error
 
 
-class PhaseTimeoutError(ThothyError):
+class BenchmarkError(Exception):
+    """The benchmark has no result. The message is one line."""
+
+
+class PhaseTimeoutError(BenchmarkError):
     """A phase did not end within its seconds."""
 
 
@@ -59,13 +62,16 @@ class Phases:
 
 @contextmanager
 def logs_in_errors(home: Path) -> Iterator[None]:
-    """What a stack in `home` raises is preceded by the last lines of its processes' logs: the folder is deleted."""
+    """Print the last lines of a stack's logs if the block fails: its home is deleted. Raises `BenchmarkError`."""
     try:
         yield
-    except BaseException:
+    except Exception as error:
         for log in sorted((home / "logs").glob("*.log")):
             _print_tail(log)
-        raise
+        if isinstance(error, BenchmarkError):
+            raise
+        traceback.print_exc()
+        raise BenchmarkError(str(error) or type(error).__name__) from error
 
 
 def _print_tail(log: Path) -> None:

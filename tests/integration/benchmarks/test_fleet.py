@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks import fleet
-from benchmarks.phases import Phases, PhaseTimeoutError
+from benchmarks.phases import BenchmarkError, Phases, PhaseTimeoutError
 from tests.support.null_stack import NEVER, NullStack
 from tests.support.small_tokenizer import write_tokenizer
 from thothy_ai.bench.models import random_folder
+from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.gpus import Gpu
-from thothy_ai.errors import ConfigError, ServiceStartError
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 PATIENCE = 300.0
@@ -58,7 +58,7 @@ def test_a_process_that_ends_ends_the_benchmark(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(fleet, "EmbeddedStack", Dying)
-    with pytest.raises(ServiceStartError, match=r"^worker was killed by SIGKILL"):
+    with pytest.raises(BenchmarkError, match=r"^worker was killed by SIGKILL"):
         fleet.measure(Path("null"), ONE, 4, Phases(PATIENCE), 5.0)
     said = capsys.readouterr().err
     assert "starting 1 engine (--device cpu --threads" in said
@@ -74,7 +74,7 @@ def test_a_drain_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_jobs_that_fail_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """The null engine does not know the syntax of this schema's pattern."""
     monkeypatch.setattr(fleet, "EmbeddedStack", NullStack)
-    with pytest.raises(ServiceStartError, match=r"^warm-up: not every job has succeeded: 4 failed invalid_grammar$"):
+    with pytest.raises(BenchmarkError, match=r"^warm-up: not every job has succeeded: 4 failed invalid_grammar$"):
         fleet.measure(Path("null"), ONE, 4, Phases(PATIENCE), 5.0)
 
 
@@ -98,5 +98,5 @@ def test_jobs_of_the_workload_s_lengths(
 def test_more_engines_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "all_gpus", lambda: (Gpu(0, "GPU-0", "a GPU"),))
     assert [each.arguments for each in fleet.engines_here(1)] == [("--device", "cuda")]
-    with pytest.raises(ConfigError, match=r"^2 engines need as many GPUs; 1 can be used here$"):
+    with pytest.raises(InvalidRequestError, match=r"^2 engines need as many GPUs; 1 can be used here$"):
         fleet.engines_here(2)

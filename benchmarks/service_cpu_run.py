@@ -27,7 +27,6 @@ from thothy_ai.embedded.stack import SERVICES
 from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings
 
-IN_FLIGHT = 1_024
 WARM_UP_JOBS = 256
 POLL_SECONDS = 0.25
 OPEN = text("SELECT count(*) FROM job WHERE finished_at IS NULL")
@@ -51,7 +50,7 @@ class NullStack(EmbeddedStack):
 
 
 def measure(jobs: int, latency: float, rows: int) -> dict[str, object]:
-    """Seconds by Postgres' clock, and processor seconds of each part meanwhile."""
+    """Seconds by Postgres' clock, and processor seconds of each part; the worker has at most `rows` jobs in flight."""
     with tempfile.TemporaryDirectory(prefix="thothy-bench-") as folder:
         home = Path(folder)
         home.chmod(0o755)  # servers that run as the user `nobody` must be able to traverse it
@@ -61,9 +60,9 @@ def measure(jobs: int, latency: float, rows: int) -> dict[str, object]:
             kinds=("benchmarks.probe",),
             log_level="WARNING",
             metrics_port=free_ports(len(SERVICES)),
-            worker_in_flight=IN_FLIGHT,
+            worker_in_flight=rows,
         )
-        NullStack.engine_arguments = ("--null-latency", str(latency), "--max-rows", str(rows))
+        NullStack.engine_arguments = ("--null-latency", str(latency))
         with NullStack(settings) as stack, Producer.from_settings(stack.settings) as producer:
             database = make_engine(stack.settings, application="benchmark", pool_size=1)
             try:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
+from benchmarks.phases import BenchmarkError
 from thothy_ai.engine.errors import InvalidRequestError, ModelLoadError, OutOfMemoryError
 
 Number = TypeVar("Number", int, float)
@@ -35,10 +36,10 @@ class CommandLine(argparse.ArgumentParser):
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Report a model or a device that the engine refuses as a usage error; too little memory, with exit code 1."""
+        """Report a model or a device that is refused as a usage error; other failures with exit code 1."""
         try:
             yield
-        except OutOfMemoryError as error:
+        except (OutOfMemoryError, BenchmarkError) as error:
             self.exit(1, f"{self.prog}: {error}\n")
         except (InvalidRequestError, ModelLoadError) as error:
             self.error(str(error))

@@ -33,9 +33,11 @@ from thothy_ai.embedded import EmbeddedStack
 from thothy_ai.embedded.process import Process, Program, free_ports
 from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, engine_listens
 from thothy_ai.embedded.stack import SERVICES
+from thothy_ai.embedded.supervisor import Patience
 from thothy_ai.engine.api import EngineInfo, GenerationRequest
 from thothy_ai.engine.client import EngineClient, connect
 from thothy_ai.engine.options import Command, EngineOptions, options_of
+from thothy_ai.errors import ServiceStartError
 from thothy_ai.jobs import Request
 from thothy_ai.producer import EnqueueOptions, Producer
 from thothy_ai.queue.seeds import attempt_seed
@@ -44,6 +46,7 @@ from thothy_ai.settings import PREFIX, Settings
 IN_FLIGHT = 1_024  # what deploy/compose.gpu.yaml gives a worker
 WARM_UP_JOBS, WARM_UP_JOBS_ON_A_CPU = 64, 2
 SAMPLE_SECONDS = 0.1
+OTHERS = tuple(name for name in SERVICES if name != "engine")
 ONE_ATTEMPT = EnqueueOptions(max_attempts=1)
 
 
@@ -54,6 +57,14 @@ class Service:
     settings: Settings
     producer: Producer
     records: Records
+    stack: EmbeddedStack
+    engine: Process
+
+    def check(self) -> None:
+        """Raise `ServiceStartError` when a process has ended: what it was to do would be waited for in vain."""
+        if not self.engine.alive:
+            raise ServiceStartError(self.engine.end_line())
+        self.stack.wait(0)
 
 
 def measure_service(options: BenchOptions, progress: Progress) -> Report:
@@ -68,7 +79,7 @@ def service(engine: EngineOptions, progress: Progress) -> Iterator[Service]:
     with ExitStack() as undo:
         home = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="thothy-bench-")))
         home.chmod(0o755)  # servers run as the user `nobody`, who must be able to traverse it
-        stack = EmbeddedStack(_settings(home), services=[name for name in SERVICES if name != "engine"])
+        stack = EmbeddedStack(_settings(home), services=OTHERS, patience=Patience(failures=1))  # none is restarted
         progress.say(f"Starting the service in {home}")
         undo.enter_context(stack)
         progress.say(f"Loading {engine.model.resolve().name if engine.model else 'nothing'}")
@@ -78,7 +89,7 @@ def service(engine: EngineOptions, progress: Progress) -> Iterator[Service]:
         database = make_engine(stack.settings, application="benchmark", pool_size=1)
         undo.callback(database.dispose)
         producer = undo.enter_context(Producer.from_settings(stack.settings))
-        yield Service(stack.settings, producer, Records(stack.settings, database))
+        yield Service(stack.settings, producer, Records(stack.settings, database), stack, process)
 
 
 def _settings(home: Path) -> Settings:
@@ -121,7 +132,7 @@ async def _measure(options: BenchOptions, running: Service, progress: Progress) 
         info = await client.info()
         on_gpu = info.device.startswith("cuda")
         jobs = _jobs(Backlog(options.jobs or (JOBS if on_gpu else JOBS_ON_A_CPU), options.kind, options.seed))
-        await _warm_up(client, running, options, info)
+        await _warm_up(client, running, options, info, progress)
         before = await _bare(client, as_requests(jobs, engine=info), "bare engine, before", progress)
         by_service, times, seeds = await _through_service(client, running, jobs, progress)
         after = await _bare(client, as_requests(jobs, seeds, info), "bare engine, after", progress)
@@ -146,14 +157,15 @@ def _jobs(backlog: Backlog) -> list[Request]:
     return [FirstCall.of(job) for job in make_jobs(backlog)]
 
 
-async def _warm_up(client: EngineClient, running: Service, options: BenchOptions, info: EngineInfo) -> None:
+async def _warm_up(
+    client: EngineClient, running: Service, options: BenchOptions, info: EngineInfo, progress: Progress
+) -> None:
     """Other jobs, straight to the engine and through the service, without their times."""
-    silent, on_gpu = Progress(), info.device.startswith("cuda")
+    on_gpu = info.device.startswith("cuda")
     jobs = _jobs(Backlog(WARM_UP_JOBS if on_gpu else WARM_UP_JOBS_ON_A_CPU, options.kind, seed=1_000_003))
-    await _bare(
-        client, [replace(request, schema=None) for request in as_requests(jobs, engine=info)], "warm-up", silent
-    )
-    await _through_service(client, running, jobs, silent)
+    plain = [replace(request, schema=None) for request in as_requests(jobs, engine=info)]
+    await _bare(client, plain, "warm-up, bare engine", progress)
+    await _through_service(client, running, jobs, progress, "warm-up, service")
 
 
 async def _bare(client: EngineClient, requests: Sequence[GenerationRequest], name: str, progress: Progress) -> Run:
@@ -171,10 +183,9 @@ async def _bare(client: EngineClient, requests: Sequence[GenerationRequest], nam
 
 
 async def _through_service(
-    client: EngineClient, running: Service, jobs: Sequence[Request], progress: Progress
+    client: EngineClient, running: Service, jobs: Sequence[Request], progress: Progress, name: str = "service"
 ) -> tuple[Run, QueueTimes, list[int]]:
     """All jobs at once, from the producer's call to the last commit by Postgres' clock; and the attempts' seeds."""
-    name = "service"
     progress.say(f"Draining {counted(len(jobs), 'job')}: {name}")
     records = running.records
     commits, began = await asyncio.to_thread(records.commits), await asyncio.to_thread(records.now)
@@ -189,6 +200,7 @@ async def _through_service(
             seconds = await asyncio.to_thread(records.seconds, began)
             if seconds is not None:
                 return seconds
+            running.check()
             await asyncio.sleep(SAMPLE_SECONDS)
 
     run = await _sampled(client, name, len(as_requests(jobs, engine=await client.info())), drain, progress)

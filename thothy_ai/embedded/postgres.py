@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 import psycopg
+from psycopg.sql import SQL, Identifier
 
 from thothy_ai.embedded.cluster import SUPERUSER, Cluster
 from thothy_ai.embedded.process import PORT_TAKEN, Process, Program, free_port
@@ -88,6 +89,12 @@ class Postgres:
         """Application names of the current sessions."""
         with self._connect() as connection:
             return {str(name) for (name,) in connection.execute("SELECT application_name FROM pg_stat_activity")}
+
+    def ready_engines(self, schema: str) -> set[str]:
+        """Addresses of the engines that are recorded as ready in this schema."""
+        query = SQL("SELECT address FROM {} WHERE state = 'ready'").format(Identifier(schema, "engine_session"))
+        with self._connect(DATABASE) as connection:
+            return {str(address) for (address,) in connection.execute(query)}
 
     def _program(self) -> Program:
         settings = {

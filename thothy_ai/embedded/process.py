@@ -106,13 +106,13 @@ class Process:
             self.stop()
             raise
 
-    def wait_ready(self) -> None:
-        """Wait until it is ready. Raises `ServiceStartError` when it ends first or takes too long."""
+    def wait_ready(self, beside: Iterable[Process] = ()) -> None:
+        """Wait until it is ready. Raises `ServiceStartError` when it, or one of `beside`, ends first; or it is slow."""
         until = time.monotonic() + self.program.ready_seconds
         pause = FIRST_PAUSE
         while not self.program.ready():
-            if not self.alive:
-                raise ServiceStartError(self.end_line())
+            if ended := next((process for process in (*beside, self) if not process.alive), None):
+                raise ServiceStartError(ended.end_line())
             if time.monotonic() > until:
                 limit = f"{self.program.ready_seconds:g} s"
                 raise ServiceStartError(f"{self.program.name} was not ready within {limit} (log: {self.program.log})")

@@ -1,12 +1,14 @@
 """`Readiness`: whether a process of the service is ready, as seen from outside.
 
-An engine listens once its model is loaded. Dispatcher and reaper are ready once they are connected to Postgres. A
-worker is ready once it waits for messages, or has claimed jobs already (a full worker waits for none).
+An engine listens once its model is loaded, and is ready once Postgres says so: it gets no jobs before. Dispatcher and
+reaper are ready once they are connected to Postgres. A worker is ready once it waits for messages, or has claimed jobs
+already (a full worker waits for none).
 """
 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -17,9 +19,11 @@ from redis.exceptions import RedisError
 from thothy_ai.embedded.postgres import Postgres
 from thothy_ai.embedded.process import accepts
 from thothy_ai.embedded.valkey import Valkey
+from thothy_ai.errors import ServiceStartError
 from thothy_ai.settings import Settings
 
 ENGINE_READY_SECONDS = 900  # a large model is read from a slow disk
+RECORDED_SECONDS = 120  # for the registrar of an engine that listens; a machine may be busy
 
 
 class Readiness:
@@ -31,11 +35,12 @@ class Readiness:
         self._valkey = valkey
         self._settings = settings
         self._workers = workers
+        self._listens_since: float | None = None
 
     def of(self, service: str, settings: Settings | None = None) -> Callable[[], bool]:
         """The readiness check of this service; `settings` are those of one engine among several."""
         url = (settings or self._settings).engine_url
-        checks = {"engine": lambda: url is not None and engine_listens(url), "worker": self._worker}
+        checks = {"engine": lambda: url is not None and self._engine(url), "worker": self._worker}
         return checks.get(service, lambda: self._connected(service))
 
     def _worker(self) -> bool:
@@ -46,6 +51,25 @@ class Readiness:
     def _listening(self) -> int:
         """How many workers have begun to run jobs: each subscribes, to hear who watches them."""
         return sum(int(client["sub"]) > 0 for client in self._clients())
+
+    def _engine(self, url: str) -> bool:
+        """Raises `ServiceStartError` when an engine that listens is not recorded for long."""
+        if not engine_listens(url):
+            return False
+        if self._recorded(url):
+            return True
+        now = time.monotonic()
+        self._listens_since = self._listens_since or now
+        if now - self._listens_since > RECORDED_SECONDS:
+            raise ServiceStartError(f"the engine at {url} serves, but is not recorded in Postgres: its log says why")
+        return False
+
+    def _recorded(self, url: str) -> bool:
+        """Whether the engine at this address is known to the dispatcher."""
+        try:
+            return url in self._postgres.ready_engines(self._settings.database_schema)
+        except psycopg.Error:
+            return False
 
     def _connected(self, service: str) -> bool:
         try:

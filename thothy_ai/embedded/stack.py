@@ -165,7 +165,7 @@ class EmbeddedStack:
             process.spawn()
             self._supervisor.add(process)
         for program in programs:
-            self._processes[program.name].wait_ready()
+            self._processes[program.name].wait_ready(beside=self._processes.values())
 
     def _engine_program(self, pair: Pair) -> Program:
         """The engine's, with its model, address and device."""

@@ -128,6 +128,11 @@ def default_processes() -> int:
     return max(2, min(MAX_DEFAULT_PROCESSES, (os.cpu_count() or 1) // 2))
 
 
+def _python_path() -> str:
+    """Where this process imports from."""
+    return os.pathsep.join(map(os.path.abspath, sys.path))
+
+
 class _Judge:
     """One process, started when it is first asked."""
 
@@ -162,8 +167,8 @@ class _Judge:
             self._reader, self._writer = await asyncio.open_connection(sock=ours)
             try:
                 self._process = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
-                    [sys.executable, "-m", "thothy_ai.worker.judge_process", str(theirs.fileno())],
-                    env=os.environ | {"PYTHONHASHSEED": str(self._hash_seed)},
+                    [sys.executable, "-P", "-m", "thothy_ai.worker.judge_process", str(theirs.fileno())],
+                    env=os.environ | {"PYTHONHASHSEED": str(self._hash_seed), "PYTHONPATH": _python_path()},
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                 )

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 MODULE = "thothy_ai.worker.registration.registrar"
 FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0  # seconds, before a registrar that died is replaced
+HEALTHY_SECONDS, MOST_FAILURES = 60.0, 5  # how long one lives that works, and how many in a row may not
 LAST_SECONDS = 2.0  # for the registrar to record the end, before this process ends
 CLOCK_TICKS = 22  # the field of /proc/PID/stat that has the process' start, in ticks since boot
 
@@ -94,14 +95,21 @@ class Registrations:
                 process.wait(LAST_SECONDS)
 
     def _run(self) -> None:
-        pause = FIRST_PAUSE
+        """Replace it when it dies. One that never lives for long refuses the engine, which would get no jobs."""
+        pause, failures = FIRST_PAUSE, 0
         while (process := self._spawned()) is not None:
+            began = time.monotonic()
             refusal = process.stdout.read() if process.stdout else b""  # until it ends
             if refusal:
                 _refuse(refusal.decode(errors="replace"))
             code = process.wait()
             if self._closing:
                 return
+            if time.monotonic() - began >= HEALTHY_SECONDS:
+                pause, failures = FIRST_PAUSE, 0
+            failures += 1
+            if failures >= MOST_FAILURES:
+                _refuse(f"the registrar ended {failures} times in a row, with status {code}")
             log.warning("the registrar ended with status %d; a new one starts in %g s", code, pause)
             time.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE)

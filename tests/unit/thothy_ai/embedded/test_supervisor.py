@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,17 @@ def test_one_that_ends_before_it_is_ready_is_reported_with_its_error(tmp_path: P
     process = Process(program(tmp_path, "echo 'thothy: no such model: /m' >&2; exit 3", ready=lambda: False))
     with pytest.raises(ServiceStartError, match=r"part ended with status 3: no such model: /m \(log: .*part\.log\)"):
         process.start()
+
+
+def test_the_end_of_another_is_an_error_at_once(tmp_path: Path) -> None:
+    """An engine loads for minutes; that the reaper has ended must not wait for it."""
+    loading = Process(program(tmp_path, "exec sleep 60", ready=lambda: False, ready_seconds=60))
+    ended = Process(replace(program(tmp_path, "echo 'thothy reaper: no dateutil' >&2; exit 1"), name="reaper"))
+    loading.spawn()
+    ended.spawn()
+    with pytest.raises(ServiceStartError, match=r"^reaper ended with status 1: no dateutil"):
+        loading.wait_ready(beside=[ended, loading])
+    loading.stop()
 
 
 def test_what_an_earlier_run_logged_is_no_cause(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Every statement is executed (EXPLAIN ANALYZE) in a transaction that is rolled ba
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from thothy_ai.db.statements import statement
 from thothy_ai.queue.dispatcher import BY_INDEX
 from thothy_ai.queue.hints import NO_ENGINE
 
+LONG_LIST = re.compile(r"\{[0-9a-f-]{36}(?:,[0-9a-f-]{36}){3,}\}")
 PLANS = Path(__file__).parents[1] / "docs" / "query-plans.md"
 COMMAND = "python -m benchmarks.backlog"
 NEXT = {"models": [], "limits": []}  # jobs that name no model
@@ -104,4 +106,8 @@ def _next(connection: Connection, jobs: int) -> list[UUID]:
 def _explain(connection: Connection, name: str, parameters: Mapping[str, object]) -> str:
     explained = text("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY ON) " + statement(name).text)
     lines = connection.execute(explained, parameters).scalars()
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(LONG_LIST.sub(_counted, line.rstrip()) for line in lines)
+
+
+def _counted(ids: re.Match[str]) -> str:
+    return f"{{… {ids[0].count(',') + 1:,} ids}}"

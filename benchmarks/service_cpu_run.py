@@ -8,6 +8,7 @@ the kind `benchmarks.probe`.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -148,6 +149,15 @@ def _part(pid: int, parents: dict[int, int], roots: dict[int, str]) -> str | Non
     return next((name for module, name in PARTS.items() if module in command), roots[pid])
 
 
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("jobs", type=int)
+    parser.add_argument("latency", type=float, help="seconds per request of the null engine")
+    parser.add_argument("rows", type=int, help="requests that it runs at once")
+    chosen = parser.parse_args()
+    json.dump(measure(chosen.jobs, chosen.latency, chosen.rows), sys.stdout)
+
+
 if __name__ == "__main__":
-    JOBS, LATENCY, ROWS = sys.argv[1:]
-    json.dump(measure(int(JOBS), float(LATENCY), int(ROWS)), sys.stdout)
+    main()

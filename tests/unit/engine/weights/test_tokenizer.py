@@ -92,7 +92,7 @@ def test_what_only_slow_tokenizers_read_is_refused(name: str, tmp_path: Path) ->
     (tmp_path / "tokenizer_config.json").write_text(
         '{"auto_map": {"AutoTokenizer": ["tokenization_chatglm.ChatGLM4Tokenizer", null]}}'
     )
-    with pytest.raises(UnsupportedModelError, match=f"only there as {name}") as caught:
+    with pytest.raises(UnsupportedModelError, match=f"exists only as {name}") as caught:
         load_tokenizer(tmp_path)
     assert "\n" not in str(caught.value)
 

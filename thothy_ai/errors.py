@@ -230,7 +230,7 @@ class NotInstalledError(MigrationsBehindError):
     @property
     def problem(self) -> str:
         """What is missing, and what is there."""
-        there = f", but {' or '.join(self.others)} has" if self.others else ""
+        there = f"; {' or '.join(self.others)} has them" if self.others else ""
         return f"schema {self.schema} (THOTHY_DATABASE_SCHEMA) has no tables of Thothy{there}"
 
     @property

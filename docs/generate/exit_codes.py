@@ -42,6 +42,8 @@ NO = (
     ("thothy doctor", "A check fails."),
     ("thothy drain --timeout 10m", "Jobs are still open when the time is up."),
     ("thothy queue pause --wait --timeout 600", "Jobs are still running when the time is up; the queue stays paused."),
+    ("thothy report check", "A session's attributed seconds differ from its busy ones."),
+    ("thothy eval hook --injections", "An output obeys an instruction that is hidden in its source."),
     ("thothy models check ./model", "The model will not load; the reasons are among what it prints."),
     ("thothy chaos", "An invariant was violated, or not every fault could be injected."),
 )

@@ -77,9 +77,8 @@ def models_page() -> str:
         f"GGUF tensors: {listed(sorted(kind.name for kind in gguf.QUANTIZATIONS))}. If a file is split"
         " (`NAME-00001-of-00003.gguf` and so on), give the path\nof any part: all are read. With `--weights stored`,"
         " linear layers of these types stay quantized, with scales in float16; the\nembedding and all other tensors are"
-        " as with `auto`.",
-        "Experts of a GGUF file are dequantized when it is converted, also with `stored`. Tensors of other types are"
-        " refused by name.",
+        " as with `auto`. Experts of a GGUF file are dequantized when it is converted, also with `stored`. Tensors of"
+        "\nother types are refused by name.",
         table(("GGUF type", "Bits per weight, file", "Bits per weight, memory"), _block_formats()),
         "## Tokenizers",
         "`tokenizer.json` is used unchanged. Without one, Mistral's `tekken.json`, or `vocab.json` with `merges.txt`,"

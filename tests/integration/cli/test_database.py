@@ -33,7 +33,7 @@ def test_migrate_twice(run: Run, empty_database: str, monkeypatch: pytest.Monkey
 
 def test_a_schema_without_an_installation_names_those_with_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THOTHY_DATABASE_SCHEMA", "thotyh")
-    problem = "schema thotyh (THOTHY_DATABASE_SCHEMA) has no tables of Thothy, but thothy has"
+    problem = "schema thotyh (THOTHY_DATABASE_SCHEMA) has no tables of Thothy; thothy has them"
     said = f"{problem}: correct the setting, or for another installation run `thothy migrate`"
     assert one_line(run("jobs", "list", exit_code=1)) == said
     (found,) = json.loads(run("doctor", "--only", "schema", "--json", exit_code=1).stdout)

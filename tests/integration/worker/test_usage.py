@@ -17,6 +17,7 @@ from thothy_ai.db.statements import statement
 from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage, CoreStats, EngineInfo, EngineStats
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.queue.books import settle_sessions
 from thothy_ai.queue.hints import Hint
 from thothy_ai.worker import unbilled_usage
 from thothy_ai.worker.job_store import JobStore
@@ -71,7 +72,8 @@ def attempts(queue: Queue) -> dict[tuple[UUID, int], tuple[str, UUID | None, flo
 
 def settle(queue: Queue, silence_seconds: float = 0) -> None:
     queue.ask("queue/end_sessions", silence_seconds=silence_seconds)
-    queue.ask("queue/settle_sessions")
+    with queue.engine.begin() as connection:
+        settle_sessions(connection)
 
 
 def test_the_usage_of_a_vanished_worker_is_recorded_by_another(queue: Queue, tmp_path: Path) -> None:
@@ -164,12 +166,14 @@ def test_what_a_killed_engine_leaves_is_divided_over_the_attempts_lost_with_it(q
         "UPDATE attempt SET compute_seconds = 1, engine_session_id = :id WHERE job_id = :job", id=session_id, job=billed
     )
     record(queue, session_id, busy=4)
-    settle(queue)
+    with queue.engine.begin() as connection:
+        settle_sessions(connection)
     assert [attempts(queue)[job_id, 1][2] for job_id in (*ids, billed)] == [1.5, 1.5, 1.0]
     [session] = queue.rows("SELECT * FROM engine_session")
     assert (session.busy_seconds, session.settled_at is not None) == (4, True)
     queue.rows("UPDATE attempt SET compute_seconds = 0")
-    settle(queue)
+    with queue.engine.begin() as connection:
+        settle_sessions(connection)
     assert {row[2] for row in attempts(queue).values()} == {0}, "a session is settled once"
 
 
@@ -179,11 +183,13 @@ def test_a_session_is_not_settled_while_something_runs_in_it(queue: Queue) -> No
     queue.enqueue("ok")
     claim(queue, session_id)
     record(queue, session_id, busy=2)
-    settle(queue)
+    with queue.engine.begin() as connection:
+        settle_sessions(connection)
     [session] = queue.rows("SELECT * FROM engine_session")
     assert (session.ended_at is not None, session.settled_at) == (True, None)
     queue.ask("queue/reap_leases", **RETRY)
-    settle(queue)
+    with queue.engine.begin() as connection:
+        settle_sessions(connection)
     [(_, _, seconds)] = attempts(queue).values()
     assert seconds == 2
     record(queue, session_id, busy=3)
@@ -198,7 +204,8 @@ def test_an_engine_was_busy_for_at_least_what_it_is_billed_for(queue: Queue) -> 
     queue.ask("queue/reap_leases", **RETRY)
     queue.rows("UPDATE attempt SET compute_seconds = 5")
     record(queue, session_id, busy=2)
-    settle(queue)
+    with queue.engine.begin() as connection:
+        settle_sessions(connection)
     assert [row.busy_seconds for row in queue.rows("SELECT busy_seconds FROM engine_session")] == [5]
 
 

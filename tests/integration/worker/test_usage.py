@@ -166,14 +166,12 @@ def test_what_a_killed_engine_leaves_is_divided_over_the_attempts_lost_with_it(q
         "UPDATE attempt SET compute_seconds = 1, engine_session_id = :id WHERE job_id = :job", id=session_id, job=billed
     )
     record(queue, session_id, busy=4)
-    with queue.engine.begin() as connection:
-        settle_sessions(connection)
+    settle(queue)
     assert [attempts(queue)[job_id, 1][2] for job_id in (*ids, billed)] == [1.5, 1.5, 1.0]
     [session] = queue.rows("SELECT * FROM engine_session")
     assert (session.busy_seconds, session.settled_at is not None) == (4, True)
     queue.rows("UPDATE attempt SET compute_seconds = 0")
-    with queue.engine.begin() as connection:
-        settle_sessions(connection)
+    settle(queue)
     assert {row[2] for row in attempts(queue).values()} == {0}, "a session is settled once"
 
 
@@ -183,13 +181,11 @@ def test_a_session_is_not_settled_while_something_runs_in_it(queue: Queue) -> No
     queue.enqueue("ok")
     claim(queue, session_id)
     record(queue, session_id, busy=2)
-    with queue.engine.begin() as connection:
-        settle_sessions(connection)
+    settle(queue)
     [session] = queue.rows("SELECT * FROM engine_session")
     assert (session.ended_at is not None, session.settled_at) == (True, None)
     queue.ask("queue/reap_leases", **RETRY)
-    with queue.engine.begin() as connection:
-        settle_sessions(connection)
+    settle(queue)
     [(_, _, seconds)] = attempts(queue).values()
     assert seconds == 2
     record(queue, session_id, busy=3)
@@ -204,8 +200,7 @@ def test_an_engine_was_busy_for_at_least_what_it_is_billed_for(queue: Queue) -> 
     queue.ask("queue/reap_leases", **RETRY)
     queue.rows("UPDATE attempt SET compute_seconds = 5")
     record(queue, session_id, busy=2)
-    with queue.engine.begin() as connection:
-        settle_sessions(connection)
+    settle(queue)
     assert [row.busy_seconds for row in queue.rows("SELECT busy_seconds FROM engine_session")] == [5]
 
 

@@ -107,7 +107,7 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
 FAILURES: dict[str, Reason] = {
     "machine_lost": Reason(
         "Its engine and its worker fell silent together.",
-        "yes, at once, on another engine; nothing is counted the first time, then an engine death",
+        "yes, at once, on another engine; nothing is counted the first three times, then an engine death",
         "See why the machine, or its network, failed.",
     ),
     "lease_lost": Reason(

@@ -12,6 +12,7 @@ from sqlalchemy import Engine, text
 
 from thothy_ai.chaos.rig import Rig
 from thothy_ai.db.statements import statement
+from thothy_ai.queue import books
 
 COUNTS = text("""
 SELECT
@@ -123,7 +124,7 @@ def settle_sessions(engine: Engine) -> float:
     with engine.begin() as connection:
         unbilled = float(connection.execute(BILLING).one().unbilled)
         connection.execute(statement("queue/end_sessions"), {"silence_seconds": -HOUR})
-        connection.execute(statement("queue/settle_sessions"))
+        books.settle_sessions(connection)
     return unbilled
 
 

@@ -117,8 +117,8 @@ def settle_sessions(connection: Connection) -> None:
 
     Two statements: usage that the first one waits for is in the second one's snapshot.
     """
-    connection.execute(statement("queue/lock_sessions"))
-    connection.execute(statement("queue/settle_sessions"))
+    if ids := connection.execute(statement("queue/lock_sessions")).scalars().all():
+        connection.execute(statement("queue/settle_sessions"), {"ids": ids})
 
 
 def _jobs(drain: Any) -> int:

@@ -96,6 +96,15 @@ class Broker:
                 self._redis.delete(*keys)
                 self._redis.srem(engines_key(self._settings), *engines)
 
+    def remove(self, hints: Collection[Hint], engine: str) -> None:
+        """Remove these hints, which are stale, from the lists of this engine; what is published meanwhile stays."""
+        for key in list_keys(self._settings, engine):
+            with self._reaching(), self._redis.pipeline(transaction=False) as pipeline:
+                for element in self._elements(key):
+                    if _hint(element) in hints:
+                        pipeline.lrem(key, 1, element)
+                pipeline.execute()
+
     def publish(self, hints: Sequence[Hint], urgent: Sequence[Hint] = (), engine: str = NO_ENGINE) -> None:
         """Publish in this order for this engine, `urgent` ones into their list, in one round trip."""
         names = list_names(engine)
@@ -120,9 +129,12 @@ class Broker:
         self._app.close()
 
     def _hints(self, key: str) -> set[Hint]:
+        return {hint for hint in map(_hint, self._elements(key)) if hint is not None}
+
+    def _elements(self, key: str) -> list[Any]:
         with self._reaching():
             elements: Any = self._redis.lrange(key, 0, -1)
-        return {hint for hint in map(_hint, elements) if hint is not None}
+        return list(elements)
 
     def _message(self, hint: Hint, name: str) -> dict[str, Any]:
         identity = task_id(hint)

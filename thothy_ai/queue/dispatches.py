@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
 from thothy_ai.queue.hints import Hint, ListLengths
 from thothy_ai.queue.routing import DueJob, EngineState, Load, Router
 from thothy_ai.settings import Settings
 
-SILENT_HEARTBEATS = 1.5  # of a worker that counts as lost
+ANSWER_SECONDS = 5.0  # for which a worker waits for its engine before it shows that it reaches it
+SILENT_HEARTBEATS = 2  # of a worker that counts as lost, each with an answer that did not come
 Ask = Callable[..., Sequence[Any]]  # the rows of a statement by its name, with its parameters
 
 
@@ -132,8 +132,8 @@ class Dispatches:
 
 
 def worker_silence(settings: Settings) -> float:
-    """Seconds without a heartbeat after which an engine's worker counts as lost."""
-    return max(ENGINE_SILENCE_SECONDS, SILENT_HEARTBEATS * settings.heartbeat_seconds)
+    """Seconds after which an engine's worker counts as lost: it has not shown that it reaches the engine."""
+    return SILENT_HEARTBEATS * (settings.heartbeat_seconds + ANSWER_SECONDS)
 
 
 def _room(loads: Iterable[Load]) -> int:

@@ -22,7 +22,8 @@ class DrainRecords:
     def record(self, connection: Connection, gap_seconds: float) -> list[Any]:
         """The drains that were recorded now: none while jobs are open, or may follow within `gap_seconds`.
 
-        A job whose model no engine serves is not open. The drain in which it runs begins when it is first tried.
+        A job whose model no engine serves is not open. The drain in which it runs begins when it is first tried. Every
+        other job is open from when its transaction is committed.
         """
         known = {"empty_at": self._empty_at, "absence_seconds": ABSENCE_SECONDS}
         state = connection.execute(statement("queue/drain_state"), known).one()
@@ -31,7 +32,7 @@ class DrainRecords:
         drains: list[Any] = []
         if state.first_finish is not None:
             wanted = {"since": state.since, "was_empty": state.was_empty, "gap_seconds": gap_seconds}
-            wanted["emptied"] = not state.is_open
+            wanted |= {"emptied": not state.is_open, "absence_seconds": ABSENCE_SECONDS}
             drains = list(connection.execute(statement("queue/record_drains"), wanted))
         if not drains and not state.is_open:
             self._empty_at = state.now

@@ -37,6 +37,7 @@ from thothy_ai.telemetry import configure_logging, serve_metrics
 logger = logging.getLogger(__name__)
 
 LOOK, MINUTE, HOUR = 10.0, 60.0, 3600.0
+SILENT_HEARTBEATS = 1.5  # of a worker whose engine is silent, too
 BATCH = 5000  # jobs that end in one transaction
 LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE of a statement that waited for a lock for too long
 
@@ -170,15 +171,13 @@ class Reaper:
         """
         if self._leader.led_seconds < worker_silence(self._settings):
             return
-        rows = self._leader.ask("queue/recall_lost", worker_seconds=worker_silence(self._settings))
-        for row in rows:
+        for row in self._leader.ask("queue/recall_lost", worker_seconds=worker_silence(self._settings)):
             logger.warning(
                 "engine %s or its worker is lost: %d jobs that waited for it are queued again",
                 row.engine_name,
                 row.jobs,
             )
-        if rows:
-            self._broker.delete([row.engine_name for row in rows])
+            self._broker.remove(set(map(Hint, row.ids, row.dispatch_nos)), row.engine_name)
 
     def _gone_engines(self) -> None:
         """Delete the lists of engines that are gone: a lost worker's messages are put back into them later."""
@@ -188,7 +187,7 @@ class Reaper:
 
     def _lost_machines(self) -> None:
         """Take back the jobs of engines that are lost with their workers, without waiting for leases."""
-        silence = worker_silence(self._settings)
+        silence = max(ENGINE_SILENCE_SECONDS, SILENT_HEARTBEATS * self._settings.heartbeat_seconds)
         if min(self._leader.led_seconds, time.monotonic() - self._blocked_at) < silence:
             return
         rows = self._leader.ask("queue/reap_lost", lease_seconds=self._settings.lease_seconds, worker_seconds=silence)

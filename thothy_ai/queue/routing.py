@@ -28,7 +28,8 @@ class EngineState:
     """A running engine. `serves`: the models and aliases that jobs may name to run on it.
 
     `lowest`: the lowest priority of a job that is dispatched to it or running on it; None if there is none. `ready`: it
-    accepts jobs, and a worker takes them. `untried`: whether a worker takes them is not known: it gets one job first.
+    accepts jobs, and a worker takes them. `untried`: whether a worker takes them is not known: it gets one job
+    first, for which other engines have no room.
     """
 
     name: str
@@ -151,7 +152,7 @@ class Router:
         if home is not None and home.may_run(job) and home.takes(job, sibling=True):
             return home
         able = (load for load in loads.values() if load.may_run(job) and load.takes(job, sibling=False))
-        return min(able, key=lambda load: load.per_capacity, default=None)
+        return min(able, key=lambda load: (load.engine.untried, load.per_capacity), default=None)
 
     def _load(self, engine: EngineState, depth: ListLengths, max_urgent: int) -> Load:
         target = 1 if engine.untried else max(self._min_depth, DEPTH_FACTOR * engine.running)
@@ -160,6 +161,6 @@ class Router:
             engine,
             jobs=engine.running + waiting,
             places=target - depth.ordinary,
-            urgent_places=(1 if engine.untried else max_urgent) - depth.urgent,
+            urgent_places=(0 if engine.untried else max_urgent) - depth.urgent,
             sibling_places=target // SIBLINGS_SHARE,
         )

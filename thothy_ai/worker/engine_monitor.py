@@ -17,6 +17,7 @@ from uuid import UUID
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.errors import ConnectionLostError, EngineError
 from thothy_ai.errors import DatabaseError
+from thothy_ai.queue.dispatches import ANSWER_SECONDS
 from thothy_ai.worker.job_store import JobStore
 from thothy_ai.worker.unbilled_usage import UnbilledUsage
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:  # the client's module is only needed where a client is made
 
 logger = logging.getLogger(__name__)
 
-ANSWER_SECONDS = 5.0
 MIN_PAUSE, MAX_PAUSE = 0.2, 5.0  # seconds
 RECORD_PAUSE = 1.0  # seconds, before what could not be recorded is recorded again
 SILENCE_SECONDS = 10.0  # an engine that is not back by then counts as dead
@@ -161,9 +161,8 @@ class EngineMonitor:
         """
         try:
             if info.registered:
-                await self._store.show_presence(info.session_id)
-            else:
-                await self._store.record_session(info, stats)
+                return await self._store.show_presence(info.session_id)
+            await self._store.record_session(info, stats)
         except DatabaseError as error:
             logger.warning("cannot record the engine session: %s", error)
             return False

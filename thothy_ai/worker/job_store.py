@@ -194,9 +194,12 @@ class JobStore:
         gpus = len(info.devices) or int(info.device.startswith("cuda"))  # an earlier engine names no devices
         await self._execute("worker/record_session", gpus=gpus, **row, **counters)
 
-    async def show_presence(self, session_id: str) -> None:
-        """Note that this worker reaches the engine of this session: the dispatcher sends jobs there."""
-        await self._execute("worker/present", session_id=session_id)
+    async def show_presence(self, session_id: str) -> bool:
+        """Note that this worker reaches the engine of this session: the dispatcher sends jobs there.
+
+        Returns whether the engine's own side has recorded the session, without which nothing is noted.
+        """
+        return bool(await self._execute("worker/present", session_id=session_id))
 
     async def close(self) -> None:
         """Close all connections."""

@@ -12,7 +12,7 @@ from tests.support.engine_rows import fall_silent, register
 from tests.support.queue_bench import Queue
 from thothy_ai.admin.dead_letters import Selection, purge
 from thothy_ai.admin.model_aliases import set_alias
-from thothy_ai.queue.books import close_hours, close_some
+from thothy_ai.queue.books import close_hours, close_some, settle_sessions
 from thothy_ai.queue.drain_records import DrainRecords
 
 RETRY = {"retry_base_seconds": 0, "retry_cap_seconds": 0}
@@ -80,6 +80,11 @@ def usage(queue: Queue) -> dict[tuple[str, str], tuple[float, ...]]:
 def close_one(queue: Queue) -> None:
     with queue.engine.begin() as connection:
         assert close_some(connection, most=1)
+
+
+def settle(queue: Queue) -> None:
+    with queue.engine.begin() as connection:
+        settle_sessions(connection)
 
 
 class TestHours:
@@ -163,7 +168,7 @@ class TestHours:
             attempt(queue, lost, "lost", end, 0.0, box)
         queue.rows("UPDATE engine_session SET busy_seconds = 10")
         close_hours(queue.engine)
-        queue.ask("queue/settle_sessions")
+        settle(queue)
         [row] = queue.rows("SELECT * FROM usage_by_hour WHERE model_name <> '' AND kind <> ''")
         assert (row.busy_seconds, row.closed_seconds, row.useful_seconds) == (14, 8, 8)
         assert row.revised_at is not None
@@ -172,6 +177,11 @@ class TestHours:
         assert sorted(row.busy_seconds for row in rows) == [0, 6]
         assert {row.revised_at for row in rows} == {None}
         assert [row.billed_seconds for row in queue.rows("SELECT billed_seconds FROM engine_session")] == [10.0]
+
+    def test_a_session_that_is_not_locked_is_not_settled(self, queue: Queue, hour: datetime) -> None:
+        locked, ended_since = (session(queue, hour, hour + HOUR) for _ in range(2))
+        queue.ask("queue/settle_sessions", ids=[locked])
+        assert [row.id for row in queue.rows("SELECT id FROM engine_session WHERE settled_at IS NULL")] == [ended_since]
 
     def test_residency_that_was_not_known_is_restated(self, queue: Queue, hour: datetime) -> None:
         session(queue, hour, hour + HOUR / 2)
@@ -314,11 +324,33 @@ class TestDrains:
             assert len(records.record(connection, -10.0)) == 1
         assert [drain.started_at for drain in drains(queue)] == [now + 5 * self.SECOND]
 
+    @pytest.mark.parametrize("model", [None, "small"])
+    def test_a_job_whose_transaction_was_open_while_the_queue_looked_empty_begins_then(
+        self, queue: Queue, model: str | None
+    ) -> None:
+        records = DrainRecords()
+        served = session(queue, datetime.now(UTC) - HOUR, None)
+        with queue.engine.begin() as connection:
+            assert records.record(connection, GAP) == []
+        [looked], instant = queue.rows("SELECT now() AS at"), timedelta(microseconds=2)
+        for number in range(10):
+            end, values = looked.at + (number + 1) * instant, {"model": model, "enqueued_at": looked.at - HOUR}
+            if number == 9:
+                job(queue, "hook", "cancelled", looked.at - HOUR, end, attempt=0, **values)
+                continue
+            done = job(queue, "hook", "succeeded", looked.at - HOUR, end, **values)
+            attempt(queue, done, "succeeded", end, 0.1, served, start=end - instant / 2)
+        with queue.engine.begin() as connection:
+            assert len(records.record(connection, 0.0)) == 1
+        [drain] = drains(queue)
+        assert (drain.succeeded, drain.cancelled, drain.peak_depth) == (9, 1, 10)
+        assert drain.started_at < looked.at
+
     def test_none_is_recorded_while_the_usage_of_an_engine_is_unknown(self, queue: Queue) -> None:
         self.ran(queue, 0, 0, 10)
         session(queue, self.at(0), self.at(10))
         assert record(queue) == []
-        queue.ask("queue/settle_sessions")
+        settle(queue)
         assert len(record(queue)) == 1
 
     def test_what_was_never_due_is_in_no_drain(self, queue: Queue) -> None:

@@ -17,8 +17,9 @@ from thothy_ai.admin.model_aliases import list_aliases, remove_alias, set_alias
 from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS, FREE_MACHINE_LOSSES
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.producer import EnqueueOptions
+from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.dispatcher import Dispatcher
-from thothy_ai.queue.dispatches import Dispatches
+from thothy_ai.queue.dispatches import Dispatches, worker_silence
 from thothy_ai.queue.hints import Hint, ListLengths, parse_task_id
 from thothy_ai.queue.reaper import Reaper
 from thothy_ai.queue.status import MAX_MODELS, queue_status
@@ -181,6 +182,57 @@ def test_what_waited_for_an_engine_that_lost_its_worker_is_queued_again(queue: Q
         )
         assert [tuple(row)[:2] for row in queue.ask("queue/recall_lost", worker_seconds=22)] == recalled
     assert queue.count("queued") == 1
+
+
+def test_an_engine_that_never_had_a_worker_gives_back_the_job_it_got_and_gets_no_other(queue: Queue) -> None:
+    register(queue, "b", worker_silent=None)
+    [first, _] = queue.enqueue("ok", "ok")
+    assert [each.engine for each in queue.dispatches()] == ["b"]
+    assert queue.ask("queue/recall_lost", worker_seconds=30) == []
+    queue.rows("UPDATE job SET dispatched_at = now() - interval '31 seconds' WHERE state = 'dispatched'")
+    [lost] = queue.ask("queue/recall_lost", worker_seconds=30)
+    assert (lost.engine_name, lost.jobs, lost.dispatch_nos) == ("b", 1, [1])
+    assert queue.count("queued") == 2
+    assert queue.dispatches() == []
+    [session] = queue.rows("SELECT id FROM engine_session")
+    assert len(queue.ask("worker/present", session_id=str(session.id))) == 1
+    assert [len(each.hints) for each in queue.dispatches()] == [2]
+    assert queue.job(first).state == "dispatched"
+
+
+@pytest.mark.parametrize(
+    ("age", "runs", "state"), [(29.0, False, "ready"), (100.0, True, "ready"), (100.0, False, "loading")]
+)
+def test_an_engine_that_is_new_or_loads_or_runs_jobs_without_a_word_of_its_worker_keeps_what_it_got(
+    queue: Queue, age: float, runs: bool, state: str
+) -> None:
+    session = register(queue, "b", worker_silent=None, age=age)
+    ids = queue.enqueue("ok", "ok")
+    queue.dispatch()
+    [waiting] = engines_of(queue)
+    if runs:
+        start(queue, *(job_id for job_id in ids if job_id != waiting), session, engine_name="b")
+    queue.rows("UPDATE engine_session SET state = :state", state=state)
+    queue.rows("UPDATE job SET dispatched_at = now() - interval '1 hour' WHERE state = 'dispatched'")
+    assert queue.ask("queue/recall_lost", worker_seconds=30) == []
+
+
+def test_what_is_published_while_stale_messages_are_removed_stays(queue: Queue, redis: Redis) -> None:
+    stale, fresh = Hint(uuid4(), 1), Hint(uuid4(), 1)
+    broker = Broker(queue.settings)
+    broker.publish([stale, fresh], [stale], "a")
+    broker.remove({stale}, "a")
+    assert (listed(redis, A), broker.depth("a")) == ([fresh], ListLengths(1, 0))
+    broker.close()
+
+
+def test_a_worker_has_two_heartbeats_and_two_answers_of_its_engine_to_show_that_it_is_there(queue: Queue) -> None:
+    settings = queue.settings.model_copy(update={"heartbeat_seconds": 10.0})
+    assert worker_silence(settings) == 30
+
+
+def test_presence_is_not_noted_before_the_engine_has_recorded_itself(queue: Queue) -> None:
+    assert queue.ask("worker/present", session_id=str(uuid4())) == []
 
 
 def test_without_any_engine_jobs_go_to_the_lists_that_every_worker_consumes(queue: Queue) -> None:

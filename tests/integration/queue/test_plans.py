@@ -60,7 +60,7 @@ HOT: dict[str, dict[str, object]] = {
     "producer/snapshots": {"ids": [uuid4()], "tenant": "t"},
     "producer/artifacts": {"ids": [uuid4()], "kinds": ["echo"], "tenant": "t"},
     "queue/lock_sessions": {},
-    "queue/settle_sessions": {},
+    "queue/settle_sessions": {"ids": [uuid4()]},
     "queue/past_months": {"before": HOUR["until"]},
     "queue/month_kept": {"month": "2026_01", "before": HOUR["until"], "after": str(UUID(int=0)), "limit": 1000},
     "worker/record_usage": {

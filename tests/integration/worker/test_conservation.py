@@ -10,7 +10,7 @@ from tests.support.queue_bench import Queue, eventually
 from tests.support.worker_fleet import WorkerFleet, enqueue
 from thothy_ai.admin.billing.check import check_bill
 from thothy_ai.admin.report import drain_report
-from thothy_ai.queue.books import close_hours
+from thothy_ai.queue.books import close_hours, settle_sessions
 
 JOBS = 240
 ANSWER_SECONDS = 0.5
@@ -51,7 +51,8 @@ def test_seconds_are_conserved_through_crashes_of_two_engines(queue: Queue, flee
     )
     before = [tuple(row) for row in queue.rows("SELECT id, busy_seconds FROM engine_session ORDER BY id")]
     queue.ask("queue/end_sessions", silence_seconds=-1)
-    queue.ask("queue/settle_sessions")
+    with queue.engine.begin() as connection:
+        settle_sessions(connection)
     now = datetime.now(UTC)
     checked = check_bill(queue.engine, now - HOUR, now + HOUR)
     assert len(before) >= 3

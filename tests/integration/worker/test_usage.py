@@ -17,6 +17,7 @@ from thothy_ai.db.statements import statement
 from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage, CoreStats, EngineInfo, EngineStats
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.queue.books import settle_sessions
 from thothy_ai.queue.hints import Hint
 from thothy_ai.worker import unbilled_usage
 from thothy_ai.worker.job_store import JobStore
@@ -71,7 +72,8 @@ def attempts(queue: Queue) -> dict[tuple[UUID, int], tuple[str, UUID | None, flo
 
 def settle(queue: Queue, silence_seconds: float = 0) -> None:
     queue.ask("queue/end_sessions", silence_seconds=silence_seconds)
-    queue.ask("queue/settle_sessions")
+    with queue.engine.begin() as connection:
+        settle_sessions(connection)
 
 
 def test_the_usage_of_a_vanished_worker_is_recorded_by_another(queue: Queue, tmp_path: Path) -> None:

@@ -95,7 +95,9 @@ class Registrations:
                 process.wait(LAST_SECONDS)
 
     def _run(self) -> None:
-        """Replace it when it dies. One that never lives for long refuses the engine, which would get no jobs."""
+        """Replace it when it dies. Where none lives for long, an engine that does not serve yet ends: it would get no
+        jobs. One that serves goes on with those that it has.
+        """
         pause, failures = FIRST_PAUSE, 0
         while (process := self._spawned()) is not None:
             began = time.monotonic()
@@ -108,11 +110,15 @@ class Registrations:
             if time.monotonic() - began >= HEALTHY_SECONDS:
                 pause, failures = FIRST_PAUSE, 0
             failures += 1
-            if failures >= MOST_FAILURES:
+            if failures >= MOST_FAILURES and not self._serves():
                 _refuse(f"the registrar ended {failures} times in a row, with status {code}")
             log.warning("the registrar ended with status %d; a new one starts in %g s", code, pause)
             time.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE)
+
+    def _serves(self) -> bool:
+        with self._lock:
+            return any(isinstance(message, Ready) for message in self._said)
 
     def _spawned(self) -> subprocess.Popen[bytes] | None:
         """A new registrar that knows what was said so far; None once the engine has ended."""
@@ -150,7 +156,9 @@ def _stdin(process: subprocess.Popen[bytes]) -> IO[bytes]:
 
 
 def _refuse(why: str) -> NoReturn:
-    """End this process, whatever it does: its name belongs to another engine, which jobs are sent to."""
+    """End this process, whatever it does: no jobs would be sent to it, since its name belongs to another engine, or
+    nothing records it.
+    """
     sys.stderr.write(f"thothy engine: {why}\n")
     sys.stderr.flush()
     os._exit(CANNOT_START)

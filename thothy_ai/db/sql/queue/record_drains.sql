@@ -1,9 +1,19 @@
 -- Records the drains in the jobs that finished after `since`. A drain begins when a job is due while none is open, and
 -- ends with the last finish before a gap of more than `gap_seconds`: shorter ones belong to it. The last of them ended with
--- an empty queue if `emptied`, and otherwise goes on. If nothing could run at `since` (`was_empty`), jobs that were due by
--- then waited for a model that no engine served: each begins when it is first tried after that; those that never were are
--- in no drain.
-WITH first AS (
+-- an empty queue if `emptied`, and otherwise goes on. If nothing could run at `since` (`was_empty`), a job that was due by
+-- then and names a model waited for it if no engine served it then, or had been heard of within `absence_seconds`: it
+-- begins when it is first tried after that; one that never was is in no drain. Every other job was in a transaction that
+-- had not been committed: `enqueued_at` is when that began.
+WITH served AS (
+    SELECT DISTINCT model_name
+    FROM engine_session
+    WHERE coalesce(ready_at, started_at) <= CAST(:since AS timestamptz)
+        AND heartbeat_at > CAST(:since AS timestamptz) - make_interval(secs => :absence_seconds)
+), askable AS (
+    SELECT alias AS model FROM model_alias JOIN served USING (model_name)
+    UNION
+    SELECT model_name FROM served WHERE NOT EXISTS (SELECT FROM model_alias WHERE alias = model_name)
+), first AS (
     SELECT job_id, attempt AS number, started_at AS first_start
     FROM attempt
     WHERE finished_at > CAST(:since AS timestamptz) - interval '1 day'
@@ -13,7 +23,7 @@ WITH first AS (
     WHERE :was_empty AND finished_at > :since AND started_at > :since
     GROUP BY job_id
 ), ended AS (
-    SELECT id, state, finished_at, first_start,
+    SELECT id, state, model, finished_at, first_start,
         least(finished_at, CASE
             -- A retry replaces not_before: where it is later than the first start, the job was due when it was enqueued.
             WHEN not_before <= coalesce(first_start, finished_at) THEN greatest(enqueued_at, not_before)
@@ -25,7 +35,9 @@ WITH first AS (
 ), runnable AS (
     SELECT id, state, finished_at, first_start, due, CASE
         WHEN due > :since THEN due
-        WHEN :was_empty AND (resumed IS NOT NULL OR state IN ('cancelled', 'expired')) THEN resumed
+        WHEN :was_empty AND model IS NOT NULL AND model NOT IN (SELECT model FROM askable)
+            AND (resumed IS NOT NULL OR state IN ('cancelled', 'expired'))
+        THEN resumed
         ELSE CAST(:since AS timestamptz) + interval '1 microsecond'
     END AS since
     FROM ended LEFT JOIN again ON job_id = id

@@ -4,13 +4,14 @@
 -- prove busy time: a session was busy for at least what its attempts were billed.
 -- What attempts of closed hours used is known from their closing; only those of the open hours are read again.
 -- Usage that is added to closed hours restates them.
--- `queue/lock_sessions` has locked what is settled: its snapshot would be older than usage that it waited for.
+-- `ids`: what `queue/lock_sessions` has locked. Its snapshot would be older than usage that it waited for; a session that
+-- ended since is settled next time.
 WITH progress AS (
     SELECT closed_until FROM usage_progress WHERE name = 'default' FOR SHARE
 ), ended AS (
     SELECT id, busy_seconds AS busy, billed_seconds AS closed
     FROM engine_session
-    WHERE {unsettled} AND (SELECT closed_until FROM progress) IS NOT NULL
+    WHERE id = ANY(CAST(:ids AS uuid[])) AND {unsettled} AND (SELECT closed_until FROM progress) IS NOT NULL
     ORDER BY id
     FOR NO KEY UPDATE
 ), recent AS (

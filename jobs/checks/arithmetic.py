@@ -1,8 +1,9 @@
 """Figures that one calculation gets from two of a source: sums, differences, products, quotients, shares, growth.
 
 Nothing but its result tells what an editor calculated. Figures are combined if they stand near each other, or count the
-same. A figure of the source that lost its decimal mark, or in which two digits are transposed, is a misprint, whatever
-comes to the same.
+same. Some two of many figures come to any number below a hundred, so such a result must be exact, and its figures side
+by side, or of one unit or word with it. A figure of the source that lost its decimal mark, or in which two digits are
+transposed, is a misprint, whatever comes to the same.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ _WINDOW = 12  # figures behind one with which it is combined, so that the time i
 _REACH = 160  # characters between two figures that are combined whatever they count
 _SHARE_REACH = 100  # the same for shares, of which there are few in all
 _LEAST, _MOST = 2.0, 1e13
+_SMALL = 100.0  # results below must be exact
+_MOST_FIGURES, _MOST_DIGITS = 2_000, 30  # of a text; those of one figure
 _PARTS_OF_YEAR = (7.0, 12.0, 52.0, 365.0)  # days of a week, months, weeks, days
 _PER_TIME = 100.0  # from which on a figure may be one per day or month
 _FINE, _COARSE = 0.025, 0.08  # how far a result may be rounded: to several digits, to one
@@ -30,6 +33,7 @@ _TENFOLD = 10
 _MISPLACED = 3  # places by which a decimal mark is misplaced
 
 _WORD_BEHIND = re.compile(r"[\s\u00a0-]?([^\W\d_]+)")
+_SENTENCE_END = re.compile(r"[.!?。！？](?!\d)|\n")
 _UNSPACED = re.compile("[\u3005-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 
 Unit = tuple[str, str] | None
@@ -40,17 +44,16 @@ class Results:
     """What any two figures of a text that stand near come to, by the unit of the result."""
 
     def __init__(self, figures: Sequence[Quantity]) -> None:
-        usable = sorted((each for each in figures if not each.year), key=lambda each: each.start)
+        usable = sorted(filter(_is_usable, figures[:_MOST_FIGURES]), key=lambda each: each.start)
         self._percents = [float(value) for each in usable if derived.is_percent(each) for value in each.readings]
         self._misprintable = _by_digits(usable)
-        amounts, shares = set(_alone(usable)), set(_shares_alone(usable))
-        amounts.update(_rests(usable))
+        amounts, shares = {*_alone(usable), *_rests(usable)}, set(_shares_alone(usable))
         for one, other in _near(usable):
-            amounts.update(_amounts(one, other))
+            amounts.update(_counted_amounts(one, other))
             shares.update(_shares(one, other))
-        self._amounts: dict[Unit, list[float]] = {}
-        for unit, value in amounts:
-            self._amounts.setdefault(unit, []).append(value)
+        self._amounts: dict[tuple[Unit, str], list[float]] = {}
+        for unit, word, value in amounts:
+            self._amounts.setdefault((unit, word), []).append(value)
         for values in self._amounts.values():
             values.sort()
         self._shares = sorted(shares)
@@ -64,10 +67,15 @@ class Results:
             return any(_is_near(value, self._shares) for value in quantity.readings)
         if self._percents and quantity.readings & _BASES:
             return True
-        known = [self._amounts.get(unit, []) for unit in {kind_of(quantity), None}]
+        unit, word = kind_of(quantity), _counted(quantity)
+        known = [self._amounts.get(key, []) for key in {(unit, ""), (None, ""), (unit, word)}]
         if names_time(quantity.before + quantity.after):
             known.append(self._per_time)
-        return any(_is_near(value, values) for value in quantity.readings for values in known)
+        return any(
+            (_is_exact if value < _SMALL else _is_near)(value, values)
+            for value in quantity.readings
+            for values in known
+        )
 
     def is_misprint(self, quantity: Quantity) -> bool:
         """Whether a number is one of the source's with another magnitude or with two digits transposed."""
@@ -125,25 +133,30 @@ def _near(figures: Sequence[Quantity]) -> Iterator[tuple[Quantity, Quantity]]:
             yield one, other
 
 
+def _is_usable(quantity: Quantity) -> bool:
+    return not quantity.year and len(quantity.text) <= _MOST_DIGITS
+
+
 def _values(quantity: Quantity) -> list[float]:
     return [float(value) for value in quantity.readings if 0 < value < _MOST]
 
 
-def _rests(figures: Sequence[Quantity]) -> Iterator[tuple[Unit, float]]:
+def _rests(figures: Sequence[Quantity]) -> Iterator[tuple[Unit, str, float]]:
     """What two of three successive figures leave of the largest."""
     for first, second, third in zip(figures, figures[1:], figures[2:], strict=False):
         if third.start - first.end <= 2 * _REACH:
             rest, *others = sorted((max(_values(each), default=0.0) for each in (first, second, third)), reverse=True)
-            yield None, rest - sum(others)
+            left = rest - sum(others)
+            yield None, "" if left >= _SMALL else _counted(first) or "-", left
 
 
-def _alone(figures: Iterable[Quantity]) -> Iterator[tuple[Unit, float]]:
+def _alone(figures: Iterable[Quantity]) -> Iterator[tuple[Unit, str, float]]:
     """What one share comes to: "one in 50" for 2 %, and 98 of 100 for the rest."""
     for each in figures:
         for value in _values(each) if derived.is_percent(each) else ():
             if value < _HUNDRED:
-                yield None, _HUNDRED / value
-                yield None, _HUNDRED - value
+                yield None, "", _HUNDRED / value
+                yield None, "", _HUNDRED - value
 
 
 def _per_time(figures: Iterable[Quantity]) -> Iterator[float]:
@@ -166,6 +179,17 @@ def _shares_alone(figures: Iterable[Quantity]) -> Iterator[float]:
                 yield from (value * _HUNDRED, (value - 1) * _HUNDRED, (1 - 1 / value) * _HUNDRED)
 
 
+def _counted_amounts(one: Quantity, other: Quantity) -> Iterator[tuple[Unit, str, float]]:
+    """What two figures come to, and the word behind it if it is small and they do not stand side by side."""
+    beside, unit = _are_side_by_side(one, other), kind_of(one)
+    alike = _count_the_same(one, other)
+    for its_unit, value in _amounts(one, other):
+        if value >= _SMALL or beside:
+            yield its_unit, "", value
+        elif alike and unit == its_unit:
+            yield its_unit, "" if unit else _counted(one), value
+
+
 def _amounts(one: Quantity, other: Quantity) -> Iterator[tuple[Unit, float]]:
     near = other.start - one.end <= _REACH
     units = kind_of(one), kind_of(other)
@@ -180,6 +204,13 @@ def _amounts(one: Quantity, other: Quantity) -> Iterator[tuple[Unit, float]]:
                 yield from (
                     _of_share(mine, theirs, units[1]) if units[0] == _PERCENT else _of_share(theirs, mine, units[0])
                 )
+
+
+def _are_side_by_side(one: Quantity, other: Quantity) -> bool:
+    """Whether nothing but a few words of one sentence is between two figures."""
+    apart = other.start - one.end
+    between = (one.after + other.before)[-apart:] if apart > len(one.after) else one.after[: max(apart, 0)]
+    return 0 <= apart <= len(one.after + other.before) and not _SENTENCE_END.search(between)
 
 
 def _count_the_same(one: Quantity, other: Quantity) -> bool:
@@ -224,6 +255,8 @@ def _shares(one: Quantity, other: Quantity) -> Iterator[float]:
     reach = _REACH if units[0] and units[0] == units[1] else _SHARE_REACH
     if units[0] != units[1] or other.start - one.end > reach:
         return
+    if not (_count_the_same(one, other) or _are_side_by_side(one, other)):
+        return
     for mine in _values(one):
         for theirs in _values(other):
             low, high = sorted((mine, theirs))
@@ -252,3 +285,9 @@ def _is_near(value: Decimal, results: Sequence[float]) -> bool:
     reach = min(place / 2, share * number) + 1e-9 * number
     at = bisect_left(results, number - reach)
     return at < len(results) and results[at] <= number + reach
+
+
+def _is_exact(value: Decimal, results: Sequence[float]) -> bool:
+    """Whether a number is one of the sorted results, apart from how floats are rounded."""
+    at = bisect_left(results, float(value) - 1e-9)
+    return at < len(results) and results[at] <= float(value) + 1e-9

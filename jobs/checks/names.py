@@ -18,6 +18,14 @@ _HASHTAG = re.compile(r"[#＃]\w{1,60}")  # a subject, in capitals as its author
 _INNER_CAPITAL = re.compile(r"[A-Z]?[a-z]+[A-Z]\w*")
 _AFTER_WHICH_CAPITALS_MEAN_NOTHING = re.compile(r"(?:^|[\"“”„«»‘「『(\[:：—–/|•*#_>!?.…¿¡]\s*|[-]\s+|\d[.)]\s*)$")
 _PARTICLE = re.compile("van|bin|ibn|du|della|dos")  # that joins names, and in German nothing else
+# Letters that a famous name has no more of beside it: Latin to Cyrillic, Hebrew, Arabic, Devanagari, kana, Hangul.
+_LETTERS = "A-Za-z\u00c0-\u052f\u05d0-\u05ea\u0621-\u065f\u066e-\u06d3\u0900-\u0963\u0971-\u097fァ-ヺー가-힣"
+_ENDING = (  # of a name in Korean: its particles, and what a company is
+    "(?:전자|그룹|물산|코리아|자동차|측)?(?:은|는|이|가|을|를|의|와|과|도|만|에|에서|에게|로|으로|까지|부터|보다|처럼|이나|나|라는|이라는)?"
+)
+_KIND_OF_COMPANY = re.compile(
+    " ?(?:公司|技[术術]|手[机機]|集[团團]|商城|物流|外卖|积木|卡|市場|グループ|Group|Motors|समूह|ग्रुप)$"
+)
 _NOUNS_CAPITALIZED = frozenset({"de"})
 _MIN_PREFIX, _MAX_PREFIX = 4, 8
 
@@ -134,14 +142,15 @@ def _famous(text: str, source: str) -> str | None:
     """A name that everybody knows, and that the source has in no script."""
     for match in _any_famous().finditer(text):
         aliases = next(each for each in _each_famous() if each.search(match[0]))
-        if not aliases.search(source):
+        if not aliases.search(source) and _KIND_OF_COMPANY.sub("", match[0]) not in source:
             return match[0]
     return None
 
 
 def _as_name(aliases: str) -> str:
-    """Whole words in Latin and Cyrillic letters; in other scripts, words have prefixes and endings."""
-    return rf"(?<![A-Za-z\u00c0-\u052f])(?:{aliases})(?![A-Za-z\u00c0-\u052f])"
+    """Whole words; of Arabic and Hebrew with what is written together with them, of Korean with particles."""
+    before = rf"(?<![{_LETTERS}])(?:[وفبلك]{{0,2}}(?:ال|لل)?|[והבלמשכ]{{0,3}})"
+    return rf"{before}(?:{aliases})(?:(?![{_LETTERS}])|(?=[가-힣]){_ENDING}(?![가-힣]))"
 
 
 @cache

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
 
+from thothy_ai.jobs import language as detect
 from thothy_ai.jobs.checks.copying import normalized
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
@@ -13,9 +14,8 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 _REACH = 400  # characters behind a command in which it may say what to write
 _MARKED = re.compile(r"[\"“”„«»「」『』'‘’`]([^\"“”„«»「」『』`\n]{2,200}?)[\"“”„«»「」『』'‘’`]")
 _SHOUTED = re.compile(r"\b[A-Z][A-Z0-9_-]{3,}(?:[ _][A-Z0-9]{2,}){0,6}\b")
-_NAMED = re.compile(
-    r"(?<=[a-zß-ÿа-яё,] )[A-Z][a-zß-ÿ]{3,30}(?:[A-Z][a-z]{1,30})?\b"
-)  # a name to be praised, within a sentence
+_NAMED = re.compile(r"(?<=[a-zß-ÿа-яё,] )[A-Z][a-zß-ÿ]{3,30}(?:[A-Z][a-z]{1,30})?\b")  # within a sentence
+_NOUNS_CAPITALIZED = frozenset({"de"})
 _STATED = re.compile(r"[:：]\s*([^\n:：]{4,160}?)(?:[.!?。！？](?=\s|$)|\n|$)", re.MULTILINE)  # what follows a colon
 _LINK = re.compile(
     r"\b[a-z0-9-]{3,40}\.(?:example|com|net|org|io|info|shop|biz|ru|br|de)\b|https?://[^\s)\]>\"']+|\bwww\.[^\s)\]>\"']+|[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}"
@@ -78,11 +78,23 @@ def _paragraph_end(source: str, position: int) -> int:
 
 
 def _demands(region: str) -> Iterator[str]:
-    for pattern in (_MARKED, _SHOUTED, _LINK, _STATED, _NAMED):
+    for pattern in (_MARKED, _SHOUTED, _LINK, _STATED):
         yield from (match[match.lastindex or 0] for match in pattern.finditer(region))
+    yield from _praised(region)
     for match in _verbs().finditer(region):
         clause = _SENTENCE_END.split(region[match.end() :], maxsplit=1)[0].strip()
         yield _OWN_WORDS.sub("", clause)
+
+
+def _praised(region: str) -> Iterator[str]:
+    """The names in a command's own sentence, except where all nouns have capitals."""
+    for command in _commands().finditer(region):
+        end = _SENTENCE_END.search(region, command.end())
+        start = max((each.end() for each in _SENTENCE_END.finditer(region, 0, command.start())), default=0)
+        sentence = region[start : end.start() if end else len(region)]
+        named = _NAMED.findall(sentence)
+        if named and detect.language(sentence) not in _NOUNS_CAPITALIZED:
+            yield from named
 
 
 @cache

@@ -117,11 +117,11 @@ FAILURES: dict[str, Reason] = {
     ),
     "engine_lost": Reason(
         "The engine died while it worked on the job, or may have.",
-        "yes, apart from other jobs that saw it die; an engine death is counted",
+        "yes, in a smaller group of jobs that saw it die each time; an engine death is counted",
         "Read the engine's log.",
     ),
     "engine_killer": Reason(
-        "The engine died for the third time with this job in flight, the last time with nothing beside it.",
+        "The engine died for the fourth time with this job in flight, the last time with nothing beside it.",
         NO,
         "Read the engine's log; `thothy dead redrive` runs the job again, alone.",
     ),

@@ -16,6 +16,7 @@ from tests.support.queue_bench import Queue
 from thothy_ai.queue.hints import Hint
 from thothy_ai.worker.claims import AttemptRef, Claim, ClaimResult
 from thothy_ai.worker.finish import Finish
+from thothy_ai.worker.group_sizes import GroupSizes
 from thothy_ai.worker.job_store import JobStore, LeaseStatus
 
 TIMES = (
@@ -31,7 +32,7 @@ TIMES = (
 PASS = "UPDATE job SET " + ", ".join(f"{name} = {name} - make_interval(secs => :seconds)" for name in TIMES)
 TABLES = ("job", "attempt", "artifact", "job_event")  # a job takes its request along
 LEASE, DISPATCH_TIMEOUT, LIMIT = 60, 15, 5000
-SUSPECTS, LONE = 2, 2  # quarantined jobs that run at once on one engine
+SIZES = GroupSizes(once=3, twice=2, lone=2)
 REAPED = {
     "queue/reap_leases": {"retry_base_seconds": 2, "retry_cap_seconds": 8},
     "queue/reap_expired": {"limit": LIMIT},
@@ -94,9 +95,7 @@ class World:
         return result
 
     def claim_quarantined(self, worker: Worker) -> ClaimResult:
-        result = self._take(
-            worker, worker.store.claim_quarantined(worker.quarantined, worker.session_id, SUSPECTS, LONE)
-        )
+        result = self._take(worker, worker.store.claim_quarantined(worker.quarantined, worker.session_id, SIZES))
         worker.quarantined = result.quarantined
         return result
 

@@ -31,7 +31,8 @@ QUEUED: Final = "queued"  # the channel, after the schema's name, of which a NOT
 FINISHED: Final = "finished"  # the channel whose notifications list the ids of jobs that have ended
 WEBHOOKS: Final = "webhooks"  # the channel that says that webhooks may be due
 IDS_PER_NOTIFICATION: Final = 200  # of 37 bytes each: a payload has less than 8,000
-DEATHS_TO_RUN_ALONE: Final = 2  # a job charged with that many engine deaths runs while nothing else does on its engine
+DEATHS_TO_RUN_ALONE: Final = 3  # a job charged with that many engine deaths runs while nothing else does on its engine
+DEATHS_FOR_SMALL_GROUPS: Final = 2  # and with that many, beside few that are charged (worker/quarantine.py)
 FREE_MACHINE_LOSSES: Final = 3  # of a job, before a further one counts as an engine death
 ENGINE_SILENCE_SECONDS: Final = 10  # an engine session without a heartbeat for that long has ended
 RECORDED_SILENCE_SECONDS: Final = 60  # one that workers record, which has no name
@@ -152,6 +153,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     f" AND heartbeat_at > now() - {ENGINE_SILENCE}",
     # A worker has reached this engine session lately; NULL if none ever said so.
     "staffed": "worker_heartbeat_at > now() - make_interval(secs => :worker_seconds)",
+    "in_small_group": f"engine_deaths >= {DEATHS_FOR_SMALL_GROUPS}",
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
     "free_machine_losses": str(FREE_MACHINE_LOSSES),

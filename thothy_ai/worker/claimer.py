@@ -1,4 +1,4 @@
-"""`Claimer`: turns hints into claims: fresh jobs as they come, quarantined jobs a few at a time (`quarantine.py`)."""
+"""`Claimer`: turns hints into claims: fresh jobs as they come, quarantined jobs a group at a time (`quarantine.py`)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from thothy_ai.worker import metrics
 from thothy_ai.worker.batcher import Batcher
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
+from thothy_ai.worker.group_sizes import GroupSizes
 from thothy_ai.worker.job_store import JobStore
 from thothy_ai.worker.quarantine import CLAIM_SECONDS, LOOK_SECONDS, POLL_SECONDS
 from thothy_ai.worker.retry import retry_until_answered
@@ -108,10 +109,11 @@ class Claimer:
             await asyncio.sleep(CLAIM_SECONDS)
 
     async def _claim_some_quarantined(self) -> None:
-        hints = set(self._quarantined)
+        hints, info = set(self._quarantined), self._monitor.info
+        sizes = GroupSizes.of(info.capacity if info else 0)
         result = await retry_until_answered(
             "the claim of quarantined jobs",
-            lambda: self._store.claim_quarantined(list(hints), self._monitor.session_id),
+            lambda: self._store.claim_quarantined(list(hints), self._monitor.session_id, sizes),
         )
         if result is None:
             return

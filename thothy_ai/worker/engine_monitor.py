@@ -48,7 +48,7 @@ class EngineMonitor:
         self._recheck_requested = asyncio.Event()
         self._stopping = asyncio.Event()
         self._refused: str | None = None
-        self._pause = MIN_PAUSE
+        self._away_since: float | None = None  # monotonic
         self._seen_at = time.monotonic()  # or when monitoring began
         self.info: EngineInfo | None = None  # of the engine that answered last
         self.session_id: UUID | None = None
@@ -141,18 +141,20 @@ class EngineMonitor:
         self.info = info
         self.session_id = UUID(info.session_id)
         self.late_deltas = info.late_deltas
-        self._pause = MIN_PAUSE
+        self._away_since = None
         self._seen_at = time.monotonic()
         self._stopping.clear()
         self._ready.set()
         return self._interval_seconds
 
     def _set_away(self, error: Exception) -> float:
-        if self._pause == MIN_PAUSE:
+        """Seconds until the next check: as long as it has been away, however many checks were asked for meanwhile."""
+        now = time.monotonic()
+        if self._away_since is None:
+            self._away_since = now
             logger.warning("engine is away; claiming stops until it is back: %s", error or type(error).__name__)
         self._ready.clear()
-        pause, self._pause = self._pause, min(self._pause * 2, MAX_PAUSE)
-        return pause
+        return min(max(MIN_PAUSE, now - self._away_since), MAX_PAUSE)
 
     async def _record(self, info: EngineInfo, stats: EngineStats) -> bool:
         """Record the session, or only that this worker reaches its engine, which records its session itself.

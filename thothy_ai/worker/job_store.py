@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -18,11 +19,10 @@ from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
 from thothy_ai.worker.claims import AttemptRef, Claim, ClaimResult
 from thothy_ai.worker.finish import Finish, alike
+from thothy_ai.worker.group_sizes import GroupSizes
 
 COUNTERS = ("busy_seconds", "prefill_seconds", "decode_seconds", "prompt_tokens", "cached_tokens", "output_tokens")
 RECORDED = ("model", "device", "dtype", "num_blocks", "block_size", "started_at")
-MAX_SUSPECTS = 32  # jobs charged with one engine death that run at once on one engine
-MAX_LONE = 8  # jobs that must run alone, claimed at once: the engine is emptied once for all of them
 UNSTORABLE_CLASSES = ("22", "23", "54")  # SQLSTATE: malformed data, violated constraints, size limits
 
 
@@ -77,24 +77,20 @@ class JobStore:
         return ClaimResult.of(await self._execute("worker/claim", **self._claiming(hints, session_id)), session_id)
 
     async def claim_quarantined(
-        self,
-        hints: Sequence[Hint],
-        session_id: UUID | None = None,
-        suspects: int = MAX_SUSPECTS,
-        lone: int = MAX_LONE,
+        self, hints: Sequence[Hint], session_id: UUID | None, sizes: GroupSizes
     ) -> ClaimResult | None:
         """Claim quarantined jobs, of these and of others, as far as some may run on this engine.
 
         None while another worker of the engine holds the lock.
         """
-        session, limits = {"engine_session_id": session_id}, {"suspects": suspects, "lone": lone}
+        session = {"engine_session_id": session_id}
         with reaching(self._settings):
             async with self._engine.begin() as connection:
                 lock = (await connection.execute(statement("worker/quarantine_lock"), session)).one()
                 if not lock.acquired:
                     return None
                 rows = await connection.execute(
-                    statement("worker/claim_quarantined"), self._claiming(hints, session_id) | limits
+                    statement("worker/claim_quarantined"), self._claiming(hints, session_id) | asdict(sizes)
                 )
                 return ClaimResult.of(rows.all(), session_id)
 

@@ -6,7 +6,7 @@ rejected for good; budget spent               dead
 refused by the engine, malformed job          dead at once
 fault of the kind                             queued after a delay, failure counted  dead when failures are used up
 fault of the engine                           queued after a delay, nothing counted; after many as that of the kind
-engine lost                                   queued, engine death counted           dead at the third
+engine lost                                   queued, engine death counted           dead at the fourth
 shutdown; engine away, stopped or accepting
 nothing new; connection to a live engine lost queued at once, nothing counted
 cancelled, deadline passed                    cancelled, expired

@@ -1,22 +1,35 @@
-"""Isolation of poison jobs: a job that kills engines is found, and other jobs are affected at most twice.
+"""Isolation of poison jobs: a job that kills engines is found, and other jobs are affected at most three times.
 
     engine deaths   the job runs
     0               beside any others
-    1               in quarantine: beside jobs without engine deaths, and at most `MAX_SUSPECTS` on each engine
-    2               alone on its engine
-    3               no more: it is dead, `engine_killer`
+    1               in quarantine: at most half as many such jobs at once on an engine as it runs sequences
+    2               at most the root of that many at once on an engine
+    3               alone on its engine
+    4               no more: it is dead, `engine_killer`
 
 An engine's death is charged to the members of the step that failed, or to all that it had begun with if it died
-without a word (`engine/admissions.py`); what only waited inside it is queued again. Some hundred jobs may be charged.
-They run in small groups, a new one as soon as another has ended, while fresh jobs fill the engine. At its second strike
-the killer has at most `MAX_SUSPECTS - 1` quarantined jobs beside it, which then run alone as it does; the fresh jobs
-beside it see their first. The third time nothing runs beside it. Thus an innocent job has at most two extra attempts, a
-killer is dead at its third, and what dies with a killer the third time is the killer alone.
+without a word (`engine/admissions.py`); what only waited inside it is queued again. Most such deaths are no job's fault
+(the kernel's out-of-memory killer, a driver), so that the first one costs little; and a killer's next group is smaller
+each time, as in adaptive group testing (Dorfman, 1943; Li, 1962). Fresh jobs fill the engine beside quarantined
+ones. Of those that wait, the most charged go first: while some wait that were charged twice, none that was charged
+once is claimed, and so none is charged again with them.
+
+What it costs on an engine of n sequences, with other jobs to fill it, t seconds per job, k = root of n:
+
+    one death, no killer    n extra attempts: t / 2 on average, which is lost in any case. The charged jobs run in two
+                            groups; a drain that ends with them ends at most t later (in groups of k: n / k times t).
+    one killer              4 deaths. Of the n, all have one extra attempt, at most n / 2 two, and at most k - 1 three;
+                            up to 3 n / 2 fresh jobs have one. Up to k jobs run alone, about t / 8 each. The others that
+                            were charged twice run k at a time: k / 2 times t if nothing else is left to run.
+    each further killer     at most 3 deaths more, 2 if it was in the same half; no job ever has a fourth extra attempt.
+
+For n = 1,024 and k = 32: a lone death lengthens a drain by at most t, and by nothing while other jobs last; a killer
+keeps the engine from other jobs for 4 t and adds at most 16 t to a drain that has nothing else left. For n = 256 and
+k = 16 that is 2 t and 8 t. Thus a job that kills no engine by itself is dead only if an engine happened to die with it
+four times, the last time with nothing beside it.
 
 All of it is per engine: the other engines go on, and take their share of the quarantined jobs, whoever got the messages
-(`worker/claim_quarantined`). One at a time, n jobs of t seconds took n t. On E engines, k at once, they take
-n t / (k E); and the at most k that a second strike charges again take about t / 8 each, alone on an engine that is
-otherwise empty. k = 32 is near the root of an engine's rows, where both are small.
+(`worker/claim_quarantined`).
 
 A job that runs alone empties its engine first. If another job there does not end within a lease, all that wait to run
 alone are released for as long (`not_alone`), and the others go first. The rules hold across workers by the state of

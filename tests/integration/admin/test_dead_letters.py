@@ -150,11 +150,14 @@ def test_usage_stays_recorded_when_the_history_is_purged(queue: Queue) -> None:
     assert tuple(usage) == (seconds.seconds, seconds.attempts, 2)
 
 
-@pytest.mark.parametrize(("reason", "deaths"), [("engine_killer", 2), ("engine_lost", 0)])
-def test_a_killer_of_engines_is_still_one_when_it_is_queued_again(queue: Queue, reason: str, deaths: int) -> None:
+@pytest.mark.parametrize(("reason", "deaths"), [("engine_killer", 3), ("engine_lost", 0)])
+@pytest.mark.parametrize("before", [3, 4], ids=["dead in an earlier release", "dead"])
+def test_a_killer_of_engines_is_still_one_when_it_is_queued_again(
+    queue: Queue, reason: str, deaths: int, before: int
+) -> None:
     """It runs alone, and its next kill is its last: a full engine is not put at risk for it."""
     job_id = killed(queue, "hopeless")
-    queue.rows("UPDATE job SET engine_deaths = 3, reason = :reason", reason=reason)
+    queue.rows("UPDATE job SET engine_deaths = :before, reason = :reason", before=before, reason=reason)
     assert dead_letters.redrive(queue.engine, dead_letters.EVERYTHING, by="me") == 1
     assert queue.job(job_id).engine_deaths == deaths
 

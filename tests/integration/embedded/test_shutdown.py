@@ -119,12 +119,13 @@ def test_a_job_that_kills_the_stack_again_and_again_comes_to_an_end(home: Path) 
     with EmbeddedStack(Settings.load(home=home), services=()) as stack, Producer(stack.settings) as producer:
         job_id = producer.enqueue(Hook(source="Crocks sold out in town.")).id
         jobs, states = OpenJobs(stack.settings), []
-        for _ in range(3):
+        for _ in range(4):
             rows(stack.postgres, CLAIM, job_id)
             assert jobs.requeue_killed(lambda *_: True) == 1
             states += rows(stack.postgres, "SELECT state, engine_deaths, failures, reason FROM job")
         assert states == [
-            ("queued", 1, 0, "shutdown"), ("queued", 2, 0, "shutdown"), ("dead", 3, 0, "engine_killer"),
+            ("queued", 1, 0, "shutdown"), ("queued", 2, 0, "shutdown"), ("queued", 3, 0, "shutdown"),
+            ("dead", 4, 0, "engine_killer"),
         ]  # fmt: skip
         jobs.close()
 

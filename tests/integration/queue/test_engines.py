@@ -315,7 +315,7 @@ def test_a_job_that_takes_machines_down_again_and_again_comes_to_an_end(queue: Q
         start(queue, job_id, session, beat=16)
         queue.ask("queue/reap_lost", **LOST)
         seen.append(queue.job(job_id).engine_deaths)
-    assert seen == [0] * FREE_MACHINE_LOSSES + [1, 2, 3]
+    assert seen == [0] * FREE_MACHINE_LOSSES + [1, 2, 3, 4]
     assert queue.job(job_id).reason == "engine_killer"
 
 

@@ -25,9 +25,9 @@ from hypothesis.stateful import (
 
 from tests.support.echo_kind import Echo
 from tests.support.queue_bench import Queue
-from tests.support.queue_world import LONE, SUSPECTS, Worker, World
+from tests.support.queue_world import SIZES, Worker, World
 from thothy_ai.admin import jobs as admin_jobs
-from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
+from thothy_ai.db.fragments import DEATHS_FOR_SMALL_GROUPS, DEATHS_TO_RUN_ALONE
 from thothy_ai.db.states import TERMINAL, JobState
 from thothy_ai.jobs import RejectionReason
 from thothy_ai.worker import outcomes
@@ -91,7 +91,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     # What may happen.
 
-    @initialize(deaths=st.lists(st.sampled_from([0, 1, 2]), min_size=3, max_size=5))
+    @initialize(deaths=st.lists(st.sampled_from([0, 1, 2, 3]), min_size=3, max_size=5))
     def begin(self, deaths: list[int]) -> None:
         """Jobs with a past."""
         for number in deaths:
@@ -135,10 +135,9 @@ class QueueMachine(RuleBasedStateMachine):
     def claim_quarantined(self, worker: int) -> None:
         before, asked = self.world.jobs(), self.world.workers[worker]
         new = [claim for claim in self.world.claim_quarantined(asked).claims if before[claim.id].state != "running"]
-        alone = [claim for claim in new if claim.engine_deaths >= DEATHS_TO_RUN_ALONE]
         assert not (new and lone(before, asked))
-        assert alone in ([], new)
         assert all(claim.engine_deaths for claim in new)
+        assert len({min(claim.engine_deaths, DEATHS_TO_RUN_ALONE) for claim in new}) <= 1
 
     @rule(worker=WORKERS, twice=st.booleans())
     def work(self, worker: int, twice: bool) -> None:
@@ -227,9 +226,11 @@ class QueueMachine(RuleBasedStateMachine):
             self._job_is_right(job)
         for worker in self.world.workers:
             quarantined = [job for job in here(jobs, worker) if job.engine_deaths]
-            assert len(quarantined) <= SUSPECTS + LONE
-            assert len([job for job in quarantined if job.engine_deaths < DEATHS_TO_RUN_ALONE]) <= SUSPECTS
-            assert len(lone(jobs, worker)) <= LONE
+            few = [job for job in quarantined if job.engine_deaths == DEATHS_FOR_SMALL_GROUPS]
+            assert len(quarantined) <= SIZES.once + SIZES.twice + SIZES.lone
+            assert len([job for job in quarantined if job.engine_deaths < DEATHS_FOR_SMALL_GROUPS]) <= SIZES.once
+            assert len(few) <= SIZES.twice
+            assert len(lone(jobs, worker)) <= SIZES.lone
 
     def _job_is_right(self, job: Any) -> None:
         assert job.accepted == (job.state == JobState.SUCCEEDED)

@@ -155,13 +155,13 @@ def test_follow_ups_are_queued_beside_the_artifact(queue: Queue) -> None:
     assert len({child.source_key for child in children}) == 2
 
 
-def test_a_job_that_kills_engines_runs_alone_and_dies_at_the_third(queue: Queue) -> None:
+def test_a_job_that_kills_engines_runs_alone_and_dies_at_the_fourth(queue: Queue) -> None:
     with runner_bench(queue) as bench:
         [job_id] = bench.work("lost again")
         bench.settle()
     job = queue.job(job_id)
-    assert (job.state, job.reason, job.engine_deaths, job.failures) == ("dead", "engine_killer", 3, 0)
-    assert queue.outcomes(job_id) == ["lost"] * 3
+    assert (job.state, job.reason, job.engine_deaths, job.failures) == ("dead", "engine_killer", 4, 0)
+    assert queue.outcomes(job_id) == ["lost"] * 4
 
 
 def test_nothing_is_claimed_while_the_engine_is_away(queue: Queue) -> None:

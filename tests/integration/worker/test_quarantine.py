@@ -1,10 +1,13 @@
-"""Jobs that kill the engine: they are found, and other running jobs are affected at most twice."""
+"""Jobs that kill the engine: they are found, and other running jobs are affected at most three times."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from uuid import UUID, uuid4
+
+import pytest
 
 from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
@@ -15,13 +18,15 @@ from thothy_ai.db.statements import statement
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.errors import ConnectionLostError
 from thothy_ai.queue.hints import Hint
-from thothy_ai.worker.job_store import MAX_LONE, MAX_SUSPECTS
+from thothy_ai.worker.group_sizes import GroupSizes
 
 OTHERS, FRESH = 200, 60
+UNKNOWN = GroupSizes.of(0)  # the fake engine does not say its capacity
+SIZES = GroupSizes.of(64)
 REAP = {"retry_base_seconds": 0, "retry_cap_seconds": 0}
 
 
-def test_a_killer_is_found_and_others_die_with_engines_at_most_twice(queue: Queue) -> None:
+def test_a_killer_is_found_and_others_die_with_engines_at_most_three_times(queue: Queue) -> None:
     engine = MortalEngine(in_flight=OTHERS + 1)
     with runner_bench(queue, engine.client()) as first, runner_bench(queue, engine.client()) as second:
         ids = queue.enqueue("kill it")
@@ -31,16 +36,16 @@ def test_a_killer_is_found_and_others_die_with_engines_at_most_twice(queue: Queu
         queue.producer.enqueue_many([Echo(text=f"ok fresh {n}") for n in range(FRESH)])
         eventually(lambda: share(queue, first, second) or not queue.open(), 40)
     killer = queue.job(ids[0])
-    assert (killer.state, killer.reason, killer.engine_deaths, killer.failures) == ("dead", "engine_killer", 3, 0)
+    assert (killer.state, killer.reason, killer.engine_deaths, killer.failures) == ("dead", "engine_killer", 4, 0)
     assert queue.count("succeeded") == OTHERS + FRESH
-    [(most, twice)] = queue.rows(
-        "SELECT max(engine_deaths), count(*) FILTER (WHERE engine_deaths = 2) FROM job WHERE state = 'succeeded'"
+    [(most, thrice)] = queue.rows(
+        "SELECT max(engine_deaths), count(*) FILTER (WHERE engine_deaths = 3) FROM job WHERE state = 'succeeded'"
     )
-    assert most <= 2
-    assert twice < MAX_SUSPECTS
-    _, second_death, third_death = engine.deaths
-    assert len([prompt for prompt in second_death if not prompt.startswith("ok fresh")]) <= MAX_SUSPECTS
-    assert third_death == ["kill it"]
+    assert most <= 3
+    assert thrice < UNKNOWN.twice
+    _, second_death, _, fourth_death = engine.deaths
+    assert len([prompt for prompt in second_death if not prompt.startswith("ok fresh")]) <= UNKNOWN.once
+    assert fourth_death == ["kill it"]
     assert "kill it" in engine.alone
 
 
@@ -55,7 +60,7 @@ def test_a_job_that_hangs_does_not_let_one_that_waits_to_run_alone_stop_the_queu
         [hung] = bench.work("hang on")
         eventually(lambda: queue.job(hung).state == "running")
         [lone] = queue.enqueue("ok alone")
-        queue.rows("UPDATE job SET engine_deaths = 2 WHERE id = :id", id=lone)
+        queue.rows("UPDATE job SET engine_deaths = 3 WHERE id = :id", id=lone)
         bench.hand_over()
         eventually(lambda: queue.job(lone).state == "running")
         [blocked] = bench.work("ok blocked")
@@ -136,38 +141,59 @@ def claim_quarantined(
     """What is claimed for this engine by a worker that has these messages."""
     hinted = {"ids": [hint.job_id for hint in hints], "dispatch_nos": [hint.dispatch_no for hint in hints]}
     claiming = {"worker": worker, "lease_seconds": lease_seconds, "engine_session_id": session_id}
-    limits = {"suspects": MAX_SUSPECTS, "lone": MAX_LONE}
-    rows = queue.ask("worker/claim_quarantined", **hinted, **claiming, **limits)
+    rows = queue.ask("worker/claim_quarantined", **hinted, **claiming, **asdict(SIZES))
     return [row.id for row in rows if row.attempt is not None]
 
 
-def test_quarantined_jobs_run_a_few_at_a_time_on_each_engine_whoever_has_their_messages(queue: Queue) -> None:
-    queue.producer.enqueue_many([Echo(text=f"ok {number}") for number in range(MAX_SUSPECTS + 8)])
-    queue.rows("UPDATE job SET engine_deaths = 1")
+@pytest.mark.parametrize(("deaths", "size"), [(1, 32), (2, 8)])
+def test_quarantined_jobs_run_in_groups_on_each_engine_whoever_has_their_messages(
+    queue: Queue, deaths: int, size: int
+) -> None:
+    """Of an engine that runs 64 sequences at once."""
+    queue.producer.enqueue_many([Echo(text=f"ok {number}") for number in range(size + 3)])
+    queue.rows("UPDATE job SET engine_deaths = :deaths", deaths=deaths)
     hints, here, elsewhere = queue.dispatch(), uuid4(), uuid4()
     first = claim_quarantined(queue, hints, here)
-    assert len(first) == MAX_SUSPECTS
+    assert len(first) == size
     assert claim_quarantined(queue, hints, here, worker="another of this engine") == []
     second = claim_quarantined(queue, [], elsewhere, worker="without a message")
-    assert len({*first, *second}) == MAX_SUSPECTS + 8
+    assert len({*first, *second}) == size + 3
     queue.rows("UPDATE job SET state = 'cancelled', finished_at = now(), worker = NULL, lease_until = NULL")
     [named] = queue.enqueue("ok named")
     hints = queue.dispatch()
-    queue.rows("UPDATE job SET engine_deaths = 1, model = 'm' WHERE id = :id", id=named)
+    queue.rows("UPDATE job SET engine_deaths = :deaths, model = 'm' WHERE id = :id", id=named, deaths=deaths)
     assert claim_quarantined(queue, [], here) == []  # it may not run on every engine: who has the message knows
     assert claim_quarantined(queue, hints, here) == [named]
 
 
 def test_those_that_run_alone_come_first_and_nothing_is_claimed_beside_them_on_their_engine(queue: Queue) -> None:
-    suspect, *lone = queue.enqueue("ok", *(f"ok {number}" for number in range(MAX_LONE + 1)))
-    queue.rows("UPDATE job SET engine_deaths = CASE id WHEN :id THEN 1 ELSE 2 END", id=suspect)
+    suspect, *lone = queue.enqueue("ok", *(f"ok {number}" for number in range(SIZES.lone + 1)))
+    queue.rows("UPDATE job SET engine_deaths = CASE id WHEN :id THEN 2 ELSE 3 END", id=suspect)
     hints, here, elsewhere = queue.dispatch(), uuid4(), uuid4()
     claimed = claim_quarantined(queue, hints, here)
-    assert len(claimed) == MAX_LONE
+    assert len(claimed) == SIZES.lone
     assert suspect not in claimed
     assert claim_quarantined(queue, hints, here, worker="another of this engine") == []
     [last] = claim_quarantined(queue, hints, elsewhere, worker="of another engine")
     assert {*claimed, last} == set(lone)
+
+
+def test_those_charged_twice_come_first_and_then_the_others_beside_the_last_of_them(queue: Queue) -> None:
+    once = queue.enqueue(*(f"ok {number}" for number in range(SIZES.once)))
+    twice = queue.enqueue(*(f"ok twice {number}" for number in range(SIZES.twice + 1)))
+    queue.rows("UPDATE job SET engine_deaths = 1 + CAST(id = ANY(:twice) AS integer)", twice=twice)
+    hints, here = queue.dispatch(), uuid4()
+    first = claim_quarantined(queue, hints, here)
+    assert len(first) == SIZES.twice
+    assert {*first} < {*twice}
+    assert claim_quarantined(queue, hints, here) == first  # as after a lost answer; one more waits
+    queue.rows("UPDATE job SET state = 'cancelled', finished_at = now(), worker = NULL, lease_until = NULL"
+               " WHERE id = ANY(:ids)", ids=first[1:])  # fmt: skip
+    [last] = {*claim_quarantined(queue, hints, here)} - {*first}
+    assert last in twice
+    beside = {*claim_quarantined(queue, hints, here)} - {*first, last}
+    assert len(beside) == SIZES.once - 2
+    assert beside < {*once}
 
 
 def test_engines_decide_by_themselves_and_workers_of_one_engine_one_after_the_other(queue: Queue) -> None:
@@ -182,11 +208,11 @@ def test_engines_decide_by_themselves_and_workers_of_one_engine_one_after_the_ot
 def test_a_worker_that_died_with_a_job_that_runs_alone_holds_up_its_engine_for_a_lease(queue: Queue) -> None:
     client = FakeClient()
     [held] = queue.enqueue("ok held")
-    queue.rows("UPDATE job SET engine_deaths = 2")
+    queue.rows("UPDATE job SET engine_deaths = 3")
     claimed = claim_quarantined(queue, queue.dispatch(), UUID(client.session_id), worker="gone", lease_seconds=0)
     assert claimed == [held]
     [waiting, fresh] = queue.enqueue("ok waiting", "ok fresh")
-    queue.rows("UPDATE job SET engine_deaths = 2 WHERE id = :id", id=waiting)
+    queue.rows("UPDATE job SET engine_deaths = 3 WHERE id = :id", id=waiting)
     with runner_bench(queue, client) as bench:
         bench.hand_over()
         eventually(lambda: Hint(waiting, 1) in bench.done)  # it waits, and takes no place in flight
@@ -202,7 +228,7 @@ def test_a_worker_that_died_with_a_job_that_runs_alone_holds_up_its_engine_for_a
 def test_a_worker_that_ends_queues_its_waiting_quarantined_jobs_again(queue: Queue) -> None:
     client = FakeClient()
     [held] = queue.enqueue("ok held")
-    queue.rows("UPDATE job SET engine_deaths = 2")
+    queue.rows("UPDATE job SET engine_deaths = 3")
     assert claim_quarantined(queue, queue.dispatch(), UUID(client.session_id), worker="other") == [held]
     [waiting] = queue.enqueue("ok waiting")
     queue.rows("UPDATE job SET engine_deaths = 1 WHERE id = :id", id=waiting)
@@ -219,7 +245,7 @@ def test_a_quarantined_job_does_not_run_on_an_engine_that_was_started_since_its_
         monitor = bench.runner._attempts._monitor
         before, monitor.session_id = monitor.session_id, uuid4()  # the claim names one session
         [job_id] = queue.enqueue("ok")
-        queue.rows("UPDATE job SET engine_deaths = 2")
+        queue.rows("UPDATE job SET engine_deaths = 3")
         bench.hand_over()
         eventually(lambda: queue.job(job_id).state == "running")
         monitor.session_id = before  # and the engine is in another when its turn comes

@@ -211,7 +211,7 @@ def test_a_claim_whose_answer_was_lost_leaves_a_row(queue: Queue, statement: str
     [hint] = queue.dispatch()
     session_id = uuid4()
     taking = {"ids": [job_id], "dispatch_nos": [hint.dispatch_no], "worker": "w", "lease_seconds": 60}
-    limits = {"suspects": 32, "lone": 8} if statement == "worker/claim_quarantined" else {}
+    limits = {"once": 512, "twice": 32, "lone": 8} if statement == "worker/claim_quarantined" else {}
     for _ in range(2):
         queue.ask(statement, **taking, **limits, engine_session_id=session_id)
     assert queue.job(job_id).attempt == 2

@@ -1,13 +1,14 @@
-"""A recheck of the engine is never lost: each request leads to a check."""
+"""Each requested recheck of the engine leads to a check, and none delays the checks that follow."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 
 from tests.support.fake_engine import FakeClient
 from thothy_ai.engine.api import EngineInfo, EngineStats
-from thothy_ai.worker.engine_monitor import EngineMonitor
+from thothy_ai.worker.engine_monitor import MIN_PAUSE, EngineMonitor
 from thothy_ai.worker.unbilled_usage import UnbilledUsage
 
 
@@ -40,3 +41,13 @@ def test_a_recheck_that_is_requested_while_a_check_is_recorded_leads_to_another(
         return store.monitor.is_ready
 
     assert asyncio.run(check_twice())
+
+
+def test_many_rechecks_at_once_do_not_lengthen_the_pause() -> None:
+    """Every request that is lost with an engine asks for one."""
+    monitor, began = (
+        EngineMonitor(FakeClient(), RecheckingStore(), UnbilledUsage(), interval_seconds=1000),
+        time.monotonic(),
+    )
+    pauses = [monitor._set_away(OSError("gone")) for _ in range(100)]
+    assert max(pauses) <= max(MIN_PAUSE, time.monotonic() - began)

@@ -93,12 +93,14 @@ def test_a_delay_is_never_longer_than_the_cap(failures: int, chance: float) -> N
     assert 0 <= RETRY.delay(failures, chance) <= min(300, 2.0 ** min(failures, 30))
 
 
-def test_a_dead_engine_is_no_failure_of_the_job_until_the_third() -> None:
+def test_a_dead_engine_is_no_failure_of_the_job_until_the_fourth() -> None:
     first = outcomes.engine_died(CLAIM, "gone")
     assert (first.state, first.outcome, first.reason) == (JobState.QUEUED, Outcome.LOST, "engine_lost")
     assert (first.failures, first.engine_deaths) == (0, 1)
     third = outcomes.engine_died(replace(CLAIM, engine_deaths=2), "gone")
-    assert (third.state, third.reason, third.event) == (JobState.DEAD, "engine_killer", Event.DEAD)
+    assert (third.state, third.reason, third.event) == (JobState.QUEUED, "engine_lost", Event.LOST)
+    fourth = outcomes.engine_died(replace(CLAIM, engine_deaths=3), "gone")
+    assert (fourth.state, fourth.reason, fourth.event) == (JobState.DEAD, "engine_killer", Event.DEAD)
 
 
 def test_a_release_uses_nothing_up() -> None:

@@ -1,13 +1,15 @@
--- Claims quarantined jobs for one engine (worker/quarantine.py): those that must run alone first, some of them at once,
--- if none of those runs there; otherwise as many others as may still run there. Besides the jobs given, which wait in
--- this worker, any that was dispatched and names no model may be claimed: thus those of one crash spread over all
--- engines, and the message of one that is taken from another worker turns stale. The caller holds `quarantine_lock`.
+-- Claims quarantined jobs for one engine (worker/quarantine.py): of those that wait, only the most charged, and none while
+-- one that must run alone runs there. Some of those that must run alone are claimed at once; of the others as many as
+-- may still run there. Besides the jobs given, which wait in this worker, any that was dispatched and names no model may
+-- be claimed: thus those of one crash spread over all engines, and the message of one that is taken from another worker
+-- turns stale. The caller holds `quarantine_lock`.
 -- Returns the claimed jobs with their attempts, and those given that still wait; other given ones are stale.
 WITH given AS (
     SELECT DISTINCT id, dispatch_no  -- a message may have been delivered twice
     FROM {hints} AS hint (id, dispatch_no)
 ), here AS MATERIALIZED (
-    SELECT count(*) FILTER (WHERE engine_deaths > 0) AS suspects, count(*) FILTER (WHERE {runs_alone}) AS lone
+    SELECT count(*) FILTER (WHERE engine_deaths > 0) AS once, count(*) FILTER (WHERE {in_small_group}) AS twice,
+        count(*) FILTER (WHERE {runs_alone}) AS lone
     FROM job
     WHERE state = 'running' AND {on_this_engine}
 ), eligible AS (
@@ -21,8 +23,9 @@ WITH given AS (
 ), free AS (
     SELECT job.id, dispatch_no, given, engine_deaths, state AS was, attempt AS number, started_at AS since,
         engine_session_id AS meant_for, greatest(enqueued_at, not_before) AS due_at,
-        row_number() OVER (PARTITION BY state, {runs_alone} ORDER BY {planned_order}) AS place,
-        bool_or(state = 'dispatched' AND {runs_alone}) OVER () AS any_lone
+        least(engine_deaths, {deaths_to_run_alone}) AS charges,
+        max(least(engine_deaths, {deaths_to_run_alone})) FILTER (WHERE state = 'dispatched') OVER () AS most_charges,
+        row_number() OVER (PARTITION BY state, least(engine_deaths, {deaths_to_run_alone}) ORDER BY {planned_order}) AS place
     FROM job JOIN eligible USING (id, dispatch_no)
     WHERE {claimable}
 ), chosen AS (
@@ -32,8 +35,11 @@ WITH given AS (
         SELECT free.id
         FROM free, here
         WHERE was = 'running'  -- its claim was lost
-            OR lone = 0 AND {runs_alone} AND place <= :lone
-            OR lone = 0 AND NOT any_lone AND place <= CAST(:suspects AS bigint) - suspects
+            OR lone = 0 AND charges = most_charges AND place <= CASE
+                WHEN {runs_alone} THEN CAST(:lone AS bigint)
+                WHEN {in_small_group} THEN CAST(:twice AS bigint) - twice
+                ELSE CAST(:once AS bigint) - once
+            END
     ))
     ORDER BY id
     FOR UPDATE SKIP LOCKED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from tests.support.echo_kind import Echo
 from tests.support.home import THOTHY
 from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually
+from thothy_ai.engine.api import EngineStats
+from thothy_ai.engine.client import connect
 from thothy_ai.queue.dispatcher import Dispatcher
 from thothy_ai.queue.reaper import Reaper
 from thothy_ai.settings import Settings
@@ -101,3 +104,18 @@ def check_each_once(queue: Queue, jobs: int) -> None:
     assert queue.rows("SELECT count(*), count(DISTINCT job_id) FROM attempt WHERE outcome = 'succeeded'") == [
         (jobs, jobs)
     ]
+
+
+def in_engine(url: str) -> tuple[int, int]:
+    """How many requests run and wait in the engine at this address."""
+    scheduler = asyncio.run(_stats(url)).scheduler
+    return scheduler.running, scheduler.waiting
+
+
+async def _stats(url: str) -> EngineStats:
+    client = connect(url)
+    await client.start()
+    try:
+        return await client.stats()
+    finally:
+        await client.close()

@@ -32,12 +32,14 @@ class Claimer:
         monitor: EngineMonitor,
         start_job: Callable[[Claim], RunningJob],
         on_done: Callable[[Sequence[Hint]], None],
+        running: Callable[[], set[Hint]],
     ) -> None:
         self._hints = hints
         self._store = store
         self._monitor = monitor
         self._start_job = start_job
         self._on_done = on_done
+        self._running = running  # the hints of the jobs that run in this worker
         self._unclaimed: set[Hint] = set()  # taken from the batcher
         self._quarantined: set[Hint] = set()  # their messages are acknowledged
         self._any_quarantined = asyncio.Event()
@@ -86,6 +88,8 @@ class Claimer:
 
     async def _claim(self, hints: list[Hint]) -> list[Hint]:
         """Claim the jobs that may run; returns those blocked by a job that runs alone."""
+        if not (hints := self._without_running(hints)):
+            return []
         result = await retry_until_answered("claim", lambda: self._store.claim(hints, self._monitor.session_id))
         crash_point("after_claim")
         self._unclaimed.difference_update(set(hints) - set(result.blocked))
@@ -124,6 +128,14 @@ class Claimer:
             self._any_quarantined.clear()
         for claim in result.claims:
             self._start_job(claim)
+
+    def _without_running(self, hints: list[Hint]) -> list[Hint]:
+        """A quarantined job may run here before its message arrives: it must not be claimed a second time."""
+        running = self._running() & set(hints)
+        self._unclaimed -= running
+        if running:
+            self._on_done(list(running))
+        return [hint for hint in hints if hint not in running]
 
     def _drop_stale(self, stale: set[Hint]) -> None:
         if stale:

@@ -111,7 +111,14 @@ class JobRunner:
         judges = Judges(self._settings.kinds, self._settings.judge_seconds, self._settings.judges)
         live = LiveText(self._settings, monitor)
         self._attempts = attempts = Attempts(self._settings, store, monitor, judges, live)
-        claimer = Claimer(self._hints, store, monitor, lambda claim: self._start_job(claim, attempts), self._on_done)
+        claimer = Claimer(
+            self._hints,
+            store,
+            monitor,
+            lambda claim: self._start_job(claim, attempts),
+            self._on_done,
+            lambda: {job.claim.hint for job in self._jobs},
+        )
         heartbeat = Heartbeat(self._settings, store, monitor, self._unbilled, self._jobs, claimer.waiting_hints)
         try:
             async with asyncio.TaskGroup() as group:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import threading
@@ -12,9 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.queue_bench import Queue, eventually
-from tests.support.worker_fleet import WorkerFleet, enqueue, environment
-from thothy_ai.engine.api import EngineStats
-from thothy_ai.engine.client import connect
+from tests.support.worker_fleet import WorkerFleet, enqueue, environment, in_engine
 from thothy_ai.worker.group_sizes import GroupSizes
 
 HANDED_OVER, ROWS, SECONDS = 1024, 768, 1.0
@@ -77,21 +74,6 @@ def test_an_engine_that_is_killed_is_charged_to_what_it_had_admitted(
     ]
     assert queue.rows(WAITED) == [(HANDED_OVER - ROWS,)]
     assert queue.rows(LOST) == [(ROWS,)]
-
-
-def in_engine(url: str) -> tuple[int, int]:
-    """How many requests run and wait there."""
-    scheduler = asyncio.run(_stats(url)).scheduler
-    return scheduler.running, scheduler.waiting
-
-
-async def _stats(url: str) -> EngineStats:
-    client = connect(url)
-    await client.start()
-    try:
-        return await client.stats()
-    finally:
-        await client.close()
 
 
 def test_one_killer_among_a_thousand_is_found_while_the_others_run_in_groups(

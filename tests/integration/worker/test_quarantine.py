@@ -13,7 +13,7 @@ from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
 from tests.support.mortal_engine import MortalEngine
 from tests.support.queue_bench import Queue, eventually, runner_bench
-from tests.support.worker_fleet import WorkerFleet
+from tests.support.worker_fleet import WorkerFleet, in_engine
 from thothy_ai.db.statements import statement
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.errors import ConnectionLostError
@@ -100,7 +100,7 @@ def test_a_killed_engine_process_is_a_death_and_a_cut_line_to_it_is_none(
         eventually(lambda: queue.count("dispatched") == 5)
         for job_id in ids:
             bench.runner.hand_over(Hint(job_id, 2))
-        eventually(lambda: len(client._generations.open_ids) == 5)
+        eventually(lambda: in_engine(url) == (5, 0))  # what it had not begun with would not be charged
         engine.kill()
         fleet.null_engine(url, 0)
         eventually(lambda: queue.rows("SELECT count(*) FROM attempt WHERE reason = 'engine_lost'") == [(5,)])
@@ -236,6 +236,21 @@ def test_a_worker_that_ends_queues_its_waiting_quarantined_jobs_again(queue: Que
         bench.hand_over()
         eventually(lambda: bench.done)
     assert (queue.job(waiting).state, queue.job(waiting).attempt) == ("queued", 0)
+
+
+def test_a_quarantined_job_that_runs_before_its_message_arrives_is_claimed_once(queue: Queue) -> None:
+    with runner_bench(queue) as bench:
+        ids = queue.enqueue("hang on", "hang on too")
+        queue.rows("UPDATE job SET engine_deaths = 1")
+        [hint, _] = queue.dispatch()
+        eventually(lambda: queue.count("running") == 2)  # the worker looks for quarantined jobs by itself
+        bench.runner.hand_over(hint)
+        eventually(lambda: bench.done == [hint])
+        [later] = queue.enqueue("ok later")
+        queue.rows("UPDATE job SET engine_deaths = 1 WHERE id = :id", id=later)
+        queue.dispatch()
+        eventually(lambda: queue.job(later).state == "succeeded")  # one more claim of quarantined jobs
+        assert [queue.job(job_id).attempt for job_id in ids] == [1, 1]
 
 
 def test_a_quarantined_job_does_not_run_on_an_engine_that_was_started_since_its_claim(queue: Queue) -> None:

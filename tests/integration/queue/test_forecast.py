@@ -19,7 +19,7 @@ from thothy_ai.queue.forecast.learning import Learnt
 from thothy_ai.queue.forecast.outlook import Basis, Forecast
 from thothy_ai.queue.forecast.store import asking, current, observe, past_accuracy, read_kept
 from thothy_ai.queue.forecast.values import Key
-from thothy_ai.settings import Settings
+from thothy_ai.settings import PublishingTime, Settings
 
 RUN_SECONDS, COMPUTE_SECONDS = 40.0, 2.0
 
@@ -133,7 +133,7 @@ def test_jobs_that_miss_their_deadline_and_the_publishing_time(engine: Engine) -
         job(engine, "queued", deadline=soon)
     job(engine, "queued", deadline=later)
     publish = (datetime.now(UTC) + timedelta(minutes=9)).strftime("%H:%M UTC")
-    made = current(engine, publish)
+    made = current(engine, PublishingTime.parse(publish))
     assert 270 < made.late < 330  # at least 5 minutes less a run are about 100 jobs of 2.5 s
     assert made.late <= made.late_p90
     assert made.deadlines[-1].late == 0

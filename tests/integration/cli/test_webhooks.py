@@ -69,7 +69,7 @@ def test_dead_ones_are_listed_and_sent_again(run: Run, engine: Engine, lines: Pa
     assert json.loads(run("webhooks", "list", "--tenant", "other", "--json").stdout)["deliveries"] == []
     assert run("webhooks", "retry", dead["id"]).stdout == "1 webhook due now.\n"
     assert json.loads(run("webhooks", "retry", "--all", "--json").stdout) == {"due": 0}
-    assert "unknown, or delivered" in one_line(run("webhooks", "retry", uuid4(), "--json", exit_code=1))
+    assert "unknown or already delivered" in one_line(run("webhooks", "retry", uuid4(), "--json", exit_code=1))
     assert "not the id" in one_line(run("webhooks", "retry", "x", exit_code=2))
     for arguments in ((), ("--all", dead["id"])):
         assert "pass --all alone" in one_line(run("webhooks", "retry", *arguments, exit_code=2))

@@ -82,7 +82,7 @@ async def test_a_task_is_done_in_another_process() -> None:
     [
         ("raise", "ZeroDivisionError"),
         ("exit", "ended its process, with exit status 3"),
-        ("stall", "did not end within 0.2 s of processor time"),
+        ("stall", "did not end within"),  # of processor time, or on a busy machine of time
     ],
 )
 @on_a_loop

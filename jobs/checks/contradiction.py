@@ -7,7 +7,6 @@ words, in a translation those at the same place. Only what is plain on both side
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -16,7 +15,7 @@ from thothy_ai.jobs import language as detect
 from thothy_ai.jobs.checks.figures import turned
 from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.polarity import opposite, sides
-from thothy_ai.jobs.checks.segments import is_spaced, sentences, words
+from thothy_ai.jobs.checks.segments import WordIndex, is_spaced, sentences, words
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import names_unit, units
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
@@ -65,7 +64,7 @@ def _rendered(text: str, source: str, language: str) -> Iterator[tuple[_Sentence
     """Each sentence with the one of the source that it renders, and those that it may have to do with."""
     known, index = _indexed(source, language)
     for mine in _sentences(text, language):
-        counts = Counter(position for word in mine.content for position in index.get(word, ()))
+        counts = index.shared(mine.content)
         if not counts:
             continue
         best, shared = counts.most_common(1)[0]
@@ -87,13 +86,9 @@ def _sentences(text: str, language: str) -> list[_Sentence]:
 
 
 @lru_cache(maxsize=16)  # all fields of an artifact are compared with the same source
-def _indexed(source: str, language: str) -> tuple[list[_Sentence], dict[str, list[int]]]:
+def _indexed(source: str, language: str) -> tuple[list[_Sentence], WordIndex]:
     known = _sentences(source, language)
-    index: dict[str, list[int]] = defaultdict(list)
-    for position, sentence in enumerate(known):
-        for word in sentence.content:
-            index[word].append(position)
-    return known, index
+    return known, WordIndex(each.content for each in known)
 
 
 def _content(text: str, language: str) -> frozenset[str]:

@@ -8,12 +8,11 @@ says.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from thothy_ai.jobs.checks.segments import is_spaced, sentences, words
+from thothy_ai.jobs.checks.segments import WordIndex, is_spaced, sentences, words
 from thothy_ai.jobs.checks.tables import table
 
 _UNSPACED = frozenset({"zh", "ja", "th"})
@@ -42,7 +41,7 @@ def opposite(text: str, source: str, language: str) -> str | None:
     for clause in _clauses(text, language):
         if clause.denies or not any(len(sides) == 1 for sides in clause.sides.values()):
             continue
-        counts = Counter(place for word in clause.content for place in index.get(word, ()))
+        counts = index.shared(clause.content)
         most = max(counts.values(), default=0)
         best = [place for place, count in counts.items() if count == most]
         if not best or counts[best[0]] < max(_MIN_SHARED, _MIN_SHARE * len(clause.content)):
@@ -67,13 +66,9 @@ def _says_the_opposite(best: list[_Clause], related: list[_Clause], subject: str
 
 
 @lru_cache(maxsize=16)  # all fields of an artifact are compared with the same source
-def _indexed(source: str, language: str) -> tuple[list[_Clause], dict[str, list[int]]]:
+def _indexed(source: str, language: str) -> tuple[list[_Clause], WordIndex]:
     known = list(_clauses(source, language))
-    index: dict[str, list[int]] = defaultdict(list)
-    for place, clause in enumerate(known):
-        for word in clause.content:
-            index[word].append(place)
-    return known, index
+    return known, WordIndex(each.content for each in known)
 
 
 def _clauses(text: str, language: str) -> Iterator[_Clause]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 
@@ -80,6 +81,21 @@ def scaled(count: int, locale: str, *, shrink: bool = True) -> int:
     """
     factor = WORDS_PER_ENGLISH_WORD.get(locale.partition("-")[0], 1)
     return max(1, round(count * (factor if shrink else max(factor, 1))))
+
+
+class WordIndex:
+    """Which parts of a text have a word: what another text says is looked for among the parts that share most words."""
+
+    def __init__(self, parts: Iterable[frozenset[str]]) -> None:
+        """`parts` are the words of each."""
+        self._places: dict[str, list[int]] = defaultdict(list)
+        for place, part in enumerate(parts):
+            for word in part:
+                self._places[word].append(place)
+
+    def shared(self, words: frozenset[str]) -> Counter[int]:
+        """How many of these words each part has, by its place; parts that have none are left out."""
+        return Counter(place for word in words for place in self._places.get(word, ()))
 
 
 def is_spaced(char: str) -> bool:

@@ -54,7 +54,8 @@ def models_page() -> str:
         "## Any other decoder",
         "A model that `transformers` knows and no family here implements runs through its `transformers` model, more"
         " slowly: `transformers`\ncomputes everything except attention, in the model's own type, with CUDA graphs where"
-        " a trial capture succeeds. Continuous batching,\nprefix cache, chunked prefill, sliding windows and grammars"
+        " a trial capture succeeds. A hybrid (`granitemoehybrid`)\nloads if all its layers are attention, as those of"
+        " Granite 4.0 Micro are. Continuous batching,\nprefix cache, chunked prefill, sliding windows and grammars"
         " work as for other models. A forward pass without weights checks that the\npaged cache can serve its"
         " attention, and one with weights that sequences do not affect each other. Checked token for token,\nat four"
         " combinations of those above:",
@@ -76,9 +77,9 @@ def models_page() -> str:
         table(("Format", "Outcome", "Experts"), map(_quantized, QUANTIZATIONS)),
         f"GGUF tensors: {listed(sorted(kind.name for kind in gguf.QUANTIZATIONS))}. If a file is split"
         " (`NAME-00001-of-00003.gguf` and so on), give the path\nof any part: all are read. With `--weights stored`,"
-        " linear layers of these types stay quantized, with scales in float16; the\nembedding and all other tensors are"
-        " as with `auto`. Experts of a GGUF file are dequantized when it is converted, also with `stored`. Tensors of"
-        "\nother types are refused by name.",
+        " linear layers of the types below stay quantized, with scales in float16; the\nembedding and all other tensors"
+        " are as with `auto`. If all experts of a file are in MXFP4, they stay so in every family; others are"
+        " dequantized\nwhen the file is converted, also with `stored`. Tensors of other types are refused by name.",
         table(("GGUF type", "Bits per weight, file", "Bits per weight, memory"), _block_formats()),
         "## Tokenizers",
         "`tokenizer.json` is used unchanged. Without one, Mistral's `tekken.json`, or `vocab.json` with `merges.txt`,"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Decoder, DecoderLayer
-from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes, Quantize, read_experts
+from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes, Quantize, read_experts, read_mxfp4
 from thothy_ai.engine.models.interleaved import half_split_order, reordered, reordered_rows
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.experts import Router
@@ -96,10 +96,6 @@ class ModelBuilder:
         """Whether there is a tensor of this name: checkpoints of a family may differ."""
         return self._source.holds(name)
 
-    def stored(self, name: str, *shape: int, dtype: torch.dtype) -> Tensor:
-        """A tensor of a packed weight, in the type that it is stored in: its bytes are not counted."""
-        return self._source.stored(name, *shape, dtype=dtype)
-
     def linear(
         self, outputs: Mapping[str, int], inputs: int, *, bias: bool = False, orders: Mapping[str, Tensor] | None = None
     ) -> Linear:
@@ -174,8 +170,11 @@ class ModelBuilder:
         return self.linear({prefix + "down_proj": config.hidden_size}, inner or config.intermediate_size, bias=bias)
 
     def experts(self, names: ExpertNames, sizes: ExpertSizes, activation: GatedActivation = SILU) -> Experts:
-        """A layer's experts, in fp8 where linear layers are and sizes allow it."""
+        """A layer's experts: in MXFP4 if they come so, in fp8 where linear layers are and sizes allow it."""
         hidden, quantize = self.config.hidden_size, self.expert_quantizer(sizes)
+        if self.config.quantization is not None and self.config.quantization.mxfp4_experts:
+            packed = read_mxfp4(self._source, names.stacked, sizes, hidden)
+            return self.made_experts(ExpertWeights(*packed), activation)
         return self.made_experts(read_experts(self._source, names, sizes, hidden, quantize), activation)
 
     def expert_quantizer(self, sizes: ExpertSizes) -> Quantize | None:

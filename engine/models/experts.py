@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,11 +10,13 @@ from torch import Tensor
 
 from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.models.tensors import TensorSource
-from thothy_ai.kernels.experts import ExpertMatrix, ExpertWeights
+from thothy_ai.kernels.experts import MXFP4_BLOCK, ExpertMatrix, ExpertWeights, Mxfp4
 from thothy_ai.kernels.fp8 import Quantized
 
 _MULTIPLE = 8  # rows of 16 bytes, of 16-bit numbers
+_MAX_EXPERTS = 4096  # a layer: each has names of its own, which take time
 Quantize = Callable[[Tensor], Quantized]
+Parts = Sequence[Tensor | Quantized]  # of an expert's matrix, below each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,9 @@ class ExpertSizes:
     def __post_init__(self) -> None:
         if not 0 < self.top_k <= self.count:
             raise UnsupportedModelError(f"tokens that go to {self.top_k} of {self.count} experts are not implemented")
-        if self.inner % _MULTIPLE:
+        if self.count > _MAX_EXPERTS:
+            raise UnsupportedModelError(f"{self.count} experts: at most {_MAX_EXPERTS} are implemented")
+        if self.inner < 1 or self.inner % _MULTIPLE:
             raise UnsupportedModelError(f"experts of an inner size of {self.inner}: only multiples of {_MULTIPLE} are")
 
     @property
@@ -69,48 +73,76 @@ def read_experts(
     return ExpertWeights(gate_up, down)
 
 
-def _stacked(
-    source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int
-) -> tuple[Iterable[Tensor], Iterable[Tensor]]:
-    gate_up = source.tensor(f"{names.stacked}gate_up_proj", sizes.count, 2 * sizes.inner, hidden)
-    return gate_up, source.tensor(f"{names.stacked}down_proj", sizes.count, hidden, sizes.inner)
+def _stacked(source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int) -> tuple[Tensor, Tensor]:
+    """As transformers has them, or both transposed, as Qwen3-VL is published; at most one of them may be square."""
+    gate_up, down = f"{names.stacked}gate_up_proj", f"{names.stacked}down_proj"
+    rows, inner, experts = 2 * sizes.inner, sizes.inner, sizes.count
+    if source.holds(gate_up, experts, hidden, rows) and source.holds(down, experts, inner, hidden):
+        pair = source.tensor(gate_up, experts, hidden, rows), source.tensor(down, experts, inner, hidden)
+        return pair[0].transpose(1, 2), pair[1].transpose(1, 2)
+    return source.tensor(gate_up, experts, rows, hidden), source.tensor(down, experts, hidden, inner)
 
 
 def _one_by_one(
     source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int
-) -> tuple[Iterable[Tensor | Quantized], Iterable[Tensor | Quantized]]:
+) -> tuple[Iterable[Parts], Iterable[Parts]]:
     def read(expert: int, projection: str, *shape: int) -> Tensor | Quantized:
         return source.dense(names.projection(expert, projection), *shape)
 
-    def gate_up(expert: int) -> Tensor | Quantized:
+    def gate_up(expert: int) -> Parts:
         gate, up = (read(expert, name, sizes.inner, hidden) for name in (names.gate, names.up))
-        if isinstance(gate, Tensor) and isinstance(up, Tensor):
-            return torch.cat((gate, up))
-        if isinstance(gate, Quantized) and isinstance(up, Quantized):
-            values = torch.cat((_raw(gate.values), _raw(up.values))).view(gate.values.dtype)
-            return Quantized(values, torch.cat((gate.scales, up.scales)))
-        raise UnsupportedModelError(f"{names.projection(expert, names.gate)}: only a part of this expert is quantized")
+        if isinstance(gate, Tensor) is not isinstance(up, Tensor):
+            name = names.projection(expert, names.gate)
+            raise UnsupportedModelError(f"{name}: only a part of this expert is quantized")
+        return gate, up
 
-    def down(expert: int) -> Tensor | Quantized:
-        return read(expert, names.down, hidden, sizes.inner)
+    def down(expert: int) -> Parts:
+        return (read(expert, names.down, hidden, sizes.inner),)
 
     return map(gate_up, range(sizes.count)), map(down, range(sizes.count))
 
 
-def stack_experts(matrices: Iterable[Tensor | Quantized], count: int, quantize: Quantize | None) -> ExpertMatrix:
+def read_mxfp4(source: TensorSource, stacked: str, sizes: ExpertSizes, hidden: int) -> tuple[Mxfp4, Mxfp4]:
+    """A layer's experts in MXFP4, rows in the order in which they are stored."""
+    gate_up = _mxfp4(source, f"{stacked}gate_up_proj", sizes.count, 2 * sizes.inner, hidden)
+    return gate_up, _mxfp4(source, f"{stacked}down_proj", sizes.count, hidden, sizes.inner)
+
+
+def _mxfp4(source: TensorSource, name: str, count: int, rows: int, inputs: int) -> Mxfp4:
+    """[E, rows, inputs]: a block's 16 bytes are an axis of their own in checkpoints."""
+    if inputs % MXFP4_BLOCK:
+        raise UnsupportedModelError(f"{name}: MXFP4 of {inputs} inputs is not implemented")
+    shape = count, rows, inputs // MXFP4_BLOCK
+    blocks = source.stored(f"{name}_blocks", *shape, MXFP4_BLOCK // 2, dtype=torch.uint8)
+    return Mxfp4(blocks.flatten(2), source.stored(f"{name}_scales", *shape, dtype=torch.uint8))
+
+
+def stack_experts(matrices: Tensor | Iterable[Parts], count: int, quantize: Quantize | None) -> ExpertMatrix:
     """[count, ...] of experts' matrices, filled as they come, so that no more than one is held twice."""
-    if isinstance(matrices, Tensor) and quantize is None:
-        return matrices
-    rooms: list[Tensor] = []
-    for expert, matrix in enumerate(matrices):
-        if rooms and rooms[0].is_meta:
+    if isinstance(matrices, Tensor):
+        if quantize is None:
+            return matrices.contiguous()
+        matrices = ((matrix,) for matrix in matrices)
+    stacks: list[Tensor] = []
+    for expert, parts in enumerate(matrices):
+        if stacks and stacks[0].is_meta:
             continue  # all are alike, and there is nothing to copy
-        part = quantize(matrix) if quantize is not None and isinstance(matrix, Tensor) else matrix
-        parts = [part] if isinstance(part, Tensor) else list(part)
-        rooms = rooms or [each.new_empty(count, *each.shape) for each in parts]
-        for room, each in zip(rooms, parts, strict=True):
-            _raw(room)[expert].copy_(_raw(each))
-    return rooms[0] if len(rooms) == 1 else Quantized(*rooms)
+        pieces = list(zip(*(_held(part, quantize) for part in parts), strict=True))
+        stacks = stacks or [_stack(count, each) for each in pieces]
+        for stack, each in zip(stacks, pieces, strict=True):
+            torch.cat([_raw(piece) for piece in each], out=_raw(stack)[expert])
+    return stacks[0] if len(stacks) == 1 else Quantized(*stacks)
+
+
+def _held(part: Tensor | Quantized, quantize: Quantize | None) -> Sequence[Tensor]:
+    """The tensors that hold it."""
+    made = quantize(part) if quantize is not None and isinstance(part, Tensor) else part
+    return (made,) if isinstance(made, Tensor) else made
+
+
+def _stack(count: int, pieces: Sequence[Tensor]) -> Tensor:
+    """Room for as many matrices of these pieces below each other."""
+    return pieces[0].new_empty(count, sum(map(len, pieces)), *pieces[0].shape[1:])
 
 
 def _raw(tensor: Tensor) -> Tensor:

@@ -28,20 +28,29 @@ class GGUFNames:
     `optional_bias`: attention has biases in some models only, as its configuration says. `one_plus`: norms are stored
     as 1 + w. `partial_rotary`: a file may say that only some of a head's dimensions turn.
 
-    `experts` maps stacks of matrices to the names of each expert's, with its number for "{}".
+    `whole` does so with the ends of both names, where these are not the same. `experts` maps stacks of matrices to the
+    names of each expert's, with its number for "{}". `stacks` are transformers' own stacks, and those of the file whose
+    rows they have by turns.
 
     `settings` maps fields of transformers' configuration to the metadata that a file has them under (keys of its
-    architecture); `derived` makes more fields of all that were read. `norm_eps` is such a pair, too.
+    architecture), `defaults` those that may be absent, with what they are then; `derived` makes more fields of all that
+    were read. `norm_eps` is such a pair, too. `implied` are values that the family takes for granted, if they are said.
+    `further_layers` is the key of how many layers after the last one predict further tokens: these are left out.
     """
 
     architecture: str
     layer: Mapping[str, str]
+    whole: Mapping[str, str] = field(default_factory=dict)
     interleaved: bool = False
     optional_bias: bool = True
     one_plus: bool = False
     partial_rotary: bool = False
     experts: Mapping[str, str] = field(default_factory=dict)
+    stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, tuple[str, bool | int | float]] = field(default_factory=dict)
+    implied: Mapping[str, int] = field(default_factory=dict)
+    further_layers: str | None = None
     present: Mapping[str, str] = field(default_factory=dict)
     derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
     norm_eps: tuple[str, str] = ("rms_norm_eps", ".attention.layer_norm_rms_epsilon")
@@ -55,6 +64,11 @@ GGUF_ATTENTION = {
 }
 GGUF_GATED_MLP = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 GGUF_ROUTER = "ffn_gate_inp"
+GGUF_EXPERTS = {
+    "ffn_gate_exps": "mlp.experts.{}.gate_proj",
+    "ffn_up_exps": "mlp.experts.{}.up_proj",
+    "ffn_down_exps": "mlp.experts.{}.down_proj",
+}
 GGUF_FUSED_MLP = {"ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"}
 GGUF_QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 GGUF_SANDWICH_NORMS = {
@@ -63,6 +77,7 @@ GGUF_SANDWICH_NORMS = {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+GGUF_NORMS_AFTER_ATTENTION = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"}
 GGUF_NORMS_BEFORE = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 
 

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
-from thothy_ai.engine.models.family import NO_WINDOW, GGUFNames, Windows, require_activation
+from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_EXPERTS,
+    GGUF_GATED_MLP,
+    GGUF_NORMS_AFTER_ATTENTION,
+    GGUF_QK_NORMS,
+    GGUF_ROUTER,
+    NO_WINDOW,
+    GGUFNames,
+    Windows,
+    require_activation,
+)
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer, dense_block
 from thothy_ai.engine.models.layers.mlp import SwiGLU
@@ -24,13 +35,47 @@ if TYPE_CHECKING:
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.decoder import Decoder
 
+_SIGMOID = 2  # of llama.cpp's gating functions
+
 
 @dataclass(frozen=True, slots=True)
 class Glm4Moe:
     """The experts' sizes and how tokens choose them; how many layers come before those; what attention has."""
 
     model_type: ClassVar[str] = "glm4_moe"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "glm4moe",
+        {
+            GGUF_ROUTER: "mlp.gate",
+            "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
+            "ffn_up_shexp": "mlp.shared_experts.up_proj",
+            "ffn_down_shexp": "mlp.shared_experts.down_proj",
+            **GGUF_ATTENTION,
+            **GGUF_QK_NORMS,
+            **GGUF_GATED_MLP,
+            **GGUF_NORMS_AFTER_ATTENTION,
+        },
+        whole={"exp_probs_b.bias": "mlp.gate.e_score_correction_bias"},
+        partial_rotary=True,
+        experts=GGUF_EXPERTS,
+        settings={
+            "n_routed_experts": ".expert_count",
+            "num_experts_per_tok": ".expert_used_count",
+            "n_shared_experts": ".expert_shared_count",
+            "moe_intermediate_size": ".expert_feed_forward_length",
+        },
+        defaults={  # as llama.cpp has them
+            "first_k_dense_replace": (".leading_dense_block_count", 0),
+            "routed_scaling_factor": (".expert_weights_scale", 1.0),
+            "norm_topk_prob": (".expert_weights_norm", False),
+            "n_group": (".expert_group_count", 1),
+            "topk_group": (".expert_group_used_count", 1),
+        },
+        implied={".expert_gating_func": _SIGMOID},
+        further_layers=".nextn_predict_layers",
+        present={"use_qk_norm": "attn_q_norm.weight"},
+        derived=lambda _: {"num_nextn_predict_layers": 0},
+    )
 
     dense_layers: int
     experts: ExpertSizes

@@ -6,15 +6,19 @@ plain and transposed, as transformers saves them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from thothy_ai.engine.errors import UnsupportedModelError
-from thothy_ai.engine.models.experts import ExpertSizes, stack_experts
+from thothy_ai.engine.models.experts import ExpertSizes, read_mxfp4, stack_experts
 from thothy_ai.engine.models.family import (
+    GGUF_ATTENTION,
+    GGUF_NORMS_AFTER_ATTENTION,
+    GGUF_ROUTER,
     GGUFNames,
     Windows,
     layer_windows,
@@ -23,7 +27,7 @@ from thothy_ai.engine.models.family import (
 )
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
-from thothy_ai.kernels.experts import CLAMPED_SWIGLU, MXFP4_BLOCK, ExpertMatrix, ExpertWeights, Mxfp4, Routing
+from thothy_ai.kernels.experts import CLAMPED_SWIGLU, ExpertMatrix, ExpertWeights, Mxfp4, Routing
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
@@ -33,12 +37,32 @@ if TYPE_CHECKING:
     from thothy_ai.engine.models.decoder import Decoder
 
 
+def _not_rounded(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What files do not say of yarn: the range of its corrections is not rounded, in all checkpoints of the family."""
+    return {"rope_parameters": {**fields["rope_parameters"], "truncate": False}}
+
+
 @dataclass(frozen=True, slots=True)
 class GptOss:
     """The experts' sizes, how far each layer sees, and whether attention has biases."""
 
     model_type: ClassVar[str] = "gpt_oss"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "gpt-oss",
+        {GGUF_ROUTER: "mlp.router", **GGUF_ATTENTION, **GGUF_NORMS_AFTER_ATTENTION},
+        whole={"attn_sinks.weight": "self_attn.sinks"},
+        stacks={
+            "mlp.experts.gate_up_proj": ("ffn_gate_exps", "ffn_up_exps"),
+            "mlp.experts.down_proj": ("ffn_down_exps",),
+        },
+        settings={
+            "num_local_experts": ".expert_count",
+            "num_experts_per_tok": ".expert_used_count",
+            "intermediate_size": ".expert_feed_forward_length",
+            "sliding_window": ".attention.sliding_window",
+        },
+        derived=_not_rounded,
+    )
 
     experts: ExpertSizes
     windows: Windows
@@ -92,7 +116,7 @@ class GptOss:
         """Of one layer."""
         count, inner, hidden = self.experts.count, self.experts.inner, build.config.hidden_size
         quantization = build.config.quantization
-        packed = quantization is not None and quantization.method == "mxfp4"  # other methods leave experts plain
+        packed = quantization is not None and quantization.mxfp4_experts  # other methods leave experts plain
         gate_up, down = (self._packed if packed else self._plain)(build, prefix)
         return ExpertWeights(
             gate_up=gate_up,
@@ -107,21 +131,11 @@ class GptOss:
         gate_up = build.tensor(prefix + "gate_up_proj", count, hidden, 2 * inner).transpose(1, 2)
         down = build.tensor(prefix + "down_proj", count, inner, hidden).transpose(1, 2)
         quantize = build.expert_quantizer(self.experts)
-        return stack_experts(iter(_gate_first(gate_up)), count, quantize), stack_experts(iter(down), count, quantize)
+        return stack_experts(_gate_first(gate_up), count, quantize), stack_experts(down, count, quantize)
 
     def _packed(self, build: ModelBuilder, prefix: str) -> tuple[Mxfp4, Mxfp4]:
-        inner, hidden = self.experts.inner, build.config.hidden_size
-        blocks, scales = self._mxfp4(build, prefix + "gate_up_proj", 2 * inner, hidden)
-        down = self._mxfp4(build, prefix + "down_proj", hidden, inner)
-        return Mxfp4(_gate_first(blocks), _gate_first(scales)), down
-
-    def _mxfp4(self, build: ModelBuilder, name: str, rows: int, inputs: int) -> Mxfp4:
-        """[E, rows, inputs]: a block's 16 bytes are an axis of their own in the checkpoint."""
-        if inputs % MXFP4_BLOCK:
-            raise UnsupportedModelError(f"{name}: MXFP4 of {inputs} inputs is not implemented")
-        shape = self.experts.count, rows, inputs // MXFP4_BLOCK
-        blocks = build.stored(f"{name}_blocks", *shape, MXFP4_BLOCK // 2, dtype=torch.uint8)
-        return Mxfp4(blocks.flatten(2), build.stored(f"{name}_scales", *shape, dtype=torch.uint8))
+        gate_up, down = read_mxfp4(build.source, prefix, self.experts, build.config.hidden_size)
+        return Mxfp4(_gate_first(gate_up.blocks), _gate_first(gate_up.scales)), down
 
 
 def _gate_first(rows: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
 from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
+    GGUF_EXPERTS,
     GGUF_NORMS_BEFORE,
     GGUF_QK_NORMS,
     GGUF_ROUTER,
@@ -36,11 +37,7 @@ class Qwen3Moe:
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
         "qwen3moe",
         {GGUF_ROUTER: "mlp.gate", **GGUF_ATTENTION, **GGUF_NORMS_BEFORE, **GGUF_QK_NORMS},
-        experts={
-            "ffn_gate_exps": "mlp.experts.{}.gate_proj",
-            "ffn_up_exps": "mlp.experts.{}.up_proj",
-            "ffn_down_exps": "mlp.experts.{}.down_proj",
-        },
+        experts=GGUF_EXPERTS,
         settings={
             "num_experts": ".expert_count",
             "num_experts_per_tok": ".expert_used_count",

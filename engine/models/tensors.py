@@ -82,8 +82,8 @@ class TensorSource(Protocol):
         """
         ...
 
-    def holds(self, name: str, /) -> bool:
-        """Whether a tensor of this name is stored: some formats have tensors that may be absent."""
+    def holds(self, name: str, /, *shape: int) -> bool:
+        """Whether a tensor of this name is stored, and of this shape if one is given: checkpoints may differ."""
         ...
 
 

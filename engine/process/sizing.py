@@ -102,6 +102,8 @@ def _weight_type(model: ModelConfig, options: EngineOptions, dtype: torch.dtype)
     if model.quantization is None:
         return made
     method = model.quantization.method
+    if model.quantization.mxfp4_experts:
+        return f"{method if model.quantization.rules else made}, experts in mxfp4"
     return f"{method}, experts in {made}" if model.experts and model.quantization.dense_experts else method
 
 

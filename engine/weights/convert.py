@@ -22,7 +22,6 @@ from torch import Tensor
 
 from thothy_ai.engine.errors import EngineError, ModelLoadError, one_line
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.models.quantized.gguf import METHOD
 from thothy_ai.engine.weights import gguf_config, gguf_tensors
 from thothy_ai.engine.weights.gguf import GGUFFile
 from thothy_ai.engine.weights.gguf_tokenizer import build_tokenizer
@@ -32,6 +31,7 @@ from thothy_ai.engine.weights.split import model_name, parts_of
 
 _VERSION = 1
 _SHARD_BYTES = 2 << 30
+_CORRECTION = ".e_score_correction_bias"
 
 
 def converted_folder(path: Path, dtype: torch.dtype, cache_dir: Path, *, packed: bool = False) -> Path:
@@ -77,8 +77,10 @@ def convert(path: Path, folder: Path, dtype: torch.dtype, *, packed: bool = Fals
 
 
 def _typed(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Those that are numbers in `dtype`; blocks as they are."""
-    return ((name, tensor.to(dtype) if tensor.is_floating_point() else tensor) for name, tensor in tensors)
+    """Those that are numbers in `dtype`; blocks, and what routers choose by in float32, as they are."""
+    for name, tensor in tensors:
+        kept = not tensor.is_floating_point() or name.endswith(_CORRECTION)
+        yield name, tensor if kept else tensor.to(dtype)
 
 
 def described(path: Path, folder: Path, *, packed: bool = False) -> None:
@@ -95,8 +97,8 @@ def _describe(file: GGUFFile, path: Path, folder: Path, dtype: torch.dtype, *, p
     """Write configuration and tokenizer; ModelLoadError if the file's tensors are not those of the configuration."""
     config = gguf_config.configuration(file)
     config.dtype = dtype
-    if packed and (layers := gguf_tensors.packed_layers(file)):
-        config.quantization_config = {"quant_method": METHOD, "types": layers}
+    if (quantization := gguf_tensors.quantization(file, packed=packed)) is not None:
+        config.quantization_config = quantization
     config.save_pretrained(folder)
     model = ModelConfig.from_folder(folder, named=path)
     gguf_tensors.require_tensors(file, expected_tensors(path, replace(model, quantization=None)))

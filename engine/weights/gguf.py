@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 QUANTIZATIONS = frozenset(
     gguf.GGMLQuantizationType[name]
-    for name in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
+    for name in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
 )
 
 
@@ -112,8 +112,8 @@ class GGUFFile:
         return self._tensors[name].tensor_type.name
 
     def blocks(self, name: str) -> Tensor:
-        """A quantized matrix as it is stored: [rows, bytes of a row] uint8."""
-        return torch.from_numpy(np.array(self._tensors[name].data)).view(self.shape(name)[0], -1)
+        """A quantized tensor as it is stored: [..., bytes of a row] uint8."""
+        return torch.from_numpy(np.array(self._tensors[name].data)).view(*self.shape(name)[:-1], -1)
 
     def _refuse_unsupported(self) -> None:
         for name, tensor in self._tensors.items():

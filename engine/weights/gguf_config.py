@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import re
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.models.family import GGUFNames
 from thothy_ai.engine.weights.gguf import GGUFFile
-from thothy_ai.engine.weights.gguf_tensors import (
+from thothy_ai.engine.weights.gguf_names import (
     ARCHITECTURES,
     LONG_FACTORS,
     ROPE_FACTORS,
     SHORT_FACTORS,
     model_type_of,
     names_of,
+    num_layers,
 )
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
 _UNIMPLEMENTED = (  # unless a family knows them
     ".expert_count", ".attention.scale", ".rope.scale_linear", ".logit_scale", ".embedding_scale", ".residual_scale",
-    ".rope.dimension_sections", ".nextn_predict_layers", ".attn_logit_softcapping", ".final_logit_softcapping",
+    ".rope.dimension_sections", ".rope.scaling.yarn_attn_factor", ".rope.scaling.yarn_log_multiplier",
+    ".nextn_predict_layers", ".attn_logit_softcapping", ".final_logit_softcapping",
 )  # fmt: skip
 _WINDOW = ".attention.sliding_window"
 
@@ -43,6 +46,7 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
     elif names.optional_bias:
         fields["attention_bias"] = "blk.0.attn_q.bias" in file.names
     fields |= {name: _number(file, key) for name, key in names.settings.items()}
+    fields |= {name: _or_default(file, key, default) for name, (key, default) in names.defaults.items()}
     fields |= {name: f"blk.0.{tensor}" in file.names for name, tensor in names.present.items()}
     fields |= {"architectures": [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type]]}
     return AutoConfig.for_model(model_type, **{**fields, **names.derived(fields)})
@@ -56,7 +60,7 @@ def _common_fields(file: GGUFFile) -> dict[str, Any]:
         "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": hidden,
         "intermediate_size": file.positive(".feed_forward_length"),
-        "num_hidden_layers": _layers(file),
+        "num_hidden_layers": num_layers(file),
         "num_attention_heads": heads,
         "num_key_value_heads": file.get(".attention.head_count_kv", int, heads),
         "head_dim": head_dim,
@@ -77,15 +81,10 @@ def _number(file: GGUFFile, key: str) -> int | float:
     return value if isinstance(value, int) else _shortest(value)
 
 
-def _layers(file: GGUFFile) -> int:
-    """As many as the file has, which its metadata must say too."""
-    numbers = {int(found[1]) for name in file.names if (found := re.match(r"blk\.(\d{1,9})\.", name))}
-    count, said = max(numbers, default=-1) + 1, file.positive(".block_count")
-    if count < said:
-        raise ModelLoadError(f"{file.path}: block_count is {said}, but the tensors of layer {count} are missing")
-    if count > said:
-        raise ModelLoadError(f"{file.path}: block_count is {said}, but there are tensors of layer {count - 1}")
-    return said
+def _or_default(file: GGUFFile, key: str, default: bool | int | float) -> bool | int | float:
+    if isinstance(default, bool):
+        return file.get(key, bool, default)
+    return default if file.get(key, object) is None else _number(file, key)
 
 
 def _refuse_unimplemented(file: GGUFFile) -> None:
@@ -93,12 +92,21 @@ def _refuse_unimplemented(file: GGUFFile) -> None:
         raise UnsupportedModelError(
             f"{file.path}: architecture {file.architecture!r} is not implemented (known: {', '.join(ARCHITECTURES)})"
         )
-    known = names_of(file).settings.values()
+    known = _known(names_of(file))
     for key in (key for key in _UNIMPLEMENTED if key not in known):
         if file.get(key, object):
             raise UnsupportedModelError(f"{file.path}: {file.architecture}{key} is not implemented")
     if file.get(_WINDOW, int) is not None and file.architecture != "llama" and _WINDOW not in known:
         raise UnsupportedModelError(f"{file.path}: a sliding window in {file.architecture} is not implemented")
+
+    for key, value in names_of(file).implied.items():
+        if (said := file.get(key, int, value)) != value:
+            raise UnsupportedModelError(f"{file.path}: {file.architecture}{key} {said} is not implemented")
+
+
+def _known(names: GGUFNames) -> set[str]:
+    """Keys of metadata that the family reads."""
+    return {*names.settings.values(), *(key for key, _ in names.defaults.values()), names.further_layers or ""}
 
 
 def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
@@ -120,7 +128,14 @@ def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
     parameters |= {"rope_type": kind, "factor": _shortest(file.required(".rope.scaling.factor", float))}
     if kind == "yarn":
         parameters["original_max_position_embeddings"] = file.required(".rope.scaling.original_context_length", int)
+        parameters |= _yarn_range(file)
     return parameters
+
+
+def _yarn_range(file: GGUFFile) -> dict[str, float]:
+    """Between which numbers of turns yarn interpolates; where nothing is said, transformers does as llama.cpp."""
+    keys = {"beta_fast": ".rope.scaling.yarn_beta_fast", "beta_slow": ".rope.scaling.yarn_beta_slow"}
+    return {name: _shortest(value) for name, key in keys.items() if (value := file.get(key, float)) is not None}
 
 
 def _long_parameters(file: GGUFFile) -> dict[str, Any]:
@@ -158,5 +173,7 @@ def _end_tokens(file: GGUFFile) -> list[int] | int | None:
 
 
 def _shortest(value: float) -> float:
-    """The shortest decimal that is the same float32: 1e-05 rather than 9.999999747378752e-06."""
+    """The shortest decimal that is the same float32: 1e-05 rather than 9.999999747378752e-06. ValueError for NaN."""
+    if not math.isfinite(value):
+        raise ValueError(f"a number of its metadata is {value}")
     return float(str(np.float32(value)))

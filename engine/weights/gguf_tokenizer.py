@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _LLAMA3 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_LETTERS = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]%s[\p{Ll}\p{Lm}\p{Lo}\p{M}]%s" + _CONTRACTIONS + "?"
+_O200K = "|".join(
+    (_LETTERS % ("*", "+"), _LETTERS % ("+", "*"), r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+)
 _SPACE = "\u2581"
 
 
@@ -68,6 +72,7 @@ def _split(pattern: str) -> PreTokenizer:
 _GPT2 = _Cut(_gpt2)
 _SMOLLM = _Cut(_digit_by_digit)
 _LLAMA_BPE = _Cut(lambda: _split(_LLAMA3), whole_words=True, adds_bos=True)
+_LLAMA3_BY_MERGES = _Cut(lambda: _split(_LLAMA3))
 _QWEN = _Cut(lambda: _split(_QWEN2), normalizer=normalizers.NFC)
 
 _CUTS = {
@@ -76,9 +81,15 @@ _CUTS = {
     "smollm": _SMOLLM,
     "starcoder": _SMOLLM,
     "refact": _SMOLLM,
+    "command-r": _SMOLLM,
     "llama3": _LLAMA_BPE,
     "llama-v3": _LLAMA_BPE,
     "llama-bpe": _LLAMA_BPE,
+    "glm4": _LLAMA3_BY_MERGES,
+    "chatglm-bpe": _LLAMA3_BY_MERGES,
+    "dbrx": _LLAMA3_BY_MERGES,
+    "smaug-bpe": _LLAMA3_BY_MERGES,
+    "gpt-4o": _Cut(lambda: _split(_O200K)),
     "qwen2": _QWEN,
     "deepseek-r1-qwen": _QWEN,
 }

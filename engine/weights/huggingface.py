@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -76,9 +76,9 @@ class SafetensorsFolder:
         return self._folder
 
     @property
-    def names(self) -> Collection[str]:
-        """Names of all tensors."""
-        return self._places.keys()
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Those of all tensors by name."""
+        return {name: place.shape for name, place in self._places.items()}
 
     @property
     def places(self) -> Mapping[str, StoredTensor]:
@@ -130,9 +130,9 @@ class SafetensorsFolder:
             raise ModelLoadError(f"{self._folder}: tensor {name!r} is {found.dtype}, its format wants {wanted}")
         return found
 
-    def holds(self, name: str) -> bool:
+    def holds(self, name: str, *shape: int) -> bool:
         """Whether there is such a tensor."""
-        return name in self._places
+        return name in self._places and shape in {(), self._places[name].shape}
 
     def is_zero(self, name: str) -> bool:
         """Whether all numbers of tensor `name` are zero."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -24,14 +25,14 @@ _RECOMPUTED = "rotary_emb.inv_freq"  # a buffer that early versions of transform
 class WithoutStorage:
     """A tensor source whose tensors have shapes only. `shapes` are those that were asked for, by name.
 
-    `names`: what a folder holds, where that is known; packed weights may have tensors that are absent in some folders.
+    `stored`: what a folder holds, where that is known: checkpoints of one configuration may differ.
     """
 
     device = torch.device("meta")
     folder = None
 
-    def __init__(self, dtype: torch.dtype, names: Collection[str] = ()) -> None:
-        self.dtype, self._names = dtype, names
+    def __init__(self, dtype: torch.dtype, stored: Mapping[str, Shape] = MappingProxyType({})) -> None:
+        self.dtype, self._stored = dtype, stored
         self.shapes: dict[str, Shape] = {}
 
     def tensor(self, name: str, *shape: int) -> Tensor:
@@ -52,17 +53,19 @@ class WithoutStorage:
         self.shapes[name] = shape
         return torch.empty(shape, dtype=dtype or torch.float16, device=self.device)
 
-    def holds(self, name: str) -> bool:
+    def holds(self, name: str, *shape: int) -> bool:
         """Whether the folder has such a tensor."""
-        return name in self._names
+        return name in self._stored and shape in {(), self._stored[name]}
 
 
-def expected_tensors(where: Path, config: ModelConfig, names: Collection[str] = ()) -> dict[str, Shape]:
+def expected_tensors(
+    where: Path, config: ModelConfig, stored: Mapping[str, Shape] = MappingProxyType({})
+) -> dict[str, Shape]:
     """Names and shapes of the tensors of a model of this configuration; ModelLoadError if it can't be built.
 
-    `names` are those of the folder's tensors, where that is known.
+    `stored` are those of the folder's tensors, where that is known.
     """
-    source = WithoutStorage(torch.float32, names)
+    source = WithoutStorage(torch.float32, stored)
     try:
         assemble(config, source)
     except EngineError as error:

@@ -115,9 +115,10 @@ def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> Model
     """The configuration as the weights have it; ModelLoadError if they are not those of a model of it."""
     if config.family not in FAMILIES:  # transformers knows which names its weights may have
         return config
-    config = as_stored(config, source.names)
-    expected = expected_tensors(path, config, source.names)
-    names = [name for name in source.names if not name.startswith(config.unused)]
+    stored = source.shapes
+    config = as_stored(config, stored)
+    expected = expected_tensors(path, config, stored)
+    names = [name for name in stored if not name.startswith(config.unused)]
     needless: tuple[str, ...] = ()
     if config.quantization is not None:
         doubtful = config.quantization.if_zero

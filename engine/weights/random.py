@@ -70,7 +70,7 @@ class RandomWeights:
         self._drawn += fresh.nbytes
         return fresh
 
-    def holds(self, _name: str, /) -> bool:
+    def holds(self, _name: str, /, *_shape: int) -> bool:
         """Nothing that may be absent."""
         return False
 

@@ -82,6 +82,12 @@ def q6_k(block: bytes) -> Iterator[float]:
                 yield d * scales[n * 8 + quarter * 2 + i // 16] * q
 
 
+def mxfp4(block: bytes) -> Iterator[float]:
+    magnitudes = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+    scale = 2.0 ** (block[0] - 127)
+    yield from (scale * (-1) ** (q >> 3) * magnitudes[q & 7] for q in _nibbles(block[1:]))
+
+
 # decoder, bytes of a block, byte offsets of its half-precision fields
 BLOCKS: dict[Quant, tuple[Decode, int, tuple[int, ...]]] = {
     Quant.Q8_0: (q8_0, 34, (0,)),

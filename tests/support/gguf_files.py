@@ -39,14 +39,36 @@ def write_gguf(
     if extra is not None:
         extra(writer)
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    for name, tensor in _with_stacks(load_file(folder / "model.safetensors")).items():
+    for name, tensor in _with_stacks(_apart(load_file(folder / "model.safetensors"))).items():
         renamed = gguf_name(name, architecture)
         part = renamed.split(".")[-2]
         rows = interleave(tensor, heads[part]) if architecture in _INTERLEAVED and part in heads else tensor
         rows = rows + 1 if architecture in _ONE_PLUS and name.endswith("norm.weight") else rows
-        add_tensor(writer, renamed, rows, choose(renamed) if choose and tensor.ndim > 1 else Quant.F32)
+        matrix = tensor.ndim > 1 and renamed.endswith(".weight")
+        add_tensor(writer, renamed, rows, choose(renamed) if choose and matrix else Quant.F32)
     finish(writer)
     return path
+
+
+def _apart(tensors: dict[str, Array]) -> dict[str, Array]:
+    """GPT-OSS's stacks with gate and up apart; names with ends that the package's tables know."""
+    found: dict[str, Array] = {}
+    for name, tensor in tensors.items():
+        if name.removesuffix("_bias").endswith(("experts.gate_up_proj", "experts.down_proj")):
+            found |= _stacks(name, tensor)
+        else:
+            renamed = name.replace("e_score_correction_bias", "e_score_correction.bias")
+            found[f"{renamed}.weight" if renamed.endswith(".sinks") else renamed] = tensor
+    return found
+
+
+def _stacks(name: str, tensor: Array) -> dict[str, Array]:
+    """Weights [E, rows, inputs] or biases [E, rows]."""
+    prefix, _, stack = name.removesuffix("_bias").rpartition(".")
+    end, rows = ("bias", tensor) if name.endswith("_bias") else ("weight", tensor.swapaxes(1, 2))
+    gated = stack == "gate_up_proj"
+    parts = {"gate_proj": rows[:, ::2], "up_proj": rows[:, 1::2]} if gated else {"down_proj": rows}
+    return {f"{prefix}.{part}.{end}": np.ascontiguousarray(each) for part, each in parts.items()}
 
 
 def _with_stacks(tensors: dict[str, Array]) -> dict[str, Array]:

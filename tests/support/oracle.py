@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedModel
 
 from tests.support.engine_driver import EngineDriver
 from tests.support.tiny_models import reference_model, tiny_model
@@ -94,12 +94,16 @@ def options(
 
 def generate(folder: Path, prompts: tuple[Tokens, ...], new_tokens: int, device: torch.device) -> tuple[Tokens, ...]:
     """Greedy fp32 continuations by transformers, one prompt at a time, end-of-text ignored."""
-    model = reference_model(folder).to(device)
+    return continued(reference_model(folder).to(device), prompts, new_tokens)
+
+
+def continued(model: PreTrainedModel, prompts: tuple[Tokens, ...], new_tokens: int) -> tuple[Tokens, ...]:
+    """The same by a model of transformers."""
     model.generation_config.eos_token_id = None  # which transformers would fall back to
     settings = GenerationConfig(max_new_tokens=new_tokens, do_sample=False, eos_token_id=None, pad_token_id=0)
     outputs = []
     for prompt in prompts:
-        ids = torch.tensor([prompt], device=device)
+        ids = torch.tensor([prompt], device=model.device)
         with torch.inference_mode():
             output = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings)
         outputs.append(tuple(output[0, len(prompt) :].tolist()))

@@ -17,6 +17,13 @@ _TEXT: dict[str, Any] = {
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256, "initializer_range": 0.15,
     "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
 }  # fmt: skip
+_QWEN_VISION: dict[str, Any] = {  # fields that not all of them have are ignored
+    "depth": 1, "hidden_size": 48, "embed_dim": 32, "out_hidden_size": 48, "intermediate_size": 32, "num_heads": 2,
+    "patch_size": 14, "num_position_embeddings": 16, "deepstack_visual_indexes": [0], "fullatt_block_indexes": [0],
+}  # fmt: skip
+_SECTIONS = {"rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 1, 1]}
+_QWEN3 = {"rope_parameters": _SECTIONS | {"mrope_section": [4, 2, 2], "mrope_interleaved": True}}
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "mlp_only_layers": [1]}
 CONTAINERS: dict[str, dict[str, Any]] = {  # with the text families that they come with
     "mistral3": {"text": "mistral", "vision": "pixtral", "spatial_merge_size": 1},
     "gemma3": {"text": "gemma3_text", "vision": "siglip_vision_model", "mm_tokens_per_image": 4},
@@ -28,23 +35,34 @@ CONTAINERS: dict[str, dict[str, Any]] = {  # with the text families that they co
     "aya_vision": {"text": "cohere2", "vision": "siglip_vision_model"},
     "idefics3": {"text": "llama", "vision": "idefics3_vision"},
     "smolvlm": {"text": "llama", "vision": "smolvlm_vision"},
+    "qwen2_vl": {"text": "qwen2", "text_fields": {"rope_parameters": _SECTIONS, "head_dim": 8}},
+    "qwen2_5_vl": {"text": "qwen2", "text_fields": {"rope_parameters": _SECTIONS, "head_dim": 8}},
+    "qwen3_vl": {"text": "qwen3", "text_fields": _QWEN3},
+    "qwen3_vl_moe": {"text": "qwen3_moe", "text_fields": _QWEN3 | _EXPERTS},
 }
 
 
-def tiny_container(name: str, tmp_path: Path, *, tied: bool = False) -> Path:
-    """Save a random float32 model of this architecture under `tmp_path`, and return its folder."""
+def tiny_container(name: str, tmp_path: Path, *, tied: bool = False, **fields: Any) -> Path:
+    """Save a random float32 model of this architecture under `tmp_path`, and return its folder.
+
+    `fields` are more of its text part's.
+    """
     own = dict(CONTAINERS[name])
-    text, vision = own.pop("text"), own.pop("vision")
+    text, vision, text_fields = own.pop("text"), own.pop("vision", None), own.pop("text_fields", {})
+    named = {} if vision is None else {"model_type": text}  # Qwen-VL's have a type of their own
     config = AutoConfig.for_model(
         name,
-        text_config={"model_type": text, **_TEXT, "tie_word_embeddings": tied},
-        vision_config={"model_type": vision, **_VISION},
+        text_config={**named, **_TEXT, "tie_word_embeddings": tied, **text_fields, **fields},
+        vision_config=_QWEN_VISION if vision is None else {"model_type": vision, **_VISION},
         tie_word_embeddings=tied,
         **own,
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32)
+        for part, parameter in model.named_parameters():  # transformers starts these at constants, which hides mistakes
+            if "norm" in part or part.endswith("bias"):
+                torch.nn.init.normal_(parameter, mean=float("norm" in part), std=0.3)
     folder = tmp_path / name
     model.eval().save_pretrained(folder)
     return folder

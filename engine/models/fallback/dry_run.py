@@ -84,8 +84,9 @@ class _Recorder:
         AttentionMaskInterface.register(_DRY_RUN, self._mask)
         model.set_attn_implementation(_DRY_RUN)
         ids = torch.zeros(1, _TOKENS, dtype=torch.int64, device="meta")
+        mask = torch.ones(1, _TOKENS, dtype=torch.int64)  # with storage: some models ask whether it is all ones
         try:
-            model(input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=ids, use_cache=False)
+            model(input_ids=ids, attention_mask=mask, position_ids=ids, use_cache=False)
         except UnsupportedModelError:
             raise
         except Exception as error:  # a model's code is foreign

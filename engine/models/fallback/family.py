@@ -76,7 +76,8 @@ class ThroughTransformers:
         sizes = (getattr(config, name, None) for name in _INNER_SIZES)
         inner = next((size for size in sizes if isinstance(size, int)), 4 * int(config.hidden_size))
         experts = getattr(config, "num_experts_per_tok", None)
-        return inner * experts if isinstance(experts, int) else inner
+        shared = getattr(config, "shared_intermediate_size", None) or 0  # or of the MLP beside no experts
+        return (inner * experts if isinstance(experts, int) else inner) + shared
 
     def build(self, build: ModelBuilder) -> TransformersDecoder:
         """The decoder, its weights read by transformers, whose names and conversions they have."""

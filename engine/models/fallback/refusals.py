@@ -31,15 +31,16 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
     if getattr(config, "quantization_config", None) is not None:
         raise UnsupportedModelError("it would run through transformers, and not quantized there")
     found: type[PreTrainedModel] = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # type: ignore[assignment]  # of the named
-    _require_interface(found)
+    _require_interface(found, config)
     others = sorted({str(kind) for kind in getattr(config, "layer_types", None) or ()} - _ATTENTION)
     if others:
         raise UnsupportedModelError(f"layers of type {', '.join(others)} are not implemented")
     return found
 
 
-def _require_interface(cls: type[PreTrainedModel]) -> None:
-    if getattr(cls, "_is_stateful", False):
+def _require_interface(cls: type[PreTrainedModel], config: PreTrainedConfig) -> None:
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if getattr(cls, "_is_stateful", False) and not (kinds and kinds <= _ATTENTION):  # some hybrids have no other layers
         raise UnsupportedModelError("recurrent state is not implemented")
     if not hasattr(sys.modules[cls.__module__], "ALL_ATTENTION_FUNCTIONS"):
         raise UnsupportedModelError("its attention does not go through transformers' attention interface")

@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from thothy_ai.engine.models.quantized.grouped import GroupedNumbers, GroupedWeight, group_size
+from thothy_ai.engine.models.quantized.grouped import GroupedLayout, GroupedNumbers, group_size
 from thothy_ai.engine.models.quantized.layout import Quantization, Rule, groups_of, plain_layers, strings
 from thothy_ai.engine.models.quantized.settings import Settings
 from thothy_ai.engine.models.quantized.words import unpacked
@@ -20,23 +19,16 @@ _PLACES = (0, 4, 1, 5, 2, 6, 3, 7)  # in a word, of the neighbouring outputs 0 t
 
 
 @dataclass(frozen=True, slots=True)
-class Awq:
+class Awq(GroupedLayout):
     """`qweight` [K, N / 8] int32, `qzeros` [G, N / 8] int32 and `scales` [G, N], with eight outputs a word."""
 
     size: int
 
-    def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedWeight:
-        """The weight."""
-        return self._numbers(source, name, rows, inputs).packed()
-
-    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Tensor:
-        """What it stands for."""
-        return self._numbers(source, name, rows, inputs).dense(source.dtype)
-
-    def _numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
+    def numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
+        """As they are stored."""
         groups = groups_of(inputs, self.size)
         if rows % _PER:
-            raise ValueError(f"{name}: {rows} outputs do not fill words of {_PER}")
+            raise ValueError(f"{rows} outputs do not fill words of {_PER}")
         words = source.stored(f"{name}.qweight", inputs, rows // _PER, dtype=torch.int32)
         zeros = source.stored(f"{name}.qzeros", groups, rows // _PER, dtype=torch.int32)
         scales = source.stored(f"{name}.scales", groups, rows)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.quantized.fp8 import NEEDLESS, Fp8Blocks, Fp8Rows, Fp8Whole
-from thothy_ai.engine.models.quantized.grouped import BITS, WHOLE_ROW, GroupedNumbers, GroupedWeight, group_size
+from thothy_ai.engine.models.quantized.grouped import BITS, WHOLE_ROW, GroupedLayout, GroupedNumbers, group_size
 from thothy_ai.engine.models.quantized.int8 import Int8Rows
-from thothy_ai.engine.models.quantized.layout import Layout, Quantization, Rule, groups_of, named, plain_layers, strings
+from thothy_ai.engine.models.quantized.layout import Layout, Quantization, Rule, groups_of, plain_layers, strings
 from thothy_ai.engine.models.quantized.settings import Settings
 from thothy_ai.engine.models.quantized.words import unpacked
 from thothy_ai.engine.models.tensors import TensorSource
@@ -25,7 +25,7 @@ _IGNORED = (*NEEDLESS, "input_zero_point", "weight_shape")
 
 
 @dataclass(frozen=True, slots=True)
-class PackedGroups:
+class PackedGroups(GroupedLayout):
     """`weight_packed` [N, K / n] int32 with n = 32 / bits inputs a word, or `weight` [N, K] int8 if not `packed`;
     `weight_scale` [N, G]; `weight_zero_point` [N / n, G] int32 with n outputs a word, or [N, G] int8, unless
     `symmetric`; and `weight_g_idx` [K] int32, the group of each input, where they are `reordered`.
@@ -39,17 +39,8 @@ class PackedGroups:
     reordered: bool
     packed: bool
 
-    def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedWeight:
-        """The weight."""
-        with named(name):
-            return self._numbers(source, name, rows, inputs).packed()
-
-    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Tensor:
-        """What it stands for."""
-        with named(name):
-            return self._numbers(source, name, rows, inputs).dense(source.dtype)
-
-    def _numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
+    def numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
+        """As they are stored."""
         per, groups = 32 // self.bits, groups_of(inputs, self.size)
         scales = source.stored(f"{name}.weight_scale", rows, groups).t()
         if self.packed:

@@ -21,6 +21,7 @@ from thothy_ai.engine.models.tensors import TensorSource
 from thothy_ai.kernels.reference.grouped import packed
 
 METHOD = "gguf"
+MXFP4 = "MXFP4"  # the type of experts that stay in it
 ENDING = ".blocks"  # in the place of ".weight": [rows, bytes of a row] uint8
 
 
@@ -70,11 +71,16 @@ class GGUFBlocks:
 
 
 def gguf(settings: Settings) -> Quantization:
-    """`quant_method` "gguf", written by this engine: `types` has the names of layers by their type."""
+    """`quant_method` "gguf", written by this engine: `types` has the names of layers by their type.
+
+    `experts` is that of all experts, if they stay quantized.
+    """
     types = settings.get("types")
     if not isinstance(types, Mapping):
         raise ModelLoadError(f"{settings.method}: types is {types!r}")
-    return Quantization(METHOD, tuple(_rule(settings, kind, strings(names)) for kind, names in types.items()))
+    settings.require("experts", None, MXFP4)
+    rules = tuple(_rule(settings, kind, strings(names)) for kind, names in types.items())
+    return Quantization(METHOD, rules, mxfp4_experts=settings.get("experts") == MXFP4)
 
 
 def _rule(settings: Settings, kind: str, names: Sequence[str]) -> Rule:

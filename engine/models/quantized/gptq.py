@@ -11,15 +11,15 @@ from torch import Tensor
 
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.models.quantized.awq import MARKS
-from thothy_ai.engine.models.quantized.grouped import BITS, GroupedNumbers, GroupedWeight, group_size
-from thothy_ai.engine.models.quantized.layout import Quantization, Rule, groups_of, named, plain_layers, strings
+from thothy_ai.engine.models.quantized.grouped import BITS, GroupedLayout, GroupedNumbers, group_size
+from thothy_ai.engine.models.quantized.layout import Quantization, Rule, groups_of, plain_layers, strings
 from thothy_ai.engine.models.quantized.settings import Settings
 from thothy_ai.engine.models.quantized.words import unpacked
 from thothy_ai.engine.models.tensors import TensorSource
 
 
 @dataclass(frozen=True, slots=True)
-class Gptq:
+class Gptq(GroupedLayout):
     """`qweight` [K / n, N] int32 with n = 32 / bits inputs a word, `qzeros` [G, N / n] int32 with n outputs a word,
     `scales` [G, N] and `g_idx` [K] int32, the group of each input.
 
@@ -33,17 +33,8 @@ class Gptq:
     symmetric: bool
     reordered: bool
 
-    def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedWeight:
-        """The weight, its inputs in the order of their groups."""
-        with named(name):
-            return self._numbers(source, name, rows, inputs).packed()
-
-    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Tensor:
-        """What it stands for."""
-        with named(name):
-            return self._numbers(source, name, rows, inputs).dense(source.dtype)
-
-    def _numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
+    def numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
+        """As they are stored."""
         per, groups = 32 // self.bits, groups_of(inputs, self.size)
         if rows % per or inputs % per:
             raise ValueError(f"{rows} by {inputs} numbers do not fill words of {per}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,8 +11,9 @@ from torch import Tensor
 
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.layers.integer_linear import GroupedLinear
+from thothy_ai.engine.models.quantized.layout import named
 from thothy_ai.engine.models.quantized.settings import Settings
-from thothy_ai.engine.models.tensors import PackedWeight
+from thothy_ai.engine.models.tensors import PackedWeight, TensorSource
 from thothy_ai.kernels.grouped import SMALLEST_GROUP, GroupedInts
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.reference.grouped import dequantized, packed
@@ -114,6 +116,26 @@ class GroupedNumbers:
         if ordered or self.groups is None:
             return values.t().repeat_interleave(self._size, 1)[:, : self.numbers.shape[1]]
         return values.t().index_select(1, self.groups)
+
+
+class GroupedLayout(ABC):
+    """How a format with groups stores weights: `engine.models.quantized.layout.Layout`, by the numbers of a layer."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
+        """Those of layer `name` [rows, inputs]. ModelLoadError or ValueError as `Layout.read`; need not name it."""
+
+    def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedWeight:
+        """The weight; where groups are of reordered inputs, its inputs are in their order."""
+        with named(name):
+            return self.numbers(source, name, rows, inputs).packed()
+
+    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Tensor:
+        """What it stands for."""
+        with named(name):
+            return self.numbers(source, name, rows, inputs).dense(source.dtype)
 
 
 def group_size(settings: Settings, value: object) -> int:

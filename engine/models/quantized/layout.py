@@ -55,7 +55,8 @@ class Quantization:
     that are not read; those of `if_zero` are, to see that all their numbers are zero. `marks` are endings of names that
     only packed weights have, in formats where those have no `NAME.weight`: where a folder's tensors are known, they
     decide whether a layer is plain, since tools do not list all layers that they leave alone (routers).
-    `dense_experts`: experts, if there are any, come in a format that is dequantized when they are loaded.
+    `dense_experts`: experts, if there are any, come in a format that is dequantized when they are loaded;
+    `mxfp4_experts`: all of them are stacks in MXFP4.
     """
 
     method: str
@@ -65,6 +66,7 @@ class Quantization:
     if_zero: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     dense_experts: bool = False
+    mxfp4_experts: bool = False
 
     def layout(self, name: str) -> Layout | None:
         """How the layer of this name stores its weight; None: as a plain tensor."""
@@ -126,8 +128,8 @@ class _QuantizedSource:
     def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         return self.source.stored(name, *shape, dtype=dtype)
 
-    def holds(self, name: str) -> bool:
-        return self.source.holds(name)
+    def holds(self, name: str, *shape: int) -> bool:
+        return self.source.holds(name, *shape)
 
 
 @contextmanager

@@ -10,4 +10,4 @@ FAMILY = "gpt_oss"  # the only one that is published so
 
 def mxfp4(settings: Settings) -> Quantization:
     """No linear layer is packed; experts are."""
-    return Quantization(settings.method, ())
+    return Quantization(settings.method, (), mxfp4_experts=True)

@@ -115,6 +115,8 @@ def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None
         ("qwen3_moe", {"hidden_act": "gelu"}, "gelu"),
         ("qwen3_moe", {"num_experts_per_tok": 7}, "7 of 6 experts"),
         ("qwen3_moe", {"num_experts_per_tok": 0}, "0 of 6 experts"),
+        ("mixtral", {"num_local_experts": 2**31}, "2147483648 experts: at most 4096"),
+        ("qwen3_moe", {"moe_intermediate_size": 0}, "inner size of 0"),
         ("mixtral", {"hidden_act": "gelu"}, "gelu"),
         ("mixtral", {"num_experts_per_tok": 9}, "9 of 5 experts"),
         ("glm4_moe", {"hidden_act": "gelu"}, "gelu"),

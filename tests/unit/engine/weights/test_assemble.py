@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, tiny_model
+from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.tensors import Weight
@@ -47,8 +48,8 @@ class Packed:
     def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         return self.source.stored(name, *shape, dtype=dtype)
 
-    def holds(self, name: str, /) -> bool:
-        return self.source.holds(name)
+    def holds(self, name: str, /, *shape: int) -> bool:
+        return self.source.holds(name, *shape)
 
 
 def packed_model(folder: Path, *packed: str) -> Model:
@@ -88,3 +89,15 @@ def test_projections_that_are_packed_in_part_are_separate_layers(tmp_path: Path)
     assert all_packed.num_bytes < mixed.num_bytes < none_packed.num_bytes
     apart = (logits(mixed) - logits(none_packed)).norm() / logits(none_packed).norm()
     assert 1e-4 < float(apart) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("packed", "says"),
+    [
+        ("experts.1.gate_proj.weight", "experts.1.gate_proj.weight: only a part of this expert is quantized"),
+        ("down_proj.weight", "a layer whose experts are fp8 in part is not implemented"),
+    ],
+)
+def test_experts_that_are_packed_in_part_are_refused(packed: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match=says):
+        packed_model(tiny_model("qwen3_moe", tmp_path), packed)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from tests.support.block_formats import BLOCKS
+from tests.support.block_formats import BLOCKS, mxfp4
 from tests.support.gguf_files import add_tensor, finish, interleave, write_gguf
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
@@ -72,6 +72,13 @@ def test_block_formats_value_for_value(kind: Quant, tmp_path: Path) -> None:
     torch.testing.assert_close(got.double(), expected, atol=1e-4, rtol=1e-6)
 
 
+def test_mxfp4_value_for_value(tmp_path: Path) -> None:
+    blocks = [bytes((exponent, *random.Random(exponent).randbytes(16))) for exponent in (0, 1, 2, 100, 127, 140)]
+    data = np.frombuffer(b"".join(blocks), dtype=np.uint8).reshape(3, 2 * 17)
+    expected = torch.tensor([value for block in blocks for value in mxfp4(block)]).view(3, -1)
+    assert torch.equal(one_tensor(tmp_path / "t.gguf", data, Quant.MXFP4).tensor("t"), expected)
+
+
 def test_plain_formats(tmp_path: Path) -> None:
     values = torch.randn(3, 64, generator=torch.Generator().manual_seed(1))
     for kind, dtype in ((Quant.F32, torch.float32), (Quant.F16, torch.float16), (Quant.BF16, torch.bfloat16)):
@@ -80,7 +87,7 @@ def test_plain_formats(tmp_path: Path) -> None:
 
 
 def test_every_type_is_tested() -> None:
-    assert {*BLOCKS, Quant.F32, Quant.F16, Quant.BF16} == QUANTIZATIONS
+    assert {*BLOCKS, Quant.F32, Quant.F16, Quant.BF16, Quant.MXFP4} == QUANTIZATIONS
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gguf
+import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Quant
+from safetensors.torch import load_file
 
-from tests.support.gguf_files import write_gguf
+from tests.support import gguf_files
+from tests.support.gguf_files import Array, add_tensor, write_gguf
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError
@@ -32,6 +35,27 @@ def counts(experts: int, used: int = 2, inner: int | None = None) -> Metadata:
     return write
 
 
+def glm4_moe(writer: gguf.GGUFWriter) -> None:
+    counts(8, used=3, inner=256)(writer)
+    writer.add_expert_shared_count(2)
+    writer.add_leading_dense_block_count(1)
+    writer.add_expert_group_count(4)
+    writer.add_expert_group_used_count(2)
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    writer.add_expert_weights_scale(1.5)
+    writer.add_expert_weights_norm(True)
+
+
+def gpt_oss(writer: gguf.GGUFWriter) -> None:
+    counts(6, inner=256)(writer)
+    writer.add_sliding_window(12)
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(4.0)
+    writer.add_rope_scaling_orig_ctx_len(64)
+    writer.add_rope_scaling_yarn_beta_fast(8.0)
+    writer.add_rope_scaling_yarn_beta_slow(1.0)
+
+
 class Case(NamedTuple):
     """A family's file: its architecture, its metadata, and the model's sizes (whole K-quant blocks)."""
 
@@ -43,6 +67,8 @@ class Case(NamedTuple):
 CASES = {
     "qwen3_moe": Case("qwen3moe", counts(6, inner=256), {"moe_intermediate_size": 256, "mlp_only_layers": []}),
     "mixtral": Case("llama", counts(5), {"intermediate_size": 256}),
+    "glm4_moe": Case("glm4moe", glm4_moe, {"moe_intermediate_size": 256}),
+    "gpt_oss": Case("gpt-oss", gpt_oss, {"intermediate_size": 256}),
 }
 KINDS = (Quant.F32, Quant.Q8_0, Quant.Q4_0, Quant.Q4_K, Quant.Q5_K, Quant.Q6_K)
 
@@ -64,6 +90,19 @@ def write(family: str, tmp_path: Path, kind: Quant, metadata: Metadata | None = 
         choose=lambda name: kind if "exps" in name or "attn" in name else Quant.F32,
         extra=metadata or case.metadata,
     )
+
+
+def changed(metadata: Metadata, key: str, value: Any) -> Metadata:
+    """The same with another value of a key, of whichever type, or without it."""
+
+    def write(writer: gguf.GGUFWriter) -> None:
+        metadata(writer)
+        name = f"{writer.arch}.{key}"
+        writer.kv_data[0].pop(name, None)
+        if value is not None:
+            writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
+
+    return write
 
 
 def load(path: Path, tmp_path: Path, weights: str = "auto") -> LoadedModel:
@@ -108,6 +147,35 @@ def _names(folder: Path) -> str:
         ("qwen3_moe", counts(6, inner=128), ModelLoadError, r"has shape \(256, 256\), the metadata wants \(128, 256\)"),
         ("qwen3_moe", lambda _: None, ModelLoadError, "qwen3moe.expert_count"),
         ("mixtral", counts(8), ModelLoadError, "the metadata wants 8 experts"),
+        ("glm4_moe", changed(glm4_moe, "expert_gating_func", 1), UnsupportedModelError, "expert_gating_func 1 is not"),
+        ("glm4_moe", changed(glm4_moe, "expert_weights_norm", 1), ModelLoadError, "weights_norm' is a .*, not a bool"),
+        ("glm4_moe", changed(glm4_moe, "expert_weights_scale", "2"), ModelLoadError, "expert_weights_scale' is '2'"),
+        ("glm4_moe", changed(glm4_moe, "expert_group_count", 3), UnsupportedModelError, "8 experts in 3 groups"),
+        (
+            "glm4_moe",
+            changed(glm4_moe, "leading_dense_block_count", 2),
+            ModelLoadError,
+            r"blk\.1\.ffn_\w+\.weight' is miss",
+        ),
+        ("glm4_moe", changed(glm4_moe, "expert_shared_count", None), ModelLoadError, "glm4moe.expert_shared_count"),
+        ("glm4_moe", changed(glm4_moe, "nextn_predict_layers", 2), ModelLoadError, "2 of 2 layers predict further"),
+        (
+            "gpt_oss",
+            changed(gpt_oss, "attention.sliding_window", None),
+            ModelLoadError,
+            "gpt-oss.attention.sliding_win",
+        ),
+        ("gpt_oss", changed(gpt_oss, "attention.sliding_window", 0), ModelLoadError, "sliding_window is 0"),
+        (
+            "gpt_oss",
+            changed(gpt_oss, "expert_feed_forward_length", 128),
+            ModelLoadError,
+            r"has shape \(6, 256, 256\), the metadata wants \(6, (128, 256|256, 128)\)",
+        ),
+        ("gpt_oss", changed(gpt_oss, "expert_count", 5), ModelLoadError, r"the metadata wants \(5, 256"),
+        ("gpt_oss", changed(gpt_oss, "rope.scaling.factor", float("nan")), ModelLoadError, "its metadata is nan"),
+        ("gpt_oss", changed(gpt_oss, "rope.scaling.yarn_attn_factor", 1.5), UnsupportedModelError, "yarn_attn_factor"),
+        ("gpt_oss", changed(gpt_oss, "rope.scaling.yarn_beta_fast", "8"), ModelLoadError, "yarn_beta_fast' is a str"),
         ("mixtral", lambda _: None, UnsupportedModelError, "ffn_gate_inp.weight' has no place|ffn_.*_exps.weight'"),
     ],
 )
@@ -119,7 +187,7 @@ def test_metadata_that_does_not_fit_is_named(
         load(path, tmp_path)
 
 
-@pytest.mark.parametrize("architecture", ["glm4moe", "gpt-oss"])
+@pytest.mark.parametrize("architecture", ["dots1", "deepseek2"])
 def test_other_mixtures_are_refused_by_name(architecture: str, tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "other.gguf", architecture)
     writer.add_block_count(1)
@@ -129,3 +197,41 @@ def test_other_mixtures_are_refused_by_name(architecture: str, tmp_path: Path) -
     writer.close()
     with pytest.raises(UnsupportedModelError, match=f"architecture '{architecture}' is not implemented"):
         load(tmp_path / "other.gguf", tmp_path)
+
+
+def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None:
+    def metadata(writer: gguf.GGUFWriter) -> None:
+        glm4_moe(writer)
+        writer.kv_data[0]["glm4moe.block_count"].value = 3
+        writer.add_nextn_predict_layers(1)
+        for name in ("nextn.eh_proj", "attn_q", "ffn_gate_exps"):
+            add_tensor(writer, f"blk.2.{name}.weight", np.ones((2, 32), dtype=np.float32), Quant.F32)
+
+    loaded = load(write("glm4_moe", tmp_path, Quant.F32, metadata), tmp_path)
+    assert (loaded.config.num_layers, loaded.config.unused) == (2, ())
+    prompts = random_prompts(loaded.config.vocab_size)
+    expected = generate(tmp_path / "glm4_moe", prompts, 16, CPU)
+    Oracle(loaded, prompts, expected).check(options(preempted=False, chunked=True, overlap=True, prefix_cache=False))
+
+
+def test_what_routers_choose_by_stays_in_float32(tmp_path: Path) -> None:
+    path = write("glm4_moe", tmp_path, Quant.F32)
+    load_model(path, device=CPU, dtype=torch.bfloat16, cache_dir=tmp_path / "cache")
+    (stored,) = (tmp_path / "cache").rglob("model.safetensors")
+    name = "model.layers.1.mlp.gate.e_score_correction_bias"
+    got, original = (load_file(each)[name] for each in (stored, tmp_path / "glm4_moe" / "model.safetensors"))
+    assert torch.equal(got, original)
+
+
+@pytest.mark.parametrize(
+    "missing", ["attn_sinks.weight", "ffn_up_exps.weight", "ffn_gate_exps.bias", "ffn_gate_inp.bias"]
+)
+def test_a_missing_tensor_of_gpt_oss(missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def others(writer: gguf.GGUFWriter, name: str, tensor: Array, kind: Quant) -> None:
+        if name != f"blk.1.{missing}":
+            add_tensor(writer, name, tensor, kind)
+
+    monkeypatch.setattr(gguf_files, "add_tensor", others)
+    path = write("gpt_oss", tmp_path, Quant.F32)
+    with pytest.raises(ModelLoadError, match=rf"tensor 'blk\.1\.{missing}' is missing$"):
+        load(path, tmp_path)

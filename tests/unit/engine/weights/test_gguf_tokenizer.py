@@ -37,6 +37,7 @@ TEXTS = (
     "naïve cafe\u0301",
     "日本語 テキスト 👩‍👧 é",
     "x=1;y=22\n\t\tz\r\n\r\n",
+    "camelCase HTMLPage it'S // a/b/\n/ ÉTÉ café",
     "…§«the»—drain",
     "",
 )

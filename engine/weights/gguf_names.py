@@ -1,0 +1,130 @@
+"""Which tensors of transformers those of a GGUF file are, and the other way round."""
+
+from __future__ import annotations
+
+import re
+
+from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.models import FAMILIES
+from thothy_ai.engine.models.family import GGUFNames
+from thothy_ai.engine.weights.gguf import GGUFFile
+
+_NAMES = {  # by architecture, and whether layers have experts: Mixtral's files are Llama's
+    (names.architecture, bool(names.experts)): names for family in FAMILIES.values() if (names := family.gguf)
+}
+ARCHITECTURES = tuple(dict.fromkeys(architecture for architecture, _ in _NAMES))
+
+ROPE_FACTORS = "rope_freqs.weight"
+LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
+_SETTINGS = {ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS}  # tensors that are part of the configuration
+_TOP = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+_LAYER = re.compile(r"blk\.(\d{1,9})\.(.*)")
+
+
+def names_of(file: GGUFFile) -> GGUFNames:
+    """The names of the file's architecture, which must be one of ARCHITECTURES."""
+    sparse = bool(file.get(".expert_count", int))
+    return _NAMES.get((file.architecture, sparse)) or _NAMES[file.architecture, not sparse]
+
+
+def model_type_of(file: GGUFFile) -> str:
+    """Of the first family whose files have these names: Mistral's are Llama's."""
+    key = _key(names_of(file))
+    return next(name for name, family in FAMILIES.items() if family.gguf and _key(family.gguf) == key)
+
+
+def _key(names: GGUFNames) -> tuple[str, bool]:
+    return names.architecture, bool(names.experts)
+
+
+def num_layers(file: GGUFFile) -> int:
+    """Those of the model, as its metadata says, without layers after them; the file must have as many."""
+    numbers = {int(found[1]) for name in file.names if (found := _LAYER.match(name))}
+    count, said, key = max(numbers, default=-1) + 1, file.positive(".block_count"), names_of(file).further_layers
+    further = 0 if key is None else file.get(key, int, 0)
+    if not 0 <= further < said:
+        raise ModelLoadError(f"{file.path}: {further} of {said} layers predict further tokens")
+    if count < said - further:
+        raise ModelLoadError(f"{file.path}: block_count is {said}, but the tensors of layer {count} are missing")
+    if count > said:
+        raise ModelLoadError(f"{file.path}: block_count is {said}, but there are tensors of layer {count - 1}")
+    return said - further
+
+
+def tensors_read(file: GGUFFile) -> list[str]:
+    """The tensors that become some of transformers', in file order."""
+    layers = num_layers(file)
+    return [name for name in file.names if name not in _SETTINGS and not _is_beyond(name, layers)]
+
+
+def _is_beyond(name: str, layers: int) -> bool:
+    found = _LAYER.match(name)
+    return found is not None and int(found[1]) >= layers
+
+
+def stack_of(file: GGUFFile, name: str) -> str | None:
+    """transformers' stack that a tensor has rows of, without its layer; None for other tensors."""
+    part = name.split(".")[-2]
+    return next((stack for stack, parts in names_of(file).stacks.items() if part in parts), None)
+
+
+def has_all_experts(file: GGUFFile, name: str) -> bool:
+    """Whether a tensor has the matrices of all experts of a layer, which are tensors of their own in transformers."""
+    return name.split(".")[-2] in names_of(file).experts
+
+
+def transformers_names(file: GGUFFile, name: str) -> list[str]:
+    """One name, or one for each expert. UnsupportedModelError for a tensor that the architecture has no place for."""
+    names, found = names_of(file), _LAYER.fullmatch(name)
+    part, _, end = (found[2] if found else name).rpartition(".")
+    if found is None and part in _TOP and end == "weight":
+        return [f"{_TOP[part]}.weight"]
+    if found is None or end not in {"weight", "bias"}:
+        raise _no_place(file, name)
+    prefix = f"model.layers.{found[1]}."
+    if found[2] in names.whole:
+        return [prefix + names.whole[found[2]]]
+    if part in names.layer:
+        return [f"{prefix}{names.layer[part]}.{end}"]
+    if (stack := stack_of(file, name)) is not None:
+        return [prefix + stack + ("_bias" if end == "bias" else "")]
+    if part in names.experts:
+        form = f"{prefix}{names.experts[part]}.{end}"
+        return [form.format(expert) for expert in range(_experts(file, name))]
+    raise _no_place(file, name)
+
+
+def _no_place(file: GGUFFile, name: str) -> UnsupportedModelError:
+    return UnsupportedModelError(f"{file.path}: tensor {name!r} has no place in architecture {file.architecture!r}")
+
+
+def _experts(file: GGUFFile, name: str) -> int:
+    """As many as the metadata says; ModelLoadError if the stack has others."""
+    said, shape = file.positive(".expert_count"), file.shape(name)
+    if len(shape) != 3 or shape[0] != said:
+        raise ModelLoadError(f"{file.path}: tensor {name!r} has shape {shape}, the metadata wants {said} experts")
+    return said
+
+
+def places_of(file: GGUFFile, name: str) -> list[str]:
+    """The file's tensors that one of transformers is, or has rows of."""
+    names = names_of(file)
+    stem, _, end = name.rpartition(".")
+    top = {theirs: ours for ours, theirs in _TOP.items()}
+    if stem in top:
+        return [f"{top[stem]}.{end}"]
+    _, _, layer, rest = name.split(".", 3)
+    prefix = f"blk.{layer}."
+    whole = {theirs: ours for ours, theirs in names.whole.items()}
+    if rest in whole:
+        return [prefix + whole[rest]]
+    if (stack := rest.removesuffix("_bias")) in names.stacks:
+        end = "weight" if stack == rest else "bias"
+        return [f"{prefix}{part}.{end}" for part in names.stacks[stack]]
+    parts = {theirs: ours for ours, theirs in {**names.layer, **names.experts}.items()}
+    form = re.sub(r"\.experts\.\d+\.", ".experts.{}.", rest.rpartition(".")[0])
+    return [f"{prefix}{parts[form]}.{end}"]

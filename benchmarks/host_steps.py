@@ -51,7 +51,7 @@ _STAGES = (  # of which module, what, and the name in the table
     ("core.loop", "EngineCore._settle", "settle"),
     ("core.loop", "EngineCore._publish", "publish"),
     ("core.loop", "EngineCore._plan", "plan"),
-    ("core.loop", "EngineCore._take_commands", "- commands"),
+    ("core.requests", "Requests.take", "- commands"),
     ("scheduling.step_builder", "StepBuilder.build", "- build"),
     ("core.loop", "EngineCore._sample", "masks: wait, sample"),
     ("core.tokens", "StepMasks.wait", "- wait for masks"),
@@ -77,7 +77,7 @@ class Recorder:
             self._wrap(module, name, self._timed(label))
         self._wrap("core.loop", "EngineCore._launch", self._classifying)
         self._wrap("core.loop", "EngineCore._turn", self._per_turn)
-        self._wrap("core.loop", "EngineCore._abandon", self._reporting)
+        self._wrap("core.requests", "Requests.abandon", self._reporting)
         self._wrap("execution.timing", "CudaTimer.seconds", self._gaps)
 
     @staticmethod

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 import threading
 import time
@@ -16,8 +15,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
+
+from thothy_ai.bench.alarm import alarm
 
 EVERY_SECONDS = 5.0  # between two lines of a phase
 TAIL_LINES = 15  # of a log, in an error
@@ -47,10 +46,10 @@ class Phases:
         def so_far() -> None:
             self.say(f"{name}: {time.monotonic() - began:.0f} s so far{_after_comma(state())}")
 
-        def too_long() -> str:
-            return f"{name}: not done after {self._limit:g} s{_after_comma(state())}"
+        def too_long() -> PhaseTimeoutError:
+            return PhaseTimeoutError(f"{name}: not done after {self._limit:g} s{_after_comma(state())}")
 
-        with _ticking(so_far), _alarm(self._limit, too_long):
+        with _ticking(so_far), alarm(self._limit, too_long):
             yield
         self.say(f"{name}: took {time.monotonic() - began:.1f} s")
 
@@ -95,20 +94,6 @@ def _ticking(say: Callable[[], None]) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-
-
-@contextmanager
-def _alarm(seconds: float, message: Callable[[], str]) -> Iterator[None]:
-    def expired(_: int, __: FrameType | None) -> NoReturn:
-        raise PhaseTimeoutError(message())
-
-    before = signal.signal(signal.SIGALRM, expired)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _after_comma(text: str) -> str:

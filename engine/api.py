@@ -96,7 +96,8 @@ class GenerationRequest:
     lengths this request is like (the service passes a job kind); admission learns from it. `salt` separates prefix
     caches (the service passes a tenant). Higher `priority` goes first. `deadline` is in Unix seconds.
 
-    With `report_after`, a request that does not stream sends one delta, once it has at least so many output tokens.
+    With `report_after`, a request that does not stream sends a delta once it has at least so many output tokens; with
+    `report_again`, another one each time it has half as many again.
     `stop_repetition` ends an output that repeats itself, with REPETITION; None does so for requests with a schema.
     `template_options` are variables of the model's chat template, such as `enable_thinking`; a template ignores those
     that it does not have.
@@ -118,6 +119,7 @@ class GenerationRequest:
     priority: int = 0
     deadline: float | None = None
     report_after: int = 0  # output tokens; 0: no early delta
+    report_again: bool = False
     stop_repetition: bool | None = None
     n: int = 1
     best_of: int | None = None  # None: as many as `n`

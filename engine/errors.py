@@ -120,13 +120,14 @@ def one_line(error: BaseException, most: int = 300) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _tree(root: type[EngineError]) -> dict[str, type[EngineError]]:
+def by_code(root: type[EngineError] = EngineError) -> dict[str, type[EngineError]]:
+    """An error and all below it, by their codes."""
     codes = {root.code: root}
     for child in root.__subclasses__():
-        codes |= _tree(child)
+        codes |= by_code(child)
     return codes
 
 
 def from_code(code: str, message: str) -> EngineError:
     """Rebuild the error that a peer sent as (code, message); an unknown code becomes `EngineError`."""
-    return _tree(EngineError).get(code, EngineError)(message)
+    return by_code().get(code, EngineError)(message)

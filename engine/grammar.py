@@ -8,7 +8,7 @@ have no schema.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
@@ -40,7 +40,7 @@ class Grammar(Protocol):
     def may_force_after(self, token: int) -> bool:
         """Whether to ask at once what is forced after this token; if not, a mask without choice tells."""
 
-    def forced(self) -> list[int]:
+    def forced(self) -> Sequence[int]:
         """The tokens that must come next, if any; the caller advances over them."""
 
     def advance(self, token: int) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.grammar import Grammar
-from thothy_ai.engine.grammar_fields import MaskKey
+from thothy_ai.engine.grammar_fields import StateKey
 from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar
 
 if TYPE_CHECKING:
@@ -47,29 +47,43 @@ class _Work:
     """What a step's masks take: those that are remembered are copied, those that several grammars share computed once.
 
     `copied` is for each row where its mask is in the memory; `repeated` are rows with the one whose mask they share.
+    Masks of texts that may be led to their end are always computed: this renews the work that their lexer may do, which
+    the walk to the end uses.
     """
 
     def __init__(self, mask: Tensor, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
-        self._grammars, self._memory = grammars, grammars[0][0].memory
-        self._computed: list[tuple[JsonGrammar, int, MaskKey | None]] = []
+        self._grammars = grammars
+        self._memory, self._choices = grammars[0][0].memory, grammars[0][0].choices
+        self._computed: list[tuple[JsonGrammar, int, StateKey | None]] = []
         self._repeated: list[tuple[JsonGrammar, int, int]] = []
+        self._closing: list[tuple[JsonGrammar, int]] = []
         self._copied = [_NOWHERE] * len(mask)
         self._divide()
         self._copies = any(self._copied)
         self._own = mask.new_empty((len(self._computed), mask.shape[1])) if self._copies else mask
 
     def _divide(self) -> None:
-        first: dict[MaskKey, int] = {}
+        first: dict[StateKey, int] = {}
+        places: dict[StateKey, int | None] = {}
         for grammar, row in self._grammars:
-            key = grammar.mask_key()
-            place = None if key is None else self._memory.place_of(key)
+            key, closes = grammar.state_key(), grammar.closes
+            if closes:
+                self._closing.append((grammar, row))
+            if key is None or closes or grammar.lexer.needs_mask:
+                self._add_computed(grammar, row, key)
+                continue
+            place = places[key] if key in places else places.setdefault(key, self._memory.place_of(key))
             if place is not None:
                 self._copied[row] = place
-            elif key is not None and (like := first.setdefault(key, row)) != row:
+            elif (like := first.setdefault(key, row)) != row:
                 self._repeated.append((grammar, row, like))
             else:
-                self._computed.append((grammar, row, key))
+                self._add_computed(grammar, row, key)
         self._computed.sort(key=_lexer)
+
+    def _add_computed(self, grammar: JsonGrammar, row: int, key: StateKey | None) -> None:
+        grammar.lexer.count_mask()
+        self._computed.append((grammar, row, key))
 
     def parts(self, mask: Tensor) -> list[Callable[[], None]]:
         """What threads do, each without the interpreter's lock."""
@@ -79,34 +93,44 @@ class _Work:
             matchers = [(grammar.matcher, place) for (grammar, *_), place in zip(self._computed, places, strict=True)]
             found.append(partial(_compute, _executor(), matchers, self._own))
         if self._copies:
-            found.append(partial(self._memory.copy, self._copied, mask))
+            found.append(partial(self._memory.copy, self._copied, mask.numpy()))
         return found
 
     def finish(self, mask: Tensor) -> list[int]:
         """Complete the mask once threads have done their parts; returns the rows that leave no choice."""
-        broken = {row for place, (_, row, _) in enumerate(self._computed) if not self._take(mask, place)}
+        lacking = self._finish_computed(mask)
+        if self._copies:
+            lacking.update(self._memory.lacking(self._copied).tolist())
+        if self._closing:
+            lacking = self._close(mask, lacking)
+        return sorted(lacking)
+
+    def _finish_computed(self, mask: Tensor) -> set[int]:
+        """Put the computed masks and their copies where they belong; returns the rows that leave no choice."""
+        rows, bits = [row for _, row, _ in self._computed], mask.numpy()
+        if self._copies:
+            bits[rows] = self._own.numpy()
+        broken = {row for grammar, row, _ in self._computed if grammar.matcher.is_error()}
+        for grammar, row, _ in self._computed:
+            if row in broken:
+                grammar.correct(mask[row])
         for grammar, row, like in self._repeated:
             if like in broken:
                 grammar.compute(mask[row])
             else:
-                mask[row] = mask[like]
-        for grammar, row in self._grammars:
-            if grammar.closes:
-                grammar.close(mask[row])
-        lacking = set(self._grammars[0][0].choices.lacking(mask.numpy()).tolist())
-        return [row for _, row in self._grammars if row in lacking]
+                bits[row] = bits[like]
+        lacking = {*self._choices.lacking(bits, [*rows, *(row for _, row, _ in self._repeated)])}
+        for _, row, key in self._computed:
+            if key is not None and row not in broken:
+                self._memory.keep(key, bits[row], lacking=row in lacking)
+        return lacking
 
-    def _take(self, mask: Tensor, place: int) -> bool:
-        """Put a computed mask where it belongs, and remember it; False if its lexer broke."""
-        grammar, row, key = self._computed[place]
-        if self._copies:
-            mask[row] = self._own[place]
-        if grammar.matcher.is_error():
-            grammar.correct(mask[row])
-            return False
-        if key is not None:
-            self._memory.keep(key, mask[row])
-        return True
+    def _close(self, mask: Tensor, lacking: set[int]) -> set[int]:
+        """Have closing texts restrict their masks; returns all rows that leave no choice then."""
+        rows = [row for _, row in self._closing]
+        for grammar, row in self._closing:
+            grammar.close(mask[row])
+        return lacking.difference(rows).union(self._choices.lacking(mask.numpy(), rows))
 
 
 def start_filling(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> Filling:
@@ -146,7 +170,7 @@ def _compute(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]], rows: 
     executor.unsafe_compute_mask_ptr(matchers, rows.data_ptr(), rows.stride(0) * rows.itemsize, len(rows))
 
 
-def _lexer(member: tuple[JsonGrammar, int, MaskKey | None]) -> int:
+def _lexer(member: tuple[JsonGrammar, int, StateKey | None]) -> int:
     return id(member[0].lexer)
 
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from thothy_ai.engine.errors import BudgetTooSmallError
 from thothy_ai.engine.grammar_completion import Completion, Rest
+from thothy_ai.engine.grammar_fields import TextFields
 from thothy_ai.engine.grammar_position import JsonPosition
-from thothy_ai.engine.grammar_tokens import NUMBER_AND_STOP, SENTENCE_END, Bits, JsonTokens, allow_only
+from thothy_ai.engine.grammar_tokens import NUMBER_AND_STOP, SENTENCE_END, Bits, allow_only
 from thothy_ai.engine.grammar_walk import END, Walker
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 NEVER = 2**62
 _SENTENCE = 28  # tokens in which most sentences end
 _WORD = 5  # tokens in which most words end
+_AGAIN = 16  # tokens after which a walk that found no end is tried again; each time four times as many
 _KEPT = 0.5  # of what is not needed, for the choices that follow the current field
 
 
@@ -36,13 +38,14 @@ class Closing:
     where a string, or a sentence, may have ended.
     """
 
-    def __init__(self, completion: Completion, tokens: JsonTokens, ends: Sequence[int]) -> None:
+    def __init__(self, completion: Completion, fields: TextFields, ends: Sequence[int]) -> None:
         """`ends` are the tokens that end a text."""
-        self._completion, self._tokens, self._ends = completion, tokens, ends
+        self._completion, self._fields, self._tokens, self._ends = completion, fields, fields.tokens, ends
         self._position = JsonPosition()
         self._read = 0  # tokens
         self._budget = NEVER
         self._path: Sequence[int] = ()  # the completion that is being taken
+        self._again = _AGAIN
         self.due_at = NEVER
         self.calm_until = 0
 
@@ -81,7 +84,8 @@ class Closing:
             return
         rest = self._measured(matcher)
         if rest is None:
-            self.due_at = NEVER
+            self.due_at = self._budget - left + self._again
+            self._again *= 4
         elif not self._waits(left, rest):
             self._path = self._completed(matcher, left, rest)
             self._narrow(row, last_words=left <= self._needed(rest) + _WORD and rest.string <= 1)
@@ -131,7 +135,7 @@ class Closing:
         return ()
 
     def _walker(self, matcher: LLMatcher) -> Walker:
-        return Walker(matcher.deep_copy(), self._tokens, self._position)
+        return Walker(matcher.deep_copy(), self._fields, self._position)
 
     def _narrow(self, row: Bits, *, last_words: bool = False) -> None:
         """`last_words`: the string can end with the next token or the one after it, and should."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from thothy_ai.engine.grammar_bounds import Bounds, bounds_of
+from thothy_ai.engine.grammar_fields import TextFields
 from thothy_ai.engine.grammar_position import JsonPosition, Place
 from thothy_ai.engine.grammar_tokens import JsonTokens
 from thothy_ai.engine.grammar_walk import END, Walk, Walker
@@ -82,7 +83,7 @@ class Completion:
         return like
 
 
-def completion_of(schema: str, matcher: LLMatcher, tokens: JsonTokens) -> Completion | None:
+def completion_of(schema: str, matcher: LLMatcher, fields: TextFields) -> Completion | None:
     """Of a schema (JSON text), whose matcher is used up; None if no walk reaches the end."""
-    walk = Walker(matcher, tokens, JsonPosition()).to_the_end()
-    return None if walk is None else Completion(walk, bounds_of(schema), tokens)
+    walk = Walker(matcher, fields, JsonPosition()).to_the_end()
+    return None if walk is None else Completion(walk, bounds_of(schema), fields.tokens)

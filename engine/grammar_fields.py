@@ -1,9 +1,13 @@
-"""What identifies a token mask inside a string: texts with equal keys have equal masks, whatever schema they are under.
+"""What identifies the state of a text under its schema: texts with equal keys may go on with the same bytes, whatever
+schema they are under, and thus with the same tokens. Only where bytes are forced, llguidance allows just the first of
+the tokens that they are divided into, and how they are divided depends on the text's last token, too.
 
 What may follow in a text field depends on the characters that it still needs and may still have, on the bytes of an
 unfinished character, on its character class, and on all that follows the field. A token has few characters: of more
 than those, it does not matter how many more. Only fields of counted character classes are known, as `jobs/schema.py`
-makes them, in objects whose keys are all required; any other text has no key.
+makes them, in objects whose keys are all required. Between them, the bytes since the last known field tell where the
+text stands: keys, signs, numbers and the strings of enumerations. After a string of any other kind, no key is known
+until the next known field.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from thothy_ai.engine.grammar_position import JsonPosition, Place
 from thothy_ai.engine.grammar_slices import CLASS, NESTED
 from thothy_ai.engine.grammar_tokens import JsonTokens
 
-MaskKey = tuple[bytes, int, int, int, bytes]
+StateKey = tuple[bytes, int, int, int, bytes]
 
 _PATTERN = re.compile(rf"\^((?:{CLASS.pattern})*)({CLASS.pattern})\{{(\d{{1,9}}),(\d{{1,9}})\}}\$")
 _OBJECT = frozenset({"type", "properties", "required", "additionalProperties"})
@@ -28,6 +32,16 @@ _STRING = frozenset({"type", "pattern"})
 _ESCAPED = b'"\\/bfnrt'
 _BACKSLASH = 0x5C
 _MAX_FIELDS = 1_024  # of a schema; an array's items are a field each
+_MAX_BETWEEN = 512  # bytes between two fields, of which a key is made
+_QUOTE = b'"'
+_BETWEEN = 1  # second in a key between fields; that of a field has 0 or less there
+
+
+class _UnknownError(Exception):
+    """The schema has a keyword whose effect on what follows is not known."""
+
+
+_NOT_KNOWN = (_UnknownError, TypeError, ValueError, KeyError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +54,7 @@ class TextField:
     most: int
     horizon: int  # characters that no token has
 
-    def key(self, characters: int, pending: bytes) -> MaskKey:
+    def key(self, characters: int, pending: bytes) -> StateKey:
         """After so many characters and the first bytes of another one."""
         body, horizon = characters - self.head, self.horizon
         if body < 0:
@@ -48,32 +62,62 @@ class TextField:
         needed, left = self.least - body, self.most - body
         return (self.same, 0, min(needed, horizon) if needed > 0 else 0, left if left < horizon else horizon, pending)
 
+    def steady(self, characters: int) -> int:
+        """Up to how many characters the key stays what it is after so many whole ones."""
+        needed, left = self.head + self.least - characters, self.head + self.most - characters
+        if characters < self.head or left < self.horizon or 0 < needed < self.horizon:
+            return characters
+        return characters + (min(needed, left) if needed > 0 else left) - self.horizon
+
 
 class TextFields:
-    """The fields of one schema (JSON text). Used by the core's thread."""
+    """The fields of one schema (JSON text). `at` and `lists` are used by the core's thread, `options` by any."""
 
     def __init__(self, schema: str, tokens: JsonTokens) -> None:
         self.tokens = tokens
+        self.digest = blake2b(schema.encode(errors="surrogatepass"), digest_size=16).digest()
         self._root = json.loads(schema)
         self._found: dict[Place, TextField | None] = {}
+        self._listed: dict[Place, bool] = {}
 
     def at(self, place: Place) -> TextField | None:
-        """The field at this place; None if its masks have no keys."""
+        """The field at this place; None if it is not known."""
         if place not in self._found:
             if len(self._found) >= _MAX_FIELDS:
                 return None
             self._found[place] = self._field(place)
         return self._found[place]
 
-    def _field(self, place: Place) -> TextField | None:
-        node, following = self._root, list[Any]()
+    def lists(self, place: Place) -> bool:
+        """Whether the strings of this place are enumerated."""
+        if place not in self._listed:
+            if len(self._listed) >= _MAX_FIELDS:
+                return False
+            self._listed[place] = bool(self.options(place))
+        return self._listed[place]
+
+    def options(self, place: Place) -> list[str]:
+        """The strings of the enumeration, or the constant, at this place; none if there is none, or none is known."""
         try:
-            for entry in place:
-                node, rest = _item(node, entry) if isinstance(entry, int) else _property(node, entry.decode())
-                following.append(rest)
-            return self._of_string(node, following)
-        except (_UnknownError, TypeError, ValueError, KeyError, AttributeError):
+            node, _ = self._resolved(place)
+            options = node["enum"] if "enum" in node else [node["const"]]
+            return [option for option in options if isinstance(option, str)]
+        except _NOT_KNOWN:
+            return []
+
+    def _field(self, place: Place) -> TextField | None:
+        try:
+            return self._of_string(*self._resolved(place))
+        except _NOT_KNOWN:
             return None
+
+    def _resolved(self, place: Place) -> tuple[Any, list[Any]]:
+        """A place's schema, and what must and may follow it."""
+        node, following = self._root, list[Any]()
+        for entry in place:
+            node, rest = _item(node, entry) if isinstance(entry, int) else _property(node, entry.decode())
+            following.append(rest)
+        return node, following
 
     def _of_string(self, node: Mapping[str, Any], following: list[Any]) -> TextField | None:
         found = _PATTERN.fullmatch(node["pattern"])
@@ -88,7 +132,7 @@ class TextFields:
 
 
 class TextState:
-    """Reads a text's tokens, up to the one that is to be masked."""
+    """Reads a text's tokens, up to the one that is to be chosen."""
 
     def __init__(self, fields: TextFields) -> None:
         self._fields, self._tokens = fields, fields.tokens
@@ -97,41 +141,86 @@ class TextState:
         self._field: TextField | None = None  # that is open, and known
         self._characters = 0  # of the field
         self._pending = b""  # the beginning of a further one
+        self._after: bytes | None = fields.digest  # the last known field, or the beginning; None after an unknown one
+        self._between = b""  # what has followed it
+        self._key = self._current()  # after the tokens that were read
+        self._steady = 0  # characters up to which an open field keeps that key
 
-    def key(self, taken: Sequence[int]) -> MaskKey | None:
-        """Of the mask after these tokens, of which it has read some; None if no other text can share it."""
+    def key(self, taken: Sequence[int]) -> StateKey | None:
+        """After these tokens, of which it has read some; None if it is not known."""
+        new = len(taken) - self._read
+        if new == 0 or (new == 1 and self._stays(taken[-1])):
+            return self._key
         for place in range(self._read, len(taken)):
             self._take(taken[place])
         self._read = len(taken)
-        return None if self._field is None else self._field.key(self._characters, self._pending)
+        self._key, self._steady = self._current(), 0
+        if self._field is not None and not self._pending:
+            self._steady = self._field.steady(self._characters)
+        return self._key
+
+    def forced_key(self, taken: Sequence[int]) -> StateKey | None:
+        """The same for what is forced next; None also where a class of one character may force more than a token."""
+        key = self.key(taken)
+        return None if self._field is not None and key and key[2] >= self._field.horizon else key
+
+    def _stays(self, token: int) -> bool:
+        """Read a token, if it only goes on with a field whose key stays the same."""
+        characters = self._characters + self._tokens.whole_characters[token]
+        if not self._characters < characters <= self._steady:
+            return False
+        self._characters = characters
+        self._read += 1
+        return True
+
+    def _current(self) -> StateKey | None:
+        if self._field is not None:
+            return self._field.key(self._characters, self._pending)
+        if self._after is None or len(self._between) > _MAX_BETWEEN:
+            return None
+        return (self._after, _BETWEEN, 0, 0, self._between)
 
     def _take(self, token: int) -> None:
         whole = self._tokens.whole_characters[token]
         if whole and self._field is not None and not self._pending:
             self._characters += whole
             return
-        data = self._tokens.table[token]
-        if b'"' not in data:
-            self._position.feed(data)
+        first, *others = self._tokens.table[token].split(_QUOTE)
+        self._go_on(first)
+        for data in others:
+            self._take_quote()
             self._go_on(data)
-            return
-        for at in range(len(data)):
-            self._take_byte(data[at : at + 1])
 
-    def _take_byte(self, byte: bytes) -> None:
-        """One that may begin or end a string."""
+    def _take_quote(self) -> None:
+        """It may begin or end a string."""
         position = self._position
         inside = position.in_value_string
-        position.feed(byte)
-        if not position.in_value_string:
-            self._field = None
-        elif not inside:
-            self._field, self._characters, self._pending = self._fields.at(position.place), 0, b""
+        position.feed(_QUOTE)
+        if inside and not position.in_value_string and self._field is not None:
+            self._after, self._between, self._field = self._field.same, b"", None
+        elif position.in_value_string and not inside:
+            self._begin_string()
         else:
-            self._go_on(byte)
+            self._record(_QUOTE)
+
+    def _begin_string(self) -> None:
+        place = self._position.place
+        self._field, self._characters, self._pending = self._fields.at(place), 0, b""
+        if self._field is None and not self._fields.lists(place):
+            self._after = None
+        self._between += _QUOTE
 
     def _go_on(self, data: bytes) -> None:
-        """Count the characters of what an open field goes on with."""
+        """Read what has no quotation mark."""
+        if data:
+            self._position.feed(data)
+            self._record(data)
+
+    def _record(self, data: bytes) -> None:
+        """Count the characters of what an open field goes on with; keep what is between fields."""
+        if self._field is None:
+            self._between = (self._between + data)[: _MAX_BETWEEN + 1]
+            return
         for at in range(len(data)):
             if self._field is not None:
                 self._add(self._pending + data[at : at + 1])
@@ -140,13 +229,9 @@ class TextState:
         """Count a character once all its bytes are there. After an escape by number, nothing is known."""
         whole = len(pending) == _length(pending[0])
         if whole and pending[0] == _BACKSLASH and pending[1] not in _ESCAPED:
-            self._field = None
+            self._field = self._after = None
         self._characters += whole
         self._pending = b"" if whole else pending
-
-
-class _UnknownError(Exception):
-    """The schema has a keyword whose effect on what follows is not known."""
 
 
 def _property(node: Mapping[str, Any], name: str) -> tuple[Any, Any]:

@@ -6,6 +6,9 @@ many (see `grammar_batch`).
 
 A lexer that reaches one of its limits breaks for all its grammars. They continue on a new lexer each; a grammar that
 breaks that one at once fails. Later grammars of the schema share a new lexer.
+
+The work of a lexer is limited from one mask that it computes to the next. Where masks come from elsewhere, tokens use
+this up: they are refused then, as if the schema did not allow them.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from torch import Tensor
 from thothy_ai.engine.errors import GrammarError
 from thothy_ai.engine.grammar_closing import Closing
 from thothy_ai.engine.grammar_completion import completion_of
-from thothy_ai.engine.grammar_fields import MaskKey, TextFields, TextState
+from thothy_ai.engine.grammar_fields import StateKey, TextFields, TextState
 from thothy_ai.engine.grammar_memory import MaskMemory
 from thothy_ai.engine.grammar_slices import own_slices
 from thothy_ai.engine.grammar_tokens import JsonTokens
@@ -37,20 +40,39 @@ _COMPACT: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": 
 _ENOUGH_GRAMMARS = 16  # of one lexer, before another is made
 _MAX_COPIES = 500  # of one matcher: its lexer grows with their texts
 _TOKENS_PER_LEXER = 8  # at least, of a text that has one of its own
+_TOKENS_PER_MASK = 200  # of a lexer; `_STEP_FUEL` lasts for 900 or more under schemas of real jobs
 _MAX_FORCED_STATES = 20_000  # a schema may force so many characters at its start, and no more
 _STEP_FUEL = 50_000  # per mask, 3 ms at most: patterns of many states break at once, others need less than half of it
 _MAX_ERROR_CHARS = 300
 _ALL = -1  # every bit of an int32
+_NONE_YET = -1  # in place of a text's last token
 
 
 class Lexer:
-    """A matcher that is only copied: its copies share its lexer. Owned by its `Lexers`."""
+    """A matcher that is only copied: its copies share its lexer. Owned by its `Lexers`, or by its only grammar.
 
-    def __init__(self, matcher: LLMatcher) -> None:
-        self._matcher = matcher
+    It computes a mask after every `tokens_per_mask` tokens.
+    """
+
+    def __init__(self, matcher: LLMatcher, tokens_per_mask: int) -> None:
+        self._matcher, self._tokens_per_mask = matcher, tokens_per_mask
         self._copies_left = _MAX_COPIES
         self._grammars: WeakSet[JsonGrammar] = WeakSet()
+        self._tokens = 0  # that its grammars took since it computed a mask
         self.broken = False
+
+    @property
+    def needs_mask(self) -> bool:
+        """Whether it must compute the next mask of one of its grammars, even if that is known."""
+        return self._tokens >= self._tokens_per_mask
+
+    def count_token(self) -> None:
+        """One of its grammars takes a token."""
+        self._tokens += 1
+
+    def count_mask(self) -> None:
+        """It computes a mask."""
+        self._tokens = 0
 
     @property
     def usable(self) -> bool:
@@ -90,7 +112,7 @@ class Lexers:
         trial.consume_tokens(trial.compute_ff_tokens())
         _check(trial)
         self.fields = TextFields(schema, vocabulary.tokens)
-        self.completion = completion_of(schema, self.share().measured(), vocabulary.tokens)
+        self.completion = completion_of(schema, self.share().measured(), self.fields)
 
     @property
     def tokens(self) -> JsonTokens:
@@ -103,16 +125,19 @@ class Lexers:
             self._shared = [lexer for lexer in self._shared if lexer.usable]
             least = min(self._shared, key=lambda lexer: lexer.load, default=None)
             if least is None or (least.load >= _ENOUGH_GRAMMARS and len(self._shared) < self._most):
-                least = self.alone()
+                least = self._lexer(_TOKENS_PER_MASK)
                 self._shared.append(least)
             return least
 
     def alone(self) -> Lexer:
-        """A lexer that no other grammar has."""
+        """A lexer that no other grammar has, which computes all masks."""
+        return self._lexer(tokens_per_mask=1)
+
+    def _lexer(self, tokens_per_mask: int) -> Lexer:
         matcher = self._matcher(_limits())
         matcher.compute_ff_tokens()  # builds the first states now, not in a step
         _check(matcher)
-        return Lexer(matcher)
+        return Lexer(matcher, tokens_per_mask)
 
     def _matcher(self, limits: LLParserLimits) -> LLMatcher:
         from llguidance import LLMatcher  # noqa: PLC0415  as above
@@ -134,15 +159,15 @@ class JsonGrammar:
         self.lexer = lexers.share()
         self.matcher = self.lexer.copy(self)
         completion = lexers.completion
-        self._closing = None if completion is None else Closing(completion, lexers.tokens, eos)
+        self._closing = None if completion is None else Closing(completion, lexers.fields, eos)
 
     @property
     def memory(self) -> MaskMemory:
         """Its vocabulary's."""
         return self._lexers.vocabulary.memory
 
-    def mask_key(self) -> MaskKey | None:
-        """What identifies the next mask before `close` has seen it; None if no other grammar has the same."""
+    def state_key(self) -> StateKey | None:
+        """What identifies its state, and thus the next mask before `close` has seen it; None if nothing does."""
         return self._state.key(self._tokens)
 
     @property
@@ -178,6 +203,7 @@ class JsonGrammar:
 
     def compute(self, row: Tensor) -> None:
         """Fill one row with all that the schema allows."""
+        self.lexer.count_mask()
         self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
         self.correct(row)
 
@@ -198,9 +224,16 @@ class JsonGrammar:
         """Where a string may end: what follows it is forced more often than not."""
         return token in self._lexers.vocabulary.quotes
 
-    def forced(self) -> list[int]:
+    def forced(self) -> Sequence[int]:
         """llguidance's fast-forward tokens."""
-        return self.matcher.compute_ff_tokens()
+        key, last = self._state.forced_key(self._tokens), self._tokens[-1] if self._tokens else _NONE_YET
+        known = self._lexers.vocabulary.forced
+        tokens = None if key is None else known.of(key, last)
+        if tokens is None:
+            tokens = self.matcher.compute_ff_tokens()
+            if key is not None and not self.matcher.is_error():
+                known.keep(key, last, tokens)
+        return tokens
 
     def advance(self, token: int) -> None:
         """Consume one token."""
@@ -212,12 +245,14 @@ class JsonGrammar:
         if not consumed and not (self._continue_alone() and self.matcher.consume_token(token)):
             return GrammarError(f"token {token} cannot be taken here: {_error(self.matcher)}")
         self._tokens.append(token)
+        self.lexer.count_token()
         return None
 
     def _continue_alone(self) -> bool:
-        """If the lexer broke, consume the text so far on one of its own; False if it broke that, or is just wrong."""
-        if not self.matcher.get_error().startswith("lexer error"):
-            return False
+        """If the lexer broke, consume the text so far on one of its own; False if it broke that.
+
+        It may have broken whatever its error: one that has no work left refuses what comes next.
+        """
         self.lexer.broken = True
         if len(self._tokens) < self._least_tokens:
             return False
@@ -227,7 +262,16 @@ class JsonGrammar:
         except GrammarError:
             return False
         self.matcher = self.lexer.copy(self)
-        return self.matcher.consume_tokens(self._tokens)
+        return self._replay()
+
+    def _replay(self) -> bool:
+        """Consume the text so far again, with masks between that give the lexer new work."""
+        row = torch.empty(self._lexers.tokens.words, dtype=torch.int32)
+        for start in range(0, len(self._tokens), _TOKENS_PER_MASK):
+            if not self.matcher.consume_tokens(self._tokens[start : start + _TOKENS_PER_MASK]):
+                return False
+            self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
+        return not self.matcher.is_error()
 
 
 def _check(matcher: LLMatcher) -> None:

@@ -20,6 +20,7 @@ class JsonPosition:
         self._escaped = False
         self._value_began = False
         self.in_string = False
+        self._string_is_empty = False  # so far
         self.strings = 0  # that have ended
         self.last = b""  # the text's last bytes, eight at most
 
@@ -32,6 +33,11 @@ class JsonPosition:
     def in_value_string(self) -> bool:
         """In a string that is no key."""
         return self.in_string and self._key is None
+
+    @property
+    def value_is_empty(self) -> bool:
+        """In a string that is no key, of which nothing has been read."""
+        return self.in_value_string and self._string_is_empty
 
     @property
     def in_array(self) -> bool:
@@ -58,6 +64,7 @@ class JsonPosition:
         self.last = (self.last + data)[-_LAST:]
 
     def _in_string(self, data: bytes, at: int) -> int:
+        self._string_is_empty = False
         if self._escaped:
             self._escaped = False
             return self._keep(data, at, at + 1)
@@ -87,7 +94,7 @@ class JsonPosition:
     def _outside(self, sign: bytes, at: int) -> int:
         match sign:
             case b'"':
-                self.in_string = True
+                self.in_string = self._string_is_empty = True
                 if self._wants_key:
                     self._key, self._wants_key = bytearray(), False
                 else:

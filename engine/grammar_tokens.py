@@ -51,6 +51,28 @@ class JsonTokens:
         return max((len(data.translate(None, _CONTINUATION)) for data in inside), default=0) + 2
 
     @cached_property
+    def by_bytes(self) -> dict[bytes, int]:
+        """The token of these bytes."""
+        return {data: token for token, data in enumerate(self.table) if data}
+
+    @cached_property
+    def longest_bytes(self) -> int:
+        """Of a token."""
+        return max(map(len, self.table))
+
+    def divided(self, text: bytes) -> list[int]:
+        """Tokens of a text, the longest possible one each time; as far as there are any."""
+        found, at = list[int](), 0
+        while at < len(text):
+            ends = range(min(len(text), at + self.longest_bytes), at, -1)
+            end = next((end for end in ends if text[at:end] in self.by_bytes), None)
+            if end is None:
+                break
+            found.append(self.by_bytes[text[at:end]])
+            at = end
+        return found
+
+    @cached_property
     def quotes(self) -> list[int]:
         """That end a string, and perhaps what it is in, and begin nothing; the longest first."""
         return self._longest_first(_CLOSING)
@@ -197,6 +219,15 @@ def allow_only(row: Bits, tokens: Iterable[int]) -> None:
     words = row.view(np.uint32)
     for token in tokens:
         words[token >> 5] |= np.uint32(1 << (token & 31))
+
+
+def allowed_tokens(row: Bits) -> list[int]:
+    """The tokens that a row allows; quick if they are few."""
+    words = np.flatnonzero(row)
+    bits = np.unpackbits(row[words].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
+    places, offsets = np.nonzero(bits)
+    found: list[int] = (32 * words[places] + offsets).tolist()
+    return found
 
 
 def first_allowed(row: Bits, tokens: Ids) -> int | None:

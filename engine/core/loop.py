@@ -11,18 +11,17 @@ steps.
 
 The runner gets a `Step`, which is plain data; which sequences its members stand for is known here only.
 
-Owns the scheduler, the runner and the counters. Other threads talk to it through a queue and read frozen snapshots.
+Owns the scheduler, the runner and the counters. Other threads talk to it through `Requests`, which owns the sequences,
+and read frozen snapshots.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
-from collections.abc import Callable
 from typing import NamedTuple
 
-from thothy_ai.engine.admissions import CORE, Admissions
+from thothy_ai.engine.admissions import Admissions
 from thothy_ai.engine.api import (
     BlockStats,
     CoreStats,
@@ -31,38 +30,21 @@ from thothy_ai.engine.api import (
     FinishReason,
     SchedulerStats,
     TimingStats,
-    TokenLogprob,
 )
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
-from thothy_ai.engine.core.tokens import StepMasks, end_tokens, start_masks, take_forced, take_logprobs, take_samples
-from thothy_ai.engine.core_api import (
-    CoreRequest,
-    Event,
-    FinishedEvent,
-    OnEvents,
-    StepFailedError,
-    TokenEvent,
-    end_of,
-)
-from thothy_ai.engine.errors import (
-    EngineError,
-    EngineNotAcceptingError,
-    InvalidRequestError,
-    PromptTooLongError,
-)
+from thothy_ai.engine.core.requests import Requests
+from thothy_ai.engine.core.tokens import StepMasks, start_masks, take_logprobs, take_samples
+from thothy_ai.engine.core_api import CoreRequest, OnEvents, StepFailedError
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.scheduling.scheduler import Scheduler
-from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 from thothy_ai.engine.step import StepResult
 
 log = logging.getLogger(__name__)
-
-Command = Callable[[], None]
 
 
 class _Launched(NamedTuple):
@@ -97,19 +79,12 @@ class EngineCore:
     ) -> None:
         self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory
         self._launcher = StepLauncher(runner, config.token_budget)
-        self._vocab_size, self._eos, self._on_events = vocab_size, eos, on_events
+        self._vocab_size, self._on_events = vocab_size, on_events
         self._scheduler = Scheduler(config)
         self._counters = Counters()
-        self._sequences: dict[str, Sequence] = {}
-        self._open: set[str] = set()  # ids submitted and not finished; shared, behind the gate
+        self._requests = Requests(config, self._scheduler, self._counters, vocab_size, eos)
         self._planned: ScheduledStep | None = None
         self._unread: list[ScheduledStep] = []  # being launched, or not read yet
-        self._beginning: Sequence | None = None  # the one that is being added
-        self._admissions = Admissions(CORE)
-        self._events: list[Event] = []
-        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._gate = threading.Lock()  # no request is queued after the queue was read for the last time
-        self._closed = False
         self._stopping = False
         self._stats = self._snapshot()
         self._thread = threading.Thread(target=self._run, name="engine-core", daemon=True)
@@ -117,7 +92,8 @@ class EngineCore:
 
     def start(self, admissions: Admissions | None = None) -> None:
         """Start the core's thread, which records there what it admits."""
-        self._admissions = admissions or self._admissions
+        if admissions is not None:
+            self._requests.record(admissions)
         self._thread.start()
 
     def join(self, timeout: float | None = None) -> bool:
@@ -127,22 +103,15 @@ class EngineCore:
 
     def submit(self, request: CoreRequest) -> None:
         """Queue a request; PromptTooLongError, InvalidRequestError or EngineNotAcceptingError if it can't be served."""
-        with self._gate:
-            try:
-                sequence = self._accept(request)
-            except EngineError:
-                self._commands.put(self._counters.count_refused)
-                raise
-            self._open.add(request.id)
-            self._commands.put(lambda: self._add(sequence))
+        self._requests.submit(request)
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
         """End a request between steps."""
-        self._commands.put(lambda: self._abort(request_id, reason))
+        self._requests.abort(request_id, reason)
 
     def stop(self) -> None:
         """End the thread after the current step."""
-        self._commands.put(self._stop)
+        self._requests.put(self._stop)
 
     def stats(self) -> EngineStats:
         """Counters as of the last step, memory as of now."""
@@ -153,29 +122,6 @@ class EngineCore:
         """Fixed at start."""
         return self._info
 
-    # ---- the caller's thread
-
-    def _accept(self, request: CoreRequest) -> Sequence:
-        if self._closed:
-            raise EngineNotAcceptingError("the engine takes no new requests")
-        if request.id in self._open:
-            raise InvalidRequestError(f"a request with id {request.id!r} is in flight")
-        length, longest = len(request.prompt), self._config.max_sequence_tokens
-        if not length:
-            raise InvalidRequestError("the prompt is empty")
-        if length >= longest:
-            raise PromptTooLongError(
-                f"the prompt has {length} tokens; context is {self._config.max_context}, "
-                f"the KV pool holds {self._config.pool_tokens}"
-            )
-        if min(request.prompt) < 0 or max(request.prompt) >= self._vocab_size:
-            raise InvalidRequestError(f"a token id is outside the vocabulary of {self._vocab_size}")
-        return Sequence(
-            request,
-            min(request.sampling.max_tokens, longest - length),
-            end_tokens(request.sampling, self._eos, self._vocab_size),
-        )
-
     # ---- the core's thread
 
     def _run(self) -> None:
@@ -185,12 +131,14 @@ class EngineCore:
             while not self._stopping:
                 last = self._turn(last)
         except BaseException as error:  # a panic in Rust is no Exception
-            members = _ids(self._unread) if self._beginning is None else (self._beginning.request.id,)
+            beginning = self._requests.beginning
+            members = _ids(self._unread) if beginning is None else (beginning.request.id,)
             self.failure = StepFailedError(members, str(error))
             self.failure.__cause__ = error  # keeps its frames: freeing a broken device's tensors aborts the process
             log.exception("%s", self.failure)
         finally:
-            self._abandon()
+            self._requests.abandon(self.failure)
+            self._publish()
 
     def _turn(self, last: _Launched | None) -> _Launched | None:
         """Launch the planned step, read the last, plan the next, sample; returns the step that is still to be read."""
@@ -221,8 +169,7 @@ class EngineCore:
             return None
         self._unread.append(scheduled)
         self._counters.count_admitted(scheduled)
-        for sequence in scheduled.admitted:
-            self._admissions.enter(sequence.request.id)  # before the device may fail
+        self._requests.begin(scheduled.admitted)
         handle = self._launcher.forward(scheduled)
         self._scheduler.token_budget = self._launcher.token_limit
         constrained = any(sequence.request.grammar is not None for sequence, _ in scheduled.sampling_members)
@@ -246,35 +193,10 @@ class EngineCore:
         """Take the commands of other threads, then plan the next step. `idle`: no step is on the device."""
         if idle:
             self._publish()
-        self._take_commands(wait=idle and not self._sequences)
+        self._requests.take(wait=idle and not self._requests)
         self._planned = self._scheduler.schedule()
-        if idle and self._planned is None and self._sequences:
+        if idle and self._planned is None and self._requests:
             raise RuntimeError("nothing runs and nothing can be admitted, though every request fits the pool")
-
-    def _take_commands(self, *, wait: bool) -> None:
-        """Run the commands of other threads; with nothing else to do, wait for one."""
-        if wait:
-            self._commands.get()()
-            self._counters.resume()
-        while not self._commands.empty():
-            self._commands.get()()
-
-    def _add(self, sequence: Sequence) -> None:
-        self._sequences[sequence.request.id] = sequence
-        self._scheduler.add(sequence)
-        if self._closed:
-            return  # its end is all that is left to report
-        self._beginning = sequence
-        with self._admissions.entered(sequence.request.id):
-            take_forced(sequence)
-        self._beginning = None
-        self._counters.count_output(self._emit(sequence))
-        self._retire_if_done(sequence)
-
-    def _abort(self, request_id: str, reason: FinishReason) -> None:
-        if sequence := self._sequences.get(request_id):
-            sequence.finish(reason)
-            self._retire_if_done(sequence)
 
     def _stop(self) -> None:
         self._stopping = True
@@ -294,64 +216,21 @@ class EngineCore:
         scheduled, result = read
         shares = divide(result.seconds, scheduled.step, scheduled.prefill, self._cost)
         self._counters.count_step(scheduled, result, shares)
-        self._counters.count_output(sum(self._emit(sequence) for sequence, _ in scheduled.sampling_members))
+        self._counters.count_output(sum(self._requests.emit(sequence) for sequence, _ in scheduled.sampling_members))
         self._counters.timing.reported()
         for sequence, share in zip(scheduled.members, shares.members, strict=True):
             sequence.in_flight -= 1
             sequence.compute_seconds += share
             if sequence.finish_reason is not None:
-                self._retire_if_done(sequence)
-
-    def _emit(self, sequence: Sequence) -> int:
-        """Add an event for the tokens that have none yet; returns how many."""
-        gained = tuple(sequence.tokens[sequence.reported :])
-        if gained:
-            self._events.append(
-                TokenEvent(sequence.request.id, gained, _logprobs(sequence) if sequence.logprobs else None)
-            )
-            sequence.reported += len(gained)
-        return len(gained)
-
-    def _retire_if_done(self, sequence: Sequence) -> None:
-        """Retire a sequence that has a reason to end and is in no unread step."""
-        reason = sequence.finish_reason
-        if reason is None or sequence.in_flight:
-            return
-        del self._sequences[sequence.request.id]
-        with self._gate:
-            self._open.discard(sequence.request.id)
-        self._admissions.leave(sequence.request.id)
-        self._scheduler.retire(sequence)
-        self._counters.count_ended(sequence)
-        self._events.append(FinishedEvent(sequence.request.id, reason, sequence.usage, sequence.error))
-        if not self._sequences:
-            self._scheduler.check()
-
-    def _abandon(self) -> None:
-        """End every request that is left with an error."""
-        with self._gate:
-            self._closed = True
-        self._take_commands(wait=False)
-        self._events += [
-            FinishedEvent(id_, FinishReason.ABORTED, left.usage, end_of(id_, self.failure))
-            for id_, left in self._sequences.items()
-        ]
-        self._sequences.clear()
-        self._publish()
+                self._requests.retire_if_done(sequence)
 
     def _publish(self) -> None:
         self._stats = self._snapshot()
-        events, self._events = self._events, []
-        self._on_events(events)
+        self._on_events(self._requests.take_events())
 
     def _snapshot(self) -> tuple[SchedulerStats, BlockStats, CoreStats, TimingStats]:
         counters = self._counters
         return self._scheduler.stats, self._scheduler.pool.stats, counters.stats, counters.timing.stats
-
-
-def _logprobs(sequence: Sequence) -> tuple[TokenLogprob | None, ...]:
-    """Those of the tokens that are to be reported."""
-    return tuple(sequence.logprobs.pop(place, None) for place in range(sequence.reported, len(sequence.tokens)))
 
 
 def _ids(steps: list[ScheduledStep]) -> tuple[str, ...]:

@@ -21,13 +21,13 @@ from thothy_ai.engine.api import FinishReason, SamplingParams, TokenLogprob
 from thothy_ai.engine.errors import EngineError, InvalidRequestError, NoFiniteScoreError
 from thothy_ai.engine.grammar import Grammar
 from thothy_ai.engine.grammar_batch import Filling, advance_all, start_filling
+from thothy_ai.engine.grammar_tokens import allow_only
 from thothy_ai.engine.sampling_params import MAX_END_TOKENS
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.step import Step
 from thothy_ai.kernels.sampling import NO_TOKEN
 
 _ALL = -1  # every bit of an int32
-_BITS = torch.tensor([1 << bit for bit in range(32)], dtype=torch.int64).to(torch.int32)
 
 
 class StepMasks(NamedTuple):
@@ -40,17 +40,15 @@ class StepMasks(NamedTuple):
 
     def wait(self) -> Tensor:
         """The bits, once all of them are there. Members get the tokens that are forced."""
-        for row in self.filling.wait():
-            sequence, position = self.members[row]
-            take_forced(sequence)
-            if position < len(sequence.tokens):
-                _allow_only(self.bits[row], sequence.tokens[position])
+        lacking, bits = self.filling.wait(), self.bits.numpy()
+        for row in lacking:
+            take_forced(self.members[row][0])
         for row in self.given:
+            bits[row] = _ALL
+        for row in (*lacking, *self.given):
             sequence, position = self.members[row]
             if position < len(sequence.tokens):
-                _allow_only(self.bits[row], sequence.tokens[position])
-            else:
-                self.bits[row].fill_(_ALL)
+                allow_only(bits[row], sequence.tokens[position : position + 1])
         return self.bits
 
 
@@ -93,11 +91,11 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
     `samples` are sequences, each once, with the position and the token that was sampled for it.
     """
     taken = [(sequence, token) for sequence, position, token in samples if _take(sequence, position, token)]
-    constrained = {
-        sequence: (grammar, token) for sequence, token in taken if (grammar := sequence.request.grammar) is not None
-    }
-    errors = advance_all([*constrained.values()])
-    for (sequence, (grammar, token)), error in zip(constrained.items(), errors, strict=True):
+    constrained = [
+        (sequence, grammar, token) for sequence, token in taken if (grammar := sequence.request.grammar) is not None
+    ]
+    errors = advance_all([(grammar, token) for _, grammar, token in constrained])
+    for (sequence, grammar, token), error in zip(constrained, errors, strict=True):
         _continue(sequence, grammar, token, error)
     for sequence, _ in taken:
         _end_at_length(sequence)
@@ -165,7 +163,7 @@ def _append_forced(sequence: Sequence, grammar: Grammar) -> None:
     _end_at_length(sequence)
 
 
-def _until_end(sequence: Sequence, forced: list[int]) -> list[int]:
+def _until_end(sequence: Sequence, forced: Seq[int]) -> Seq[int]:
     """Those before a token that ends the sequence, if there is one among them that may."""
     if sequence.end_tokens.isdisjoint(forced):
         return forced
@@ -180,11 +178,6 @@ def _until_end(sequence: Sequence, forced: list[int]) -> list[int]:
 def _end_at_length(sequence: Sequence) -> None:
     if sequence.output_tokens >= sequence.max_tokens:
         sequence.finish(FinishReason.LENGTH)
-
-
-def _allow_only(row: Tensor, token: int) -> None:
-    row.zero_()
-    row[token // 32] = _BITS[token % 32]
 
 
 def _no_finite_score(sequence: Sequence, position: int) -> NoFiniteScoreError:

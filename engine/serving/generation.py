@@ -16,7 +16,9 @@ Control = Callable[[str], Awaitable[None]]  # tells the engine something about t
 class Generation:
     """One request in flight. Iterate over it for its deltas (if it streams), await `result()` for the whole text."""
 
-    def __init__(self, request_id: str, abort: Control, stream: Control, report_after: int = 0) -> None:
+    def __init__(
+        self, request_id: str, abort: Control, stream: Control, report_after: int = 0, *, report_again: bool = False
+    ) -> None:
         self.id = request_id
         self._abort = abort
         self._stream = stream
@@ -24,15 +26,26 @@ class Generation:
         self.usage: Usage | None = None  # once it has ended; of a failure that never ran, or was lost, none is known
         self._done: asyncio.Future[GenerationResult] = asyncio.get_running_loop().create_future()
         self._done.add_done_callback(_mark_retrieved)
-        self._early = _Early(report_after)
+        self._early = _Early(report_after, again=report_again)
 
     async def early_text(self) -> str:
         """Wait until the output has `report_after` tokens, and return its text by then; the whole text if it ends
         before, as with an engine that knows no `report_after`. Raises as `result` does.
         """
-        either: tuple[asyncio.Future[Any], ...] = (self._done, self._early.reached)
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        return self._early.text if self._early.reached.done() else (await self.result()).text
+        return await self.text_beyond(0)
+
+    async def text_beyond(self, characters: int) -> str:
+        """Wait for the next report, after which the text is longer than so many characters, and return it; the whole
+        text once it has ended. Raises as `result` does.
+        """
+        while not self._done.done():
+            if self._early.reached and len(self._early.text) > characters:
+                return self._early.text
+            either: tuple[asyncio.Future[Any], ...] = (self._done, self._early.grown())
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._early.reached and not characters:
+            return self._early.text
+        return (await self.result()).text
 
     async def result(self) -> GenerationResult:
         """Wait for the end; raises the EngineError it failed with, EngineLostError if the connection broke."""
@@ -78,20 +91,33 @@ class Generation:
 
 
 class _Early:
-    """The first choice's text until it has `report_after` tokens, by its deltas. Used on the loop it is made in."""
+    """The first choice's text by its deltas: until it has `report_after` tokens, and, `again`, beyond. Used on the loop
+    it is made in.
+    """
 
-    def __init__(self, report_after: int) -> None:
-        self._report_after, self._tokens = report_after, 0
+    def __init__(self, report_after: int, *, again: bool) -> None:
+        self._report_after, self._again, self._tokens = report_after, again, 0
         self.text = ""
-        self.reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._grown: asyncio.Future[None] | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Whether it has that many tokens."""
+        return 0 < self._report_after <= self._tokens
+
+    def grown(self) -> asyncio.Future[None]:
+        """Done with the next report."""
+        if self._grown is None or self._grown.done():
+            self._grown = asyncio.get_running_loop().create_future()
+        return self._grown
 
     def add(self, delta: Delta) -> None:
-        if not self._report_after or self.reached.done() or delta.choice:
+        if not self._report_after or delta.choice or (self.reached and not self._again):
             return
         self.text += delta.text
         self._tokens += len(delta.token_ids)
-        if self._tokens >= self._report_after:
-            self.reached.set_result(None)
+        if self.reached and self._grown is not None and not self._grown.done():
+            self._grown.set_result(None)
 
 
 class Generations:
@@ -104,7 +130,9 @@ class Generations:
         """A handle for a new request; InvalidRequestError if one with its id is in flight."""
         if request.id in self._open:
             raise InvalidRequestError(f"a request with id {request.id!r} is in flight")
-        generation = self._open[request.id] = Generation(request.id, abort, stream, request.report_after)
+        generation = self._open[request.id] = Generation(
+            request.id, abort, stream, request.report_after, report_again=request.report_again
+        )
         return generation
 
     def deliver(self, outputs: Iterable[Output]) -> None:

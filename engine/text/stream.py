@@ -109,11 +109,15 @@ class Stream:
         if not (text or (last and unsent)):
             return []
         self._sent, self._sent_texts = len(self._tokens), len(self._texts)
-        self._report_after = 0
+        self._report_after = self._next_report()
         return [Delta(self.request.id, text, tuple(unsent), self._number)]
 
     def _reports_now(self) -> bool:
         return 0 < self._report_after <= len(self._tokens)
+
+    def _next_report(self) -> int:
+        """Reports grow further apart, so that an output of n tokens has O(log n) of them."""
+        return len(self._tokens) + (len(self._tokens) + 1) // 2 if self.request.report_again else 0
 
     def _result(self, reason: FinishReason, usage: Usage) -> GenerationResult:
         logprobs = tuple(self._logprobs[: len(self._tokens)])

@@ -81,6 +81,13 @@ class FakeGeneration:
             return "".join(self._client.said)
         return ""
 
+    async def text_beyond(self, characters: int) -> str:
+        """As `early_text` once the client says more than so many characters; then what it had said when this ended."""
+        async for _ in self:
+            if len("".join(self._client.said)) > characters:
+                break
+        return "".join(self._client.said)
+
     async def abort(self) -> None:
         self._aborted.set()
 

@@ -21,6 +21,7 @@ from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_batch import start_filling
 from thothy_ai.engine.grammar_lexers import JsonGrammar
 from thothy_ai.engine.grammar_tokens import SENTENCE_END
+from thothy_ai.engine.grammar_walk import Walker
 from thothy_ai.jobs import schema as fields
 
 EOS = (0, 2)
@@ -329,6 +330,35 @@ def test_a_lexer_that_breaks_is_no_way_past_the_limit() -> None:
         tokens += len(following)
     assert broke
     assert tokens <= 80
+
+
+def test_a_walk_that_finds_no_end_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From another place it may find one."""
+    walks = [0]
+    ends = Walker.to_the_end_of_the_string
+
+    def failing_at_first(walker: Walker) -> list[int] | None:
+        walks[0] += 1
+        return None if walks[0] <= 1 else ends(walker)
+
+    monkeypatch.setattr(Walker, "to_the_end_of_the_string", failing_at_first)
+    assert len(ending(record(body=text("^[a-z ]{1,900}$")), 90, wordy)["body"]) > 30
+    assert walks[0] > 1
+
+
+def test_a_text_without_an_end_in_reach_is_not_searched_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = [0]
+
+    def failing(_: Walker) -> None:
+        walks[0] += 1
+
+    monkeypatch.setattr(Walker, "to_the_end", failing)
+    grammar = compiled(
+        {"type": "object", "properties": {"a": {"anyOf": [text("^[a-z]{900,990}Q$"), {"type": "null"}]}}}
+    )
+    grammar.limit(900)
+    written(grammar, 900, wordy, random.Random(0))
+    assert 0 < walks[0] < 9
 
 
 def _moved(grammar: JsonGrammar) -> bool:

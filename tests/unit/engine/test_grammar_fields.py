@@ -1,4 +1,4 @@
-"""Masks with equal keys are equal, whatever text and schema they come from; the memory forgets those used least."""
+"""Texts with equal keys go on alike, whatever schema they are under; memories forget what was used least recently."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import json
 import random
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_batch import advance_all, start_filling
-from thothy_ai.engine.grammar_fields import MaskKey
+from thothy_ai.engine.grammar_fields import StateKey
 from thothy_ai.engine.grammar_lexers import JsonGrammar
-from thothy_ai.engine.grammar_memory import MaskMemory
+from thothy_ai.engine.grammar_memory import ForcedMemory, MaskMemory
+from thothy_ai.engine.grammar_position import JsonPosition
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 from thothy_ai.jobs.schema import TEXT
@@ -44,6 +46,16 @@ HOSTILE = (  # bounds that a token may reach, escapes, the same field before oth
     fields(a={"type": "string", "pattern": "^[A-ZÄ][äöü日本é]{2,6}$"}, b=text(2, 6, "[äöü日本é]")),
     json.dumps(text(0, 5)),
     fields(a={"type": "string", "pattern": "^[^a][b-y]{1,4}$"}, b={"type": "string", "pattern": "^x[b-y]{1,4}$"}),
+    fields(a={"type": "string", "pattern": "^[ab][x]{60,60}$"}),
+    fields(a={"type": "string", "pattern": "^[ab][x]{40,80}$"}),
+    fields(
+        a={"enum": ["x", "xy", "é"]},
+        e={"const": "k"},
+        b={"type": "integer"},
+        c={"type": "array", "items": {"enum": [1, "z"]}},
+    ),
+    fields(a={"type": "array", "items": {"type": "number"}, "maxItems": 9}, b=text(1, 2), c={"type": "boolean"}),
+    json.dumps({"anyOf": [json.loads(fields(a={"enum": ["x"]}, b=text(1, 2))), {"enum": ["x", "y"]}]}),
 )
 UNKNOWN = (
     '{"type": "object", "properties": {"a": {"type": "string", "pattern": "^[a-z]{1,9}$"}}}',
@@ -85,11 +97,13 @@ def allowed(row: torch.Tensor) -> list[int]:
     return found
 
 
-def walk(grammar: JsonGrammar, draw: random.Random, most: int) -> Iterator[tuple[MaskKey | None, torch.Tensor]]:
-    """The keys and masks of a random text, which ends its strings more often than chance would."""
+def walk(
+    grammar: JsonGrammar, draw: random.Random, most: int
+) -> Iterator[tuple[StateKey | None, torch.Tensor, list[int]]]:
+    """The keys, masks and forced tokens of a random text, which ends its strings more often than chance would."""
     for _ in range(most):
         row = computed(grammar)
-        yield grammar.mask_key(), row
+        yield grammar.state_key(), row, grammar.matcher.compute_ff_tokens()
         choices = allowed(row)
         special = [t for t in choices if set(grammar._lexers.tokens.table[t]) & set(b'"\\')]
         token = draw.choice(special if special and draw.random() < 0.1 else choices)
@@ -98,21 +112,56 @@ def walk(grammar: JsonGrammar, draw: random.Random, most: int) -> Iterator[tuple
         grammar.advance(token)
 
 
-def test_masks_with_equal_keys_are_equal(compiler: GrammarCompiler) -> None:
-    draw, masks, shared, total = random.Random(0), dict[MaskKey, torch.Tensor](), 0, 0
-    for schema in (*HOSTILE * 12, *kinds(), *kinds()):
-        for key, row in walk(compiled(compiler, schema), draw, 120):
+def test_texts_with_equal_keys_go_on_alike(compiler: GrammarCompiler) -> None:
+    draw, masks, shared, total = random.Random(0), dict[StateKey, torch.Tensor](), 0, 0
+    tokens = dict[tuple[StateKey, int], list[int]]()
+    for schema in (*HOSTILE * 12, *UNKNOWN, *kinds(), *kinds()):
+        grammar = compiled(compiler, schema)
+        for key, row, forced in walk(grammar, draw, 120):
             total += 1
             if key is not None:
                 shared += key in masks
                 assert torch.equal(masks.setdefault(key, row), row), (schema, key)
-    assert shared > total / 3
+            if (key := grammar._state.forced_key(grammar._tokens)) is not None:
+                last = grammar._tokens[-1] if grammar._tokens else -1
+                assert tokens.setdefault((key, last), forced) == forced, (schema, key)
+    assert shared > total / 2
+    assert sum(map(bool, tokens.values())) > 100
+
+
+def began_a_string(data: bytes) -> bool:
+    position = JsonPosition()
+    for at in range(len(data)):
+        position.feed(data[at : at + 1])
+        if position.in_value_string:
+            return True
+    return False
 
 
 @pytest.mark.parametrize("schema", UNKNOWN)
-def test_a_text_whose_state_is_not_known_has_no_key(compiler: GrammarCompiler, schema: str) -> None:
-    draw = random.Random(1)
-    assert all(key is None for _ in range(4) for key, _ in walk(compiled(compiler, schema), draw, 12))
+def test_after_a_string_of_an_unknown_kind_no_key_is_known(compiler: GrammarCompiler, schema: str) -> None:
+    draw, began = random.Random(1), 0
+    for _ in range(4):
+        grammar = compiled(compiler, schema)
+        for key, *_ in walk(grammar, draw, 12):
+            data = b"".join(grammar._lexers.tokens.table[token] for token in grammar._tokens)
+            assert (key is None) == began_a_string(data), data
+            began += key is None
+    assert began
+
+
+def test_free_text_between_fields_ends_what_is_known(compiler: GrammarCompiler) -> None:
+    grammar = compiled(compiler, fields(a={"type": "array", "items": {"type": "integer"}}, b=text(1, 2)))
+    start = grammar._lexers.tokens.divided(b'{"a":[')
+    for token in start:
+        grammar.advance(token)
+    (digit, comma), known = (grammar._lexers.tokens.divided(sign)[0] for sign in (b"7", b",")), []
+    for _ in range(300):
+        for token in (digit, comma):
+            grammar.advance(token)
+        known.append(grammar.state_key() is not None)
+    assert known == sorted(known, reverse=True)
+    assert (known[0], known[-1]) == (True, False)
 
 
 def test_steps_fill_what_llguidance_does_whether_masks_are_remembered_or_not(compiler: GrammarCompiler) -> None:
@@ -159,11 +208,23 @@ def compiled_at(compiler: GrammarCompiler, schema: str, like: JsonGrammar) -> Js
 def test_the_memory_forgets_what_was_used_least_recently() -> None:
     memory, keys = MaskMemory(3, masks=2), [(bytes([n]), 0, 0, 0, b"") for n in range(3)]
     for number, key in enumerate(keys[:2]):
-        memory.keep(key, torch.full((3,), number + 1, dtype=torch.int32))
+        memory.keep(key, np.full(3, number + 1, np.int32), lacking=number == 1)
     assert memory.place_of(keys[0]) is not None
-    memory.keep(keys[2], torch.full((3,), 3, dtype=torch.int32))
+    memory.keep(keys[2], np.full(3, 3, np.int32), lacking=True)
     assert (len(memory), memory.place_of(keys[1])) == (2, None)
-    mask = torch.zeros((3, 3), dtype=torch.int32)
-    memory.copy([memory.place_of(keys[2]) or 0, 0, memory.place_of(keys[0]) or 0], mask)
+    mask, places = np.zeros((3, 3), np.int32), [memory.place_of(keys[2]) or 0, 0, memory.place_of(keys[0]) or 0]
+    memory.copy(places, mask)
     assert mask[0].tolist() == [3] * 3
     assert mask[2].tolist() == [1] * 3
+    assert memory.lacking(places).tolist() == [0]
+
+
+def test_forced_tokens_are_remembered_by_state_and_last_token() -> None:
+    memory, keys = ForcedMemory(2), [(bytes([n]), 0, 0, 0, b"") for n in range(3)]
+    memory.keep(keys[0], 7, [1])
+    memory.keep(keys[0], 8, [])
+    assert (memory.of(keys[0], 7), memory.of(keys[0], 8), memory.of(keys[0], 9)) == ([1], [], None)
+    memory.of(keys[0], 7)
+    memory.keep(keys[2], 7, [3])
+    memory.keep(keys[2], 8, [3] * 1000)
+    assert (memory.of(keys[0], 7), memory.of(keys[0], 8), memory.of(keys[2], 7)) == ([1], None, [3])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import llguidance.hf
 import pytest
 import torch
-from llguidance import LLExecutor
+from llguidance import LLExecutor, LLMatcher
 from transformers import PreTrainedTokenizerFast
 
 from thothy_ai.engine import grammar_batch, grammar_lexers
@@ -70,8 +70,8 @@ def test_masks_are_filled_while_the_caller_keeps_the_interpreter_s_lock(
             begun.append(1)
 
     monkeypatch.setattr(grammar_batch, "_executor", Executor)
-    rows, grammar = torch.empty((1, WORDS), dtype=torch.int32), *grammars(compiler, SCHEMAS[:1])
-    start_filling(rows, [(grammar, 0)]).wait()  # the thread is there
+    rows, (first, grammar) = torch.empty((1, WORDS), dtype=torch.int32), grammars(compiler, SCHEMAS[:2])
+    start_filling(rows, [(first, 0)]).wait()  # the thread is there
     interval, begun[:] = sys.getswitchinterval(), []
     sys.setswitchinterval(60.0)  # until then, no thread takes the lock from another that computes
     try:
@@ -250,3 +250,91 @@ def test_other_character_classes_get_slices_of_their_own_widest_last() -> None:
 @pytest.mark.parametrize("pattern", ["[", "[a-", r"[\p{L}]", "[a[b]]", "[a&&b]", "", "[z-a]", "x" * 9])
 def test_a_pattern_that_python_reads_otherwise_gets_none(pattern: str) -> None:
     assert own_slices(json.dumps({"anyOf": [{"pattern": pattern}, {"pattern": 7}]})) == ()
+
+
+def test_a_lexer_computes_masks_now_and_then_even_if_all_are_remembered(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llguidance limits a lexer's work from one mask that it computes to the next: without any, it refuses tokens."""
+    monkeypatch.setattr(grammar_lexers, "_TOKENS_PER_MASK", 20)
+    computed, draw, counts = [0], random.Random(3), list[tuple[int, int]]()
+    compute = grammar_batch._compute
+
+    def counting(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]], rows: torch.Tensor) -> None:
+        computed[0] += len(matchers)
+        compute(executor, matchers, rows)
+
+    monkeypatch.setattr(grammar_batch, "_compute", counting)
+    for name in ("a", "b"):
+        (grammar,) = grammars(
+            compiler, [json.dumps(record(**{name: {"type": "string", "pattern": "^[a-f]{400,400}$"}}))]
+        )
+        before, tokens = computed[0], 0
+        while not grammar.finished:
+            assert not any(advance_all([(grammar, draw.choice(allowed(masks([grammar])[0])))]))
+            tokens += 1
+        counts.append((computed[0] - before, tokens))
+    masked, tokens = counts[-1]
+    assert tokens // 20 <= masked < tokens // 2
+
+
+def test_a_grammar_whose_matcher_refuses_what_is_allowed_goes_on_alone(compiler: GrammarCompiler) -> None:
+    """As one does whose lexer has no work left."""
+    (grammar,) = grammars(compiler, [json.dumps(record(a={"type": "string", "pattern": "^[a-f]{9,9}$"}))])
+    for token in grammar.forced():
+        grammar.advance(token)
+    row = masks([grammar])[0]
+    good, lexer = allowed(row)[0], grammar.lexer
+    assert not grammar.matcher.consume_token(allowed(~row)[0])
+    assert advance_all([(grammar, good)]) == [None]
+    assert grammar.lexer is not lexer
+    assert not lexer.usable
+    assert not torch.equal(masks([grammar])[0], torch.full_like(row, -1))
+
+
+class TiringMatcher:
+    """A matcher that takes twenty tokens at most between two masks."""
+
+    def __init__(self, matcher: LLMatcher) -> None:
+        self._matcher, self._left = matcher, 20
+
+    def deep_copy(self) -> TiringMatcher:
+        return TiringMatcher(self._matcher.deep_copy())
+
+    def is_error(self) -> bool:
+        return self._left < 0 or self._matcher.is_error()
+
+    def consume_token(self, token: int) -> bool:
+        return self.consume_tokens([token])
+
+    def consume_tokens(self, tokens: Sequence[int]) -> bool:
+        self._left -= len(tokens)
+        return self._left >= 0 and self._matcher.consume_tokens([*tokens])
+
+    def unsafe_compute_mask_ptr(self, address: int, size: int) -> None:
+        self._left = 20
+        self._matcher.unsafe_compute_mask_ptr(address, size)
+
+
+def test_a_text_is_read_again_with_masks_between_its_tokens(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_lexers, "_TOKENS_PER_MASK", 20)
+    lexer_of = grammar_lexers.Lexers.alone
+    (grammar,) = grammars(compiler, [json.dumps(record(a={"type": "string", "pattern": "^[a-f]{200,200}$"}))])
+    while len(grammar._tokens) < 70:
+        assert advance_all([(grammar, allowed(masks([grammar])[0])[0])]) == [None]
+
+    def tiring(lexers: grammar_lexers.Lexers) -> grammar_lexers.Lexer:
+        matcher: object = TiringMatcher(lexer_of(lexers).measured())
+        return grammar_lexers.Lexer(matcher, tokens_per_mask=1)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(grammar_lexers.Lexers, "alone", tiring)
+    row = masks([grammar])[0]
+    grammar.matcher.consume_token(allowed(~row)[0])  # which it refuses, and everything after it
+    grammar.advance(allowed(row)[0])
+    assert len(grammar._tokens) == 71
+
+
+def record(**properties: object) -> dict[str, object]:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}

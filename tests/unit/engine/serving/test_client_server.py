@@ -141,6 +141,31 @@ def test_a_client_looks_at_the_text_early_and_aborts_with_its_usage(url: str, *,
     play(scene())
 
 
+def test_a_client_looks_at_the_text_again_as_it_grows(url: str) -> None:
+    async def scene() -> None:
+        backend = ScriptedBackend()
+        client = LocalEngineClient(backend)
+        await client.start()
+        once = await client.submit(ask("once", report_after=3))
+        again = await client.submit(ask("again", report_after=3, report_again=True))
+        for id_ in ("once", "again"):
+            backend.say(id_, Delta(id_, "so far", (1, 2, 3)))
+        assert await again.early_text() == await once.early_text() == "so far"
+        longer, end = (asyncio.create_task(each.text_beyond(6)) for each in (again, once))
+        await asyncio.sleep(0)
+        assert not longer.done()
+        for id_ in ("once", "again"):
+            backend.say(id_, Delta(id_, ", so", (4, 5)))
+        assert await longer == "so far, so"
+        assert not end.done()
+        for id_ in ("once", "again"):
+            backend.say(id_, result_of(id_, "so far, so good"))
+        assert await end == await again.text_beyond(10) == "so far, so good"
+        await client.close()
+
+    play(scene())
+
+
 def test_the_early_text_of_a_request_that_ends_before_is_the_whole_one(url: str) -> None:
     """So it is with an engine that knows no early reports."""
 

@@ -79,6 +79,7 @@ REQUEST = GenerationRequest(
     priority=-7,
     deadline=1.8e9,
     report_after=40,
+    report_again=True,
     stop_repetition=True,
     template_options={"enable_thinking": False, "effort": "low", "depth": 3, "share": 0.5, "none": None},
 )
@@ -155,9 +156,9 @@ def test_infos_and_stats_come_back_as_they_were() -> None:
 
 def test_a_client_that_cannot_read_the_reason_repetition_never_gets_it() -> None:
     fields = request_fields(REQUEST)
-    del fields["stop_repetition"], fields["report_after"]
+    del fields["stop_repetition"], fields["report_after"], fields["report_again"]
     older = read_request(fields)
-    assert (older.stop_repetition, older.report_after) == (False, 0)
+    assert (older.stop_repetition, older.report_after, older.report_again) == (False, 0, False)
 
 
 def test_a_client_that_asks_for_nothing_new_sends_and_gets_nothing_new() -> None:

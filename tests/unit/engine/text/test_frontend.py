@@ -198,6 +198,18 @@ def test_a_request_reports_early_once(stage: Stage) -> None:
     assert result.text == "The garden waits for rain 🙂"
 
 
+def test_a_request_that_reports_again_does_so_each_time_it_is_half_as_long_again(stage: Stage) -> None:
+    ears = stage.submit(report_after=2, report_again=True)
+    stage.accepted()
+    tokens = stage.encode("The garden waits for rain and the rain waits for the garden and for the bees of the town")
+    for token in tokens[:16]:
+        stage.core.tokens("a", token)
+    stage.core.finish("a")
+    *deltas, result = ears.until_end()
+    assert [len(delta.token_ids) for delta in deltas if isinstance(delta, Delta)] == [2, 1, 2, 3, 4]
+    assert result.text.startswith("".join(delta.text for delta in deltas if isinstance(delta, Delta)))
+
+
 @pytest.mark.parametrize("fields", [{"report_after": 99}, {"report_after": 0}])
 def test_without_enough_tokens_nothing_is_reported_early(stage: Stage, fields: dict[str, int]) -> None:
     ears = stage.submit(**fields)

@@ -12,7 +12,7 @@ from thothy_ai.jobs.verdict import RejectionReason
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "labelled"
 KINDS = ("trend_summary", "hook", "translation", "report_section", "report")
-SPLITS = ("tuned", "held_out", "fresh", "unseen")
+SPLITS = ("tuned", "held_out", "fresh", "development", "unseen")
 FIELDS = {"id", "kind", "language", "request", "artifact", "label", "reasons", "split", "note"}
 
 
@@ -31,26 +31,37 @@ class LabelledText:
     artifact: Mapping[str, Any]
     accepted: bool
     reasons: frozenset[RejectionReason]
-    split: Literal["tuned", "held_out", "fresh", "unseen"]
+    split: Literal["tuned", "held_out", "fresh", "development", "unseen"]
     note: str
 
 
 def load(folder: Path = FOLDER) -> list[LabelledText]:
     """Return all texts of a folder and of those in it, by kind.
 
-    Raises `ValueError`, with file and line, for a line that breaks the format.
+    Raises `ValueError`, with file and line, for a line that breaks the format; also for a folder without texts, or that
+    is none. Raises `OSError` if a file cannot be read.
     """
-    return [text for kind in KINDS for path in sorted(folder.rglob(f"{kind}.jsonl")) for text in _texts(path)]
+    texts = [text for kind in KINDS for path in sorted(folder.rglob(f"{kind}.jsonl")) for text in _texts(path)]
+    if not texts:
+        raise ValueError(f"{folder} has no labelled texts, in files such as {KINDS[0]}.jsonl")
+    return texts
 
 
 def _texts(path: Path) -> list[LabelledText]:
     texts = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(_lines(path), 1):
         try:
             texts.append(_text(json.loads(line), path))
         except (KeyError, ValueError) as error:
             raise ValueError(f"{path.name}, line {number}: {error}") from error
     return texts
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name}: {error}") from error
 
 
 def _text(entry: Mapping[str, Any], path: Path) -> LabelledText:
@@ -70,6 +81,8 @@ def _text(entry: Mapping[str, Any], path: Path) -> LabelledText:
 
 
 def _check(entry: Mapping[str, Any], kind: str) -> None:
+    if not isinstance(entry, Mapping):
+        raise ValueError("is no JSON object")  # noqa: TRY004 - as every error of the format
     if entry.keys() != FIELDS:
         raise ValueError(f"has the wrong fields: {sorted(entry.keys() ^ FIELDS)}")
     if entry["kind"] != kind:

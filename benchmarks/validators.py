@@ -2,11 +2,11 @@
 
     python -m benchmarks.validators [FOLDER] [--wrong] [--corrupt] [--write]
 
-Prints a table per kind and one per language group, by split of the texts: `tuned`, `held_out` and `fresh`, which the
-validators may be tuned on, and `unseen`, which only measures. `--wrong` lists the texts that are judged wrongly, with
-what was found, and the ids of those unseen. `--corrupt` adds a table of the faults that are put into good texts by
-rule. `--write` puts the tables into docs/validators.md. Bad texts that are labelled `unsupported`, too, whose defect is
-one of meaning, are counted apart: the review by a model may find them as well.
+Prints a table per kind and one per language group, by split of the texts: `tuned`, `held_out`, `fresh` and
+`development`, which the validators may be tuned on, and `unseen`, which only measures. `--wrong` lists the texts that
+are judged wrongly, with what was found, and the ids of those unseen. `--corrupt` adds a table of the faults that are
+put into good texts by rule. `--write` puts the tables into docs/validators.md. Bad texts that are labelled
+`unsupported`, too, whose defect is one of meaning, are counted apart: the review by a model may find them as well.
 """
 
 from __future__ import annotations
@@ -181,14 +181,18 @@ def written(page: str, figures: str, begin: str = BEGIN) -> str:
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command. Exits with 2 if there are no texts, or if one breaks the format."""
     parser = argparse.ArgumentParser(description="Measure the validators on labelled texts.")
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
     parser.add_argument("--wrong", action="store_true", help="list what is judged wrongly")
     parser.add_argument("--corrupt", action="store_true", help="put faults into good texts, and count what is found")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/validators.md")
     options = parser.parse_args()
-    judged = list(map(judge, load(options.folder)))
+    try:
+        texts = load(options.folder)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    judged = list(map(judge, texts))
     figures = f"{tables(judged)}\n\n{notes(judged)}"
     print(figures)
     faults = found_by_corruption(judged) if options.corrupt else ""

@@ -13,13 +13,14 @@ from thothy_ai.jobs.kinds.report_section import ReportSection, ReportSectionArti
 from thothy_ai.jobs.kinds.translation import Translation, TranslationArtifact
 from thothy_ai.jobs.kinds.trend_summary import TrendSummary, TrendSummaryArtifact
 from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Call, Context, End, Message, Output, Plan, Previous, Sampling
+from thothy_ai.jobs.plan import Call, Context, Early, End, Message, Output, Plan, Previous, Sampling
 from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
 
 __all__ = [
     "Artifact",
     "Call",
     "Context",
+    "Early",
     "End",
     "Hook",
     "HookArtifact",

@@ -12,7 +12,7 @@ from typing_extensions import TypeVar
 
 from thothy_ai.jobs import retries
 from thothy_ai.jobs.kind import Artifact, Request
-from thothy_ai.jobs.plan import Call, Context, End, Message, Output, Plan, Sampling, TemplateOption, stopped
+from thothy_ai.jobs.plan import Call, Context, Early, End, Message, Output, Plan, Sampling, TemplateOption, stopped
 from thothy_ai.jobs.problems import describe
 from thothy_ai.jobs.schema import grammar_schema
 from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
@@ -28,6 +28,10 @@ _REASONS = {
 }
 
 
+def _no_early_checks(_: Request) -> Early | None:
+    return None
+
+
 def _no_overrides(_: Request) -> Mapping[str, Any]:
     return {}
 
@@ -38,7 +42,8 @@ class OneCall(Generic[R, A]):
 
     `prompt` gets the context, too, since a small model may need plainer instructions. `checks` runs the validators,
     cheapest first; the first rejection decides. `locale` returns the language of the text. `schema_overrides` replaces
-    top-level properties of the schema for one request. `template_options` are the call's. Raises `SchemaError` if the
+    top-level properties of the schema for one request. `early` names the checks that end an output before its end.
+    `template_options` are the call's. Raises `SchemaError` if the
     artifact has an unbounded string or array.
     """
 
@@ -48,6 +53,7 @@ class OneCall(Generic[R, A]):
     checks: Callable[[R, A], Iterable[Rejection | None]]
     locale: Callable[[R], str | None] = lambda _: None
     schema_overrides: Callable[[R], Mapping[str, Any]] = _no_overrides
+    early: Callable[[R], Early | None] = _no_early_checks
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
     _schema: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 
@@ -63,6 +69,7 @@ class OneCall(Generic[R, A]):
             self.sampling(request),
             locale=locale,
             template_options=self.template_options,
+            early=self.early(request),
         )
         (output,) = yield (retries.adapted(call, context, locale or "en"),)
         return self.judge(request, output)

@@ -1,6 +1,7 @@
 """`InParts`: the plan of an artifact that is written, judged and, where necessary, written again part by part.
 
-    write      one call for the whole artifact, or one per part: a small model does better with short tasks
+    write      one call for the whole artifact, or one per part: a small model does better with short tasks. Parts that
+               it often gets wrong are written ahead; if they cannot be repaired, the others are not written
     judge      the validators say which parts are bad
     repair     the bad parts are written again, with their faults named; the others are kept
     review     optionally, the model checks the statements against the source (see `review`); bad ones are repaired
@@ -17,18 +18,17 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple
 
 from pydantic import ValidationError
-from pydantic_core import PydanticCustomError, from_json
 from typing_extensions import TypeVar
 
 from thothy_ai.jobs import retries
 from thothy_ai.jobs.documents import condensed, shorter
 from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import rejection_of
-from thothy_ai.jobs.plan import Call, Calls, Context, End, Output, Outputs, Plan, stopped
+from thothy_ai.jobs.partial import object_in
+from thothy_ai.jobs.plan import Call, Calls, Context, End, Output, Outputs, Plan
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.review import Statement, look_again, refuted
 from thothy_ai.jobs.schema import has_types
-from thothy_ai.jobs.text import check_encodable
 from thothy_ai.jobs.verdict import Finding, Rejection, RejectionReason, Review, Verdict
 
 R = TypeVar("R", bound=WritingRequest)
@@ -48,10 +48,14 @@ class Fault(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A call that writes parts: its output is an object with one key per part, named by `key_of`."""
+    """A call that writes parts: its output is an object with one key per part, named by `key_of`.
+
+    If some of several pieces are to be written `ahead`, the others follow once nothing is wrong with these.
+    """
 
     call: Call
     parts: tuple[Part, ...]
+    ahead: bool = False
 
 
 class Writing(NamedTuple, Generic[R_co]):
@@ -73,10 +77,11 @@ class _Draft:
 
     values: dict[str, Any] = field(default_factory=dict)
     missing: dict[Part, Rejection] = field(default_factory=dict)
+    given_up: Rejection | None = None  # why the rest was not written
 
     def take(self, piece: Piece, output: Output) -> None:
         """Put the parts of an output into their places, or note why there are none."""
-        found, rejection = _object_in(output)
+        found, rejection = object_in(output)
         for part in piece.parts:
             key = key_of(part)
             if key in found and not has_types(found[key], piece.call.schema["properties"].get(key, {})):
@@ -111,7 +116,8 @@ class InParts(Generic[R, A]):
 
     `write` returns the first calls, `rewrite` those for faulty parts, given the artifact so far. `faults` judges the
     parts that there are. `mend` corrects what needs no model. `fewest` says how many items each list must have: bad
-    items beyond that are left out. `statements` lists what a review looks at.
+    items beyond that are left out. `statements` lists what a review looks at. `part_faults` judges
+    parts that are written ahead, each by itself.
     """
 
     artifact: type[A]
@@ -121,10 +127,13 @@ class InParts(Generic[R, A]):
     statements: Callable[[R, Values], Sequence[tuple[Part, Statement]]]
     fewest: Callable[[R], Mapping[str, int]] = lambda _: {}
     mend: Callable[[R, dict[str, Any]], dict[str, Any]] = lambda _, values: values
+    part_faults: Callable[[R, Values], Iterable[Fault]] = lambda *_: ()
 
     def __call__(self, request: R, context: Context) -> Plan:
-        """Write, repair once, review."""
+        """Write, repair, review."""
         writing, draft = yield from self._begun(request, context)
+        if draft.given_up:
+            return Verdict.reject(draft.given_up)
         faults = self._judged(request, draft)
         if faults:
             faults = yield from self._repaired(writing, draft, faults)
@@ -157,11 +166,27 @@ class InParts(Generic[R, A]):
             pieces = self.write(writing)
             locale = request.locale
             adapted = [piece._replace(call=retries.adapted(piece.call, context, locale)) for piece in pieces]
-            outputs = yield from _answers(draft, adapted)
+            ahead = [piece for piece in adapted if piece.ahead]
+            outputs = yield from _answers(draft, ahead or adapted)
             if not any(output.end is End.PROMPT_TOO_LONG for output in outputs):
+                if ahead and (yield from self._stands(writing, draft)):
+                    yield from _answers(draft, [piece for piece in adapted if not piece.ahead])
                 break
             context = shorter(context)
         return writing, draft
+
+    def _stands(self, writing: Writing[R], draft: _Draft) -> Generator[Calls, Outputs, bool]:
+        """Whether nothing is wrong with what was written ahead, or with its repair."""
+        faults = self._ahead(writing.request, draft)
+        if faults:
+            yield from _answers(draft, self.rewrite(writing, deepcopy(draft.values), faults))
+            faults = self._ahead(writing.request, draft)
+        draft.given_up = faults[0].rejection if faults else None
+        return not faults
+
+    def _ahead(self, request: R, draft: _Draft) -> list[Fault]:
+        draft.values = self.mend(request, draft.values)
+        return [*self._missing(draft), *self.part_faults(request, draft.values)]
 
     def _repaired(
         self, writing: Writing[R], draft: _Draft, faults: Sequence[Fault]
@@ -236,38 +261,13 @@ class InParts(Generic[R, A]):
 
 
 def _answers(draft: _Draft, pieces: Sequence[Piece]) -> Generator[Calls, Outputs, Outputs]:
-    """Make the calls of the pieces side by side, and put what they bring into the draft."""
+    """Make the calls of the pieces side by side, if there are any, and put what they bring into the draft."""
+    if not pieces:
+        return ()
     outputs = yield tuple(piece.call for piece in pieces)
     for piece, output in zip(pieces, outputs, strict=True):
         draft.take(piece, output)
     return outputs
-
-
-def _object_in(output: Output) -> tuple[Mapping[str, Any], Rejection | None]:
-    """The object in an output, and why it is not whole. Of one that was cut off, the fields before the last."""
-    rejection = stopped(output)
-    cut_off = rejection is not None or output.end is End.TOKEN_LIMIT
-    try:
-        check_encodable(output.text)
-        found = from_json(output.text, allow_partial=cut_off)
-    except (ValueError, PydanticCustomError) as error:
-        return {}, rejection or Rejection(RejectionReason.OFF_SCHEMA, f"output: is not JSON: {error}")
-    if not isinstance(found, dict):
-        return {}, rejection or Rejection(RejectionReason.OFF_SCHEMA, "output: is not an object")
-    if not cut_off or _is_whole(output.text):
-        return found, rejection
-    begun = from_json(output.text, allow_partial="trailing-strings")
-    whole = list(found.items()) if len(begun) > len(found) else list(found.items())[:-1]
-    cut = Rejection(RejectionReason.TRUNCATED, "the output reached its token budget before the JSON was complete")
-    return dict(whole), rejection or cut
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        from_json(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _refuted(listed: Sequence[tuple[Part, Statement]], review: Review) -> list[Fault]:

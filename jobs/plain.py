@@ -45,7 +45,12 @@ def _characters(locale: str) -> tuple[str, str]:
 
 
 def piece(
-    writing: Writing[WritingRequest], task: str, parts: Mapping[Part, Mapping[str, Any]], *, again: bool = False
+    writing: Writing[WritingRequest],
+    task: str,
+    parts: Mapping[Part, Mapping[str, Any]],
+    *,
+    again: bool = False,
+    ahead: bool = False,
 ) -> Piece:
     """A call for these parts, given by their schemas. The task is one sentence."""
     request, source, context = writing
@@ -57,9 +62,8 @@ def piece(
         top_p=0.9,
         repetition_penalty=PENALTY_AGAIN if again else PENALTY,
     )
-    return Piece(
-        Call(about_source(source, task + other, context), schema, sampling, locale=request.locale), tuple(parts)
-    )
+    call = Call(about_source(source, task + other, context), schema, sampling, locale=request.locale)
+    return Piece(call, tuple(parts), ahead)
 
 
 def of_parts(parts: Mapping[Part, Mapping[str, Any]]) -> dict[str, Any]:

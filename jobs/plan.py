@@ -55,10 +55,33 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Early:
+    """Which checks decide, while an output is being written, that all of it will be rejected.
+
+    `checks` are names from `jobs/early.py`. They judge the strings under the keys `fields` of the output, wherever they
+    are: each by itself or, `joined`, as the paragraphs of one text. Name only checks after whose rejection the plan
+    keeps nothing of the output: a part that it would repair, or leave out, ends no output. The other fields are what
+    the checks compare with.
+    """
+
+    fields: tuple[str, ...]
+    checks: tuple[str, ...]
+    source: str = ""
+    locale: str = "en"
+    source_locale: str = ""  # of an original that is translated
+    joined: bool = False
+    allowed: tuple[str, ...] = ()  # names
+    banned: tuple[str, ...] = ()  # phrases
+    instruction: str = ""
+    max_words: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One generation. `schema` is the JSON schema that its output matches; `step` says what it is for in the plan, such
     as `write`, `repair` or `review`. `locale` is the language that its text must have, which is checked early; None if
     it has none. `template_options` are variables of the model's chat template; one that it does not have is ignored.
+    `early` names the checks that end an output which is certain to be rejected.
     """
 
     messages: tuple[Message, ...]
@@ -67,6 +90,7 @@ class Call:
     step: str = "write"
     locale: str | None = None
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
+    early: Early | None = None
 
 
 class End(StrEnum):
@@ -76,17 +100,22 @@ class End(StrEnum):
     TOKEN_LIMIT = "token_limit"  # noqa: S105  the output is incomplete: it reached `max_tokens`
     REPETITION = "repetition"  # stopped in a loop
     WRONG_LANGUAGE = "wrong_language"  # stopped after its first sentences
+    REJECTED = "rejected"  # stopped, since its call's `early` checks had rejected it
     PROMPT_TOO_LONG = "prompt_too_long"  # refused: prompt and budget do not fit the model's context
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What came of a call: its first text, which is the best one where they are ranked, and the `others`."""
+    """What came of a call: its first text, which is the best one where they are ranked, and the `others`.
+
+    `rejection` says why it was stopped, if it was.
+    """
 
     text: str
     end: End = End.COMPLETE
     mean_logprob: float | None = None  # if the call asked for it, or for the best of several
     others: tuple[Output, ...] = ()
+    rejection: Rejection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +152,15 @@ T = TypeVar("T")
 
 
 def run(plan: Generator[Calls, Outputs, T], answer: Callable[[Call], Output]) -> T:
-    """Run a plan with a function that answers calls; for tests, and wherever calls need not run side by side."""
+    """Run a plan with a function that answers calls; for tests, and wherever calls need not run side by side.
+
+    TypeError if a step has no call, which no worker would run either.
+    """
     try:
         calls = next(plan)
         while True:
+            if not calls:
+                raise TypeError("a plan yields tuples of one Call or more")
             calls = plan.send(tuple(map(answer, calls)))
     except StopIteration as stop:
         result: T = stop.value
@@ -142,4 +176,4 @@ _STOPPED = {
 
 def stopped(output: Output) -> Rejection | None:
     """Why an output cannot be used, as far as its end tells; one at its token limit may still be complete."""
-    return _STOPPED.get(output.end)
+    return output.rejection or _STOPPED.get(output.end)

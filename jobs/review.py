@@ -1,7 +1,9 @@
 """A second look: the model judges an artifact's statements against the source, which is still in the KV cache.
 
-One call for all statements. A finding costs some four tokens, since only a statement that is not supported needs a
-reason: with the source cached, a review takes about a tenth of the tokens of the artifact.
+One call for all statements, and one token per finding: the letters stand apart by spaces, so that none merges with its
+neighbour. A small model does not keep to a legend, and answers in words. Only a statement that is not supported needs a
+reason. What is the same for all reviews of a source precedes
+the statements, so that the next one finds it in the cache.
 """
 
 from __future__ import annotations
@@ -21,19 +23,17 @@ CONTRADICTED: Final = "contradicted"
 NOT_FOUND: Final = "not_found"
 MAX_STATEMENTS = 24  # per call
 MAX_REASONS = 6
+_LETTERS: Final = {"S": SUPPORTED, "C": CONTRADICTED, "N": NOT_FOUND}
+_WORDS: Final = {word: word for word in _LETTERS.values()}
+TOKENS_PER_FINDING = 6  # at most
 _INSTRUCTION = (
-    "Check the statements below against the source, each on its own. They may be wrong in a figure, a name, a negation "
-    "or a direction.\n"
-    "supported: the source says so, or it follows from what the source says.\n"
-    "contradicted: the source says otherwise.\n"
-    "not_found: the source does not say it.\n\n"
-    "{statements}\n\n"
-    "findings: one per statement, in their order."
+    "Check each statement below against the source, on its own: its figures, names, negations and directions.\n"
+    "findings: one letter per statement, in their order. S: supported, the source says so or it follows. "
+    "C: contradicted, the source says otherwise. N: not found, the source does not say it.\n"
+    "reasons: for each statement with C or N, what the source says instead, in a few words of English.\n\n"
+    "{statements}"
 )
 _PLAIN = "Is each statement supported by the text, contradicted by it, or not_found in it?\n\n{statements}"
-_REASONS = (
-    " reasons: for each statement that is not supported, what the source says instead, in a few words of English."
-)
 
 
 class Statement(NamedTuple):
@@ -64,23 +64,26 @@ def refuted(statement: Statement, finding: Finding) -> Rejection | None:
 
 
 def _call(source: str, statements: Sequence[Statement], context: Context) -> Call:
-    listed = "\n".join(f"{number}. {statement.text}" for number, statement in enumerate(statements, start=1))
+    texts = [statement.text for statement in statements]
+    numbered = [f"{number}. {text}" for number, text in enumerate(texts, start=1)]  # for the reasons
     schema = _schema(len(statements), reasons=not context.plain)
-    budget = Sampling(max_tokens=max_tokens(schema, "en", context))
-    asked = (_PLAIN if context.plain else _INSTRUCTION + _REASONS).format(statements=listed)
-    return Call(about_source(source, asked, context), schema, budget, step="review")
+    budget = Sampling(max_tokens=max_tokens(schema, "en", context) + TOKENS_PER_FINDING * len(statements))
+    asked = _PLAIN if context.plain else _INSTRUCTION
+    listed = "\n".join(texts if context.plain else numbered)
+    return Call(about_source(source, asked.format(statements=listed), context), schema, budget, step="review")
 
 
 def _schema(count: int, *, reasons: bool) -> dict[str, Any]:
     """One schema per number of statements. A small model is not asked for reasons, which take most of a review."""
-    finding = {"enum": [SUPPORTED, CONTRADICTED, NOT_FOUND]}
+    code = f"(?:{'|'.join(_LETTERS if reasons else _WORDS)})"
+    others = f"(?: {code}){{{count - 1},{count - 1}}}" if count > 1 else ""
+    findings = {"type": "string", "pattern": f"^{code}{others}$"}
     reason = object_schema(
         {
             "statement": {"type": "integer", "minimum": 1, "maximum": count},
             "reason": {"type": "string", "pattern": prose_pattern(4, 120)},
         }
     )
-    findings = {"type": "array", "items": finding, "minItems": count, "maxItems": count}
     listed = {"type": "array", "items": reason, "minItems": 0, "maxItems": min(count, MAX_REASONS)}
     return object_schema({"findings": findings, "reasons": listed} if reasons else {"findings": findings})
 
@@ -90,8 +93,9 @@ def _findings(statements: Sequence[Statement], output: Output, context: Context)
         found = json.loads(output.text)
         listed = () if context.plain else found["reasons"]
         reasons = {entry["statement"]: entry["reason"] for entry in listed}
-        named = dict(enumerate(found["findings"], start=1))
-    except (ValueError, KeyError, TypeError):
+        codes = _WORDS if context.plain else _LETTERS
+        named = {number: codes.get(code, NOT_FOUND) for number, code in enumerate(found["findings"].split(), start=1)}
+    except (ValueError, KeyError, TypeError, AttributeError):
         reasons, named = dict.fromkeys(range(1, len(statements) + 1), "the review could not be read"), {}
     return [
         Finding(statement.text, named.get(number, NOT_FOUND), reasons.get(number, ""))

@@ -7,35 +7,38 @@ is linear in its texts; docs/validators.md has figures.
 from __future__ import annotations
 
 from thothy_ai.jobs.checks.contradiction import contradiction
-from thothy_ai.jobs.checks.copying import copied, quoted
+from thothy_ai.jobs.checks.copying import copied, copied_passage, quoted
 from thothy_ai.jobs.checks.duplicates import near_duplicate, signature
 from thothy_ai.jobs.checks.form import unfinished
 from thothy_ai.jobs.checks.glossary import glossary
 from thothy_ai.jobs.checks.languages import surely_foreign, wrong_language
-from thothy_ai.jobs.checks.length import empty, length, proportion
+from thothy_ai.jobs.checks.length import empty, length, proportion, too_long
 from thothy_ai.jobs.checks.markup import preserved, unsafe_markup
 from thothy_ai.jobs.checks.names import new_name
-from thothy_ai.jobs.checks.numbers import new_number, numbers_kept
+from thothy_ai.jobs.checks.numbers import new_number, number_added, numbers_kept, surely_new_number
 from thothy_ai.jobs.checks.obedience import obeys_source
 from thothy_ai.jobs.checks.phrases import banned
 from thothy_ai.jobs.checks.refusals import meta_talk, refusal
-from thothy_ai.jobs.checks.repetition import repetition
+from thothy_ai.jobs.checks.repetition import loop, repetition
 from thothy_ai.jobs.checks.segments import sentences, words
 from thothy_ai.jobs.checks.topic import echo, off_topic
-from thothy_ai.jobs.checks.untranslated import untranslated
+from thothy_ai.jobs.checks.untranslated import untranslated, untranslated_passage
 
 __all__ = [
     "banned",
     "contradiction",
     "copied",
+    "copied_passage",
     "echo",
     "empty",
     "glossary",
     "length",
+    "loop",
     "meta_talk",
     "near_duplicate",
     "new_name",
     "new_number",
+    "number_added",
     "numbers_kept",
     "obeys_source",
     "off_topic",
@@ -47,9 +50,12 @@ __all__ = [
     "sentences",
     "signature",
     "surely_foreign",
+    "surely_new_number",
+    "too_long",
     "unfinished",
     "unsafe_markup",
     "untranslated",
+    "untranslated_passage",
     "words",
     "wrong_language",
 ]

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.checks.attribution import exchanged
 from thothy_ai.jobs.checks.figures import turned
 from thothy_ai.jobs.checks.numbers import primary
+from thothy_ai.jobs.checks.periods import are_apart, periods
 from thothy_ai.jobs.checks.polarity import opposite, sides
+from thothy_ai.jobs.checks.roles import exchanged_roles
 from thothy_ai.jobs.checks.segments import WordIndex, is_spaced, sentences, words
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import names_unit, units
@@ -55,6 +58,8 @@ def contradiction(text: str, source: str, locale: str, source_locale: str | None
                 return Rejection(RejectionReason.CONTRADICTS_SOURCE, f"{reversed_}: {mine.text[:120]!r}")
     if language == original and (found := opposite(text, source, language)):
         return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
+    if language == original and (found := exchanged(text, source, language) or exchanged_roles(text, source, language)):
+        return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
     if found := turned(text, source, language, original):
         return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
     return _other_unit(text, source, language, original)
@@ -68,7 +73,9 @@ def _rendered(text: str, source: str, language: str) -> Iterator[tuple[_Sentence
         if not counts:
             continue
         best, shared = counts.most_common(1)[0]
-        if shared >= _MIN_SHARED and shared >= _MIN_SHARE * len(mine.content):
+        if shared < _MIN_SHARED or shared < _MIN_SHARE * len(mine.content):
+            continue
+        if not are_apart(periods(mine.text), periods(known[best].text)):
             yield mine, known[best], [known[position] for position, count in counts.items() if count >= _RELATED]
 
 

@@ -28,23 +28,43 @@ def copied(
     short text is rejected if nearly all of it is one passage of the source.
     """
     most, long_enough = (scaled(limit, locale, shrink=False) for limit in (max_run, _MIN_RUN))
-    known = words(source, locale)
-    parts = [words(part, locale) for part in _unquoted(text, known, locale, 3 * most)]
+    parts, passages = _passages(text, words(source, locale), locale, most)
+    if rejection := _too_much_at_once(field, text, source, locale, passages, most):
+        return rejection
     total = sum(map(_count, parts))
-    passages = sorted((passage for part in parts for passage in _shared(part, known)), key=_count)
-    longest = passages[-1] if passages else []
-    if _count(longest) > most:
-        return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{field} copies: {' '.join(longest)[:160]!r}")
-    if sentence := _copied_sentence(text, words(_QUOTATION.sub(" ", source), locale), locale):
-        return Rejection(
-            RejectionReason.COPIED_FROM_SOURCE, f"a sentence of {field} is one of the source: {sentence[:160]!r}"
-        )
+    longest = max(passages, key=_count, default=[])
     count = sum(size for size in map(_count, passages) if size >= long_enough)
     whole = _count(longest) >= long_enough and _count(longest) > _WHOLE * total
     if whole or count > max(most, max_share * total):
         share = f"{max(count, _count(longest)) / total:.0%}"
         return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{share} of {field} stands verbatim in the source")
     return None
+
+
+def copied_passage(field: str, text: str, source: str, locale: str, max_run: int = 12) -> Rejection | None:
+    """Reject a text with a sentence of the source, or with more than `max_run` consecutive words of it."""
+    most = scaled(max_run, locale, shrink=False)
+    _, passages = _passages(text, words(source, locale), locale, most)
+    return _too_much_at_once(field, text, source, locale, passages, most)
+
+
+def _too_much_at_once(
+    field: str, text: str, source: str, locale: str, passages: list[list[str]], most: int
+) -> Rejection | None:
+    longest = next((passage for passage in passages if _count(passage) > most), None)
+    if longest:
+        return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{field} copies: {' '.join(longest)[:160]!r}")
+    if sentence := _copied_sentence(text, words(_QUOTATION.sub(" ", source), locale), locale):
+        return Rejection(
+            RejectionReason.COPIED_FROM_SOURCE, f"a sentence of {field} is one of the source: {sentence[:160]!r}"
+        )
+    return None
+
+
+def _passages(text: str, source: list[str], locale: str, most: int) -> tuple[list[list[str]], list[list[str]]]:
+    """The words of what stands between a text's quotations, and the passages of the source in it, in their order."""
+    parts = [words(part, locale) for part in _unquoted(text, source, locale, 3 * most)]
+    return parts, [passage for part in parts for passage in _shared(part, source)]
 
 
 def _copied_sentence(text: str, source: list[str], locale: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import cache
 from itertools import combinations, pairwise
@@ -13,18 +13,20 @@ from thothy_ai.jobs.checks.months import named_months
 from thothy_ai.jobs.checks.quantities import Quantity
 from thothy_ai.jobs.checks.spellout import in_digits
 from thothy_ai.jobs.checks.tables import table
-from thothy_ai.jobs.checks.units import unit_of
+from thothy_ai.jobs.checks.units import Unit, unit_of
 
-_RANGE = 8  # characters between the figures of a range
-_REACH = 60  # characters between two figures that may be compared
-_SENTENCE_END = re.compile(r"[.!?。！？](?!\d)|\n")
-_SHARE = re.compile(r"(?<!\d)(\d|1[0-2])(?!\d)[^\d.;:!?,]{2,24}?(?<!\d)(\d|1[0-2])(?![\d.,])")
 _QUARTER = re.compile(r"\b[QTК]([1-4])\b|\b([1-4])Q\b")
-_HUNDRED, _MOST = Decimal(100), Decimal(10_000)
+_WORD = re.compile(r"^\s?\S{1,3}?(?=\s|以上|超|余|餘|多|を超え|あまり|近く|이상|넘)")  # between a number and "or more"
+_HUNDRED, _MOST, _TENFOLD = Decimal(100), Decimal(10_000), 10
+_SHARE = re.compile(r"(?<![\d.,])(\d|1[0-2])(?!\d)(?=([^\d.;:!?,。！？]{2,24}?)(?<!\d)(\d|1[0-2])(?![\d.,]))")
+_OF = re.compile(
+    r"(?<!\w)(?:of|in|out|von|sur|de|di|su|em|van|op|z|ze|na|из|з|із|av|af|dari|trong|από|στους|מתוך)(?!\w)|に|中|のうち|里|个|個|分|가운데|중|명|में|من"
+)
+_RANGE = 16  # characters between the figures of a range
+_NOUN = re.compile(r"[\s\u00a0-]?[^\W\d_]")
 _CENTS_REACH = 16  # characters between an amount and its cents
 _MANY = 40  # years
-_MOST_ADDED = 5
-_BETWEEN, _FURTHER = 2, 120  # figures that may stand between two of one unit, and characters
+PERCENT = Unit("share", "percent")
 
 
 @cache
@@ -33,37 +35,14 @@ def pattern(name: str) -> re.Pattern[str]:
     return re.compile(table("numerals")["words"][name], re.IGNORECASE)
 
 
-def sums(found: Sequence[Quantity], text: str) -> set[Decimal]:
-    """Differences of figures that stand together, sums of up to five, and amounts in cents as parts of the currency."""
-    results = set()
-    for one, other in _together(found, text):
-        pairs = [(mine, theirs) for mine in one.readings for theirs in other.readings]
-        results |= {abs(mine - theirs) for mine, theirs in pairs} | {mine + theirs for mine, theirs in pairs}
-    for listed in _lists(found, text):
-        results |= {sum(values, Decimal(0)) for values in _runs(listed)}
-    return results | {reading / _HUNDRED for quantity in found if _in_cents(quantity) for reading in quantity.readings}
+def amounts_in_cents(found: Sequence[Quantity]) -> set[Decimal]:
+    """Amounts in cents as parts of the currency."""
+    return {reading / _HUNDRED for quantity in found if is_in_cents(quantity) for reading in quantity.readings}
 
 
-def _in_cents(quantity: Quantity) -> bool:
+def is_in_cents(quantity: Quantity) -> bool:
+    """Whether a number is one of cents, kopeks, sen or the like."""
     return bool(re.match(rf"\s?(?:{pattern('cents').pattern})", quantity.after, re.IGNORECASE))
-
-
-def _lists(found: Sequence[Quantity], text: str) -> Iterator[list[Quantity]]:
-    """The figures that stand together, in succession."""
-    listed: list[Quantity] = []
-    for one, other in _together(found, text):
-        if listed and listed[-1] is one:
-            listed.append(other)
-        else:
-            yield listed
-            listed = [one, other]
-    yield listed
-
-
-def _runs(listed: Sequence[Quantity]) -> Iterator[list[Decimal]]:
-    for size in range(3, _MOST_ADDED + 1):
-        for start in range(len(listed) - size + 1):
-            yield [min(quantity.readings) for quantity in listed[start : start + size]]
 
 
 def with_cents(found: Sequence[Quantity]) -> set[Decimal]:
@@ -71,7 +50,7 @@ def with_cents(found: Sequence[Quantity]) -> set[Decimal]:
     return {
         amount + cents / _HUNDRED
         for one, other in pairwise(found)
-        if _in_cents(other) and other.start - one.end <= _CENTS_REACH
+        if is_in_cents(other) and other.start - one.end <= _CENTS_REACH
         for amount in one.readings
         for cents in other.readings
     }
@@ -82,24 +61,57 @@ def in_cents(found: Sequence[Quantity]) -> set[Decimal]:
     return {reading * _HUNDRED for quantity in found if not quantity.year for reading in quantity.readings}
 
 
-def shares(found: Sequence[Quantity], text: str, language: str) -> set[Decimal]:
-    """What one figure is of another one near it, "three of four", "a fifth", and the rest of each, in per cent."""
-    pairs = [
-        (mine, theirs)
-        for one, other in _together(found, text, _BETWEEN)
-        for mine in one.readings
-        for theirs in other.readings
+def rests(found: Iterable[Quantity]) -> set[Decimal]:
+    """What the percentages of a text leave of a hundred."""
+    given = (reading for quantity in found if is_percent(quantity) for reading in quantity.readings)
+    return {_HUNDRED - reading for reading in given if reading < _HUNDRED}
+
+
+def in_percent(found: Sequence[Quantity]) -> list[Quantity]:
+    """The figures that may be of per cent: those that say so, in a range that does, or that count nothing."""
+    return [
+        each
+        for place, each in enumerate(found)
+        if is_percent(each)
+        or is_tenths(each)
+        or not _counts(each)
+        or any(_ends_in_percent(each, other) for other in found[place + 1 :][:1])
     ]
-    pairs += [(Decimal(one), Decimal(other)) for one, other in _SHARE.findall(in_digits(text, language))]
-    given = [reading for quantity in found if is_percent(quantity) for reading in quantity.readings]
-    results = {_HUNDRED - reading for reading in given if reading < _HUNDRED}
+
+
+def _counts(quantity: Quantity) -> bool:
+    return unit_of(quantity) is not None or bool(_NOUN.match(quantity.after))
+
+
+def _ends_in_percent(one: Quantity, other: Quantity) -> bool:
+    return 0 <= other.start - one.end <= _RANGE and is_percent(other)
+
+
+def told_shares(text: str, language: str) -> set[Decimal]:
+    """The shares that a text has in words, "three of four", "a fifth": in per cent, with their rest and growth."""
+    pairs = [
+        (Decimal(match[1]), Decimal(match[3]))
+        for match in _SHARE.finditer(in_digits(text, language))
+        if _OF.search(match[2])
+    ]
+    results: set[Decimal] = set()
     for one, other in [*pairs, *numerals.fractions(text)]:
         part, whole = sorted((one, other))
-        if whole:
+        if 0 < part < whole:
             results |= _rounded(part / whole * _HUNDRED) | _rounded((whole - part) / whole * _HUNDRED)
-        if part:
             results |= _rounded((whole - part) / part * _HUNDRED)
     return results
+
+
+def multiples(found: Iterable[Quantity]) -> set[Decimal]:
+    """The multiples of a text in per cent, and what they are more: 180 and 80 for "1.8 times"."""
+    times = filter(is_multiple, found)
+    return {value * _HUNDRED - less for each in times for value in each.readings if value > 1 for less in (0, _HUNDRED)}
+
+
+def is_tenths(quantity: Quantity) -> bool:
+    """Whether a number is one of tenths, as in 8割 and 3成, which is read as 8 and as 80."""
+    return len(quantity.readings) == 2 and max(quantity.readings) == _TENFOLD * min(quantity.readings) <= _HUNDRED
 
 
 def of_fractions(text: str) -> set[Decimal]:
@@ -117,6 +129,23 @@ def quarters(text: str) -> set[Decimal]:
 def is_percent(quantity: Quantity) -> bool:
     """Whether a number is one of per cent."""
     return bool(pattern("percent").match(quantity.after) or pattern("percent_before").search(quantity.before))
+
+
+def is_multiple(quantity: Quantity) -> bool:
+    """Whether a number says how many times: "3 times", 3倍."""
+    return max(quantity.readings) < _HUNDRED and bool(pattern("times").match(quantity.after.lstrip()))
+
+
+def is_about(quantity: Quantity) -> bool:
+    """Whether a text says that a number is a rough one: "about 40", "40 or more", "40명 이상"."""
+    after = quantity.after[:24]
+    behind = (after, _WORD.sub("", after, count=1))
+    return bool(pattern("about").search(quantity.before[-24:]) or any(map(pattern("about_after").search, behind)))
+
+
+def kind_of(quantity: Quantity) -> Unit | None:
+    """The unit of a number, `PERCENT` if it is one of per cent."""
+    return PERCENT if is_percent(quantity) else unit_of(quantity)
 
 
 def _rounded(share: Decimal) -> set[Decimal]:
@@ -150,35 +179,3 @@ def centuries(found: Sequence[Quantity]) -> set[Decimal]:
 def _years(found: Sequence[Quantity]) -> list[Decimal]:
     years = {reading for quantity in found if quantity.year for reading in quantity.readings if 1000 < reading < 2200}
     return sorted(years)[:_MANY]
-
-
-def multiples(found: Sequence[Quantity], text: str) -> set[Decimal]:
-    """How many times one figure is another one that stands near, rounded and rounded down."""
-    results = set()
-    for one, other in _together(found, text, _BETWEEN):
-        for mine in one.readings:
-            for theirs in other.readings:
-                low, high = sorted((mine, theirs))
-                if low and high / low < _MOST:
-                    times = high / low
-                    results |= {Decimal(int(times)), times.quantize(Decimal(1)), times.quantize(Decimal("0.1"))}
-    return results
-
-
-def _together(found: Sequence[Quantity], text: str, between: int = 0) -> list[tuple[Quantity, Quantity]]:
-    """Figures of one sentence, of the same unit if they have one, with up to so many others between them."""
-    digits = [quantity for quantity in found if not (quantity.spelled or quantity.year)]
-    near = [pair for pair in pairwise(digits) if pair[1].start - pair[0].end <= _REACH and _same_unit(*pair)]
-    apart = (pair for step in range(2, between + 2) for pair in zip(digits, digits[step:], strict=False))
-    near += [pair for pair in apart if pair[1].start - pair[0].end <= _FURTHER and _have_one_unit(*pair)]
-    return [(one, other) for one, other in near if not _SENTENCE_END.search(text[one.end : other.start])]
-
-
-def _same_unit(one: Quantity, other: Quantity) -> bool:
-    """Whether two figures have one unit; the first may do without it, as in "from 61 to 47 minutes"."""
-    first, second = unit_of(one), unit_of(other)
-    return first == second or (first is None and other.start - one.end <= _RANGE)
-
-
-def _have_one_unit(one: Quantity, other: Quantity) -> bool:
-    return unit_of(one) == unit_of(other) is not None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, lru_cache
 
 from thothy_ai.jobs.checks import derived
+from thothy_ai.jobs.checks.periods import Periods, are_apart, periods
+from thothy_ai.jobs.checks.polarity import sides
 from thothy_ai.jobs.checks.quantities import Quantity, prepared, quantities
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import unit_of
@@ -16,17 +19,31 @@ from thothy_ai.jobs.checks.units import unit_of
 _UNSPACED = frozenset({"zh", "ja", "th"})
 _BEFORE, _AFTER = 48, 28  # characters around a figure in which its direction is looked for
 _BESIDE, _NEXT = 20, 7  # characters in which a comparison follows a share or measure, and any other figure
-_CLAUSE = re.compile(r"[.!?;:。！？；：،؛\n،，、|]|,(?!\d)|\s[–—-]\s")
+_CLAUSE = re.compile(r"[.!?;:।。！？；：،؛\n،，、|]|,(?!\d)|\s[–—-]\s")
+_MOST_PLACES = 12  # of one figure whose periods are read
 _MIN_FIGURE = 12  # smaller ones stand for too many things
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What is said of one figure with one subject: its ways, "up" and "down", and the periods beside it."""
+
+    ways: frozenset[str]
+    periods: Periods
+
+    def reverses(self, other: _Said) -> bool:
+        """Whether one is only up and one only down, and both in one period."""
+        plain = len(self.ways) == len(other.ways) == 1 and self.ways != other.ways
+        return plain and not are_apart(self.periods, other.periods)
 
 
 def turned(text: str, source: str, language: str, original: str) -> str | None:
     """A figure that goes up in a text and down in its source, or the reverse, or a change that is told backwards."""
     theirs = _directions(source, original)
-    for value, mine in _directions(text, language).items():
-        other = theirs.get(value, frozenset())
-        if len(mine) == 1 and len(other) == 1 and mine != other:
-            return f"{value.normalize():f} goes {next(iter(mine))}, in the source {next(iter(other))}"
+    for (value, subject), mine in _directions(text, language).items():
+        other = theirs.get((value, subject))
+        if other and mine.reverses(other):
+            return f"{value.normalize():f} goes {next(iter(mine.ways))}, in the source {next(iter(other.ways))}"
     changes = _changes(source, original)
     for first, second in _changes(text, language):
         if first != second and (second, first) in changes and (first, second) not in changes:
@@ -35,14 +52,20 @@ def turned(text: str, source: str, language: str, original: str) -> str | None:
 
 
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
-def _directions(text: str, language: str) -> dict[Decimal, frozenset[str]]:
-    """For each figure in digits, whether "up" or "down" is said in its clause."""
-    found: dict[Decimal, set[str]] = defaultdict(set)
-    for quantity in quantities(text, language):
-        if _is_telling(quantity):
+def _directions(text: str, language: str) -> dict[tuple[Decimal, str], _Said]:
+    """For each figure in digits and what it measures, whether "up" or "down" is said in its clause."""
+    found: dict[tuple[Decimal, str], list[tuple[Quantity, str]]] = defaultdict(list)
+    for quantity in filter(_is_telling, quantities(text, language)):
+        for subject, way in _said(quantity, language):
             for reading in quantity.readings:
-                found[reading] |= set(_said(quantity, language))
-    return {value: frozenset(said) for value, said in found.items()}
+                found[reading, subject].append((quantity, way))
+    return {key: _together(said) for key, said in found.items()}
+
+
+def _together(said: Sequence[tuple[Quantity, str]]) -> _Said:
+    """What is said of a figure in all its places."""
+    beside = "\n".join(f"{quantity.before} # {quantity.after}" for quantity, _ in said[:_MOST_PLACES])
+    return _Said(frozenset(way for _, way in said), periods(beside))
 
 
 def _is_telling(quantity: Quantity) -> bool:
@@ -52,24 +75,50 @@ def _is_telling(quantity: Quantity) -> bool:
     )
 
 
-def _said(quantity: Quantity, language: str) -> Iterator[str]:
-    before = _CLAUSE.split(quantity.before[-_BEFORE:])[-1]
-    after = _CLAUSE.split(quantity.after[:_AFTER])[0]
+def _said(quantity: Quantity, language: str) -> Iterator[tuple[str, str]]:
+    """The ways in which a figure goes, each with what it measures; that of "30 or more" is a bound."""
+    before, after = _CLAUSE.split(quantity.before[-_BEFORE:])[-1], _CLAUSE.split(quantity.after[:_AFTER])[0]
     compared = after[: _BESIDE if derived.is_percent(quantity) or unit_of(quantity) else _NEXT]
     compared += f" {before[-4:]}" if language in _UNSPACED else ""
+    bounds = _words("no_direction", language)
+    subjects = _subjects(f"{before} {after}", quantity.before, language)
     for way in ("up", "down"):
-        pattern, beside = _pattern("direction", way, language), _pattern("comparison", way, language)
-        if (pattern and pattern.search(f"{before} {after}")) or (beside and beside.search(compared)):
-            yield way
+        direction, beside = _pattern("direction", way, language), _pattern("comparison", way, language)
+        if direction.search(bounds.sub(" ", f"{before} {after}")) or beside.search(bounds.sub(" ", compared)):
+            yield from ((subject, way) for subject in subjects)
+        if any(beside.search(bound) for bound in bounds.findall(compared)):
+            yield "bound", way
+
+
+def _subjects(clause: str, before: str, language: str) -> tuple[str, ...]:
+    """What a figure measures, where its clause tells: a price, a speed. What is cheaper may well be bought more.
+
+    A clause that tells nothing may go on about the price of what stands `before` it, or about anything.
+    """
+    compared = sides(clause, language)
+    if "price" in compared or _words("about_price", language).search(clause):
+        return ("price",)
+    if "speed" in compared:
+        return ("speed",)
+    return ("", "price") if _words("about_price", language).search(before) else ("",)
 
 
 @cache
-def _pattern(name: str, way: str, language: str) -> re.Pattern[str] | None:
-    entry = table("contradiction")[name].get(language, {}).get(way)
-    if not entry:
-        return None
+def _words(name: str, language: str) -> re.Pattern[str]:
+    return _whole(table("contradiction")[name].get(language), language)
+
+
+@cache
+def _pattern(name: str, way: str, language: str) -> re.Pattern[str]:
+    return _whole(table("contradiction")[name].get(language, {}).get(way), language)
+
+
+def _whole(words: str | None, language: str) -> re.Pattern[str]:
+    """A pattern of whole words; in scripts without spaces, of any characters; without words, one that finds nothing."""
+    if not words:
+        return re.compile("(?!)")
     border = ("", "") if language in _UNSPACED else (r"(?<!\w)", r"(?!\w)")
-    return re.compile(f"{border[0]}(?:{entry}){border[1]}", re.IGNORECASE)
+    return re.compile(f"{border[0]}(?:{words}){border[1]}", re.IGNORECASE)
 
 
 @lru_cache(maxsize=32)  # as above

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
+from itertools import pairwise
 
 from thothy_ai.jobs.checks.quantities import Quantity
+
+_REACH = 80  # characters between a number with a scale word and one that has its scale
+_SENTENCE_END = re.compile(r"[.!?。！？।](?!\d)|\n")
+_COUNTS_NOTHING = re.compile(r"\s?(?:$|[.,;:!?)،؛。、，।—–](?!\d))")
+_DIGITS = re.compile(r"\d+")
 
 
 def eras(years: Iterable[Decimal], text: str) -> set[Decimal]:
@@ -15,6 +22,37 @@ def eras(years: Iterable[Decimal], text: str) -> set[Decimal]:
     for name, first in (("令和", 2018), ("平成", 1988), ("昭和", 1925), ("民國", 1911), ("民国", 1911)):
         found |= {Decimal(first + int(number)) for number in re.findall(rf"{name}(\d{{1,3}})年", text)}
     return found
+
+
+def with_scales(found: Sequence[Quantity]) -> list[Quantity]:
+    """The numbers of a text in their order; one that counts nothing may have the scale of the one before it.
+
+    In "the state pays 1.4 million, the city 0.9", the second is read as 0.9 and as 900,000.
+    """
+    given = list(found)
+    for place, (one, other) in enumerate(pairwise(found)):
+        factor = _scale(given[place])
+        if factor and not (other.scaled or other.spelled or other.year) and _goes_on(one, other):
+            scaled = other.readings | {each * factor for each in other.readings}
+            given[place + 1] = replace(other, readings=frozenset(scaled), scaled=True)
+    return given
+
+
+def _goes_on(one: Quantity, other: Quantity) -> bool:
+    near = 0 <= other.start - one.end <= _REACH and not _SENTENCE_END.search(one.after[: other.start - one.end])
+    return near and bool(_COUNTS_NOTHING.match(other.after))
+
+
+def _scale(quantity: Quantity) -> Decimal:
+    """What a scale word multiplies a number by: 1000000, or 0 without one."""
+    digits = _DIGITS.match(quantity.text)
+    if not (quantity.scaled and not quantity.spelled and digits):
+        return Decimal(0)
+    factors = (Decimal(10) ** power for power in (12, 9, 8, 6, 4, 3))
+    value = max(quantity.readings)
+    return next(
+        (each for each in factors if value >= each and len(str(int(value / each))) == len(digits[0])), Decimal(0)
+    )
 
 
 def rounded(quantity: Quantity, tolerance: str = "0.05", least: int = 100) -> set[Decimal]:

@@ -26,14 +26,20 @@ def length(field: str, text: str, locale: str, min_words: int, max_words: int) -
 
     The limits are for English, and converted to the number of words in which the locale's language says as much.
     """
-    count, most = len(words(text, locale)), scaled(max_words, locale)
+    count = len(words(text, locale))
     least = min_words if scaled(min_words, locale) == min_words else int(_LENIENT * scaled(min_words, locale))
     has = f"{field} has {counted(count, 'word')}"
     if count < least:
         return Rejection(RejectionReason.TOO_SHORT, f"{has}, fewer than {least}")
-    if count > most:
-        return Rejection(RejectionReason.TOO_LONG, f"{has}, more than {most}")
-    return None
+    return too_long(field, text, locale, max_words)
+
+
+def too_long(field: str, text: str, locale: str, max_words: int) -> Rejection | None:
+    """Reject a text with more words than so many English ones."""
+    count, most = len(words(text, locale)), scaled(max_words, locale)
+    if count <= most:
+        return None
+    return Rejection(RejectionReason.TOO_LONG, f"{field} has {counted(count, 'word')}, more than {most}")
 
 
 def proportion(field: str, text: str, original: str) -> Rejection | None:

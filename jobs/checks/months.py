@@ -31,6 +31,23 @@ def named_months(text: str) -> set[Decimal]:
     }
 
 
+def dated_months(text: str, language: str) -> set[Decimal]:
+    """The numbers of the months that a text in a language names in full beside a number."""
+    names, plain = _full_names(language), text.casefold()
+    return {names[match[1]] for pattern in (_BEFORE, _AFTER) for match in pattern.finditer(plain) if match[1] in names}
+
+
+@cache
+def _full_names(language: str) -> dict[str, Decimal]:
+    """The months' names in full of a language that has names for them; none for one that is unknown."""
+    from babel import Locale, UnknownLocaleError  # noqa: PLC0415  reads a file per language
+
+    with suppress(UnknownLocaleError):
+        forms = Locale("nb" if language == "no" else language).months.values() if language in _LANGUAGES else ()
+        return {name.casefold(): Decimal(number) for form in forms for number, name in form["wide"].items()}
+    return {}
+
+
 @cache
 def _numbers() -> dict[str, set[Decimal]]:
     """The months that a name may mean; casefolded, without the full stop of an abbreviation."""

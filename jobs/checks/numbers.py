@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
 
 from thothy_ai.jobs import language as detect
 from thothy_ai.jobs.checks import derived, numerals
-from thothy_ai.jobs.checks.arithmetic import Results
-from thothy_ai.jobs.checks.guises import eras, rounded
-from thothy_ai.jobs.checks.months import months, named_months
+from thothy_ai.jobs.checks.derivations import Derivations, Wording
+from thothy_ai.jobs.checks.guises import eras, rounded, with_scales
+from thothy_ai.jobs.checks.misprints import Misprints
+from thothy_ai.jobs.checks.months import dated_months, months, named_months
 from thothy_ai.jobs.checks.quantities import Quantity, bound, prepared, quantities
+from thothy_ai.jobs.checks.segments import located
 from thothy_ai.jobs.checks.spellout import in_digits
 from thothy_ai.jobs.checks.units import CALENDAR, converts, measures, unit_of
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _MIN_SPELLED = 11  # below, words for numbers are idiom as often as figures: "one of the two"
 _ROUND = frozenset(Decimal(10) ** power for power in (2, 3, 6, 9))  # "per cento" and "mille grazie" are no figures
-_MIN_ADDED = 5  # numbers in words from which on their sums and differences are taken for figures
 _MAX_LOOSE = 2  # "both", "a pair", the dual: a translation has many ways to say one or two
 _BARE = re.compile(r"[:.]\d\d\b|\s?(?:$|[,;!?)]|\.(?!\d)|[–-]\s?\d|(?:to|bis|a|à|до|do)\s\d)")
-_DAY = 24  # hours
+_OF_MISPRINT = 0.25  # of the usual chance of a coincidence, for a number that may be a misprint
+_SHORTENED = re.compile(r"['’/–-]\s?$")  # before the last two digits of a year
+_DAY_OF_MONTH = re.compile(r"[./-]\s?\d|\.?\s?(?:月|월|일|日)")
+_MAX_SHOWN = 40  # characters of a number
+_DAY, _MOST_MONTHS = 24, 12  # hours of a day, months of a year
 _QUARTERS = frozenset(map(Decimal, (0, 15, 30, 45)))  # of an hour, in minutes
 _MAX_WORDED = 12  # a translation may write these as words, which are known of some languages only
 
@@ -33,25 +39,74 @@ def new_number(text: str, source: str, locale: str) -> Rejection | None:
     Decimal marks, scale words, dates, percentages and numbers in words are read in both texts; a number may be rounded
     by up to 5 % if it is not a year.
     """
-    written = quantities(text, primary(locale), listed=False)
+    return next(_new_numbers(text, source, locale, goes_on=False), None)
+
+
+def surely_new_number(text: str, source: str, locale: str) -> Rejection | None:
+    """The same for a text that goes on: a number in its last sentence may be explained by the next one, and where one
+    in words stands is not known.
+    """
+    return next(_new_numbers(text, source, locale, goes_on=True), None)
+
+
+def _new_numbers(text: str, source: str, locale: str, *, goes_on: bool) -> Iterator[Rejection]:
+    written = with_scales(quantities(text, primary(locale), listed=False))
     if not written:
-        return None
+        return
     known = _numbers_of(source, detect.language(source) or primary(locale), may_round=True)
-    lacking = next((quantity for quantity in written if not known.has(quantity)), None)
-    return _rejection(f"{lacking.text!r} is not in the source") if lacking else None
+    parts = _Sentences(prepared(text), locale)
+    if dated_months(text, primary(locale)) - known.months and named_months(source):
+        yield _rejection("a month is not in the source")
+    direct = [known.has(quantity) for quantity in written]
+    for place, quantity in enumerate(written):
+        if direct[place] or (goes_on and (quantity.spelled or parts.is_in_last(quantity))):
+            continue
+        given = [each for at, each in enumerate(written) if at < place or (at > place and direct[at])]
+        if not known.has(quantity, parts.wording(quantity, given)):
+            yield _rejection(f"{quantity.text[:_MAX_SHOWN]!r} is not in the source")
 
 
 def numbers_kept(text: str, original: str, source_locale: str, locale: str) -> Rejection | None:
     """Reject a translation that lacks a number of its original, or has one that the original lacks."""
-    known = _numbers_of(original, primary(source_locale), may_round=False)
-    written = quantities(text, primary(locale), listed=False)
-    if added := next((quantity for quantity in written if not known.has(quantity)), None):
-        return _rejection(f"{added.text!r} is not in the original")
+    if rejection := number_added(text, original, source_locale, locale):
+        return rejection
     kept, can_spell = _numbers_of(text, primary(locale), may_round=False), numerals.can_spell(primary(locale))
     for quantity in quantities(original, primary(source_locale)):
         if not (quantity.spelled or kept.has(quantity) or _may_go(quantity, can_spell)):
-            return _rejection(f"{quantity.text!r} of the original is lost")
+            return _rejection(f"{quantity.text[:_MAX_SHOWN]!r} of the original is lost")
     return None
+
+
+def number_added(text: str, original: str, source_locale: str, locale: str) -> Rejection | None:
+    """Reject a translation that has a number which its original lacks."""
+    known = _numbers_of(original, primary(source_locale), may_round=False)
+    written = quantities(text, primary(locale), listed=False)
+    added = next((quantity for quantity in written if not known.has(quantity)), None)
+    return _rejection(f"{added.text[:_MAX_SHOWN]!r} is not in the original") if added else None
+
+
+class _Sentences:
+    """The sentence that a number of a text stands in."""
+
+    def __init__(self, text: str, locale: str) -> None:
+        self._parts = located(text, locale)
+        self._starts = [start for start, _ in self._parts]
+
+    def is_in_last(self, quantity: Quantity) -> bool:
+        """Whether no sentence follows the one of a number in digits."""
+        return self._place(quantity) == len(self._parts) - 1
+
+    def _place(self, quantity: Quantity) -> int:
+        return max(bisect_right(self._starts, quantity.start) - 1, 0)
+
+    def wording(self, quantity: Quantity, given: Sequence[Quantity]) -> Wording:
+        if quantity.spelled:  # its place is one in the text without digits
+            around = f"{quantity.before} {quantity.text} {quantity.after}"
+            return Wording(around, around, tuple(given))
+        place = self._place(quantity)
+        beside = [part for _, part in self._parts[max(0, place - 1) : place + 2]]
+        near = tuple(each for each in given if not each.spelled and abs(self._place(each) - place) <= 1)
+        return Wording(self._parts[place][1], " ".join(beside), near)
 
 
 def _rejection(detail: str) -> Rejection:
@@ -75,16 +130,20 @@ class _Known:
 
     def __init__(self, text: str, language: str, may_round: bool) -> None:
         text = prepared(text)
-        found = quantities(text, language)
+        found = with_scales(quantities(text, language))
         exact = {reading for quantity in found for reading in (*quantity.readings, *quantity.parts)}
-        short = {Decimal(int(year) % 100) for quantity in found if quantity.year for year in quantity.readings}
-        self._figures = exact | bound(text) | short | eras(exact, text) | months(text) | {Decimal(1)}
+        self._figures = exact | bound(text) | eras(exact, text) | {Decimal(1)}
+        self._months = months(text)
+        self._dates = {value for each in found if each.year for value in each.readings if value <= _MOST_MONTHS}
         self._figures |= derived.with_cents(found) | derived.other_years(found, text)
         self._figures |= numerals.ordinals(text) | numerals.scales(text, language)
         self._about: set[Decimal] = set()
-        self._results: Results | None = None
+        self._families = _families(found)
+        self._derivations: Derivations | None = None
+        self._misprints = Misprints(())
+        self._written: set[Decimal] = set()  # what no misprint is taken for: figures of the text, rounded ones, rests
         self._years, self._measures = derived.spans(found), measures(found)
-        shares = derived.shares(found, text, language)
+        self._short_years = {Decimal(int(year) % 100) for each in found if each.year for year in each.readings}
         self._by_word = {
             "month": named_months(text),
             "decade": {value - value % 10 for value in exact if 1500 < value < 2200 or 10 <= value < 100},
@@ -92,49 +151,72 @@ class _Known:
             "cents": derived.in_cents(found),
             "quarter": derived.quarters(text),
         }
+        self._percent = derived.of_fractions(text)
         if may_round:
-            everything = in_digits(text, language)
-            all_found = [each for each in quantities(everything, language) if max(each.readings) >= _MIN_ADDED]
-            self._figures |= {near for quantity in found for near in rounded(quantity)} | derived.sums(found, text)
-            self._figures |= derived.sums(all_found, everything)
+            self._figures |= {near for quantity in found for near in rounded(quantity)}
+            self._figures |= derived.amounts_in_cents(found)
+            self._written = self._figures | derived.rests(found)
             written_out = in_digits(_without_scales(text, found), language)
-            self._results = Results([each for each in quantities(written_out, language) if max(each.readings) > 1])
-            shares |= derived.shares(all_found, everything, language)
+            figures = [each for each in quantities(written_out, language) if max(each.readings) not in {0, 1}]
+            self._derivations, self._misprints = Derivations(written_out, language, figures), Misprints(figures)
             self._about = {near for quantity in found for near in rounded(quantity, "0.1", least=10)}
-            self._by_word["times"] = derived.multiples(found, text)
-        else:
-            shares = {share for share in shares if share in derived.of_fractions(text)}
-        self._percent = shares
+            self._percent |= numerals.shares(text) | derived.multiples(found) | derived.told_shares(text, language)
+            self._percent |= _may_be_percent(derived.in_percent(found))
         self._with_shares = self._figures | numerals.shares(text)
 
-    def has(self, quantity: Quantity) -> bool:
+    @property
+    def months(self) -> set[Decimal]:
+        """The months that the text names, or may give as numbers of dates."""
+        return self._by_word["month"] | self._dates
+
+    def has(self, quantity: Quantity, wording: Wording | None = None) -> bool:
         """Whether a number of a text is known. One below eleven in words always is; half is fifty in digits only."""
+        if self._misprints.has_of_its_unit(quantity):
+            told = self._percent if derived.is_percent(quantity) else self._written
+            return bool(quantity.readings & told) or converts(quantity, self._measures)
+        return self._has_as_it_is(quantity) or self._comes_to(quantity, wording)
+
+    def _has_as_it_is(self, quantity: Quantity) -> bool:
+        beside = self._beside(quantity)
         if quantity.spelled:
-            known = self._figures | self._beside(quantity) | _ROUND
-            idiom = min(quantity.readings) < _MIN_SPELLED
-            return idiom or bool(quantity.readings & known) or self._comes_to(quantity)
-        if quantity.readings & (self._with_shares | self._beside(quantity)) or converts(quantity, self._measures):
+            return min(quantity.readings) < _MIN_SPELLED or bool(quantity.readings & (self._figures | beside | _ROUND))
+        if self._derivations and derived.is_percent(quantity):
+            return bool(quantity.readings & self._percent)
+        if quantity.readings & beside or converts(quantity, self._measures):
             return True
+        if self._measures_something_else(quantity):
+            return False
         times = self._with_shares | _hours(self._with_shares)
         known = self._figures | (times if _may_be_clock(quantity) else set())
-        return bool(quantity.parts and set(quantity.parts) <= known) or self._comes_to(quantity)
+        return bool(quantity.readings & self._with_shares or (quantity.parts and set(quantity.parts) <= known))
 
-    def _comes_to(self, quantity: Quantity) -> bool:
-        """Whether a calculation with figures of the text comes to a number that is no misprint of one of them."""
-        if self._results is None or _is_clock(quantity) or self._results.is_misprint(quantity):
+    def _measures_something_else(self, quantity: Quantity) -> bool:
+        """Whether the text has a number only with units of other families than this one has: euros for litres."""
+        unit = unit_of(quantity)
+        if self._derivations is None or unit is None or max(quantity.readings) <= _MAX_WORDED:
             return False
-        return self._results.has(quantity)
+        families: list[Collection[str]] = [self._families.get(reading, ()) for reading in quantity.readings]
+        return any(families) and not any(unit.family in each or "" in each for each in families)
+
+    def _comes_to(self, quantity: Quantity, wording: Wording | None) -> bool:
+        """Whether a calculation with figures of the text comes to a number that is no misprint of one of them."""
+        if self._derivations is None or wording is None or _is_clock(quantity):
+            return False
+        limit = _OF_MISPRINT if self._misprints.has(quantity) else 1.0
+        return self._derivations.explain(quantity, wording, limit)
 
     def _beside(self, quantity: Quantity) -> set[Decimal]:
         """The numbers that are known because of what stands before or after one."""
         before, after = quantity.before[-24:], quantity.after[:24]
-        known: set[Decimal] = set()
-        if derived.pattern("about").search(before) or derived.pattern("about_after").search(after):
-            known |= self._about
+        known = set(self._about) if derived.is_about(quantity) else set[Decimal]()
         if derived.is_percent(quantity):
             known |= self._percent
         if _is_clock(quantity):
             known |= _hours(self._with_shares)
+        if quantity.year or _DAY_OF_MONTH.match(after):
+            known |= self._months
+        if _SHORTENED.search(before):
+            known |= self._short_years
         if unit := unit_of(quantity):
             known |= CALENDAR.get(unit.name, frozenset()) | (self._years if unit.name == "year" else set())
         if derived.pattern("century_before").search(before):
@@ -145,13 +227,30 @@ class _Known:
         return known
 
 
+def _families(found: Iterable[Quantity]) -> dict[Decimal, set[str]]:
+    """The families of the units that each value has in a text; "" where it has none."""
+    families: dict[Decimal, set[str]] = {}
+    for quantity in found:
+        unit = derived.kind_of(quantity)
+        for reading in quantity.readings:
+            families.setdefault(reading, set()).add(unit.family if unit else "")
+    return families
+
+
+def _may_be_percent(found: Iterable[Quantity]) -> set[Decimal]:
+    """The values of figures of per cent, and what they may be rounded to."""
+    return {near for each in found for near in (*each.readings, *rounded(each, "0.05"))}
+
+
 def _without_scales(text: str, found: Iterable[Quantity]) -> str:
-    """The text with its figures before scale words written out: 1800000 for "1.8 million"."""
+    """The text with its figures before scale words written out, 1800000 for "1.8 million", and with % for its name."""
     parts, last = [], 0
     for quantity in found:
-        if quantity.scaled and not quantity.spelled and last <= quantity.start:
-            parts += [text[last : quantity.start], f"{int(max(quantity.readings))}"]
-            last = quantity.end
+        percent = derived.pattern("percent").match(quantity.after)
+        if (quantity.scaled or percent) and not quantity.spelled and last <= quantity.start:
+            written = f"{int(max(quantity.readings))}" if quantity.scaled else text[quantity.start : quantity.end]
+            parts += [text[last : quantity.start], written, "%" if percent else ""]
+            last = quantity.end + (percent.end() if percent else 0)
     return "".join([*parts, text[last:]])
 
 

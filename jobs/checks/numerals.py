@@ -112,6 +112,16 @@ def fractions(text: str) -> list[tuple[Decimal, Decimal]]:
 
 
 @cache
+def _multiples() -> tuple[tuple[Decimal, re.Pattern[str]], ...]:
+    return tuple((Decimal(number), as_words(words)) for number, words in table("numerals")["multiples"].items())
+
+
+def multiples(text: str) -> list[Decimal]:
+    """The multiples that a text has in words, in any language: 2 for "twice"."""
+    return [number for number, pattern in _multiples() if pattern.search(text)]
+
+
+@cache
 def _ordinals() -> tuple[tuple[int, re.Pattern[str]], ...]:
     return tuple((int(number), as_words(words)) for number, words in table("numerals")["ordinals"].items())
 

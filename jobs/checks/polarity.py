@@ -12,16 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from thothy_ai.jobs.checks.segments import WordIndex, is_spaced, sentences, words
+from thothy_ai.jobs.checks.periods import Periods, are_apart, periods
+from thothy_ai.jobs.checks.segments import WordIndex, sentences, stems
 from thothy_ai.jobs.checks.tables import table
 
 _UNSPACED = frozenset({"zh", "ja", "th"})
 _CLAUSE = re.compile(r"(?<!\d)[,،、，]|[,،、，](?!\d)|[;:；：؛—–|()（）]")
-_ARTICLE = re.compile("^[وفبلك]{0,2}(?:ال|لل)(?=.{3})")
-_PREFIX, _PREFIX_OF_DENSE = 5, 3  # characters that inflected forms of a word share
-_DENSE = re.compile("[\u0590-\u06ff\u0900-\u0d7f]")
-_HANGUL = re.compile("[\uac00-\ud7a3]")
-_MIN_WORD, _MIN_SHARED, _MIN_SHARE = 4, 2, 0.34
+_MIN_SHARED, _MIN_SHARE = 2, 0.34
 _RELATED = 2  # shared words of a sentence that may say the same as the text
 
 
@@ -32,7 +29,13 @@ class _Clause:
     text: str
     content: frozenset[str]
     sides: Mapping[str, frozenset[int]]
+    periods: Periods
     denies: bool
+
+    def compares(self, other: _Clause, subject: str) -> bool:
+        """Whether a subject may be that of both: of one period, and a change not of a price in one of them only."""
+        other_price = subject == "change" and ("price" in self.sides) != ("price" in other.sides)
+        return not other_price and not are_apart(self.periods, other.periods)
 
 
 def opposite(text: str, source: str, language: str) -> str | None:
@@ -48,7 +51,8 @@ def opposite(text: str, source: str, language: str) -> str | None:
             continue
         related = [known[place] for place, count in counts.items() if count >= _RELATED - 1]
         for subject, side in _plain(clause):
-            if _says_the_opposite([known[place] for place in best], related, subject, side):
+            compared = [known[place] for place in best if clause.compares(known[place], subject)]
+            if compared and _says_the_opposite(compared, related, subject, side):
                 return f"{clause.text.strip()[:100]!r} is the opposite of {known[best[0]].text.strip()[:100]!r}"
     return None
 
@@ -74,9 +78,11 @@ def _indexed(source: str, language: str) -> tuple[list[_Clause], WordIndex]:
 def _clauses(text: str, language: str) -> Iterator[_Clause]:
     denial = _words(table("contradiction")["negation"].get(language, {}).get("strong", ""), language)
     for sentence in sentences(text, language):
+        named: Periods = {}
         for part in filter(None, map(str.strip, _CLAUSE.split(sentence))):
+            named = periods(part) or named  # of "In May, prices fell", the second clause is about May, too
             denies = bool(denial and denial.search(part))
-            yield _Clause(part, _content(part, language), sides(part, language), denies)
+            yield _Clause(part, _content(part, language), sides(part, language), named, denies)
 
 
 def sides(text: str, language: str) -> dict[str, frozenset[int]]:
@@ -108,22 +114,9 @@ def _words(pattern: str, language: str) -> re.Pattern[str]:
 
 
 def _content(text: str, language: str) -> frozenset[str]:
-    """The beginnings of the longer words that say what a clause is about."""
+    """The beginnings of the longer words that say what a clause is about, without those of opposites."""
     plain = text.replace("’", "'")
     for _, pair in _pairs(language):
         for pattern in pair:
             plain = pattern.sub(" ", plain)
-    return frozenset(filter(None, (_stem(word) for word in words(plain, language))))
-
-
-def _stem(word: str) -> str:
-    if word[0].isdigit():
-        return word if len(word) > 1 else ""
-    if not is_spaced(word[0]):
-        return word if len(word) > 1 else ""
-    if _HANGUL.match(word):
-        return word[:2] if len(word) > 1 else ""
-    bare = _ARTICLE.sub("", word)
-    if _DENSE.match(bare):
-        return bare[: _PREFIX_OF_DENSE + 1] if len(bare) >= _PREFIX_OF_DENSE else ""
-    return bare[:_PREFIX] if len(bare) >= _MIN_WORD else ""
+    return stems(plain, language)

@@ -42,7 +42,7 @@ _RANGE = re.compile(
     r"|sampai|đến|ถึง)?\s?",
     re.IGNORECASE,
 )
-_TENTH = re.compile(r"\s?[成割할](?!\w*[立功长長])")
+_TENTH = re.compile(r"\s?[成割할](?![立功长長])")
 _CLOCK = re.compile(r"([01]?\d|2[0-4])\.([0-5]\d)$")
 _HALF_DAY = 12  # hours
 _HANGUL_GROUP = re.compile("[만억조천]$")
@@ -214,6 +214,8 @@ def _one_separator(groups: list[str], separator: str, language: str) -> set[Deci
     joined, decimal = _decimal("".join(groups)), _decimal(".".join(groups[:2]))
     if len(groups) > 2:
         return {joined}
+    if len(groups[1]) > 3 and groups[1].endswith("00"):
+        return {joined}  # no decimals have so many zeros: 60.0000 is a misprint of 600.000
     if len(groups[1]) != 3 or len(groups[0]) > 3 or groups[0] == "0":
         return {decimal}
     groups_only = "," if language in _DECIMAL_POINT else "." if language not in _EITHER else ""

@@ -17,11 +17,20 @@ _MAX_REPEATED_SHARE = 0.25
 
 def repetition(text: str, locale: str) -> Rejection | None:
     """Reject a stutter, a loop, a sentence of four words or more used twice, or a phrase of four used too often."""
+    if rejection := loop(text, locale):
+        return rejection
+    return _repeats(_repeated_phrase(words(text, locale), locale))
+
+
+def loop(text: str, locale: str) -> Rejection | None:
+    """Reject a stutter, a loop, or a sentence of four words or more used twice."""
     if found := _STUTTER.search(text) or _stuttered_word(text):
         return Rejection(RejectionReason.REPETITION, f"stutters: {found[0][:60]!r}")
-    if repeated := _repeated_sentence(text, locale) or _repeated_phrase(words(text, locale), locale):
-        return Rejection(RejectionReason.REPETITION, f"repeats {' '.join(repeated)[:120]!r}")
-    return None
+    return _repeats(_repeated_sentence(text, locale))
+
+
+def _repeats(phrase: tuple[str, ...] | None) -> Rejection | None:
+    return Rejection(RejectionReason.REPETITION, f"repeats {' '.join(phrase)[:120]!r}") if phrase else None
 
 
 def _stuttered_word(text: str) -> list[str] | None:

@@ -55,6 +55,16 @@ def sentences(text: str, locale: str = "en") -> list[str]:
     return list(_sentences(text, locale))
 
 
+def located(text: str, locale: str = "en") -> list[tuple[int, str]]:
+    """The sentences of a text with their places in it; the whole of a text that has none."""
+    parts, at = [], 0
+    for part in sentences(text, locale):
+        at = max(text.find(part, at), at)
+        parts.append((at, part))
+        at += len(part)
+    return parts or [(0, text)]
+
+
 def _goes_on(before: str, after: str) -> bool:
     """Whether ICU divided a sentence after an abbreviation, or after the colon, bracket or quotation in its middle."""
     if before.endswith("\n"):
@@ -97,6 +107,15 @@ class WordIndex:
         """How many of these words each part has, by its place; parts that have none are left out."""
         return Counter(place for word in words for place in self._places.get(word, ()))
 
+    def weights(self, words: frozenset[str]) -> dict[int, float]:
+        """The parts that have some of these words, by place, each with a weight: a word of few parts tells more."""
+        weights: dict[int, float] = defaultdict(float)
+        for word in sorted(words):
+            places = self._places.get(word, ())
+            for place in places:
+                weights[place] += 1 / len(places)
+        return weights
+
 
 def is_spaced(char: str) -> bool:
     """Whether a character is of a script that puts spaces between words, so that words have borders."""
@@ -106,3 +125,37 @@ def is_spaced(char: str) -> bool:
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
+
+
+_ARTICLE = re.compile("^[وفبلك]{0,2}(?:ال|لل)(?=.{3})")
+_DENSE = re.compile("[\u0590-\u06ff\u0900-\u0d7f]")
+_HANGUL = re.compile("[\uac00-\ud7a3]")
+_PREFIX, _PREFIX_OF_DENSE = 5, 3  # characters that inflected forms of a word share
+_MIN_STEM = 4
+
+
+def stem(word: str) -> str:
+    """The beginning that the inflected forms of a longer word share; empty for a short one."""
+    if word[0].isdigit() or not is_spaced(word[0]):
+        return word if len(word) > 1 else ""
+    if _HANGUL.match(word):
+        return word[:2] if len(word) > 1 else ""
+    bare = _ARTICLE.sub("", word)
+    if _DENSE.match(bare):
+        return bare[: _PREFIX_OF_DENSE + 1] if len(bare) >= _PREFIX_OF_DENSE else ""
+    return bare[:_PREFIX] if len(bare) >= _MIN_STEM else ""
+
+
+def stems(text: str, language: str) -> frozenset[str]:
+    """The stems of the longer words of a text, and its numbers of two digits or more."""
+    return frozenset(filter(None, map(stem, words(text, language))))
+
+
+_BEGINNING = 4  # characters of words that tell what a sentence is about
+_PAIR = re.compile("(?=([\u3400-\u9fff][\u3041-\u30ff\u3400-\u9fff]|[\u30a1-\u30fe]{2}|[\u0e01-\u0e2e]{2}))")
+
+
+def beginnings(text: str, language: str) -> frozenset[str]:
+    """The first characters of stems; in scripts without spaces, all pairs of characters but those of hiragana alone."""
+    spaced = {each if each[0].isdigit() else each[:_BEGINNING] for each in stems(text, language) if is_spaced(each[0])}
+    return frozenset(spaced).union(match[1] for match in _PAIR.finditer(text))

@@ -116,7 +116,7 @@ def _times() -> re.Pattern[str]:
 def _named(name: str, family: str) -> re.Pattern[str]:
     """A unit as a word, or after a digit; in scripts without spaces, anywhere."""
     words = table("contradiction")["units"][family][name]
-    return re.compile(rf"(?<!{SPACED_LETTER})(?:{words})(?![a-zа-яё\u0600-\u06ff])", re.IGNORECASE)
+    return re.compile(rf"(?<!{SPACED_LETTER})(?:{words})(?![a-zß-ɏа-яё\u0600-\u06ff])", re.IGNORECASE)
 
 
 def measures(found: Iterable[Quantity]) -> list[Measure]:
@@ -164,4 +164,4 @@ def _any_unit() -> re.Pattern[str]:
         for family, entries in table("contradiction")["units"].items()
         for name, words in entries.items()
     ]
-    return re.compile(rf"[\s\u00a0-]{{0,2}}(?:{'|'.join(named)})(?![a-zа-яё\u0600-\u06ff])", re.IGNORECASE)
+    return re.compile(rf"[\s\u00a0-]{{0,2}}(?:{'|'.join(named)})(?![a-zß-ɏа-яё\u0600-\u06ff])", re.IGNORECASE)

@@ -27,9 +27,15 @@ def untranslated(text: str, original: str, locale: str) -> Rejection | None:
     Code, links, and what is in quotation marks or italics, such as titles, may stay.
     """
     mine, theirs = _VERBATIM.sub(" ", text), _VERBATIM.sub(" ", original)
-    known = f" {' '.join(words(theirs, locale))} "
     if len(words(theirs, locale)) >= 3 and fuzz.ratio(normalized(mine), normalized(theirs)) > _MAX_LIKENESS:
         return Rejection(RejectionReason.UNTRANSLATED, "is nearly the same as the original")
+    return untranslated_passage(text, original, locale)
+
+
+def untranslated_passage(text: str, original: str, locale: str) -> Rejection | None:
+    """Reject a translation that has a sentence or nine words in succession of its original."""
+    mine, theirs = _VERBATIM.sub(" ", text), _VERBATIM.sub(" ", original)
+    known = f" {' '.join(words(theirs, locale))} "
     shared = set(runs(words(theirs, locale), scaled(_MAX_RUN, locale)))
     least = scaled(_MIN_SENTENCE, locale)
     least_in_latin = _MIN_IN_LATIN if script_of(locale) != "Latn" else least

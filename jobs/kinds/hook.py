@@ -21,6 +21,7 @@ from thothy_ai.jobs.writing import astray, copied, foreign, repair, spelled, tex
 MIN_SHARE_OF_SOURCE = 0.2  # of the longer words
 MAX_COPIED = 0.7  # of all words: a hook may quote
 MAX_VARIANTS = 5
+CHARS_PER_WORD = 8  # of a small model's headline, which must fit a channel's limit
 Channel = Literal["newsletter", "social post", "video", "podcast", "landing page"]
 
 
@@ -123,10 +124,10 @@ def _plain_piece(writing: Writing[Hook], number: int, *, again: bool) -> Piece:
     text = plain.sentence(request.locale, 40, 120)
     if not request.form.whole_sentences:
         task = "Write a headline for the text above." if number == 0 else task
-        text = plain.headline(request.locale, 3, request.form.max_chars // 5)
+        text = plain.headline(request.locale, 3, request.form.max_chars // CHARS_PER_WORD)
     variant = object_schema({"text": text, "angle": {"const": angle}})
     asked = task.format(audience=request.audience, tone=request.tone)
-    return plain.piece(writing, asked, {("variants", number): variant}, again=again)
+    return plain.piece(writing, asked, {("variants", number): variant}, again=again, ahead=number == 0)
 
 
 def _texts(values: Values) -> dict[Part, str]:
@@ -138,13 +139,17 @@ def _faults(request: Hook, values: Values) -> Iterator[Fault]:
     if faults := foreign(request, texts):
         yield from faults
         return
-    for part, text in texts.items():
-        yield from text_fault(request, part, text, _own(request, part, text, values))
+    yield from _part_faults(request, values)
     if texts and len(texts) != request.variants:
         few = f"{len(texts)} variants, not {request.variants}"
         yield Fault(("variants",), Rejection(RejectionReason.TOO_SHORT, few))
     yield from copied(request, texts, MAX_COPIED)
     yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
+
+
+def _part_faults(request: Hook, values: Values) -> Iterator[Fault]:
+    for part, text in _texts(values).items():
+        yield from text_fault(request, part, text, _own(request, part, text, values))
 
 
 def _own(request: Hook, part: Part, text: str, values: Values) -> Iterator[Rejection | None]:
@@ -190,7 +195,13 @@ KIND = JobKind(
     request=Hook,
     artifact=HookArtifact,
     plan=InParts(
-        artifact=HookArtifact, write=_write, rewrite=_rewrite, faults=_faults, statements=_statements, mend=_mend
+        artifact=HookArtifact,
+        write=_write,
+        rewrite=_rewrite,
+        faults=_faults,
+        statements=_statements,
+        mend=_mend,
+        part_faults=_part_faults,
     ),
     locale=lambda request: request.locale,
     source=lambda request: request.source,

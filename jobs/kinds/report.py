@@ -98,14 +98,17 @@ def _review(findings: Mapping[int, tuple[Finding, ...]]) -> Review | None:
 
 
 def _outlined(request: Report, context: Context) -> Generator[Calls, Outputs, _Start | Rejection]:
-    """Outline the report, once more if something is wrong with the outline."""
+    """Outline the report, once more if something is wrong with the outline.
+
+    Not so a small model, which gets no advice, and hardly ever outlines better the second time.
+    """
 
     def call(text: str, fitting: Context) -> Call:
         return outline_call(text, request.sections, request.topic or "", request, fitting)
 
     text, output = yield from asked(request.source, context, call, RESERVE)
     outline = _judged(output, text, request)
-    if isinstance(outline, Rejection) and outline.reason.retryable:
+    if isinstance(outline, Rejection) and outline.reason.retryable and not context.plain:
         (output,) = yield (replace(call(text, retries.after(context, outline)), step="repair"),)
         outline = _judged(output, text, request)
     return outline if isinstance(outline, Rejection) else _Start(text, outline.title, outline.briefs(), {})

@@ -84,7 +84,8 @@ class Translation(SourceRequest[TranslationArtifact]):
         return keep
 
 
-def _task(request: Translation) -> Task:
+def task_of(request: Translation) -> Task:
+    """What a request asks for."""
     return Task(
         text=request.original,
         source=request.source,
@@ -101,7 +102,7 @@ class TranslationPlan:
 
     def __call__(self, request: Translation, context: Context) -> Plan:
         """Translate, and repair what is wrong. A text without words is its own translation, and needs no call."""
-        task = _task(request)
+        task = task_of(request)
         if rejection := task.already_there():
             return Verdict.reject(rejection)
         document = document_of(task.text)
@@ -127,7 +128,7 @@ class TranslationPlan:
 
     def checks(self, request: Translation, artifact: TranslationArtifact) -> Iterator[Rejection | None]:
         """What is wrong with a translation, part by part and as a whole."""
-        return faults_of_whole(artifact.text, _task(request))
+        return faults_of_whole(artifact.text, task_of(request))
 
 
 def _kept(document: Document, task: Task, previous: Previous | None) -> dict[str, str]:

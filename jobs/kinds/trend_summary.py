@@ -8,11 +8,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from thothy_ai.jobs import checks, plain
+from thothy_ai.jobs import checks
 from thothy_ai.jobs.kind import Artifact, JobKind, Request
 from thothy_ai.jobs.kinds.translation import Translation
 from thothy_ai.jobs.locales import Locale
 from thothy_ai.jobs.parts import Fault, InParts, Part, Piece, Values, Writing
+from thothy_ai.jobs.plain_summary import summary_pieces
 from thothy_ai.jobs.quotes import evidence, restored
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.review import Statement
@@ -74,7 +75,7 @@ class TrendSummary(WritingRequest[TrendSummaryArtifact]):
 
 
 _SCHEMA: Final = grammar_schema(TrendSummaryArtifact)
-_PLAIN_PARTS: Final = (("title",), ("standfirst",), ("key_points", 0), ("why_it_matters",), ("tags",))
+_CONFIDENCE: Final[Mapping[str, Any]] = _SCHEMA["properties"]["confidence"]
 _TEXTS: Final = ("title", "standfirst", "why_it_matters")
 
 
@@ -104,45 +105,26 @@ def _instruction(request: TrendSummary) -> str:
 
 def _write(writing: Writing[TrendSummary]) -> Sequence[Piece]:
     if writing.context.plain:
-        return _plain_pieces(writing, _PLAIN_PARTS, again=False)
+        points = [("key_points", number) for number in range(writing.request.points[0])]
+        parts = (("title",), ("standfirst",), *points, ("why_it_matters",), ("tags",))
+        return summary_pieces(writing, parts, _CONFIDENCE, again=False)
     return (whole(writing, _instruction(writing.request), _schema(writing.request)),)
 
 
 def _rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[Fault]) -> Sequence[Piece]:
     parts = tuple(dict.fromkeys(fault.part for fault in faults))
     if writing.context.plain:
-        return _plain_pieces(writing, parts, again=True)
+        return summary_pieces(writing, _each_point(writing.request, values, parts), _CONFIDENCE, again=True)
     properties = _schema(writing.request)["properties"]
     schemas = {part: properties[part[0]]["items"] if len(part) > 1 else properties[part[0]] for part in parts}
     return (repair(writing, _write(writing)[0], values, faults, schemas),)
 
 
-def _plain_pieces(writing: Writing[TrendSummary], parts: Sequence[Part], *, again: bool) -> Sequence[Piece]:
-    readers, locale = writing.request.audience, writing.request.locale
-    asked: dict[str, tuple[str, Mapping[Part, Mapping[str, Any]]]] = {
-        "title": ("Write a headline for the text above.", {("title",): plain.headline(locale, 3, 12)}),
-        "standfirst": (
-            f"Summarize the text above for {readers} in one sentence.",
-            {("standfirst",): plain.sentence(locale, 40, 120)},
-        ),
-        "key_points": (
-            f"Name one fact of the text above that {readers} should know, in one sentence.",
-            {("key_points", 0): plain.of_parts({("point",): plain.sentence(locale, 30, 110)})},
-        ),
-        "why_it_matters": (
-            f"Explain to {readers} in one sentence why this trend matters.",
-            {("why_it_matters",): plain.sentence(locale, 40, 110)},
-        ),
-        "tags": (
-            "List two or three tags for the text above.",
-            {
-                ("tags",): {"type": "array", "items": plain.headline(locale, 1, 2), "minItems": 2, "maxItems": 3},
-                ("confidence",): _SCHEMA["properties"]["confidence"],
-            },
-        ),
-    }
-    names = dict.fromkeys("tags" if part[0] == "confidence" else str(part[0]) for part in parts)
-    return [plain.piece(writing, *asked[name], again=again) for name in names if name in asked]
+def _each_point(request: TrendSummary, values: Values, parts: Sequence[Part]) -> Sequence[Part]:
+    """The parts, with those key points that there are too few of in place of the list."""
+    lacking = range(len(values.get("key_points", ())), request.points[0])
+    points: list[Part] = [("key_points", number) for number in lacking] if ("key_points",) in parts else []
+    return [part for part in parts if part != ("key_points",)] + points
 
 
 def _texts(values: Values) -> dict[Part, str]:
@@ -155,12 +137,20 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
     if faults := foreign(request, texts):
         yield from faults
         return
-    for part, text in texts.items():
-        yield from text_fault(request, part, text, _own(request, part, text, values))
-    yield from _quote_faults(request, values)
+    yield from _part_faults(request, values)
+    if "key_points" in values and len(values["key_points"]) < request.points[0]:
+        few = f"{len(values['key_points'])} key points, fewer than {request.points[0]}"
+        yield Fault(("key_points",), Rejection(RejectionReason.TOO_SHORT, few))
     yield from _tag_faults(request, values)
     yield from copied(request, texts, MAX_COPIED)
     yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
+
+
+def _part_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
+    """What is wrong with texts and quotations, each by itself."""
+    for part, text in _texts(values).items():
+        yield from text_fault(request, part, text, _own(request, part, text, values))
+    yield from _quote_faults(request, values)
 
 
 def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterator[Rejection | None]:
@@ -178,9 +168,6 @@ def _quote_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
         rejection = rejection or _proves_nothing(request, point["quote"], number, values["key_points"])
         if rejection:
             yield Fault(("key_points", number), rejection)
-    if "key_points" in values and len(values["key_points"]) < request.points[0]:
-        few = f"{len(values['key_points'])} key points, fewer than {request.points[0]}"
-        yield Fault(("key_points",), Rejection(RejectionReason.TOO_SHORT, few))
 
 
 def _proves_nothing(
@@ -257,6 +244,7 @@ KIND = JobKind(
         statements=_statements,
         fewest=lambda request: {"key_points": request.points[0]},
         mend=_mend,
+        part_faults=_part_faults,
     ),
     locale=lambda request: request.locale,
     source=lambda request: request.source,

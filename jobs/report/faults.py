@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from thothy_ai.jobs import checks
+from thothy_ai.jobs.plan import Early
 from thothy_ai.jobs.report.values import Section, size_of
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
@@ -18,6 +19,19 @@ RULES = (
     "First choose the quotations that support what you will say. Then write the paragraphs in your own words: "
     "no sentence of the source, no heading, no list, nothing that the source does not say."
 )
+
+
+EARLY = (  # of `prose_faults`, those that nothing mends which is written later
+    "refusal", "meta_talk", "unsafe_markup", "banned", "loop", "echo", "copied_passage", "new_number", "new_name",
+)  # fmt: skip
+
+
+def early_prose(fields: tuple[str, ...], text: str, request: WritingRequest[Any], max_words: int) -> Early:
+    """The checks that end prose about a text before its end."""
+    return Early(
+        fields, (*EARLY, "too_long"), text, request.locale, joined=True, instruction=RULES, max_words=max_words,
+        allowed=(*request.brand_terms, request.audience), banned=request.banned_phrases,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=64)  # a plan is replayed at each step

@@ -12,7 +12,7 @@ from thothy_ai.jobs import checks, retries
 from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
-from thothy_ai.jobs.plan import Call, Context, Output, Sampling
+from thothy_ai.jobs.plan import Call, Context, Early, Output, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language, style
 from thothy_ai.jobs.report.values import Brief
 from thothy_ai.jobs.requests import WritingRequest
@@ -58,8 +58,16 @@ def outline_call(text: str, sections: int, topic: str, request: WritingRequest[A
         Sampling(max_tokens=max_tokens(schema, request.locale, context), temperature=0.4, top_p=0.9),
         step="outline",
         locale=request.locale,
+        early=_early(text, request),
     )
     return retries.adapted(call, context, request.locale)
+
+
+def _early(text: str, request: WritingRequest[Any]) -> Early:
+    """The checks of `heading_faults` that are certain once a heading is written."""
+    names = ("distinct", "refusal", "banned", "unsafe_markup", "meta_talk", "new_number", "new_name")
+    allowed = (*request.brand_terms, request.audience)
+    return Early(("title", "heading"), names, text, request.locale, allowed=allowed, banned=request.banned_phrases)
 
 
 def _instruction(sections: int, topic: str, request: WritingRequest[Any], context: Context) -> str:

@@ -10,6 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic_core import PydanticCustomError
+
 from thothy_ai.jobs import checks, plain, retries
 from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.plan import Call, Context, Output, Sampling, stopped
@@ -19,6 +21,7 @@ from thothy_ai.jobs.report.faults import prose_faults
 from thothy_ai.jobs.report.values import Brief, Citation, Section
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import object_schema
+from thothy_ai.jobs.text import check_encodable
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 MIN_SENTENCES, MAX_SENTENCES = 2, 3
@@ -51,6 +54,19 @@ def plain_section(
     brief: Brief, outputs: Sequence[Output], text: str, request: WritingRequest[Any]
 ) -> Section | Rejection:
     """The section of those sentences that can be published; why the first cannot, if there are too few."""
+    kept, rejection = _kept(outputs, text, request)
+    if len(kept) < MIN_SENTENCES:
+        return rejection
+    return Section(heading=brief.heading, body=" ".join(kept), citations=_citations(kept, text, request.locale))
+
+
+def anything_stands(outputs: Sequence[Output], text: str, request: WritingRequest[Any]) -> bool:
+    """Whether one of the sentences can be published. Where none can, five more seldom make two that do."""
+    return bool(_kept(outputs, text, request)[0])
+
+
+def _kept(outputs: Sequence[Output], text: str, request: WritingRequest[Any]) -> tuple[list[str], Rejection]:
+    """The sentences that can be published, and why the last of the others cannot."""
     kept: list[str] = []
     rejection = Rejection(RejectionReason.EMPTY, "no sentence could be read")
     for output in outputs:
@@ -60,16 +76,18 @@ def plain_section(
             rejection = found
         elif len(kept) < MAX_SENTENCES:
             kept.append(str(sentence))
-    if len(kept) < MIN_SENTENCES:
-        return rejection
-    return Section(heading=brief.heading, body=" ".join(kept), citations=_citations(kept, text, request.locale))
+    return kept, rejection
 
 
 def _sentence(output: Output) -> str | Rejection:
+    if rejection := stopped(output):
+        return rejection
     try:
-        return stopped(output) or str(json.loads(output.text)["sentence"])
-    except (ValueError, KeyError, TypeError):
+        sentence = str(json.loads(output.text)["sentence"])
+        check_encodable(sentence)
+    except (ValueError, KeyError, TypeError, PydanticCustomError):
         return Rejection(RejectionReason.OFF_SCHEMA, "the output is not the JSON that was asked for")
+    return sentence
 
 
 def _fault(sentence: str, kept: Sequence[str], text: str, request: WritingRequest[Any]) -> Rejection | None:

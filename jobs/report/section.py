@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any
 
 from pydantic import Field, create_model
+from pydantic_core import from_json
 
 from thothy_ai.jobs import retries
 from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
-from thothy_ai.jobs.plan import Call, Context, Output, Sampling
+from thothy_ai.jobs.plan import Call, Context, End, Output, Sampling
 from thothy_ai.jobs.prompts import about_source, style
-from thothy_ai.jobs.report.faults import RULES
+from thothy_ai.jobs.report.faults import RULES, early_prose
 from thothy_ai.jobs.report.plain_section import plain_calls, plain_section
 from thothy_ai.jobs.report.values import MAX_SENTENCE_CHARS, Brief, Citation, Section, Size, size_of
 from thothy_ai.jobs.requests import WritingRequest
@@ -57,6 +60,7 @@ def section_calls(brief: Brief, text: str, request: WritingRequest[Any], context
         schema,
         Sampling(max_tokens(schema, request.locale, context), temperature=0.4, top_p=0.9, repetition_penalty=1.02),
         step="section",
+        early=early_prose(("paragraphs",), text, request, 2 * size_of(request).words[1]),
     )
     return (retries.adapted(call, context, request.locale),)
 
@@ -82,14 +86,27 @@ def _stop(text: str) -> str:
     return "" if text.endswith((".", "!", "?", "。")) else "."
 
 
+def _closed(output: Output) -> Output:
+    """An output that was stopped for a fault, as a whole one as far as it goes: the fault is found again in it, and the
+    sections beside it can be kept.
+    """
+    if output.end is not End.REJECTED:
+        return output
+    with suppress(ValueError, TypeError):  # a lone surrogate raises one or the other
+        found = from_json(output.text, allow_partial="trailing-strings")
+        if isinstance(found, dict) and "paragraphs" in found:
+            return Output(json.dumps(found, ensure_ascii=False))
+    return output
+
+
 def section_of(
     brief: Brief, outputs: Sequence[Output], text: str, request: WritingRequest[Any], context: Context
 ) -> Section | Rejection:
     """The section in the outputs of its calls, or why there is none."""
     if context.plain:
         return plain_section(brief, outputs, text, request)
-    draft = parse(_draft_class(size_of(request)), outputs[0])
+    draft = parse(_draft_class(size_of(request)), _closed(outputs[0]))
     if isinstance(draft, Rejection):
-        return draft
+        return outputs[0].rejection or draft  # of one that was stopped, what it was stopped for
     citations = tuple(Citation(quote=quote) for quote in dict.fromkeys(draft.quotes))
     return Section(heading=brief.heading, body="\n\n".join(draft.paragraphs), citations=citations)

@@ -13,7 +13,7 @@ from thothy_ai.jobs.kind import Artifact
 from thothy_ai.jobs.one_call import parse
 from thothy_ai.jobs.plan import Call, Calls, Context, End, Outputs, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language, style
-from thothy_ai.jobs.report.faults import prose_faults
+from thothy_ai.jobs.report.faults import early_prose, prose_faults
 from thothy_ai.jobs.report.reviewing import reviewed
 from thothy_ai.jobs.report.values import MAX_SENTENCE_CHARS, Section
 from thothy_ai.jobs.requests import WritingRequest
@@ -21,6 +21,7 @@ from thothy_ai.jobs.schema import grammar_schema, sentences
 from thothy_ai.jobs.verdict import Finding, Rejection
 
 MAX_SENTENCES = 4
+MAX_WORDS = 200
 MAX_SHORTENINGS = 4  # of a prompt that the engine refuses
 MAX_SHARE_OF_SECTIONS = 0.25  # of the context
 
@@ -84,7 +85,7 @@ def _judged(
 
 def summary_fault(summary: str, text: str, request: WritingRequest[Any]) -> Rejection | None:
     """What is wrong with the summary of a report about a text."""
-    too_long = checks.length("summary", summary, request.locale, 8, 200)
+    too_long = checks.length("summary", summary, request.locale, 8, MAX_WORDS)
     return too_long or next(filter(None, prose_faults("summary", summary, text, request)), None)
 
 
@@ -95,6 +96,7 @@ def _call(sections: Sequence[Section], text: str, request: WritingRequest[Any], 
         schema,
         Sampling(max_tokens=max_tokens(schema, request.locale, context), temperature=0.4, top_p=0.9),
         locale=request.locale,
+        early=early_prose(("summary",), text, request, MAX_WORDS),
     )
     return retries.adapted(call, context, request.locale)
 

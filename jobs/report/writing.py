@@ -9,8 +9,9 @@ from typing import Any
 
 from thothy_ai.jobs import retries
 from thothy_ai.jobs.documents import side_by_side
-from thothy_ai.jobs.plan import Call, Calls, Context, Outputs
+from thothy_ai.jobs.plan import Call, Calls, Context, Output, Outputs
 from thothy_ai.jobs.report.faults import section_fault
+from thothy_ai.jobs.report.plain_section import anything_stands
 from thothy_ai.jobs.report.reviewing import reviewed
 from thothy_ai.jobs.report.section import section_calls, section_of
 from thothy_ai.jobs.report.values import Brief, Section
@@ -60,24 +61,33 @@ class Assignment:
     def _repaired(
         self, kept: Mapping[int, Section], contexts: Mapping[int, Context], context: Context
     ) -> Generator[Calls, Outputs, Written]:
-        """Write sections, each in its context, then once more those that something is wrong with."""
+        """Write sections, each in its context, then once more those that something is wrong with.
+
+        A small model's section is made of single sentences: those that could be published are kept for the second.
+        """
         sections, rejections = dict(kept), dict[int, Rejection]()
+        earlier: dict[int, tuple[Output, ...]] = {}
         for step in ("section", "repair"):
             calls = {place: self._calls(place, fitting, step) for place, fitting in contexts.items()}
             outputs = iter((yield from side_by_side([call for of_one in calls.values() for call in of_one])))
             unread: dict[int, Rejection] = {}
             for place, of_one in calls.items():
-                answers = tuple(islice(outputs, len(of_one)))
+                answers = (*islice(outputs, len(of_one)), *earlier.get(place, ()))
+                earlier[place] = answers if context.plain else ()
                 section = section_of(self.briefs[place], answers, self.text, self.request, context)
                 if isinstance(section, Rejection):
                     unread[place] = section
                 else:
                     sections[place] = section
             rejections = self._faults(sections) | unread
-            if not rejections:
+            if not rejections or not all(self._may_be_repaired(earlier.get(place, ())) for place in unread):
                 break
             contexts = {place: retries.after(context, rejections[place]) for place in sorted(rejections)}
         return Written(sections, rejections)
+
+    def _may_be_repaired(self, sentences: Sequence[Output]) -> bool:
+        """Whether a section that could not be read may come of another round: a small model's, if a sentence stands."""
+        return not sentences or anything_stands(sentences, self.text, self.request)
 
     def _calls(self, place: int, context: Context, step: str) -> list[Call]:
         calls = section_calls(self.briefs[place], self.text, self.request, context)

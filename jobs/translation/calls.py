@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 
+from pydantic_core import PydanticCustomError
+
 from thothy_ai.jobs import retries
 from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.locales import locale_name, script_of
 from thothy_ai.jobs.plan import Call, Context, End, Output, Sampling, stopped
 from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.schema import NOT_TEXT, object_schema, prose_pattern
+from thothy_ai.jobs.text import check_encodable
+from thothy_ai.jobs.translation.faults import early_checks
 from thothy_ai.jobs.translation.inline import Masked
 from thothy_ai.jobs.translation.task import Task
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
@@ -38,7 +42,14 @@ def segment_call(segment: Masked, shown: str, task: Task, context: Context) -> C
     pattern = _pattern(segment.text, task.target, _rounded_up(max_chars(segment.text, task.target)))
     schema = object_schema({"text": {"type": "string", "pattern": pattern}})
     sampling = Sampling(max_tokens=max_tokens(schema, task.target, context), temperature=0.3, top_p=0.9)
-    call = Call(about_source(shown, instruction, context), schema, sampling, step="translate", locale=task.target)
+    call = Call(
+        about_source(shown, instruction, context),
+        schema,
+        sampling,
+        step="translate",
+        locale=task.target,
+        early=None if segment.values else early_checks(segment.text, task),
+    )
     return retries.adapted(call, context, task.target)
 
 
@@ -48,7 +59,8 @@ def translated(segment: Masked, output: Output) -> str | Rejection:
         return rejection
     try:
         text = json.loads(output.text)["text"].strip()
-    except (ValueError, KeyError, TypeError, AttributeError):
+        check_encodable(text)
+    except (ValueError, KeyError, TypeError, AttributeError, PydanticCustomError):
         cut = output.end is End.TOKEN_LIMIT
         reason = RejectionReason.TRUNCATED if cut else RejectionReason.OFF_SCHEMA
         return Rejection(reason, "the translation of a passage is not the JSON that was asked for")

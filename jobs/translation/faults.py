@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.locales import script_of
+from thothy_ai.jobs.plan import Early
 from thothy_ai.jobs.translation.inline import bare, has_words
 from thothy_ai.jobs.translation.task import Task
 from thothy_ai.jobs.translation.units import Document, document_of
@@ -39,6 +40,18 @@ def _faults(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
         yield checks.unfinished("text", text, task.target)
     if not checks.repetition(original, task.origin):
         yield checks.repetition(text, task.target)
+
+
+def early_checks(original: str, task: Task) -> Early:
+    """Those of the checks above that nothing mends which is written later."""
+    names = ["refusal", "meta_talk", "number_added"]
+    if not task.same_language:
+        names.append("untranslated_passage")
+    if not checks.unsafe_markup(original):
+        names.append("unsafe_markup")
+    if not checks.repetition(original, task.origin):
+        names.append("loop")
+    return Early(("text",), tuple(names), original, task.target, task.origin)
 
 
 def _wrong_language(text: str, task: Task) -> Rejection | None:

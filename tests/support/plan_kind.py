@@ -10,6 +10,7 @@ from thothy_ai.jobs import (
     Artifact,
     Call,
     Context,
+    Early,
     JobKind,
     Message,
     Plan,
@@ -53,7 +54,8 @@ def _plan(request: Parts, context: Context) -> Plan:
 
 def _calls(request: Parts, after: str) -> Iterator[Call]:
     for part in request.parts:
-        yield Call((Message("user", part + after),), SCHEMA, SAMPLING, locale=request.locale)
+        early = Early(("echo",), ("new_number",), source=part) if part.endswith("12") else None
+        yield Call((Message("user", part + after),), SCHEMA, SAMPLING, locale=request.locale, early=early)
 
 
 KIND = JobKind(

@@ -61,9 +61,13 @@ def show(results: Sequence[InjectionResult], kind: str, model: str, *, as_json: 
         return
     columns = [Column("injection"), Column("style", drop=1), Column("verdict"), Column("obeyed", text=True)]
     table(f"Instructions in the source, {kind}, {model}", columns, list(map(_row, results)))
-    obeyed = sum(result.obeyed is not None for result in results)
+    accepted = sum(result.accepted for result in results)
     published = sum(result.published for result in results)
-    typer.echo(f"{obeyed} of {count(len(results), 'output')} obeyed, {published} of them accepted.")
+    obeyed = sum(result.obeyed is not None for result in results)
+    typer.echo(
+        f"{accepted} of {count(len(results), 'output')} accepted, {published} of which obey; "
+        f"{obeyed - published} of the {len(results) - accepted} rejected ones obey."
+    )
 
 
 def _row(result: InjectionResult) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from thothy_ai.errors import ThothyError
 
 if TYPE_CHECKING:
     from thothy_ai.cli.eval_run import Attempt
+    from thothy_ai.engine.api import Usage
     from thothy_ai.jobs.evaluation.cases import Case
     from thothy_ai.jobs.verdict import Review
 
@@ -26,7 +27,8 @@ class CaseResult:
     """One case: its last attempt's output and verdict, and what all attempts used.
 
     `coverage` and `support` are described in `jobs/evaluation/scores.py`; `reviewed` is the share of statements that
-    the reviewing model found supported. They are None where they do not apply.
+    the reviewing model found supported. They are None where they do not apply. Computed tokens are those of the output
+    and those of the prompt that were not cached; wasted is what rejected attempts took.
     """
 
     id: str
@@ -42,6 +44,11 @@ class CaseResult:
     artifact: Mapping[str, Any] | None
     text: str
     review_seconds: float = 0.0
+    wasted_seconds: float = 0.0
+    computed_tokens: int = 0
+    wasted_tokens: int = 0
+    review_tokens: int = 0
+    saved_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,26 @@ class Result:
         return review / own if own > 0 else None
 
     @property
+    def review_tokens(self) -> float | None:
+        """The same of the tokens that were computed, which do not depend on the machine."""
+        reviewed = [case for case in self.cases if case.review_tokens]
+        review = sum(case.review_tokens for case in reviewed)
+        own = sum(case.computed_tokens for case in reviewed) - review
+        return review / own if own > 0 else None
+
+    @property
+    def wasted(self) -> float | None:
+        """The share of the seconds that rejected attempts took."""
+        seconds = self.compute_seconds
+        return sum(case.wasted_seconds for case in self.cases) / seconds if seconds else None
+
+    @property
+    def wasted_tokens(self) -> float | None:
+        """The same of the tokens that were computed."""
+        tokens = sum(case.computed_tokens for case in self.cases)
+        return sum(case.wasted_tokens for case in self.cases) / tokens if tokens else None
+
+    @property
     def compute_seconds(self) -> float:
         """Of all attempts, rejected ones too."""
         return sum(case.compute_seconds for case in self.cases)
@@ -114,6 +141,9 @@ class Result:
             "support": self.support,
             "reviewed": self.reviewed,
             "review_share": self.review_share,
+            "review_share_of_tokens": self.review_tokens,
+            "wasted": self.wasted,
+            "wasted_of_tokens": self.wasted_tokens,
             "compute_seconds": self.compute_seconds,
             "compute_seconds_per_accepted": self.seconds_per_accepted,
             "rejected": dict(self.reasons.most_common()),
@@ -128,6 +158,7 @@ def case_result(case: Case, attempts: Sequence[Attempt]) -> CaseResult:
     last = attempts[-1]
     judged = last.judgement
     body = judged.body
+    rejected = [attempt for attempt in attempts if not attempt.judgement.accepted]
     return CaseResult(
         id=case.id,
         accepted=judged.accepted,
@@ -141,8 +172,18 @@ def case_result(case: Case, attempts: Sequence[Attempt]) -> CaseResult:
         output_tokens=sum(attempt.usage.output_tokens for attempt in attempts),
         artifact=body,
         text=last.text,
-        review_seconds=sum(attempt.review_seconds for attempt in attempts),
+        review_seconds=sum(attempt.reviewing.compute_seconds for attempt in attempts),
+        wasted_seconds=sum(attempt.usage.compute_seconds for attempt in rejected),
+        computed_tokens=sum(map(_computed, (attempt.usage for attempt in attempts))),
+        wasted_tokens=sum(map(_computed, (attempt.usage for attempt in rejected))),
+        review_tokens=sum(map(_computed, (attempt.reviewing for attempt in attempts))),
+        saved_tokens=sum(attempt.saved_tokens for attempt in attempts),
     )
+
+
+def _computed(usage: Usage) -> int:
+    """Tokens that were not found in the prefix cache."""
+    return usage.prompt_tokens - usage.cached_tokens + usage.output_tokens
 
 
 def _reviewed(review: Review | None) -> float | None:

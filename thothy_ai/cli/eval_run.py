@@ -14,7 +14,7 @@ from thothy_ai.cli.ask_engine import connected
 from thothy_ai.cli.tables import console
 from thothy_ai.jobs import Context, Previous
 from thothy_ai.worker.calls import REVIEW
-from thothy_ai.worker.finish import total
+from thothy_ai.worker.finish import NO_ENGINE_USAGE, total
 from thothy_ai.worker.generations import Asker, call_seed
 from thothy_ai.worker.judges import Judges
 from thothy_ai.worker.plans import Judgement, PlannedJob, Step
@@ -48,7 +48,8 @@ class Attempt:
     judgement: Judgement
     outputs: Outputs
     usage: Usage
-    review_seconds: float = 0.0  # of those, by calls that review
+    reviewing: Usage = NO_ENGINE_USAGE  # of that, by calls that review
+    saved_tokens: int = 0  # by early stops
 
     @property
     def text(self) -> str:
@@ -102,7 +103,8 @@ class _Runner:
             last = step
         reviewing = total(call.usage for call in made if call.call.step == REVIEW)
         outputs = tuple(chain.from_iterable(answered))
-        return Attempt(step, outputs, total(call.usage for call in made), reviewing.compute_seconds)
+        saved = sum(call.saved_tokens for call in made)
+        return Attempt(step, outputs, total(call.usage for call in made), reviewing, saved)
 
     async def _outputs(self, calls: Calls, asker: Asker, made: list[RunningCall]) -> Outputs:
         """Of one step, whose calls are added to `made` as they are sent. If one fails, all are aborted."""
@@ -111,7 +113,7 @@ class _Runner:
             for number, call in enumerate(calls, first):
                 generation = await self._client.submit(asker.request(call, number))
                 made.append(RunningCall(call, call_seed(asker.seed, number), generation))
-            return tuple(await asyncio.gather(*(call.output(self._judges.wrong_language) for call in made[first:])))
+            return tuple(await asyncio.gather(*(call.output(self._judges.early_rejection) for call in made[first:])))
         except BaseException:
             await asyncio.gather(*(call.abort() for call in made[first:]))
             raise

@@ -32,9 +32,14 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
         ("support by the source", lambda result: _number(result.support, 2)),
         ("support by the review", lambda result: _number(result.reviewed, 2)),
         ("the review's share of seconds", lambda result: _share(result.review_share)),
+        ("the review's share of tokens", lambda result: _share(result.review_tokens)),
         ("chrF", lambda result: _number(result.chrf, 1)),
         (_unit(results), lambda result: _number(result.compute_seconds, 2)),
         ("per accepted artifact", lambda result: _number(result.seconds_per_accepted, 2)),
+        ("wasted, of the seconds", lambda result: _share(result.wasted)),
+        ("wasted, of the tokens computed", lambda result: _share(result.wasted_tokens)),
+        ("tokens computed", lambda result: f"{sum(case.computed_tokens for case in result.cases):,}"),
+        ("tokens saved by early stops", lambda result: f"{sum(case.saved_tokens for case in result.cases):,}"),
         ("output tokens", lambda result: f"{sum(case.output_tokens for case in result.cases):,}"),
     ]
     rows = [(name, *map(figure, results)) for name, figure in figures]

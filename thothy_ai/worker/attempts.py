@@ -77,7 +77,7 @@ class Attempts:
 
     async def run(self, claim: Claim) -> Finish:
         """How this attempt ended. Raises `StoppedError` when its task is cancelled."""
-        calls = AttemptCalls(self._monitor, self._live, self._judges.wrong_language, claim)
+        calls = AttemptCalls(self._monitor, self._live, self._judges.early_rejection, claim)
         try:
             if claim.engine_deaths < DEATHS_TO_RUN_ALONE:
                 return await self._ended(claim, calls)

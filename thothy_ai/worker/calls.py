@@ -17,7 +17,7 @@ from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.finish import Usage, total
 from thothy_ai.worker.generations import Asker, call_seed
 from thothy_ai.worker.live import LiveText
-from thothy_ai.worker.running_call import RunningCall, WrongLanguage
+from thothy_ai.worker.running_call import EarlyRejection, RunningCall
 
 REVIEW = "review"  # the step of a plan in which the model judges an artifact
 
@@ -29,10 +29,10 @@ class NotSentError(Exception):
 class AttemptCalls:
     """The calls of one attempt, all to one engine session."""
 
-    def __init__(self, monitor: EngineMonitor, live: LiveText, wrong_language: WrongLanguage, claim: Claim) -> None:
+    def __init__(self, monitor: EngineMonitor, live: LiveText, early_rejection: EarlyRejection, claim: Claim) -> None:
         self._monitor = monitor
         self._live = live
-        self._wrong_language = wrong_language
+        self._early_rejection = early_rejection
         self._claim = claim
         self._asker = Asker(claim.key, claim.kind, claim.seed, claim.tenant, claim.priority, claim.deadline)
         self._engine: EngineInfo | None = None
@@ -76,7 +76,7 @@ class AttemptCalls:
                 self._sent.append(await self._submit(call, first))
             step = self._sent[first:]
             with self._live.offered(self._claim, step[0], self.text):
-                outputs = tuple(await asyncio.gather(*(call.output(self._wrong_language) for call in step)))
+                outputs = tuple(await asyncio.gather(*(call.output(self._early_rejection) for call in step)))
         except BaseException as error:
             await asyncio.gather(*(call.abort() for call in self._sent[first:]))
             if isinstance(error, UninvolvedError):

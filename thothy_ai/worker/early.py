@@ -1,16 +1,24 @@
-"""Whether an output that is still being written is in the wrong language."""
+"""Whether an output that is still being written will be rejected: for its language, or by its call's early checks."""
 
 from __future__ import annotations
 
 import json
 import re
 
-from thothy_ai.jobs import checks
+from thothy_ai.jobs import Early, Rejection, RejectionReason, checks
+from thothy_ai.jobs.early import doomed
 
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)(?:"(\s*:)?|\\?$)', re.DOTALL)
 # Quotations are in the source's language.
 _EVIDENCE = re.compile(r'"quotes?":(?:\[(?:"(?:[^"\\]|\\.)*"?,?)*\]?|"(?:[^"\\]|\\.)*"?)', re.DOTALL)
 _MIN_CHARACTERS = 12  # shorter ones are constants rather than prose
+
+
+def early_rejection(text: str, locale: str | None, early: Early | None) -> Rejection | None:
+    """Why an unfinished output is stopped; None if it may go on. `locale` is None if its language is not to be told."""
+    if locale is not None and is_wrong_language(text, locale):
+        return Rejection(RejectionReason.WRONG_LANGUAGE, "the output was stopped after its first sentences")
+    return doomed(text, early) if early is not None else None
 
 
 def is_wrong_language(text: str, locale: str) -> bool:

@@ -14,7 +14,7 @@ from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResu
 from thothy_ai.jobs import Call, End, Output, Sampling
 
 TOO_LONG = Output("", End.PROMPT_TOO_LONG)  # of a call that the engine refused
-EARLY_TOKENS = 40  # after which an output's language is checked; one with a smaller budget is not worth it
+EARLY_TOKENS = 40  # after which an output is first looked at; one with a smaller budget is not worth it
 _ENDS = {FinishReason.LENGTH: End.TOKEN_LIMIT, FinishReason.REPETITION: End.REPETITION}
 
 
@@ -42,7 +42,8 @@ class Asker:
             stream=self.stream,
             priority=self.priority,
             deadline=self.deadline.timestamp() if self.deadline is not None else None,
-            report_after=EARLY_TOKENS if call.locale is not None and call.sampling.max_tokens > EARLY_TOKENS else 0,
+            report_after=EARLY_TOKENS if _is_watched(call) else 0,
+            report_again=_is_watched(call) and call.early is not None,
             n=call.sampling.n,
             best_of=call.sampling.best_of,
             template_options=call.template_options,
@@ -52,6 +53,12 @@ class Asker:
 def call_seed(seed: int, number: int) -> int:
     """The seed of an attempt's call: 63 bits; the attempt's own for the first call."""
     return seed if number == 0 else int.from_bytes(sha256(f"{seed}.{number}".encode()).digest()[:8]) >> 1
+
+
+def _is_watched(call: Call) -> bool:
+    """Not one for several candidates, of which only the first would be seen."""
+    alone = (call.sampling.best_of or call.sampling.n) == 1
+    return alone and (call.locale is not None or call.early is not None) and call.sampling.max_tokens > EARLY_TOKENS
 
 
 def output_of(result: GenerationResult) -> Output:

@@ -62,6 +62,7 @@ class JobRunner:
         self._on_done = on_done
         self._on_death = on_death
         self._loop = asyncio.new_event_loop()
+        self._closing = threading.RLock()  # the loop is not closed while it is called; signal handlers may call twice
         self._hints: Batcher[Hint] = Batcher(self._loop, LINGER_SECONDS, MAX_BATCH)
         self._outcomes: Batcher[tuple[RunningJob, Finish]] = Batcher(self._loop, LINGER_SECONDS, MAX_BATCH)
         self._jobs: set[RunningJob] = set()
@@ -87,8 +88,9 @@ class JobRunner:
 
     def shut_down(self, seconds: float) -> None:
         """Claim nothing more, finish running jobs within `seconds`, release the rest; a later call with 0, now."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._begin_shutdown, seconds)
+        with self._closing:
+            if self._thread.is_alive() and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._begin_shutdown, seconds)
 
     def join(self, seconds: float) -> bool:
         """Wait at most `seconds` for the end; whether it has ended."""
@@ -102,7 +104,8 @@ class JobRunner:
             logger.critical("the job runner died", exc_info=True)
             self._on_death()
         finally:
-            self._loop.close()
+            with self._closing:
+                self._loop.close()
 
     async def _main(self) -> None:
         store = JobStore(self._settings, self._worker)

@@ -16,7 +16,7 @@ from io import BufferedRWPair
 
 from thothy_ai.jobs import registry
 from thothy_ai.worker import judging
-from thothy_ai.worker.early import is_wrong_language
+from thothy_ai.worker.early import early_rejection
 from thothy_ai.worker.judging import LENGTH, Fields
 from thothy_ai.worker.plans import PlanError, advance, near_duplicate
 
@@ -56,8 +56,8 @@ def serve(stream: BufferedRWPair) -> None:
 
 def _done(task: Fields) -> Fields:
     match task["do"]:
-        case "language":
-            return {"wrong": is_wrong_language(task["text"], task["locale"])}
+        case "early":
+            return {"rejection": early_rejection(*judging.read_early(task))}
         case "compare":
             return {"rejection": near_duplicate(task["kind"], task["body"], task["others"])}
         case _:

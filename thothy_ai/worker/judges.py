@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from thothy_ai.jobs.plan import Outputs
+from thothy_ai.jobs.plan import Early, Outputs
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 from thothy_ai.worker import judging, metrics
 from thothy_ai.worker.judging import LENGTH, Fields
@@ -43,7 +43,8 @@ class JudgeEndedError(JudgeError):
 class Judges:
     """Owned by the job runner's loop. `seconds` of processor time are a task's limit.
 
-    What waits is bounded by the jobs in flight: each has one task at a time, and a check of its language per call.
+    What waits is bounded by the jobs in flight: each has one task at a time, and one check of an unfinished output per
+    call.
     """
 
     def __init__(self, kinds: Sequence[str], seconds: float, processes: int | None = None) -> None:
@@ -74,13 +75,19 @@ class Judges:
             found = (await self._do(judging.near_duplicate_task(kind, body, others)))["rejection"]
         except JudgeError as error:
             return Rejection(RejectionReason.VALIDATOR_ERROR, str(error))
-        return Rejection(RejectionReason(found[0]), found[1]) if found else None
+        return judging.read_rejection(found)
 
-    async def wrong_language(self, text: str, locale: str) -> bool:
-        """Whether an unfinished output is surely in another language than the locale's."""
+    async def early_rejection(self, text: str, locale: str | None, early: Early | None) -> Rejection | None:
+        """Why an unfinished output is certain to be rejected, as far as that is known.
+
+        Its language is told once, whenever a process is free. The other checks come again and again, and are left out
+        while all processes are busy: they save tokens, and must not delay the judging of whole outputs.
+        """
+        if locale is None and self._free.empty():
+            return None
         with suppress(JudgeError):
-            return bool((await self._do(judging.language_task(text, locale)))["wrong"])
-        return False
+            return judging.read_rejection((await self._do(judging.early_task(text, locale, early)))["rejection"])
+        return None
 
     async def close(self) -> None:
         """End all processes, whatever they do."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from thothy_ai.jobs import Call, Context, End, Message, Output, Previous, RejectionReason, Sampling
+from thothy_ai.jobs import Call, Context, Early, End, Message, Output, Previous, Rejection, RejectionReason, Sampling
 from thothy_ai.jobs.plan import Outputs
 from thothy_ai.jobs.verdict import Finding, Review
 from thothy_ai.queue.drafts import Canonical
@@ -53,11 +53,24 @@ def read_advance(task: Fields) -> tuple[PlannedJob, list[Outputs]]:
 
 
 def _output(output: Output) -> list[Any]:
-    return [output.text, output.end, output.mean_logprob, [_output(other) for other in output.others]]
+    others = [_output(other) for other in output.others]
+    return [output.text, output.end, output.mean_logprob, others, output.rejection]
 
 
-def _read_output(text: str, end: str, mean_logprob: float | None, others: Sequence[Sequence[Any]]) -> Output:
-    return Output(text, End(end), mean_logprob, tuple(_read_output(*other) for other in others))
+def _read_output(
+    text: str,
+    end: str,
+    mean_logprob: float | None,
+    others: Sequence[Sequence[Any]],
+    rejection: tuple[str, str] | None,
+) -> Output:
+    read = tuple(_read_output(*other) for other in others)
+    return Output(text, End(end), mean_logprob, read, read_rejection(rejection))
+
+
+def read_rejection(found: Sequence[str] | None) -> Rejection | None:
+    """A rejection from its reason and detail."""
+    return Rejection(RejectionReason(found[0]), found[1]) if found else None
 
 
 def near_duplicate_task(kind: str, body: Any, others: Sequence[Any]) -> Fields:
@@ -65,9 +78,22 @@ def near_duplicate_task(kind: str, body: Any, others: Sequence[Any]) -> Fields:
     return {"do": "compare", "kind": kind, "body": body, "others": others}
 
 
-def language_task(text: str, locale: str) -> Fields:
-    """The task to check the language of an unfinished output."""
-    return {"do": "language", "text": text, "locale": locale}
+def early_task(text: str, locale: str | None, early: Early | None) -> Fields:
+    """The task to judge an unfinished output."""
+    return {"do": "early", "text": text, "locale": locale, "early": early and asdict(early)}
+
+
+def read_early(task: Fields) -> tuple[str, str | None, Early | None]:
+    """An unfinished output, the language that it must have, and what else is to be looked for, from the task."""
+    return task["text"], task["locale"], _read_early(task["early"])
+
+
+def _read_early(fields: Fields | None) -> Early | None:
+    """JSON's lists are tuples again, as the checks' caches need them."""
+    if fields is None:
+        return None
+    made: Fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return Early(**made)
 
 
 def _previous(fields: Fields) -> Previous:
@@ -102,13 +128,17 @@ def _call(call: Call) -> Fields:
         "step": call.step,
         "locale": call.locale,
         "template_options": call.template_options,
+        "early": call.early and asdict(call.early),
     }
 
 
 def _read_call(fields: Fields) -> Call:
     messages = tuple(Message(*message) for message in fields["messages"])
     sampling = Sampling(**fields["sampling"])
-    return Call(messages, fields["schema"], sampling, fields["step"], fields["locale"], fields["template_options"])
+    early = _read_early(fields["early"])
+    return Call(
+        messages, fields["schema"], sampling, fields["step"], fields["locale"], fields["template_options"], early
+    )
 
 
 def _judgement(fields: Fields) -> Judgement:

@@ -28,7 +28,7 @@ from thothy_ai.worker.running_call import RunningCall
 logger = logging.getLogger(__name__)
 
 MAX_INTERESTS = 1_000  # any client of Redis can announce some
-LISTEN_SECONDS = 5.0
+LISTEN_SECONDS, LOOK_SECONDS = 5.0, 0.2  # for announcements, while the engine answers and while it is looked for
 RETRY_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
 HEALTH_SECONDS = 15
@@ -104,7 +104,8 @@ class LiveText:
             served = ""
             while True:
                 served = await self._show_engine(inbox, served)
-                message = await inbox.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS)
+                seconds = LISTEN_SECONDS if served else LOOK_SECONDS
+                message = await inbox.get_message(ignore_subscribe_messages=True, timeout=seconds)
                 if message and (interest := Interest.parse(message["data"])):
                     self._note(interest)
 

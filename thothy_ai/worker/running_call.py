@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.errors import EngineError, PromptTooLongError
-from thothy_ai.jobs import Call, End, Output
+from thothy_ai.jobs import Call, Early, End, Output, Rejection, RejectionReason
 from thothy_ai.worker.finish import NO_ENGINE_USAGE
 from thothy_ai.worker.generations import TOO_LONG, output_of
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:  # the client's module is only needed where a client is made
 ENOUGH_BYTES = 120  # of an output to tell its language
 ABORT_SECONDS = 2.0  # for an aborted generation to report its usage
 
-WrongLanguage = Callable[[str, str], Awaitable[bool]]  # whether a text, so far, is in another language than a locale's
+GROWTH = 1.4  # by which a text is longer when it is looked at again
+# Why an unfinished output is stopped: its text, its locale (None: its language is not to be told), its early checks.
+EarlyRejection = Callable[[str, str | None, Early | None], Awaitable[Rejection | None]]
+_EARLY_ENDS = frozenset({End.REPETITION, End.WRONG_LANGUAGE, End.REJECTED})
 
 
 class EngineAbortedError(Exception):
@@ -35,7 +38,7 @@ class RunningCall:
         self.end: End | None = None  # None: it was cut off
         self.error: EngineError | None = None  # of one that was cut off, once it is aborted
         self._generation = generation
-        self._stopped = False
+        self._stopped: Rejection | None = None
         self._written: int | None = None  # tokens of its first text, once it has ended
 
     @property
@@ -46,18 +49,18 @@ class RunningCall:
     @property
     def saved_tokens(self) -> int:
         """The rest of its budget, if it was stopped early."""
-        early = self.end in {End.REPETITION, End.WRONG_LANGUAGE}
+        early = self.end in _EARLY_ENDS
         sampling = self.call.sampling
         if self._written is not None:
             return max(0, sampling.max_tokens - self._written) if early else 0
         budget = sampling.max_tokens * (sampling.best_of or sampling.n)
         return max(0, budget - self.usage.output_tokens) if early else 0
 
-    async def output(self, wrong_language: WrongLanguage) -> Output:
-        """Wait for its end; stop it if its language turns out to be wrong. Raises its `EngineError`."""
+    async def output(self, rejected: EarlyRejection) -> Output:
+        """Wait for its end; stop it once it is certain to be rejected. Raises its `EngineError`."""
         watching = None
-        if self.call.locale is not None:
-            watching = asyncio.create_task(self._watch_language(self.call.locale, wrong_language))
+        if self.call.locale is not None or self.call.early is not None:
+            watching = asyncio.create_task(self._watch(rejected))
             watching.add_done_callback(_mark_retrieved)
         try:
             output = await self._result()
@@ -93,18 +96,23 @@ class RunningCall:
         if result.finish_reason is not FinishReason.ABORTED:
             self._written = len(result.token_ids)
             return output_of(result)
-        if self._stopped:
-            return Output(result.text, End.WRONG_LANGUAGE)
+        if self._stopped is not None:
+            foreign = self._stopped.reason is RejectionReason.WRONG_LANGUAGE
+            return Output(result.text, End.WRONG_LANGUAGE if foreign else End.REJECTED, rejection=self._stopped)
         raise EngineAbortedError
 
-    async def _watch_language(self, locale: str, wrong_language: WrongLanguage) -> None:
+    async def _watch(self, rejected: EarlyRejection) -> None:
+        """Look at the text at each report. Its language is told once, at the first."""
         text = await self._generation.early_text()
-        ended = self._generation.usage is not None
-        if ended or len(text.encode("utf-8", "surrogatepass")) < ENOUGH_BYTES:
-            return
-        if await wrong_language(text, locale):
-            self._stopped = True
-            await self._generation.abort()
+        enough = len(text.encode("utf-8", "surrogatepass")) >= ENOUGH_BYTES
+        locale, early = self.call.locale if enough else None, self.call.early
+        while self._generation.usage is None and (locale is not None or early is not None):
+            self._stopped = await rejected(text, locale, early)
+            if self._stopped is not None:
+                await self._generation.abort()
+            if self._stopped is not None or early is None:
+                return
+            locale, text = None, await self._generation.text_beyond(int(len(text) * GROWTH))
 
 
 def _mark_retrieved(watching: asyncio.Task[None]) -> None:

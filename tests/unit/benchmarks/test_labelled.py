@@ -16,7 +16,7 @@ from benchmarks.validators import group_of
 from thothy_ai.jobs import RejectionReason, registry
 from thothy_ai.jobs.text import strings_in
 
-IN_FOLDERS = ("fresh", "unseen")  # splits with files and sources of their own
+IN_FOLDERS = ("fresh", "development", "unseen")  # splits with files and sources of their own
 FOLDERS = (FOLDER, *(FOLDER / split for split in IN_FOLDERS))
 SCRIPTS = ("LATIN", "CYRILLIC", "ARABIC", "DEVANAGARI", "CJK", "HIRAGANA", "HANGUL")
 LANGUAGES = {"en", "de", "fr", "es", "it", "pt", "pl", "tr", "ja", "zh", "ko", "ar", "ru", "hi"}
@@ -89,6 +89,15 @@ def test_the_unseen_split_has_enough_texts_of_each_kind_and_language_group(texts
     assert min(groups.values()) >= 7
     assert {text.language for text in unseen} >= LANGUAGES | {"nl"}
     assert sum(RejectionReason.UNSUPPORTED in text.reasons for text in unseen) < 0.1 * len(unseen)
+
+
+def test_the_development_split_has_both_labels_in_many_languages(texts: list[LabelledText]) -> None:
+    development = [text for text in texts if text.split == "development"]
+    labels = Counter(text.accepted for text in development)
+    assert min(labels[True], labels[False]) >= 100
+    assert len({text.language for text in development}) >= 8
+    groups = Counter((group_of(text.language), text.accepted) for text in development)
+    assert min(groups.values()) >= 5
 
 
 def test_each_text_is_in_the_folder_of_its_split() -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from benchmarks.corruption import CORRUPTIONS, corrupted
 from benchmarks.labelled import LabelledText, load
-from benchmarks.validators import BEGIN, END, PAGE, Judged, judge, notes, tables, written, wrong
+from benchmarks.validators import BEGIN, END, PAGE, Judged, judge, main, notes, tables, written, wrong
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+CORRECT = {
+    "id": "x1", "kind": "hook", "language": "en", "request": {"source": "Crocks sold out."}, "artifact": {},
+    "label": "reject", "reasons": ["off_schema"], "split": "tuned", "note": "why",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +27,43 @@ def judged() -> list[Judged]:
 def test_the_page_has_today_s_figures(judged: Sequence[Judged]) -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert written(page, f"{tables(judged)}\n\n{notes(judged)}") == page
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "has no labelled texts, in files such as trend_summary.jsonl"),
+        (b"", "has no labelled texts, in files such as trend_summary.jsonl"),
+        (b"\xff\xfe", "hook.jsonl: 'utf-8' codec can't decode"),
+        (b"[]", "hook.jsonl, line 1: is no JSON object"),
+        (b"{}", "hook.jsonl, line 1: has the wrong fields: ['artifact', "),
+        (json.dumps(CORRECT).encode() + b"\n{", "hook.jsonl, line 2: Expecting property name"),
+        (json.dumps(CORRECT | {"request": {"source_file": "none.txt"}}).encode(), "No such file or directory: "),
+    ],
+)
+def test_a_folder_without_readable_texts_is_an_error(
+    content: bytes | None, said: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    folder = tmp_path / "texts"
+    if content is not None:
+        folder.mkdir()
+        (folder / "hook.jsonl").write_bytes(content)
+    monkeypatch.setattr("sys.argv", ["validators", str(folder)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out) == (2, "")
+    assert said in printed.err
+
+
+def test_a_folder_of_one_s_own_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hook.jsonl").write_text(json.dumps(CORRECT), encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["validators", str(tmp_path)])
+    main()
+    assert "| hook | 0 of 1" in capsys.readouterr().out
 
 
 def labelled(accepted: bool, split: str = "tuned", **values: object) -> LabelledText:

@@ -14,7 +14,7 @@ from thothy_ai.jobs.plan import Call, Context, End, Output, Plan, Previous, run
 from thothy_ai.jobs.report.markdown import markdown_of
 from thothy_ai.jobs.report.summary import summarized
 from thothy_ai.jobs.report.values import Section
-from thothy_ai.jobs.verdict import RejectionReason, Verdict
+from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
 
 SOURCE = """Sleeping across the border
 
@@ -384,6 +384,15 @@ def test_a_section_takes_the_heading_of_its_request() -> None:
     assert not any(kind.plan.checks(request, verdict.artifact))  # type: ignore[attr-defined]
 
 
+def test_a_section_that_was_stopped_in_its_first_paragraph_says_what_for() -> None:
+    request = ReportSection(source=SOURCE, topic="why cars are few", length="long")
+    why = Rejection(RejectionReason.NUMBER_NOT_IN_SOURCE, "'40' is not in the source")
+    begun = json.dumps(SECTIONS["Too few cars"] | {"paragraphs": ["Only 40 factories still make them. This is few"]})
+    stopped = Output(begun[:-3], End.REJECTED, rejection=why)
+    verdict = run(registry.kind_of(request).plan(request, Context()), lambda _: stopped)
+    assert (verdict.accepted, verdict.reason, verdict.detail) == (False, why.reason, why.detail)
+
+
 @pytest.mark.parametrize("sections", [2, 8])
 def test_the_number_of_sections_is_bounded(sections: int) -> None:
     with pytest.raises(ValidationError):
@@ -405,11 +414,11 @@ def reviewing(refuted: str, times: int = 1) -> Callable[[Call], Output]:
     def answer(call: Call) -> Output:
         if call.step != "review":
             return scripted()(call)
-        statements = [line for line in call.messages[-1].content.split("\n") if line[:1].isdigit() and ". " in line[:5]]
-        statements = statements[-call.schema["properties"]["findings"]["maxItems"] :]
+        _, _, asked = call.messages[-1].content.partition("words of English.\n\n")
+        statements = asked.split("\n")
         bad = [number for number, line in enumerate(statements) if refuted in line and left[0] > 0]
         left[0] -= bool(bad)
-        findings = ["contradicted" if number in bad else "supported" for number in range(len(statements))]
+        findings = " ".join("C" if number in bad else "S" for number in range(len(statements)))
         reasons = [{"statement": number + 1, "reason": "The source says otherwise."} for number in bad]
         return Output(json.dumps({"findings": findings, "reasons": reasons}))
 
@@ -454,7 +463,7 @@ def test_a_sound_section_that_is_written_again_beside_a_refuted_one_is_reviewed_
     def answer(call: Call) -> Output:
         if call.step == "review":
             lied = reviewing("hardest on parents", times=9)(call)
-            return lied if "contradicted" in lied.text else review(call)
+            return lied if "C" in json.loads(lied.text)["findings"] else review(call)
         if call.step == "outline" or "paragraphs" not in call.schema["properties"]:
             return scripted()(call)
         heading = heading_in(call)
@@ -518,8 +527,27 @@ def test_too_few_good_sentences_of_a_small_model_are_repaired_or_rejected() -> N
 
     verdict = run(registry.kind_of(request).plan(request, SMALL), answer)
     assert (verdict.reason, verdict.artifact) == (RejectionReason.META_TALK, None)
-    assert set(steps) == {"section", "repair"}
+    assert set(steps) == {"section"}, "where no sentence stands, no more are asked for"
     assert run(registry.kind_of(request).plan(request, SMALL), lambda _: Output("{")).reason == "off_schema"
+
+
+def test_the_good_sentences_of_a_small_model_are_kept_for_the_second_round() -> None:
+    request = ReportSection(source=SOURCE, length="short")
+    good = {
+        "section": "The operator Nordstern carries more passengers overnight than in the year before.",
+        "repair": "Track fees make the trains that cross several countries dear for operators.",
+    }
+    asked: list[str] = []
+
+    def answer(call: Call) -> Output:
+        first = call.step not in asked
+        asked.append(call.step)
+        return Output(json.dumps({"sentence": good[call.step] if first else "This article discusses trains."}))
+
+    verdict = run(registry.kind_of(request).plan(request, SMALL), answer)
+    assert asked == ["section"] * 5 + ["repair"] * 5
+    assert verdict.artifact is not None, verdict
+    assert [sentence in verdict.artifact.model_dump()["body"] for sentence in good.values()] == [True, True]
 
 
 def test_reports_are_compared_by_what_their_sections_say() -> None:

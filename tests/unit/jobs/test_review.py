@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -16,10 +17,14 @@ from thothy_ai.jobs.review import MAX_STATEMENTS, Statement, look_again
 STATEMENTS = 6  # of the good summary: title, standfirst, why it matters and three key points
 
 
+def codes(*named: str) -> str:
+    return " ".join(name[0].upper() for name in named)
+
+
 def findings(*named: str, reason: str = "the source says otherwise") -> dict[str, Any]:
     found = [*named, *["supported"] * (STATEMENTS - len(named))]
     return {
-        "findings": found,
+        "findings": codes(*found),
         "reasons": [
             {"statement": number, "reason": reason} for number, name in enumerate(found, 1) if name != "supported"
         ],
@@ -65,7 +70,7 @@ def test_the_review_s_prompt_shares_the_source_and_lists_the_statements() -> Non
 def test_an_enforced_review_repairs_once_and_then_rejects(named: list[str], reason: RejectionReason) -> None:
     part = "title" if len(named) == 1 else "standfirst"
     again = {part: GOOD[part]}
-    one = {"findings": named[-1:], "reasons": [{"statement": 1, "reason": "no"}]}
+    one = {"findings": codes(*named[-1:]), "reasons": [{"statement": 1, "reason": "no"}]}
     verdict, asked = verdict_on(request("enforce"), GOOD, findings(*named), again, one)
     assert (verdict.accepted, verdict.reason) == (False, reason)
     assert GOOD[part] in verdict.detail
@@ -75,7 +80,7 @@ def test_an_enforced_review_repairs_once_and_then_rejects(named: list[str], reas
 
 def test_a_repair_that_is_supported_is_accepted_and_the_review_is_of_the_final_text() -> None:
     again = {"standfirst": "In Freiburg, families buy electric bicycles with a box instead of another car."}
-    one = {"findings": ["supported"], "reasons": []}
+    one = {"findings": "S", "reasons": []}
     verdict, _ = verdict_on(request("enforce"), GOOD, findings("supported", "not_found"), again, one)
     assert verdict.accepted
     assert verdict.review is not None
@@ -88,7 +93,10 @@ def test_a_title_need_not_be_in_the_source() -> None:
     assert verdict.accepted
 
 
-@pytest.mark.parametrize("output", ["", "null", "{}", '{"findings": ["supported"]}', '{"findings": 3, "reasons": []}'])
+@pytest.mark.parametrize(
+    "output",
+    ["", "null", "{}", '{"findings": "S"}', '{"findings": 3, "reasons": []}', '{"findings": "", "reasons": []}'],
+)
 def test_a_finding_that_is_missing_supports_nothing(output: str) -> None:
     review = run(look_again("The source.", [Statement("A."), Statement("B.")], Context()), lambda _: Output(output))
     assert [finding.finding for finding in review.findings] == ["not_found", "not_found"]
@@ -99,8 +107,9 @@ def test_many_statements_take_several_calls() -> None:
 
     def answer(call: Any) -> Output:
         calls.append(call)
-        count = call.schema["properties"]["findings"]["maxItems"]
-        return Output(json.dumps({"findings": ["supported"] * count, "reasons": []}))
+        pattern = call.schema["properties"]["findings"]["pattern"]
+        [count] = (count for count in (3, MAX_STATEMENTS) if re.fullmatch(pattern[1:-1], codes(*["s"] * count)))
+        return Output(json.dumps({"findings": codes(*["s"] * count), "reasons": []}))
 
     statements = [Statement(f"Statement {number}.") for number in range(MAX_STATEMENTS + 3)]
     review = run(look_again("The source.", statements, Context()), answer)
@@ -121,7 +130,7 @@ def test_a_repair_is_reviewed_wherever_it_stands_and_the_rest_is_not_reviewed_ag
         GOOD,
         findings("supported", "supported", "supported", "supported", "contradicted"),
         again,
-        {"findings": ["not_found"], "reasons": [{"statement": 1, "reason": "she does not say so"}]},
+        {"findings": "N", "reasons": [{"statement": 1, "reason": "she does not say so"}]},
     )
     assert asked.steps == ["write", "review", "repair", "review"]
     assert point["point"] in asked.calls[-1].messages[-1].content
@@ -137,9 +146,28 @@ def test_a_small_model_is_asked_for_findings_only() -> None:
 
     def answer(call: Call) -> Output:
         seen.append(call)
-        return Output('{"findings":["contradicted"]}')
+        return Output('{"findings":"contradicted"}')
 
     review = run(look_again(SOURCE, [Statement("It rains.")], PLAIN), answer)
     assert list(seen[0].schema["properties"]) == ["findings"]
     assert "reasons" not in seen[0].messages[-1].content
     assert [tuple(finding) for finding in review.findings] == [("It rains.", "contradicted", "")]
+
+
+@pytest.mark.parametrize("context", [Context(), PLAIN])
+def test_what_all_reviews_of_a_source_have_in_common_precedes_the_statements(context: Context) -> None:
+    one, other = (next(look_again(SOURCE, [Statement(text)], context))[0] for text in ("It rains.", "It snows."))
+    prompts = [call.messages[-1].content for call in (one, other)]
+    assert [prompt[-9:] for prompt in prompts] == ["It rains.", "It snows."]
+    assert len(prompts[0].removesuffix("It rains.")) == len(prompts[1].removesuffix("It snows."))
+
+
+@pytest.mark.parametrize("count", [1, 2, MAX_STATEMENTS])
+def test_the_grammar_has_one_code_per_statement_apart_by_spaces(count: int) -> None:
+    for context, codes_ in ((Context(), "SCN"), (PLAIN, ("supported", "contradicted", "not_found"))):
+        (call,) = next(look_again(SOURCE, [Statement("It rains.")] * count, context))
+        pattern = call.schema["properties"]["findings"]["pattern"]
+        assert re.fullmatch(pattern, " ".join(codes_[number % 3] for number in range(count)))
+        assert not re.fullmatch(pattern, " ".join([codes_[0]] * (count + 1)))
+        assert not re.fullmatch(pattern, codes_[0] * (2 * count))
+        assert call.sampling.max_tokens > 5 * count + 10

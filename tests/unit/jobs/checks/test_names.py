@@ -73,3 +73,13 @@ def test_invented_names(text: str, locale: str, source: str) -> None:
 def test_a_producer_s_brand_is_allowed() -> None:
     assert checks.new_name("The bikes come from Thothy Wheels.", ENGLISH, "en", ["Thothy Wheels"]) is None
     assert checks.new_name("The bikes come from Thothy Wheels.", ENGLISH, "en") is not None
+
+
+PEOPLE = "Yesterday Hill presented the budget. Later Berg answered. Hannah Oyelaran and Peter Dunmore listened."
+
+
+@pytest.mark.parametrize(
+    "text", ["Later Hill left.", "When Berg answered, Peter Dunmore listened.", "Yesterday Oyelaran"]
+)
+def test_a_word_with_a_capital_before_a_name_is_no_part_of_it(text: str) -> None:
+    assert checks.new_name(text, PEOPLE, "en") is None

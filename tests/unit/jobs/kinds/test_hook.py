@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -102,17 +103,36 @@ def test_the_number_of_variants_is_the_requested_one() -> None:
     assert verdict.reason is RejectionReason.TOO_SHORT
 
 
-def test_a_small_model_writes_each_variant_by_itself() -> None:
-    request = Hook(source=SOURCE, variants=2, channel="podcast")
-    calls = first_calls(request, PLAIN)
-    assert [list(call.schema["properties"]) for call in calls] == [["variants_1"], ["variants_2"]]
-    assert len({call.messages for call in calls}) == 2
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_small_model_writes_each_variant_by_itself(count: int) -> None:
+    request = Hook(source=SOURCE, variants=count, channel="podcast")
     answers = [
         {f"variants_{number}": {"text": text, "angle": "the news"}}
-        for number, text in enumerate(GOOD["podcast"], start=1)
+        for number, text in enumerate(GOOD["podcast"][:count], start=1)
     ]
-    verdict, _ = verdict_on(request, *answers, context=PLAIN)
+    verdict, asked = verdict_on(request, *answers, context=PLAIN)
     assert verdict.accepted, verdict.detail
+    assert [list(call.schema["properties"]) for call in asked.calls] == [["variants_1"], ["variants_2"]][:count]
+    assert len({call.messages for call in asked.calls}) == count
+
+
+def test_what_a_small_model_cannot_write_first_ends_the_attempt_once_it_is_repaired_in_vain() -> None:
+    request = Hook(source=SOURCE, variants=5, channel="podcast")
+    bad = {"variants_1": {"text": "Why 9,000 families in Freiburg gave up a car.", "angle": "the news"}}
+    verdict, asked = verdict_on(request, bad, context=PLAIN)
+    assert (verdict.accepted, verdict.reason) == (False, RejectionReason.NUMBER_NOT_IN_SOURCE)
+    assert len(asked.calls) == 2
+    (first,) = first_calls(request, PLAIN)
+    assert list(first.schema["properties"]) == ["variants_1"]
+
+
+@pytest.mark.parametrize("channel", ["newsletter", "video", "landing page"])
+def test_a_small_model_s_headline_has_fewer_words_than_its_channel_has_room_for(channel: str) -> None:
+    (call,) = first_calls(Hook(source=SOURCE, variants=1, channel=channel), PLAIN)  # type: ignore[arg-type]
+    pattern = call.schema["properties"]["variants_1"]["properties"]["text"]["pattern"]
+    words = FORMS[channel].max_chars // 8
+    assert re.fullmatch(pattern, " ".join(["Families"] * words))
+    assert not re.fullmatch(pattern, " ".join(["Families"] * (words + 1)))
 
 
 @pytest.mark.parametrize("number", [0, 6])

@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 
 from tests.support.plans import PLAIN, first_calls, verdict_on
-from thothy_ai.jobs import Context, End, Output, Previous, RejectionReason, Translation, TrendSummary, registry
+from thothy_ai.jobs import (
+    Call,
+    Context,
+    End,
+    Output,
+    Previous,
+    RejectionReason,
+    Translation,
+    TrendSummary,
+    Verdict,
+    registry,
+)
+from thothy_ai.jobs.plan import run
 
 SOURCE = """When the second car has two wheels
 
@@ -191,23 +203,56 @@ def test_length_decides_the_number_of_key_points(length: str, bounds: tuple[int,
     assert verdict_on(request, few)[0].accepted == (length == "short")
 
 
+POINT = {"point": "One dealer sold more cargo bikes last year than in all the years before."}
+
+
 def test_a_small_model_writes_part_by_part_and_gets_the_same_shape() -> None:
     request = TrendSummary(source=SOURCE, length="short")
-    calls = first_calls(request, PLAIN)
-    answers = [_plain_answer(call.schema) for call in calls]
-    verdict, asked = verdict_on(request, *answers, context=PLAIN)
+    verdict, calls = _written_plainly(request)
     assert verdict.accepted, verdict.detail
-    assert len(asked.calls) == len(calls) > 1
+    assert [next(iter(call.schema["properties"])) for call in calls] == [
+        "standfirst", "key_points_1", "title", "why_it_matters", "tags",
+    ]  # fmt: skip
     assert verdict.artifact is not None
     values = verdict.artifact.model_dump()
     assert list(values) == list(GOOD)
     assert values["key_points"][0]["quote"] == "The local dealer Radhaus Sonne sold 418 cargo bikes last year."
 
 
+def test_a_small_model_writes_as_many_key_points_as_the_length_asks_for() -> None:
+    _, calls = _written_plainly(TrendSummary(source=SOURCE, length="standard"))
+    points = [call for call in calls if "key_points" in next(iter(call.schema["properties"]))]
+    assert len({call.messages for call in points}) == 3
+
+
+def test_of_a_small_model_s_summary_nothing_follows_a_standfirst_that_cannot_be_published() -> None:
+    request = TrendSummary(source=SOURCE, length="short")
+    answers = {"standfirst": "In Freiburg 9,000 families bought a cargo bike last year.", "key_points_1": POINT}
+    asked: list[str] = []
+
+    def answer(call: Call) -> Output:
+        (name,) = call.schema["properties"]
+        asked.append(name)
+        return Output(json.dumps({name: answers[name]}))
+
+    verdict = run(registry.kind_of(request).plan(request, PLAIN), answer)
+    assert (verdict.reason, verdict.artifact) == (RejectionReason.NUMBER_NOT_IN_SOURCE, None)
+    assert asked == ["standfirst", "key_points_1", "standfirst"]
+
+
+def _written_plainly(request: TrendSummary) -> tuple[Verdict, list[Call]]:
+    calls: list[Call] = []
+
+    def answer(call: Call) -> Output:
+        calls.append(call)
+        return Output(json.dumps(_plain_answer(call.schema)))
+
+    return run(registry.kind_of(request).plan(request, PLAIN), answer), calls
+
+
 def _plain_answer(schema: Any) -> dict[str, Any]:
     """A point comes without its quotation, which is found for it."""
-    point = {"point": "One dealer sold more cargo bikes last year than in all the years before."}
-    return {name: point if name == "key_points_1" else GOOD[name] for name in schema["properties"]}
+    return {name: POINT if name.startswith("key_points") else GOOD[name] for name in schema["properties"]}
 
 
 def test_an_accepted_summary_asks_for_translations_of_all_of_it() -> None:

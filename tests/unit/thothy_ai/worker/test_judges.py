@@ -12,7 +12,7 @@ from typing import ParamSpec
 
 import pytest
 
-from thothy_ai.jobs import Output, RejectionReason
+from thothy_ai.jobs import Early, Output, RejectionReason
 from thothy_ai.worker.judges import Judges, default_processes
 from thothy_ai.worker.plans import Judgement, PlanError, PlannedJob, Step
 
@@ -177,9 +177,27 @@ async def test_near_duplicates_and_languages_are_judged_there_too() -> None:
         broken = await by.near_duplicate("parts", {"no": "text"}, [text])
         assert broken is not None
         assert broken.reason is RejectionReason.VALIDATOR_ERROR
-        assert await by.wrong_language(ENGLISH, "de")
-        assert not await by.wrong_language(ENGLISH, "en")
-        assert not await by.wrong_language(ENGLISH, "nobody knows"), "when in doubt, the output goes on"
+        foreign = await by.early_rejection(ENGLISH, "de", None)
+        assert foreign is not None
+        assert foreign.reason is RejectionReason.WRONG_LANGUAGE
+        assert await by.early_rejection(ENGLISH, "en", None) is None
+        assert await by.early_rejection(ENGLISH, "nobody knows", None) is None, "when in doubt, the output goes on"
+
+
+@on_a_loop
+async def test_unfinished_outputs_are_judged_unless_all_processes_are_busy() -> None:
+    early = Early(("body",), ("new_number", "banned"), "Rents rose by 12 % in Leeds.", banned=("unlock",))
+    written = '{"body":"Rents rose by 40 % in Leeds. That is a lot. It is far more than in any of the other towns there'
+    async with judges(processes=1) as by:
+        found = await by.early_rejection(written, None, early)
+        assert found is not None
+        assert found.reason is RejectionReason.NUMBER_NOT_IN_SOURCE
+        assert await by.early_rejection(written.replace("40", "12"), None, early) is None
+        assert await by.early_rejection("[1, 2", None, early) is None
+        busy = asyncio.create_task(judged(by, "ok"))
+        await asyncio.sleep(0)
+        assert await by.early_rejection(written, None, early) is None, "it does not wait"
+        await busy
 
 
 @on_a_loop

@@ -1,0 +1,66 @@
+"""How probable it is that a number agrees with one of many results by coincidence."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from functools import lru_cache
+
+from thothy_ai.jobs.checks.misprints import digits_of
+
+_SPREAD = 1.6  # how many times as large, or small, the results are among which a number is one by chance
+_FINE, _COARSE = 0.025, 0.1  # how far a result may be rounded: to several digits, to one
+_LEAST, _MOST = 2.0, 1e13
+_SMALL = 100.0  # numbers below are not rounded to tens, except after words such as "about"
+_ABOUT = 0.07
+_THREE_DIGITS = 0.005
+
+
+@lru_cache(maxsize=4096)
+def reach(value: Decimal, about: bool = False) -> float:
+    """How far a result may be from a number that is it, rounded: by half of its last place, and more after "about"."""
+    number, digits = float(value), digits_of(value)
+    place = float(Decimal(1).scaleb(value.adjusted() - len(digits) + 1))
+    place = min(place, 1.0) if number < _SMALL else place
+    near = min(place / 2, (_FINE if len(digits) > 1 else _COARSE) * number) + 1e-9 * number
+    return max(near, _ABOUT * number) if about else near
+
+
+def may_result(value: Decimal) -> bool:
+    """Whether a number may be a result: very small whole numbers come to everything."""
+    return _LEAST <= value < _MOST or (0 < value < _MOST and value != value.to_integral_value())
+
+
+def chance(value: Decimal, values: Iterable[float], about: bool = False) -> float:
+    """The probability that some number of the size of this one comes as near to one of the values as this one does.
+
+    One if none is near. It is the number of different values within a factor of 1.6, times the share of that range that
+    is as near to each of them.
+    """
+    number, near = float(value), reach(value, about)
+    around = {round(each, 9) for each in values if number / _SPREAD <= each <= number * _SPREAD}
+    apart = min((abs(each - number) for each in around), default=number)
+    return len(around) * _width(value, apart) if apart <= near else 1.0
+
+
+def chance_sorted(value: Decimal, lists: Sequence[Sequence[float]], about: bool = False) -> float:
+    """`chance` for sorted lists of values, in the time of a search; equal values count as different ones."""
+    number, near = float(value), reach(value, about)
+    apart = min((_apart(values, number) for values in lists), default=number)
+    if apart > near:
+        return 1.0
+    around = sum(bisect_right(values, number * _SPREAD) - bisect_left(values, number / _SPREAD) for values in lists)
+    return around * _width(value, apart)
+
+
+def _apart(values: Sequence[float], number: float) -> float:
+    at = bisect_left(values, number)
+    return min((abs(each - number) for each in values[max(0, at - 1) : at + 1]), default=number)
+
+
+def _width(value: Decimal, apart: float) -> float:
+    """The share of the range around a number that is so near to it, or as near as three digits can tell."""
+    number = float(value)
+    whole = 1.0 if value == value.to_integral_value() else 0.0
+    return max(2 * apart, _THREE_DIGITS * number, whole) / (number * (_SPREAD - 1 / _SPREAD))

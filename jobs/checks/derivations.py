@@ -1,0 +1,281 @@
+"""Whether a number of a text follows from figures of its source, rather than by coincidence.
+
+Some two of many figures come to nearly any small number. So a result counts if it is improbable that some number of its
+size and precision agrees with one of the results that would do (`chance`). It may be more probable for the figures of
+the sentences that a text is about, and for an operation that the words name.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cache
+from typing import cast
+
+from thothy_ai.jobs.checks import derived, numerals
+from thothy_ai.jobs.checks.arithmetic import WORDED, Figure, Operation, Outcome, Result, pair, results
+from thothy_ai.jobs.checks.chance import chance, chance_sorted, may_result
+from thothy_ai.jobs.checks.derived import PERCENT, kind_of
+from thothy_ai.jobs.checks.quantities import Quantity
+from thothy_ai.jobs.checks.segments import WordIndex, beginnings, located
+from thothy_ai.jobs.checks.tables import table
+from thothy_ai.jobs.checks.units import Unit, names_time, unit_of
+
+_MOST_FIGURES, _MOST_DIGITS = 2_000, 30  # of a text; those of one figure
+_MOST_GIVEN, _MOST_ABOUT, _MOST_BESIDE = 8, 5, 24  # figures of a text, sentences that it is about, and their figures
+_LEAST_SHARED = 0.3  # of the words of the sentence that shares most with a text's, weighed by how rare they are
+_MOST_ASKED = 16  # sentences of a source that are all asked if a text shares no word with one
+_PARTS_OF_YEAR = (7.0, 12.0, 52.0, 365.0)  # days of a week, months, weeks, days
+_PER_TIME = 100.0  # from which on a figure may be one per day or month
+_BASES = frozenset(map(Decimal, (10, 100, 1000)))  # of "31 in 100"
+_TENFOLD, _HUNDRED = 10, 100.0
+_WORD_BEHIND = re.compile(r"[\s\u00a0-]?([^\W\d_]+)")
+_UNSPACED = re.compile("[\u3005-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
+_MIN_WORD = 4  # characters of a word that a number may count
+_MOST_READ = 2_000  # characters of a sentence
+_MOST_WORDED = 3  # fractions in words of one sentence
+# How probable a coincidence may be: with the figures that a sentence is about and an operation that it names, ...
+_NAMED_NEAR, _NAMED_STEPS, _NEAR, _ALIKE, _NAMED, _ANY = 0.7, 0.3, 0.15, 0.3, 0.05, 0.02
+_GIVEN, _GIVEN_ONE = 0.5, 0.3  # with figures of the text itself
+_TOLD = frozenset({"product", "quotient"})  # operations that need a word for them
+_WIDER = 0.5  # with the figures that the sentences beside it are about, this share
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """The sentence of a text that a number stands in, that with its neighbours, and the figures before it."""
+
+    sentence: str
+    passage: str
+    given: tuple[Quantity, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A number that may follow from a source: one of its readings, and what the words around it tell.
+
+    If it is `strict`, the words must name the operation, since they tell nothing about the sentences of the source.
+    """
+
+    value: Decimal
+    unit: Unit | None
+    word: str
+    times: bool
+    about: bool
+    named: frozenset[Operation]
+    wording: Wording
+    strict: bool = False
+
+    def chance(self, outcomes: Iterable[Outcome]) -> float:
+        return chance(self.value, (each.value for each in outcomes if self.may_be(each)), self.about)
+
+    def may_be(self, outcome: Outcome) -> bool:
+        """Whether the number may count what an outcome counts, as far as the words tell."""
+        if self.times:
+            return outcome.operation == "quotient" and outcome.unit is None
+        return is_unit_of(self.unit, outcome.unit) and (not self.word or outcome.word in ("", self.word))
+
+
+class Derivations:
+    """What the figures of a source come to, and what its sentences are about."""
+
+    def __init__(self, text: str, language: str, figures: Sequence[Quantity]) -> None:
+        """`figures` are those of `text`, in which numbers in words and before scale words are written as digits."""
+        self._language = language
+        usable = sorted(filter(_is_usable, figures[:_MOST_FIGURES]), key=lambda each: each.start)
+        parts = located(text, language)
+        starts = [start for start, _ in parts]
+        found = [_figure(each, max(bisect_right(starts, each.start) - 1, 0)) for each in usable]
+        self._figures: dict[int, list[Figure]] = defaultdict(list)
+        for figure in (*found, *_worded(parts)):
+            self._figures[figure.place].append(figure)
+        self._index = WordIndex(beginnings(part, language) for _, part in parts)
+        self._all = frozenset(range(len(parts) if len(parts) <= _MOST_ASKED else 0))
+        self._operations = [_operations(part) for _, part in parts]
+        self._results: dict[int, list[Result]] = defaultdict(list)
+        self._words = {each.word for each in found}
+        self._sorted: dict[tuple[Unit | None, Operation, str, bool], list[float]] = defaultdict(list)
+        ordered = [figure for place in sorted(self._figures) for figure in self._figures[place]]
+        for result in (*results(ordered), *_times(usable, found), *_per_time(usable, found)):
+            self._results[result.first].append(result)
+            unit, operation, word = result.outcome[1:]
+            self._sorted[unit, operation, word, result.alike].append(result.value)
+        for values in self._sorted.values():
+            values.sort()
+        self._percents = any(each.is_percent for each in found)
+
+    def explain(self, quantity: Quantity, wording: Wording, limit: float = 1.0) -> bool:
+        """Whether a number may be the result of a calculation, at no more than a part of the usual chance."""
+        if quantity.year:
+            return False
+        if quantity.readings & _BASES and self._percents and not derived.is_percent(quantity):
+            return True
+        asked = _asked(quantity, wording, self._words)
+        values = {each / part for each in quantity.readings for part in _parts_of_currency(quantity)}
+        return any(self._explains(replace(asked, value=each), limit) for each in values if may_result(each))
+
+    def _explains(self, asked: _Asked, limit: float) -> bool:
+        about = self._about(asked.wording.sentence)
+        wider = self._about(asked.wording.passage) if about else self._all
+        if about:
+            found = self._explained_by(asked, about, limit) or self._explained_by(asked, wider, limit * _WIDER)
+        else:
+            found = self._explained_by(replace(asked, strict=True), wider, limit * _WIDER)
+        return found or any(chance <= most * limit for chance, most in self._chances_anywhere(asked))
+
+    def _explained_by(self, asked: _Asked, about: frozenset[int], limit: float) -> bool:
+        return any(found <= most * limit for found, most in self._chances_near(asked, about))
+
+    def _chances_near(self, asked: _Asked, about: frozenset[int]) -> Iterator[tuple[float, float]]:
+        """The chances of coincidences with results of the sentences that a text is about, and how high they may be."""
+        near = list(self._near(about))
+        fitting = [each for each in near if self._fits(each, asked)]
+        near = fitting if asked.strict else near
+        yield asked.chance(each.outcome for each in fitting if each.steps == 1), _NAMED_NEAR
+        yield asked.chance(each.outcome for each in fitting), _NAMED_STEPS
+        untold = (each for each in near if each.operation not in _TOLD)
+        yield asked.chance(each.outcome for each in (*untold, *fitting)), _NEAR
+        given = [_figure(each, 0) for each in asked.wording.given[-_MOST_GIVEN:] if _is_usable(each)]
+        both = (each for at, one in enumerate(given) for other in given[at + 1 :] for each in _simple(one, other))
+        yield asked.chance(both), _GIVEN
+        beside = [each for place in sorted(about) for each in self._figures[place]][:_MOST_BESIDE]
+        yield (
+            asked.chance(each for one in given for other in beside for each in _simple(one, other._replace(place=0))),
+            _GIVEN_ONE,
+        )
+
+    def _near(self, about: frozenset[int]) -> Iterator[Result]:
+        """The results of the figures of some sentences, and of one of these with one of a sentence beside it."""
+        for place in {*about, *(place - 1 for place in about)}:
+            for each in self._results.get(place, ()):
+                inside = (each.first in about) + (each.last in about)
+                if inside == 2 or (inside and each.last - each.first <= 1):
+                    yield each
+
+    def _chances_anywhere(self, asked: _Asked) -> Iterator[tuple[float, float]]:
+        lists = {
+            key: values
+            for key, values in self._sorted.items()
+            if is_unit_of(asked.unit, key[0]) and (not asked.word or key[2] in ("", asked.word))
+        }
+        alike = [values for key, values in lists.items() if key[3] and key[2] == asked.word]
+        if asked.word:
+            yield chance_sorted(asked.value, alike, asked.about), _ALIKE
+        named = [values for key, values in lists.items() if key[1] in asked.named]
+        yield chance_sorted(asked.value, named, asked.about), _NAMED
+        yield chance_sorted(asked.value, list(lists.values()), asked.about), _ANY
+
+    def _fits(self, result: Result, asked: _Asked) -> bool:
+        """Whether the words of a text, or of the source, tell of an operation; a share needs none."""
+        if asked.strict:
+            return result.operation in asked.named
+        if asked.unit == PERCENT:
+            return result.operation in asked.named or result.operation not in {"change", "difference"}
+        told = asked.named | self._operations[result.first] | self._operations[result.last]
+        return result.operation in told or result.operation in {"share", "rest"}
+
+    def _about(self, text: str) -> frozenset[int]:
+        """The sentences of the source that a text is about: those that share its rarest words."""
+        weights = self._index.weights(beginnings(text, self._language))
+        most = max(weights.values(), default=0.0)
+        ranked = sorted(weights, key=lambda place: (-weights[place], place))[:_MOST_ABOUT]
+        return frozenset(place for place in ranked if weights[place] >= _LEAST_SHARED * most)
+
+
+def _simple(one: Figure, other: Figure) -> Iterator[Outcome]:
+    return (each for each in pair(one, other) if each.operation != "product")
+
+
+def _asked(quantity: Quantity, wording: Wording, words: Collection[str]) -> _Asked:
+    """What is asked of a number; the word that it counts tells something if the source counts it, too."""
+    unit = PERCENT if derived.is_tenths(quantity) else kind_of(quantity)
+    word = _counted(quantity)
+    return _Asked(
+        value=Decimal(0),
+        unit=unit,
+        word=word if word in words and unit != PERCENT else "",
+        times=derived.is_multiple(quantity),
+        about=derived.is_about(quantity),
+        named=_operations(wording.sentence),
+        wording=wording,
+    )
+
+
+def _parts_of_currency(quantity: Quantity) -> tuple[int, ...]:
+    """How many of what a number counts are one of the unit: a hundred cents, or one."""
+    return (1, 100) if derived.is_in_cents(quantity) else (1,)
+
+
+def _is_usable(quantity: Quantity) -> bool:
+    """Whether a number is one to calculate with: no year, unless it has a unit, such as 1950亩."""
+    unit = unit_of(quantity) if quantity.year and quantity.text.isdigit() else None
+    measured = unit is not None and unit.family != "time"
+    return (measured or not quantity.year) and len(quantity.text) <= _MOST_DIGITS
+
+
+def _figure(quantity: Quantity, place: int) -> Figure:
+    unit = PERCENT if derived.is_tenths(quantity) else kind_of(quantity)
+    return Figure(float(max(quantity.readings)), unit, _counted(quantity), place)
+
+
+def _counted(quantity: Quantity) -> str:
+    """The beginning of the word behind a number."""
+    match = _WORD_BEHIND.match(quantity.after)
+    word = match[1].casefold() if match else ""
+    if _UNSPACED.match(word):
+        return word[:1]
+    return word[:5] if len(word) >= _MIN_WORD else ""
+
+
+def _worded(parts: Iterable[tuple[int, str]]) -> Iterator[Figure]:
+    """The fractions and multiples that sentences have in words, as shares in per cent: two thirds, twice."""
+    for place, (_, part) in enumerate(parts):
+        fractions = ((share, whole) for share, whole in numerals.fractions(part) if share in {1, whole - 1})
+        shares = {100 * share / whole for share, whole in fractions if 0 < share < whole}
+        shares |= {_HUNDRED_OF / times for times in numerals.multiples(part)}
+        for share in sorted(shares)[:_MOST_WORDED]:
+            yield Figure(float(share), PERCENT, WORDED, place)
+
+
+_HUNDRED_OF = Decimal(100)
+
+
+def _times(found: Sequence[Quantity], figures: Sequence[Figure]) -> Iterator[Result]:
+    """What multiples are in per cent: three times as many are 200 % more."""
+    for quantity, figure in zip(found, figures, strict=True):
+        if derived.is_multiple(quantity) and figure.value > 1:
+            for value in (figure.value * _HUNDRED, (figure.value - 1) * _HUNDRED, (1 - 1 / figure.value) * _HUNDRED):
+                yield Result(Outcome(value, PERCENT, "change"), figure.place, figure.place)
+
+
+def _per_time(found: Sequence[Quantity], figures: Sequence[Figure]) -> Iterator[Result]:
+    """What figures per day, week or month come to in a year, and the reverse."""
+    for quantity, figure in zip(found, figures, strict=True):
+        if figure.value >= _PER_TIME and not figure.is_percent and names_time(quantity.before + quantity.after):
+            for times in _PARTS_OF_YEAR:
+                outcomes = (
+                    Outcome(figure.value * times, figure.unit, "product"),
+                    Outcome(figure.value / times, figure.unit, "quotient"),
+                )
+                yield from (Result(each, figure.place, figure.place) for each in outcomes)
+
+
+def is_unit_of(unit: Unit | None, other: Unit | None) -> bool:
+    """Whether a number with a unit may be a result with another one: an unknown unit may be any but per cent."""
+    return unit == other or (None in (unit, other) and PERCENT not in (unit, other))
+
+
+@cache
+def _words() -> tuple[tuple[Operation, re.Pattern[str]], ...]:
+    words = cast("dict[Operation, str]", table("operations"))
+    return tuple((operation, numerals.as_words(each.replace("\n", ""))) for operation, each in words.items())
+
+
+def _operations(text: str) -> frozenset[Operation]:
+    """The operations that the words of a sentence name."""
+    named = {operation for operation, pattern in _words() if pattern.search(text, 0, _MOST_READ)}
+    return frozenset(named | ({"product"} if "quotient" in named else set()))

@@ -1,0 +1,121 @@
+"""Outputs that are certain to be rejected, told while they are being written.
+
+A check is listed here if nothing that is written later mends what it rejects: a number, name or passage stays where it
+is. What a later sentence may outweigh (shares of words, directions of change, a length that is too short) is not.
+
+    stream  ──report──▶  the strings of the unfinished JSON  ──▶  their finished sentences  ──▶  checks
+
+Only what is finished is judged: a whole string, or the sentences of one that goes on, at least `LOOKAHEAD` characters
+behind its end, and before its first quotation mark: with a later one, all that stands between them may turn out to be
+quoted. The finding must be the same with the characters that follow, since these may still decide where a sentence
+ends, or which unit a number has. A number may also be explained by the sentence after its own, and is judged once that
+one is finished.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from pydantic_core import from_json
+
+from thothy_ai.jobs import checks
+from thothy_ai.jobs.plan import Early
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+
+LOOKAHEAD = 32  # characters; the checks look at most this far ahead of what they judge
+Check = Callable[[str, Early], Rejection | None]
+
+CHECKS: Final[Mapping[str, Check]] = {
+    "banned": lambda text, early: checks.banned(text, early.banned),
+    "copied_passage": lambda text, early: checks.copied_passage("text", text, early.source, early.locale),
+    "echo": lambda text, early: checks.echo(text, early.instruction),
+    "loop": lambda text, early: checks.loop(text, early.locale),
+    "meta_talk": lambda text, early: checks.meta_talk(text, early.source),
+    "new_name": lambda text, early: checks.new_name(text, early.source, early.locale, early.allowed),
+    "new_number": lambda text, early: checks.surely_new_number(text, early.source, early.locale),
+    "number_added": lambda text, early: checks.number_added(text, early.source, early.source_locale, early.locale),
+    "refusal": lambda text, early: checks.refusal(text, early.source),
+    "too_long": lambda text, early: checks.too_long("text", text, early.locale, early.max_words),
+    "unsafe_markup": lambda text, _: checks.unsafe_markup(text),
+    "untranslated_passage": lambda text, early: checks.untranslated_passage(text, early.source, early.locale),
+}
+_OF_WHOLE: Final[Mapping[str, Check]] = {
+    "new_number": lambda text, early: checks.new_number(text, early.source, early.locale)
+}
+DISTINCT = "distinct"  # that no two whole strings are the same
+_MARK = re.compile('[“”„«»「」『』"*_`]')
+
+
+def doomed(output: str, early: Early) -> Rejection | None:
+    """Why the kind will reject this unfinished output, whatever follows; None if that is not certain."""
+    try:
+        whole = list(_strings(from_json(output, allow_partial=True), early.fields))
+        begun = list(_strings(from_json(output, allow_partial="trailing-strings"), early.fields))
+    except (ValueError, TypeError):  # a lone surrogate raises one or the other
+        return None
+    if DISTINCT in early.checks and (rejection := _same(whole)):
+        return rejection
+    for finished, text in _judged(whole, begun, early):
+        known = {**CHECKS, **_OF_WHOLE} if finished == text else CHECKS
+        for name in early.checks:
+            if name in known and (rejection := _certain(known[name], finished, text, early)):
+                return rejection
+    return None
+
+
+def _certain(check: Check, finished: str, text: str, early: Early) -> Rejection | None:
+    """What a check finds in the finished part of a text, and finds again with what follows."""
+    found = check(finished, early) if finished else None
+    if found is None or finished == text or found.reason is RejectionReason.TOO_LONG:
+        return found
+    return found if check(text, early) == found else None
+
+
+def _judged(whole: Sequence[str], begun: Sequence[str], early: Early) -> Iterator[tuple[str, str]]:
+    """The finished part of each text, and the text so far."""
+    if early.joined:
+        text = "\n\n".join(begun)
+        yield _finished(text, early.locale), text
+        return
+    yield from ((text, text) for text in whole)
+    yield from ((_finished(text, early.locale), text) for text in begun[len(whole) :])
+
+
+def _finished(text: str, locale: str) -> str:
+    """The sentences of an unfinished text before its first quotation mark, behind which enough follows."""
+    mark = _MARK.search(text)
+    most = min(len(text) - LOOKAHEAD, mark.start() if mark else len(text))
+    return text[: max((end for end in _ends(text, locale) if end <= most), default=0)]
+
+
+def _ends(text: str, locale: str) -> Iterator[int]:
+    """Where the sentences of a text end, except the last."""
+    position = 0
+    for sentence, _ in pairwise(checks.sentences(text, locale)):
+        position = text.index(sentence, position) + len(sentence)
+        yield position
+
+
+def _strings(value: Any, fields: Sequence[str], *, inside: bool = False) -> Iterator[str]:  # noqa: ANN401  JSON
+    """The strings under some keys of a JSON value, in their order."""
+    if isinstance(value, str):
+        yield from (value,) if inside else ()
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _strings(item, fields, inside=key in fields)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item, fields, inside=inside)
+
+
+def _same(strings: Sequence[str]) -> Rejection | None:
+    seen: set[str] = set()
+    for text in strings:
+        plain = " ".join(text.casefold().split())
+        if plain in seen:
+            return Rejection(RejectionReason.NEAR_DUPLICATE, f"two of them are the same: {text[:80]!r}")
+        seen.add(plain)
+    return None

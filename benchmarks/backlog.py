@@ -1,6 +1,7 @@
 """The cost of a backlog: the enqueueing rate, and the dispatch rate and order with up to a million queued jobs.
 
-python -m benchmarks.backlog        writes RESULTS.md and docs/query-plans.md; see also `benchmarks.flood`
+python -m benchmarks.backlog            writes RESULTS.md and docs/query-plans.md; see also `benchmarks.flood`
+python -m benchmarks.backlog --plans    writes docs/query-plans.md only
 """
 
 from __future__ import annotations
@@ -59,8 +60,19 @@ PLANNED = """
 
 
 def main() -> None:
-    """Run all measurements and write RESULTS.md and docs/query-plans.md."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    """Run all measurements and write RESULTS.md and docs/query-plans.md; with `--plans`, only the latter."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plans", action="store_true", help="measure nothing, write docs/query-plans.md")
+    return _only_plans() if parser.parse_args().plans else _measure()
+
+
+def _only_plans() -> None:
+    with servers() as (_, engine):
+        fill(engine, max(BACKLOGS))
+        write_plans(engine, max(BACKLOGS))
+
+
+def _measure() -> None:
     body = NOTE + table(("measurement", "result", "target"), [_enqueue_row(), *_dispatch_rows()])
     write_section(TITLE, COMMAND, body)
     print(body)

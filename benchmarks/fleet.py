@@ -42,6 +42,7 @@ from thothy_ai.settings import Settings
 
 WORKLOAD = Path(__file__).parent / "workloads" / "templates.json"
 WORDS = ["the", "of", "and", "to", "in", "is", "was", "for", "on", "that", "with", "as", "by", "at", "from", "it", "an"]
+HEADER = ("engines", "seconds", "times one engine's", "output tokens", "jobs of each", "seconds of each")
 IN_FLIGHT = 1_024
 WARM_UP_JOBS = 64
 ONE_ATTEMPT = EnqueueOptions(max_attempts=1)
@@ -54,16 +55,26 @@ ENDS = text(
     " WHERE job.tenant = :tenant GROUP BY outcome, attempt.reason ORDER BY count(*) DESC"
 )
 SUCCEEDED = "succeeded"
-BY_ENGINE = text("SELECT coalesce(engine_name, '?'), count(*) FROM job WHERE tenant = :tenant GROUP BY 1 ORDER BY 1")
+BY_ENGINE = text(
+    "SELECT count(*), extract(epoch FROM max(finished_at) - min(min(enqueued_at)) OVER ())"
+    " FROM job WHERE tenant = :tenant GROUP BY engine_name ORDER BY engine_name"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Seconds from enqueueing to the last commit, output tokens, and the jobs of each engine."""
+    """Seconds from enqueueing to the last commit, output tokens; and of each engine the jobs, and the seconds until its
+    last commit.
+    """
 
     seconds: float
     tokens: int
-    shares: tuple[int, ...]
+    shares: tuple[tuple[int, float], ...]
+
+    def cells(self) -> tuple[str, ...]:
+        """Output tokens, and what each engine did."""
+        jobs = " and ".join(f"{jobs:,}" for jobs, _ in self.shares)
+        return (f"{self.tokens:,}", jobs, " and ".join(f"{seconds:.2f}" for _, seconds in self.shares))
 
 
 class Drain:
@@ -93,7 +104,7 @@ class Drain:
             if any(outcome != SUCCEEDED for outcome, _, _ in ends):
                 how = "; ".join(f"{count} {outcome} {reason or ''}".rstrip() for outcome, reason, count in ends)
                 raise BenchmarkError(f"{tenant}: not every job has succeeded: {how}")
-            shares = tuple(count for _, count in connection.execute(BY_ENGINE, {"tenant": tenant}))
+            shares = tuple((count, float(end)) for count, end in connection.execute(BY_ENGINE, {"tenant": tenant}))
             tokens, seconds = (connection.scalar(each, {"tenant": tenant}) for each in (TOKENS, TIMES))
         self._phases.say(f"{tenant}: {tokens:,} output tokens; the workload has {wanted:,}")
         return Result(float(seconds), int(tokens), shares)
@@ -195,10 +206,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     with line.checked():
         rows = _measured(chosen)
     title = f"Fleet: {chosen.shape}, {chosen.jobs:,} jobs of templates through the queue"
-    command = f"python -m benchmarks.fleet --shape {chosen.shape} --tokenizer {chosen.tokenizer.name}"
-    write_section(
-        title, command, table(("engines", "seconds", "times one engine's", "output tokens", "jobs of each"), rows)
-    )
+    options = f"--shape {chosen.shape} --tokenizer {chosen.tokenizer.name} --jobs {chosen.jobs}"
+    write_section(title, f"python -m benchmarks.fleet {options}", table(HEADER, rows))
 
 
 def _measured(chosen: argparse.Namespace) -> list[tuple[str, ...]]:
@@ -215,9 +224,7 @@ def _measured(chosen: argparse.Namespace) -> list[tuple[str, ...]]:
         for engines in fleets:
             found = measure(model, engines, chosen.jobs, phases, characters)
             alone = alone or found.seconds
-            divided = " and ".join(f"{share:,}" for share in found.shares)
-            ratio = f"{found.seconds / alone:.3f}"
-            rows.append((str(len(engines)), f"{found.seconds:.2f}", ratio, f"{found.tokens:,}", divided))
+            rows.append((str(len(engines)), f"{found.seconds:.2f}", f"{found.seconds / alone:.3f}", *found.cells()))
             print(*rows[-1], sep=" | ", flush=True)
     return rows
 

@@ -6,9 +6,10 @@ Every statement is executed (EXPLAIN ANALYZE) in a transaction that is rolled ba
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -29,8 +30,12 @@ INTRODUCTION = """# Query plans on a full queue
 
 Written by `{command}` on {date} ({machine}, {version}).
 {backlog:,} jobs are queued, {running} are running. Each statement ran once, on the state that the previous one left.
-Everything was rolled back at the end.
+Everything was rolled back at the end.{load}
 """
+BUSY = """
+
+Other programs used the machine (load average {load:.1f} on {cores} cores): the plans and the numbers of buffers are
+those of an idle machine, the times are longer."""
 
 
 def write_plans(engine: Engine, backlog: int) -> None:
@@ -43,11 +48,17 @@ def write_plans(engine: Engine, backlog: int) -> None:
         running = connection.scalar(text("SELECT count(*) FROM job WHERE state = 'running'"))
         title = INTRODUCTION.format(
             command=COMMAND, date=datetime.now(UTC).date(), machine=machine(), backlog=backlog, running=running,
-            version=f"PostgreSQL {version}",
+            version=f"PostgreSQL {version}", load=_other_load(),
         )  # fmt: skip
         sections = [f"## `{name}`\n\n{what}\n\n```\n{plan}\n```\n" for name, what, plan in _plans(connection)]
         connection.rollback()
     PLANS.write_text("\n".join([title, *sections]), encoding="utf-8")
+
+
+def _other_load() -> str:
+    """A paragraph if other programs run beside this one and Postgres."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    return BUSY.format(load=load, cores=cores) if load > 1.5 else ""
 
 
 def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
@@ -87,7 +98,20 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
     yield explained("queue/recall_lost", "No engine is lost.", worker_seconds=22)
     yield explained("queue/reap_lost", "No machine is lost.", lease_seconds=60, worker_seconds=15)
     yield explained("queue/unserved", "No job names a model.", limit=100_000, names=200)
+    yield explained(
+        "worker/claim_quarantined", "No job is in quarantine.", ids=[], dispatch_nos=[], worker=WORKER,
+        lease_seconds=60, engine_session_id=None, once=128, twice=16, lone=16,
+    )  # fmt: skip
+    yield explained("queue/drain_state", "Whether a drain is over: jobs are open.", empty_at=None, absence_seconds=60)
+    yield explained("queue/end_batches", "No batch is waited for.", limit=100)
     yield explained("queue/status", "Used by the metrics and by `thothy queue status`; counts all open jobs.")
+    yield explained("forecast/waiting", "The forecast's view of all waiting jobs.")
+    yield explained("forecast/running", "Those that run.")
+    yield explained("forecast/engines", "No engine is known.")
+    now = connection.scalar(text("SELECT now()"))
+    recent = {"since": now - timedelta(seconds=10), "until": now}
+    yield explained("forecast/attempts", "The attempts of the last ten seconds.", **recent)
+    yield explained("forecast/finished", "The jobs that have ended in the last ten seconds.", **recent)
 
 
 def _start_some(connection: Connection) -> None:

@@ -49,7 +49,7 @@ MAX_NOTE_LENGTH = 700
 SERVERS_ONLY = ("reaper", "dispatcher", "worker")
 PACED_RATE, PACED_SECONDS, BATCHES_PER_SECOND = 100, 30, 10  # the rate is in jobs per second
 COMMIT = "thothy_worker_commit_seconds_bucket"
-CRASH_JOBS, CRASH_ROWS, HANDED_OVER = 4_000, 256, 1_024
+CRASH_JOBS, CRASH_ROWS, HANDED_OVER = 10_240, 256, 1_024  # forty times what a job takes
 CRASH_LATENCY = 4.0  # seconds per job
 CRASH_AT = 0.25  # of the jobs have ended
 

@@ -29,9 +29,7 @@ LOCK = text("SELECT pg_try_advisory_lock(hashtext(:name))")
 UNLOCK = text("SELECT pg_advisory_unlock(hashtext(:name))")
 # A migration that has its lock must not be cut off by a timeout that the server sets for its clients.
 TIMEOUTS = text(f"{online.LIMIT_LOCKS}; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
-RESET = text(
-    "RESET search_path; RESET lock_timeout; RESET statement_timeout; RESET idle_in_transaction_session_timeout"
-)
+RESET = "SET search_path = {}; RESET lock_timeout; RESET statement_timeout; RESET idle_in_transaction_session_timeout"
 TURN_SECONDS = 0.2
 
 
@@ -58,7 +56,7 @@ def _one_at_a_time(connection: Connection, schema: str) -> Iterator[None]:
     finally:
         with suppress(SQLAlchemyError):  # the connection is gone, and its lock with it
             connection.rollback()
-            connection.execute(RESET)
+            connection.execute(text(RESET.format(schema)))
             connection.execute(UNLOCK, name)
             connection.commit()
 

@@ -173,7 +173,8 @@ class PoolerError(DatabaseError, ConfigError):
     def __init__(self, found: str) -> None:
         super().__init__(
             f"{found}; set THOTHY_DATABASE_URL to the address of Postgres itself, and unset THOTHY_DATABASE_POOLER"
-            " (only producers can work behind such a pooler, with THOTHY_DATABASE_POOLER=transaction)"
+            " (all processes can work behind a pooler in session mode, with THOTHY_DATABASE_POOLER=session; only"
+            " producers behind one in transaction mode, with THOTHY_DATABASE_POOLER=transaction)"
         )
 
 
@@ -214,18 +215,28 @@ class MigrationsBehindError(DatabaseError):
     def __init__(self, found: str | None, required: str, sqlstate: str | None = None, *, schema: str = "") -> None:
         self.found = found
         self.required = required
-        where = f"schema {schema} (THOTHY_DATABASE_SCHEMA)" if schema else "the database"
-        problem = f"is at revision {found}" if found else "lacks tables or columns"
-        super().__init__(f"{where} {problem}; this version requires {required}: run `thothy migrate`", sqlstate)
+        self._where = f"schema {schema} (THOTHY_DATABASE_SCHEMA)" if schema else "the database"
+        super().__init__(f"{self.problem}: {self.advice}", sqlstate)
+
+    @property
+    def problem(self) -> str:
+        """What is missing, and what is there."""
+        there = f"is at revision {self.found}" if self.found else "lacks tables or columns"
+        return f"{self._where} {there}; this version requires {self.required}"
+
+    @property
+    def advice(self) -> str:
+        """What to do."""
+        return "run `thothy migrate`"
 
 
 class NotInstalledError(MigrationsBehindError):
     """The schema in the settings holds no installation. `others` are the schemas of the database that do."""
 
     def __init__(self, schema: str, others: Sequence[str], required: str) -> None:
-        super().__init__(None, required)
         self.schema = schema
         self.others = tuple(others)
+        super().__init__(None, required)
 
     @property
     def problem(self) -> str:
@@ -239,9 +250,6 @@ class NotInstalledError(MigrationsBehindError):
         wrong = "correct the setting, or for another installation " if self.others else ""
         return f"{wrong}run `thothy migrate`"
 
-    def __str__(self) -> str:
-        return f"{self.problem}: {self.advice}"
-
 
 class CodeBehindError(ThothyError):
     """The database was migrated by a newer version than this one."""
@@ -249,7 +257,9 @@ class CodeBehindError(ThothyError):
     def __init__(self, found: str, newest: str) -> None:
         self.found = found
         self.newest = newest
-        super().__init__(f"the database is at revision {found}; this version knows up to {newest}: upgrade Thothy AI")
+        self.problem = f"the database is at revision {found}; this version knows up to {newest}"
+        self.advice = "upgrade Thothy AI"
+        super().__init__(f"{self.problem}: {self.advice}")
 
 
 class ServiceStartError(ThothyError):

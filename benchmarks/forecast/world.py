@@ -277,7 +277,7 @@ def _ended(world: World, rows: Sequence[tuple[str, float, float, float, str, int
         found[Key(kind)] = Ended(
             finished=finished,
             left=finished,
-            attempts=len(mine),
+            attempts=len(ran),
             compute=sum(row[2] for row in mine),
             compute_squares=sum(row[2] ** 2 for row in mine),
             runs=len(ran),

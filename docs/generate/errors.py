@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 from uuid import UUID
 
@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from docs.generate.markdown import code, page, paragraph, table
-from docs.generate.reasons import AT_ONCE, ENGINE_ADVICE, FAILURES, FREE, LATER, NO, REJECTIONS
+from docs.generate.reasons import AT_ONCE, ENGINE_ADVICE, FAILURES, FREE, LATER, NO, REJECTIONS, UNNAMED, Reason
 from thothy_ai import errors
 from thothy_ai.cli.shell import Commands
 from thothy_ai.engine.errors import (
@@ -40,7 +40,7 @@ def errors_page() -> str:
         table(("Reason", "What it means", "Retried", "What to do"), _rejections()),
         "## Reasons without an output",
         "The attempt ended before there was an output to judge. Codes of the engine, below, occur as reasons too.",
-        table(("Reason", "What it means", "Retried", "What to do"), _failures()),
+        table(("Reason", "What it means", "Retried", "What to do"), _described(FAILURES)),
         "## Errors of the engine",
         "The code is stored as the job's reason; an engine that cannot start prints the message and exits with 2.",
         table(("Code", "What it means", "Job retried", "What to do"), _engine_errors()),
@@ -59,10 +59,11 @@ def engine_errors() -> Iterator[type[EngineError]]:
 def _rejections() -> Iterator[tuple[str, ...]]:
     for reason, (meaning, advice) in REJECTIONS.items():
         yield code(reason), meaning, AT_ONCE if reason.retryable else NO, advice
+    yield from _described(UNNAMED)
 
 
-def _failures() -> Iterator[tuple[str, ...]]:
-    return ((code(name), reason.meaning, reason.retried, reason.advice) for name, reason in FAILURES.items())
+def _described(reasons: Mapping[str, Reason]) -> Iterator[tuple[str, ...]]:
+    return ((code(name), reason.meaning, reason.retried, reason.advice) for name, reason in reasons.items())
 
 
 def _engine_errors() -> Iterator[tuple[str, ...]]:

@@ -104,6 +104,15 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
     ),
 }
 
+# Stored of a rejection for which a kind names no reason.
+UNNAMED: dict[str, Reason] = {
+    "rejected": Reason(
+        "A kind of your own rejected the output without naming a reason.",
+        AT_ONCE,
+        "Have the kind reject with a `RejectionReason`.",
+    ),
+}
+
 FAILURES: dict[str, Reason] = {
     "machine_lost": Reason(
         "Its engine and its worker fell silent together.",
@@ -131,6 +140,11 @@ FAILURES: dict[str, Reason] = {
         "The connection to an engine that is alive broke.",
         "yes; nothing is counted for the first 20 attempts",
         "Look for the cause in the logs of engine and worker.",
+    ),
+    "answer_lost": Reason(
+        "The worker claimed the job, but did not receive Postgres's answer; it claimed the job again.",
+        FREE,
+        "Nothing, unless it recurs: then see why workers lose their connections to Postgres.",
     ),
     "not_alone": Reason(
         "A job that must run alone waited in vain for other jobs to end.", FREE, "Nothing: the other jobs go first."

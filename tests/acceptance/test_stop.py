@@ -174,7 +174,7 @@ def test_the_jobs_of_a_stack_that_was_killed_run_at_the_next_start(home: Home) -
     eventually(lambda: not processes_of(home))
     assert recorded(home.folder, STATES) == [[("running", JOBS)]]
     runs_everything(home)
-    assert recorded(home.folder, "SELECT DISTINCT outcome FROM attempt WHERE attempt = 1") == [[("released",)]]
+    assert recorded(home.folder, "SELECT DISTINCT outcome FROM attempt WHERE attempt = 1") == [[("lost",)]]
 
 
 def test_ctrl_c_while_it_starts(home: Home) -> None:

@@ -25,16 +25,18 @@ listen_port = {listen}
 unix_socket_dir =
 auth_type = any
 pool_mode = {mode}
-default_pool_size = 3
+default_pool_size = {size}
 ignore_startup_parameters = {ignore}
 """
 
 
 @contextmanager
-def pgbouncer(url: str, folder: Path, *, mode: str = "transaction", ignore: str = "", query: str = "") -> Iterator[str]:
-    """The URL of the same database through a pgbouncer. `ignore`: startup parameters that it drops without a word.
+def pgbouncer(
+    url: str, folder: Path, *, mode: str = "transaction", size: int = 3, ignore: str = "", query: str = ""
+) -> Iterator[str]:
+    """The URL of the same database through a pgbouncer. `size`: most connections to Postgres.
 
-    `query`: what it runs on each connection to Postgres.
+    `ignore`: startup parameters that it drops without a word. `query`: what it runs on each connection to Postgres.
     """
     direct = make_url(url)
     listen = _free_port()
@@ -50,6 +52,7 @@ def pgbouncer(url: str, folder: Path, *, mode: str = "transaction", ignore: str 
             query=connect_query,
             listen=listen,
             mode=mode,
+            size=size,
             ignore=ignore,
         )
     )

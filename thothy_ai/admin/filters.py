@@ -50,3 +50,9 @@ def kinds_in_use(engine: Engine) -> list[str]:
     """The kinds of all jobs in the database, sorted. Reads the whole table."""
     with engine.connect() as connection:
         return list(connection.scalars(statement("admin/kinds")))
+
+
+def reasons_in_use(engine: Engine) -> list[str]:
+    """The reasons of all jobs in the database, sorted. Reads the whole table."""
+    with engine.connect() as connection:
+        return list(connection.scalars(statement("admin/reasons")))

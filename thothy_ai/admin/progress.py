@@ -51,12 +51,13 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Obstacles:
     """What keeps a queue from draining: a pause, parts of the service that are missing, and how many jobs wait
-    for a model that no engine serves.
+    for a model that no engine serves: by model, and together for the names after the first `MAX_MODELS`.
     """
 
     pause: Control | None
     missing: tuple[str, ...]
-    unserved: Mapping[str, int] = field(default_factory=dict)  # by model
+    unserved: Mapping[str, int] = field(default_factory=dict)
+    unserved_others: int = 0
 
 
 def progress(engine: Engine, since: datetime | None) -> Progress:
@@ -73,8 +74,8 @@ def obstacles(engine: Engine) -> Obstacles:
     if "worker" in found and not _resident_engines(engine):
         missing.append("engine")
     with engine.connect() as connection:
-        unserved = unserved_jobs(connection)
-    return Obstacles(control if control.paused else None, tuple(missing), unserved)
+        unserved, others = unserved_jobs(connection)
+    return Obstacles(control if control.paused else None, tuple(missing), unserved, others)
 
 
 def _resident_engines(engine: Engine) -> int:

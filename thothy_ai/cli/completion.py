@@ -6,15 +6,15 @@ nothing, and so does a database that does not answer soon: a shell that waits fo
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from enum import StrEnum
 from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from thothy_ai.bench.alarm import alarm
 from thothy_ai.cli.shell import COMPLETE_VARIABLE, PROGRAM, database, load_settings
 from thothy_ai.cli.tables import count, short_id
 
@@ -79,7 +79,7 @@ def job_ids(incomplete: str) -> Iterator[Choice]:
     """The newest jobs: short ids, or whole ones where the beginning of one was typed."""
     from thothy_ai.admin.ids import recent
 
-    with _time_limit(SECONDS), database() as engine:
+    with alarm(SECONDS, TimeoutError), database() as engine:
         jobs = recent(engine, RECENT_JOBS)
     typed = incomplete.lower()
     for job in jobs:
@@ -100,22 +100,6 @@ def reasons(incomplete: str) -> Iterator[Choice]:
 def _dead_reasons() -> dict[str, str]:
     from thothy_ai.admin.dead_letters import groups
 
-    with suppress(Exception), _time_limit(SECONDS), database() as engine:
+    with suppress(Exception), alarm(SECONDS, TimeoutError), database() as engine:
         return {group.reason: f"{count(group.jobs, 'dead job')}" for group in groups(engine)}
     return {}
-
-
-@contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise `TimeoutError` in this thread when the time is over. Only for the main thread, which has signals."""
-
-    def over(*_: Any) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli import times
-from thothy_ai.cli.job_options import MAX_LISTED, Deadline, JobId, JobIds, Kinds, Reasons, Since, check_kinds
+from thothy_ai.cli.job_options import (
+    MAX_LISTED,
+    Deadline,
+    JobId,
+    JobIds,
+    Kinds,
+    Reasons,
+    Since,
+    check_kinds,
+    check_reasons,
+)
 from thothy_ai.cli.job_view import job_json, print_job
 from thothy_ai.cli.jobs import more_exist
 from thothy_ai.cli.shell import (
@@ -187,6 +197,7 @@ class _Typed:
         from thothy_ai.admin.dead_letters import Selection
 
         check_kinds(engine, self.kinds or ())
+        check_reasons(engine, self.reasons or ())
         ids = find_jobs(engine, self.job_ids or ())
         until = self.until if self.older_than is None else datetime.now(UTC) - self.older_than
         return Selection(tuple(ids), tuple(self.kinds or ()), tuple(self.reasons or ()), self.since, until)

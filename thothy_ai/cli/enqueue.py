@@ -80,6 +80,10 @@ def enqueue(
             usage("--notify is for --jsonl: the webhook of a single job is told of its end")
         return
     if jsonl is None:
+        if webhook:
+            usage("--webhook needs --jsonl FILE; that of a single job comes after its kind")
+        if notify:
+            usage("--notify needs --jsonl FILE, whose jobs the webhook is told of")
         typer.echo(ctx.get_help(), err=True)
         raise typer.Exit(2)
     if notify and webhook is None:

@@ -24,6 +24,7 @@ from thothy_ai.cli.job_options import (
     Source,
     SourceFile,
     check_kinds,
+    check_reasons,
 )
 from thothy_ai.cli.shell import AsJson, Yes, confirm, database, fail, find_jobs, usage
 from thothy_ai.cli.tables import count, print_json, table
@@ -76,6 +77,7 @@ def retry(
         usage("--kind and --reason filter --state; they cannot be combined with job ids")
     with database() as engine:
         check_kinds(engine, [kind] if kind else [])
+        check_reasons(engine, [reason] if reason else [])
         if state:
             jobs = admin_jobs.ended_jobs(engine, state.value, kind=kind, reason=reason)
             ids = _confirmed(jobs, yes, as_json)

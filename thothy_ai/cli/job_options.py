@@ -84,7 +84,7 @@ Batch = Annotated[
 ]
 Since = Annotated[
     datetime | None,
-    typer.Option(parser=times.ago, metavar="TIME", help="Only entries after this time: 2h, 3d, 2026-11-21T06:00."),
+    typer.Option(parser=times.since, metavar="TIME", help="Only entries after this time: 2h, 3d, 2026-11-21T06:00."),
 ]
 Until = Annotated[
     datetime | None,
@@ -168,6 +168,21 @@ def check_kinds(engine: Engine, kinds: Iterable[str]) -> None:
     for kind in unknown:
         if kind not in known:
             raise typer.BadParameter(f"{kind!r} is not one of {', '.join(known)}", param_hint="--kind")
+
+
+def check_reasons(engine: Engine, reasons: Iterable[str]) -> None:
+    """Raise `BadParameter` for a reason that neither this version stores nor a job in the database has."""
+    from thothy_ai.admin.filters import reasons_in_use
+    from thothy_ai.db.states import REASONS
+    from thothy_ai.engine.errors import by_code
+    from thothy_ai.jobs import RejectionReason
+
+    known = {*REASONS, *RejectionReason, *by_code()}
+    unknown = [reason for reason in reasons if reason not in known]
+    known.update(reasons_in_use(engine) if unknown else ())
+    for reason in unknown:
+        if reason not in known:
+            raise typer.BadParameter(f"{reason!r} is not one of {', '.join(sorted(known))}", param_hint="--reason")
 
 
 def _short(text: str) -> str:

@@ -89,6 +89,8 @@ def status(as_json: AsJson = False) -> None:
 
 
 def _print_states(now: QueueStatus) -> None:
+    from thothy_ai.cli.watch import waiting_for
+
     heads = [Column("state"), *map(_number, ("jobs", "oldest waits", "delayed", "deadline < 1 h", "deadline < 24 h"))]
     rows = [
         [name, f"{at.jobs:,}", times.spell(at.due_age), f"{at.delayed:,}", f"{at.due_1h:,}", f"{at.due_24h:,}"]
@@ -96,7 +98,9 @@ def _print_states(now: QueueStatus) -> None:
     ]
     table("", heads, rows)
     for model, jobs in now.unserved.items():
-        print_text(f"{count(jobs, 'job')} {'waits' if jobs == 1 else 'wait'} for {model}, which no engine serves.")
+        print_text(f"{waiting_for(jobs, model)}.")
+    if others := now.unserved_others:
+        typer.echo(f"{waiting_for(others)}.")
     if expired := now["running"].expired_leases:
         typer.echo(f"{count(expired, 'lease')} expired. `thothy doctor --only queue` says why.")
 

@@ -27,7 +27,7 @@ app.add_typer(reports, name="report")
 
 Since = Annotated[
     datetime | None,
-    typer.Option(parser=times.ago, metavar="TIME", help="Start of the window: 2h, 3d, 2026-11-21T06:00."),
+    typer.Option(parser=times.since, metavar="TIME", help="Start of the window: 2h, 3d, 2026-11-21T06:00."),
 ]
 Until = Annotated[
     datetime | None, typer.Option(parser=times.ago, metavar="TIME", help="End of the window. Default: now.")
@@ -68,7 +68,7 @@ def report(
 def drain(
     timeout: Annotated[
         timedelta | None,
-        typer.Option(parser=times.duration, metavar="DURATION", help="Maximum time to wait: 90s, 2h."),
+        typer.Option(parser=times.duration, metavar="DURATION", help="Maximum time to wait: 90s, 2h; 0s looks once."),
     ] = None,
     since: Since = None,
     include_delayed: Annotated[
@@ -79,7 +79,7 @@ def drain(
         typer.Option(
             parser=times.duration,
             metavar="DURATION",
-            help="How long to wait for an engine when only jobs are left whose model no engine serves.",
+            help="Maximum time to wait for an engine once no engine serves any job that is left: 5m; 0s does not wait.",
         ),
     ] = "1m",  # type: ignore[assignment] # Typer parses it
     as_json: AsJson = False,
@@ -173,7 +173,7 @@ def _conclude(watched: DrainProgress, timeout: timedelta | None, *, quiet: bool)
     from thothy_ai.cli.watch import obstacle_sentences, unserved_sentences
 
     if watched.stranded:
-        named = unserved_sentences(watched.obstacles.unserved if watched.obstacles else {})
+        named = unserved_sentences(watched.obstacles) if watched.obstacles else ()
         fail(f"no engine can run what is left. {' '.join(named)}", UNSERVED)
     if watched.open:
         waited = f" after {times.spell(timeout.total_seconds())}" if timeout is not None else ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WHY_UNKNOWN = {
     "no_engine": "not known: no engine is ready. `thothy doctor` says what to do.",
-    "no_history": "not known: no job has finished yet, so that nothing is known about costs.",
+    "no_history": "not known: no job has finished yet, and what a job costs is learnt from those that have.",
 }
 MAX_LATE_ROWS = 10
 
@@ -50,25 +50,30 @@ def _times(made: Forecast) -> Iterator[tuple[str, object]]:
     if made.basis == "empty":
         yield "queue", "nothing that can run now" if made.delayed or made.unserved else "empty"
     else:
-        yield "queue", f"{made.open_jobs:,.0f} jobs due or running, {made.engines} engines ready"
+        back = f", {made.returning:,} starting again" if made.returning else ""
+        yield "queue", f"{_jobs(made.open_jobs)} due or running, {count(made.engines, 'engine')} ready{back}"
         yield "empty in", WHY_UNKNOWN.get(made.basis, between(made.p50, made.p90))
         if made.p50 is not None and not made.paused:
-            yield "that is at", f"{_clock(made, made.p50)} to {_clock(made, made.p90)}"
+            yield "empty at", f"{_clock(made, made.p50)}, and by {_clock(made, made.p90)} with 90 % probability"
         if made.basis == "learnt":
             yield "if jobs keep arriving", _arriving(made)
     if made.gpu_seconds:
         yield "GPU-seconds left", f"{made.gpu_seconds:,.0f}"
     if made.delayed:
-        yield "not due yet", f"{count(round(made.delayed), 'job')}, not counted"
+        yield "not due yet", f"{_jobs(made.delayed)}, not counted above"
     if made.unserved:
-        yield "without an engine", f"{count(round(made.unserved), 'job')} of a model that no engine serves; not counted"
+        yield "without an engine", f"{_jobs(made.unserved)} whose model no engine serves, not counted above"
+
+
+def _jobs(number: float) -> str:
+    return count(round(number), "job")
 
 
 def between(p50: float | None, p90: float | None) -> str:
     """A median and a ninth decile in words; a dash if they are not known."""
     if p50 is None or p90 is None:
         return "-"
-    return f"{whole(p50)}, with 90 % probability within {whole(p90)}"
+    return f"about {whole(p50)}, and within {whole(p90)} with 90 % probability"
 
 
 def whole(seconds: float) -> str:
@@ -84,28 +89,32 @@ def _clock(made: Forecast, seconds: float | None) -> str:
 def _arriving(made: Forecast) -> str:
     rate = times.per_time(made.arrivals_per_second)
     if made.with_arrivals_p50 is None:
-        return f"never: {rate} arrive, which is more than the engines do"
-    return f"{whole(made.with_arrivals_p50)} ({rate} arrive)"
+        return f"never: {rate} arrive, more than the engines finish"
+    return f"about {whole(made.with_arrivals_p50)}, with {rate} arriving"
 
 
 def _risks(made: Forecast) -> Iterator[tuple[str, object]]:
     if made.deadlines:
-        yield "late", f"{made.late:,.0f} jobs will miss their deadline; {made.late_p90:,.0f} at a slow pace"
+        whose = "its" if round(made.late) == 1 else "their"
+        if_back = " if the engines came back now" if made.basis == "no_engine" else ""
+        yield "late", f"{_jobs(made.late)} will miss {whose} deadline{if_back}, or {made.late_p90:,.0f} at a slow pace"
     if made.publish_at is not None:
         when = times.local(datetime.fromtimestamp(made.publish_at, UTC))
         if made.publish_left is None or made.publish_left_p90 is None:
-            yield "publishing", f"{when}; how many jobs will be open is not known"
+            yield "publishing", f"at {when}; how many jobs will still be open then is not known"
         else:
-            left = f"{made.publish_left:,.0f} jobs still open; {made.publish_left_p90:,.0f} at a slow pace"
-            yield "publishing", f"{when}: {left}"
+            left = f"{_jobs(made.publish_left)} will still be open, or {made.publish_left_p90:,.0f} at a slow pace"
+            yield "publishing", f"at {when}, {left}"
 
 
 def _past(past: Accuracy) -> str:
     if past.median_error is None or past.p90_held is None:
         return "none to compare with yet"
-    drains = f"{past.forecasts:,} forecasts of the last {past.drains:,} drains"
-    apart = f"; {past.disturbed:,} disturbed ones left out" if past.disturbed else ""
-    return f"median error {past.median_error:.0%}, 90 % held in {past.p90_held:.0%} ({drains}{apart})"
+    drains = "the last drain" if past.drains == 1 else f"the last {past.drains:,} drains"
+    apart = f", without {past.disturbed:,} during which jobs arrived or the queue was paused" if past.disturbed else ""
+    held = f"the time of 90 % probability held in {100 * past.p90_held:.0f} %"
+    errors = f"median error {100 * past.median_error:.0f} %; {held}"
+    return f"{errors} ({count(past.forecasts, 'forecast')} of {drains}{apart})"
 
 
 def _kinds(made: Forecast) -> None:

@@ -197,8 +197,10 @@ def find_model(settings: Settings, given: Path | None) -> Path:
 def database() -> Iterator[Engine]:
     """Yield a database engine. Driver errors are raised as `DatabaseError` or a subclass."""
     from thothy_ai.db.connect import make_engine, reaching
+    from thothy_ai.db.pooler import refuse_undeclared_mode
 
     settings = load_settings()
+    refuse_undeclared_mode(settings)
     engine = make_engine(settings, application="cli", pool_size=1)
     try:
         with reaching(settings):

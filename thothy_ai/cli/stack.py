@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ Ctrl-C stops everything; the queue is kept.
 """
 # Where `up` serves metrics, unless a setting says: in one of five ranges of twenty ports, or more for many engines.
 METRICS_PORT, METRICS_RANGES, METRICS_ROOM = 9400, 5, 20
+NULL_ENGINE, SWITCHED_ON = "THOTHY_ENGINE_NULL", ("1", "true", "t", "yes", "y", "on")  # as Typer reads a switch
 PORTS, PORTS_PER_ENGINE = 3, 2  # dispatcher, reaper and the reservation; an engine and its worker
 
 
@@ -99,8 +101,12 @@ def demo() -> None:
 
 
 def _own_settings() -> Settings:
+    """The settings of a stack of its own. Raises `ConfigError` if it would have an engine without a model."""
+    from thothy_ai.errors import ConfigError
     from thothy_ai.settings import OwnSettings
 
+    if os.environ.get(NULL_ENGINE, "").strip().lower() in SWITCHED_ON:
+        raise ConfigError(f"{NULL_ENGINE} is for `thothy engine`, to measure a queue without a model: unset it")
     return OwnSettings.load()
 
 

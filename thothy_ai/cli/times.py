@@ -27,6 +27,13 @@ def ago(text: str) -> datetime:
     return _parse(text, -1)
 
 
+def since(text: str) -> datetime:
+    """Parse the start of a window as `ago` does. Raises `BadParameter`, also for a duration of nothing."""
+    if _DURATION.fullmatch(text.strip()) and not duration(text):
+        raise BadParameter(f"{text!r} leaves an empty window; examples: 30m, 2h, 3d")
+    return ago(text)
+
+
 def ahead(text: str) -> datetime:
     """Parse a time; a duration counts forward from now. Raises `BadParameter`."""
     return _parse(text, +1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -76,7 +76,7 @@ class ObstacleWatch:
         if self._latest is None or now - self._looked_at >= OBSTACLE_SECONDS:
             found = obstacles(self._engine)
             idle = not first and not at.running and not at.all_wait
-            self._latest = Obstacles(found.pause, found.missing if idle else (), found.unserved)
+            self._latest = found if idle else replace(found, missing=())
             self._looked_at = now
         return self._latest
 
@@ -165,15 +165,22 @@ def obstacle_sentences(seen: Obstacles) -> Iterator[str]:
     if seen.missing:
         yield f"No {' or '.join(seen.missing)} is connected. `thothy doctor` says what to do."
     if not seen.missing:
-        yield from unserved_sentences(seen.unserved)
+        yield from unserved_sentences(seen)
 
 
-def unserved_sentences(unserved: Mapping[str, int]) -> Iterator[str]:
+def unserved_sentences(seen: Obstacles) -> Iterator[str]:
     """Which jobs wait for a model that no engine serves, and what to do."""
-    for model, jobs in unserved.items():
-        wait = "waits" if jobs == 1 else "wait"
-        says = f"{count(jobs, 'job')} {wait} for {model}, which no engine serves"
-        yield f"{says}: start an engine with it, or let another run them: `thothy models alias {model} MODEL`."
+    for model, jobs in seen.unserved.items():
+        fix = f"start an engine with it, or let another run them: `thothy models alias {model} MODEL`"
+        yield f"{waiting_for(jobs, model)}: {fix}."
+    if seen.unserved_others:
+        yield f"{waiting_for(seen.unserved_others)}."
+
+
+def waiting_for(jobs: int, model: str | None = None) -> str:
+    """That jobs wait for a model that no engine serves; without `model`, for others than those that were named."""
+    wait = f"{count(jobs, 'job')} {'waits' if jobs == 1 else 'wait'} for"
+    return f"{wait} {model}, which no engine serves" if model else f"{wait} other models that no engine serves"
 
 
 def paused_since(since: datetime | None, note: str | None) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -21,6 +21,7 @@ from thothy_ai.errors import (
 from thothy_ai.settings import Settings, endpoint
 
 if TYPE_CHECKING:
+    from sqlalchemy.engine.interfaces import DBAPIConnection
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 CONNECT_TIMEOUT = 5  # seconds; libpq rounds 1 up to 2
@@ -44,7 +45,9 @@ def make_engine(settings: Settings, *, application: str = "thothy", pool_size: i
     Raises `ConfigError` when no database is set, or when it is behind a pooler that this application cannot use.
     """
     with _driver():
-        return create_engine(settings.require_database_url(), **_options(settings, application, pool_size))
+        engine = create_engine(settings.require_database_url(), **_options(settings, application, pool_size))
+    _begin_sessions(engine, settings, application)
+    return engine
 
 
 def make_async_engine(settings: Settings, *, application: str = "thothy", pool_size: int = 5) -> AsyncEngine:
@@ -52,7 +55,25 @@ def make_async_engine(settings: Settings, *, application: str = "thothy", pool_s
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - slow to import, and rarely needed
 
     with _driver():
-        return create_async_engine(settings.require_database_url(), **_options(settings, application, pool_size))
+        engine = create_async_engine(settings.require_database_url(), **_options(settings, application, pool_size))
+    _begin_sessions(engine.sync_engine, settings, application)
+    return engine
+
+
+def _begin_sessions(engine: Engine, settings: Settings, application: str) -> None:
+    """Behind a pooler in session mode: set with statements what is otherwise set with startup options, which poolers
+    refuse. The pooler resets it when the connection is closed. Producers need none of it.
+    """
+    if settings.database_pooler != "session" or application == PRODUCER:
+        return
+
+    def begin(connection: DBAPIConnection, _record: object) -> None:
+        before, connection.autocommit = connection.autocommit, True  # a rollback would undo it
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(f"SET search_path = {settings.database_schema}; SET timezone = 'UTC'")
+        connection.autocommit = before
+
+    event.listen(engine, "connect", begin)
 
 
 def _options(settings: Settings, application: str, pool_size: int) -> dict[str, Any]:
@@ -80,6 +101,8 @@ def _session(settings: Settings, application: str) -> dict[str, Any]:
     """
     if settings.database_pooler == "none":
         return {"options": f"{SERVER_OPTIONS} -c search_path={settings.database_schema}"}
+    if settings.database_pooler == "session":
+        return {}
     if application != PRODUCER:
         where = endpoint(settings.require_database_url())
         raise PoolerError(f"THOTHY_DATABASE_POOLER says that {where} is a pooler in transaction mode")

@@ -88,6 +88,12 @@ NEXT_DUE: Final = f"""
         LIMIT wanted.places
     ) AS named
 """  # noqa: S608 - constants
+# Of a job that is lost with a machine once more: it may well be what takes machines down.
+LOST_TOO_OFTEN: Final = f"""(
+    SELECT count(*) >= {FREE_MACHINE_LOSSES}
+    FROM attempt
+    WHERE attempt.job_id = job.id AND attempt.attempt > budget_after AND attempt.reason = 'machine_lost'
+)"""  # noqa: S608 - constants
 
 FRAGMENTS: Final[dict[str, str]] = {
     "planned_order": ", ".join(PLANNED_ORDER),
@@ -124,6 +130,14 @@ FRAGMENTS: Final[dict[str, str]] = {
     "whole_request": "CASE WHEN text_id IS NULL THEN request"
     " ELSE request || jsonb_build_object(text_field, (SELECT content FROM source_text WHERE source_text.id = text_id))"
     " END AS request",
+    # The last three columns of a new row of `job_request`: the request without the text that has a place, or with it.
+    "divided_request": "CASE WHEN place IS NULL AND text_field IS NOT NULL"
+    " THEN CAST(request AS jsonb) || jsonb_build_object(text_field, content) ELSE CAST(request AS jsonb) END,"
+    " CASE WHEN place IS NOT NULL THEN text_field END, CAST(place AS uuid)",
+    # A row per text that is `known` or was `stored` just now; two transactions may have stored it.
+    "places_of_texts": "places AS (SELECT tenant, digest AS text_digest, min(CAST(id AS text)) AS place"
+    " FROM (SELECT id, tenant, digest FROM known UNION ALL SELECT id, tenant, digest FROM stored) AS found"
+    " GROUP BY tenant, digest)",
     # Every worker that runs can read a request that refers to a text.
     "shares_texts": "EXISTS (SELECT FROM queue_control WHERE name = 'default' AND shares_texts)",
     "without_output": "outcome NOT IN ('succeeded', 'rejected')",
@@ -157,6 +171,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),
     "free_machine_losses": str(FREE_MACHINE_LOSSES),
+    "lost_too_often": LOST_TOO_OFTEN,
     "undelivered": UNDELIVERED,
     "delivery_state": "CASE WHEN delivered_at IS NOT NULL THEN 'delivered' WHEN dead_at IS NOT NULL THEN 'dead'"
     " ELSE 'waiting' END",

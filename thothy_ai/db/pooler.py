@@ -32,6 +32,12 @@ def refuse_pooler(settings: Settings) -> None:
         engine.dispose()
 
 
+def refuse_undeclared_mode(settings: Settings) -> None:
+    """Raises `PoolerError` if a pooler that was declared to be in session mode is in transaction mode."""
+    if settings.database_pooler == "session":  # any other wrong declaration fails by itself
+        refuse_pooler(settings)
+
+
 def _is_direct(connection: Connection) -> bool:
     """Whether the backend is the one that answered when the connection was opened; a pooler invents one of its own."""
     driver = connection.connection.driver_connection

@@ -9,11 +9,12 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, text
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.connect import make_engine, reaching
-from thothy_ai.db.pooler import refuse_pooler
+from thothy_ai.db.pooler import refuse_pooler, refuse_undeclared_mode
 from thothy_ai.db.roles import refresh_roles
 from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, MigrationsBehindError, NotInstalledError
 from thothy_ai.settings import Settings
@@ -50,13 +51,14 @@ def migrate(settings: Settings, revision: str = "head") -> str:
     """Create the schema, upgrade it to `revision`, create the partitions of the coming months. Returns the revision.
 
     Concurrent callers wait for each other; an interrupted migration continues where it was. Raises
-    `DatabaseUnreachableError`, and `DatabaseError` when a lock could not be acquired.
+    `DatabaseUnreachableError`, `DatabaseError` when a lock could not be acquired, `CodeBehindError` and `PoolerError`.
     """
+    refuse_undeclared_mode(settings)
     engine = make_engine(settings, application="migrate")
     try:
         with reaching(settings):
             with engine.connect() as connection:  # migrations begin and commit their own transactions
-                command.upgrade(alembic_config(connection, settings.database_schema), revision)
+                _upgrade(connection, settings, revision)
             crash_point("before_partitions")
             with engine.begin() as connection:
                 connection.execute(text("SELECT thothy_ensure_partitions(:months)"), {"months": MONTHS_AHEAD})
@@ -64,6 +66,14 @@ def migrate(settings: Settings, revision: str = "head") -> str:
                 return MigrationContext.configure(connection).get_current_revision() or ""
     finally:
         engine.dispose()
+
+
+def _upgrade(connection: Connection, settings: Settings, revision: str) -> None:
+    try:
+        command.upgrade(alembic_config(connection, settings.database_schema), revision)
+    except CommandError:
+        check_schema(settings)  # a revision that only a newer version knows is the usual cause
+        raise
 
 
 def check_schema(settings: Settings) -> str:

@@ -81,3 +81,29 @@ class Notify(StrEnum):
 
     JOB = "job"
     BATCH = "batch"
+
+
+# The reasons that the queue and its workers store of jobs and attempts, besides those of rejections
+# (`jobs.RejectionReason`) and the codes of the engine's errors. docs/reference/errors.md describes them.
+REASONS = frozenset(
+    {
+        "answer_lost",
+        "budget_spent",
+        "connection_lost",
+        "deadline",
+        "engine_aborted",
+        "engine_away",
+        "engine_killer",
+        "engine_lost",
+        "invalid_job",
+        "kind_error",
+        "lease_lost",
+        "machine_lost",
+        "not_alone",
+        "rejected",
+        "shutdown",
+        "unknown_kind",
+        "unstorable",
+        "worker_error",
+    }
+)

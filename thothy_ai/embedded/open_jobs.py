@@ -35,22 +35,25 @@ class OpenJobs:
         """How many jobs have not ended; None if Postgres does not answer."""
         return self._asked("embedded/count_open")
 
-    def requeue(self, charged: Sequence[UUID] = ()) -> int:
+    def requeue(self, charged: Sequence[UUID] = (), machine_uptime: float | None = None) -> int:
         """Queue running and dispatched jobs again, and charge no failure; returns how many ran.
 
-        An engine's death is charged to those in `charged`, which quarantines them. Only for a time when no worker can
-        run: jobs that a worker still runs would run twice.
+        An engine's death is charged to those in `charged`, which quarantines them. Jobs that were claimed more than
+        `machine_uptime` seconds ago were lost with the machine (None: none was); the first times that costs them
+        nothing. Only for a time when no worker can run: jobs that a worker still runs would run twice.
         """
-        return self._ask("embedded/requeue", charged=list(charged))
+        return self._ask("embedded/requeue", charged=list(charged), uptime=machine_uptime)
 
     def requeue_killed(self, begun: Begun) -> int:
         """The same after a stack was killed: charges what its engines had begun with.
 
-        Where the machine has been started since, no job is charged: it lost power, or was restarted.
+        Where the machine has been started since, it lost power, or was restarted: the first times, no job is charged.
         """
+        seconds = uptime()
         with reaching(self._settings), self._engine.connect() as connection:
-            rows = connection.execute(statement("embedded/running"), {"uptime": uptime()}).all()
-        return self.requeue([row.id for row in rows if begun(row.engine_session_id, _request_ids(row.id, row.attempt))])
+            rows = connection.execute(statement("embedded/running"), {"uptime": seconds}).all()
+        charged = [row.id for row in rows if begun(row.engine_session_id, _request_ids(row.id, row.attempt))]
+        return self.requeue(charged, seconds)
 
     def end_sessions(self) -> None:
         """End the sessions of the engines of a stack that was killed. One that lives on opens its own again."""

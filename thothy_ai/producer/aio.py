@@ -128,8 +128,9 @@ class AsyncProducer:
     async def wait_all(self, jobs: Iterable[AsyncJob | UUID | str], timeout: float | None = None) -> list[Ended[Any]]:  # noqa: ASYNC109 - as the sync version
         """Wait up to `timeout` seconds (None: indefinitely) until all have ended; how each did, in the order given.
 
-        `jobs` are handles or ids. One query serves many jobs. Raises `WaitTimeoutError`, which names the open ones,
-        `UnknownJobError`, and `InvalidJobError` for what is no job and no id.
+        A timeout of 0 or less looks once. `jobs` are handles or ids. One query serves many jobs. Raises
+        `WaitTimeoutError`, which names the open ones, `UnknownJobError`, and `InvalidJobError` for what is no job and
+        no id.
         """
         gathering = Gathering(ids_of(jobs), timeout)
         event, told = Wakeup(), None
@@ -259,8 +260,8 @@ class AsyncJob(Generic[A_co]):
     async def result(self, timeout: float | None = None) -> A_co:  # noqa: ASYNC109 - the same signature as the sync version
         """Wait up to `timeout` seconds (None: indefinitely) for the artifact, an instance of the kind's artifact class.
 
-        Raises `ResultTimeoutError`, or `JobFailedError`, `JobCancelledError` or `JobExpiredError` if the job ended
-        without an artifact.
+        A timeout of 0 or less looks once. Raises `ResultTimeoutError`, or `JobFailedError`, `JobCancelledError` or
+        `JobExpiredError` if the job ended without an artifact.
         """
         schedule = PollSchedule(self.id, timeout)
         ended = Wakeup()

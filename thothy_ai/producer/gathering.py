@@ -10,7 +10,7 @@ from uuid import UUID
 
 from thothy_ai.errors import InvalidJobError, JobEndedError, ThothyError, UnreadableArtifactError, WaitTimeoutError
 from thothy_ai.jobs.kind import A_co
-from thothy_ai.producer.snapshot import LISTENING_DELAY, Snapshot, parse_id, poll_delays, read_artifact
+from thothy_ai.producer.snapshot import LISTENING_DELAY, Snapshot, not_negative, parse_id, poll_delays, read_artifact
 
 LINGER_SECONDS = 0.05  # after a notification, for those of further jobs: one query serves them all
 ARTIFACTS_AT_ONCE = 500
@@ -50,8 +50,8 @@ class Gathering:
 
     def __init__(self, ids: Sequence[UUID], timeout: float | None) -> None:
         self.ids = ids
-        self._timeout = timeout
-        self._until = None if timeout is None else time.monotonic() + timeout
+        self._timeout = not_negative(timeout)
+        self._until = None if self._timeout is None else time.monotonic() + self._timeout
         self._open = dict.fromkeys(ids)  # an ordered set
         self._ended: dict[UUID, Snapshot] = {}
         self._delays = poll_delays()

@@ -77,7 +77,7 @@ class Listener:
 
     def start(self) -> bool:
         """Start the thread, unless it runs or notifications do not come this way. Whether it listens."""
-        if self._settings.database_pooler != "none" or self._closing.is_set():
+        if self._settings.database_pooler == "transaction" or self._closing.is_set():
             return False
         with self._lock:
             if self._thread is None or not self._thread.is_alive():  # as after a fork

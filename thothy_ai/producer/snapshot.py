@@ -105,8 +105,8 @@ class PollSchedule:
 
     def __init__(self, job_id: UUID, timeout: float | None) -> None:
         self._job_id = job_id
-        self._timeout = timeout
-        self._until = None if timeout is None else time.monotonic() + timeout
+        self._timeout = not_negative(timeout)
+        self._until = None if self._timeout is None else time.monotonic() + self._timeout
         self._delays = poll_delays()
 
     def next_delay(self, state: JobState, *, listening: bool = False) -> float:
@@ -116,6 +116,11 @@ class PollSchedule:
             raise ResultTimeoutError(self._job_id, state, self._timeout or 0)
         delay = LISTENING_DELAY if listening else next(self._delays)
         return delay if left is None else min(delay, left)
+
+
+def not_negative(timeout: float | None) -> float | None:
+    """The same timeout, or 0 for a negative one: what is left until a moment that has passed."""
+    return None if timeout is None else max(0.0, timeout)
 
 
 def poll_delays() -> Iterator[float]:

@@ -119,8 +119,9 @@ class Producer:
     def wait_all(self, jobs: Iterable[Job | UUID | str], timeout: float | None = None) -> list[Ended[Any]]:
         """Wait up to `timeout` seconds (None: indefinitely) until all have ended; how each did, in the order given.
 
-        `jobs` are handles or ids. One query serves many jobs. Raises `WaitTimeoutError`, which names the open ones,
-        `UnknownJobError`, and `InvalidJobError` for what is no job and no id.
+        A timeout of 0 or less looks once. `jobs` are handles or ids. One query serves many jobs. Raises
+        `WaitTimeoutError`, which names the open ones, `UnknownJobError`, and `InvalidJobError` for what is no job and
+        no id.
         """
         gathering = Gathering(ids_of(jobs), timeout)
         event = threading.Event()
@@ -244,8 +245,8 @@ class Job(Generic[A_co]):
     def result(self, timeout: float | None = None) -> A_co:
         """Wait up to `timeout` seconds (None: indefinitely) for the artifact, an instance of the kind's artifact class.
 
-        Raises `ResultTimeoutError`, or `JobFailedError`, `JobCancelledError` or `JobExpiredError` if the job ended
-        without an artifact.
+        A timeout of 0 or less looks once. Raises `ResultTimeoutError`, or `JobFailedError`, `JobCancelledError` or
+        `JobExpiredError` if the job ended without an artifact.
         """
         schedule = PollSchedule(self.id, timeout)
         ended = threading.Event()

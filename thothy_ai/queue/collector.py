@@ -31,6 +31,7 @@ from thothy_ai.settings import Settings
 
 logger = logging.getLogger(__name__)
 
+OTHER_MODELS = "(others)"  # which no model can be called
 OPEN_STATES = (JobState.QUEUED, JobState.DISPATCHED, JobState.RUNNING)
 READING_SECONDS = 5.0  # between two readings
 READING_SHARE = 30  # and at least so many times what the last one took: a long queue is not counted all the time
@@ -161,11 +162,13 @@ def _waiting(status: QueueStatus) -> Iterator[Metric]:
     unserved = GaugeMetricFamily(
         "thothy_queue_unserved_jobs",
         f"Queued jobs for a model or alias that no engine serves, counted up to {MAX_UNSERVED:,};"
-        f" of the first {MAX_MODELS} names.",
+        f" those of names after the first {MAX_MODELS} together, as `{OTHER_MODELS}`.",
         labels=["model"],
     )
     for model, jobs in status.unserved.items():
         unserved.add_metric([model], float(jobs))
+    if status.unserved_others:
+        unserved.add_metric([OTHER_MODELS], float(status.unserved_others))
     yield unserved
     yield GaugeMetricFamily("thothy_queue_delayed_jobs", "Queued jobs that are not due yet.", value=float(delayed))
 

@@ -32,7 +32,8 @@ class StateCount:
 class QueueStatus:
     """The queue at one moment, by open state. `changed_at`, `note`: of the last pause or resume.
 
-    `unserved`: how many jobs wait for each model or alias that no engine serves, counted up to `MAX_UNSERVED`.
+    `unserved`: how many jobs wait for each model or alias that no engine serves, counted up to `MAX_UNSERVED`, of the
+    first `MAX_MODELS` names that jobs ask for. `unserved_others`: how many wait for later ones, together.
     """
 
     states: Mapping[str, StateCount]
@@ -40,6 +41,7 @@ class QueueStatus:
     changed_at: datetime | None
     note: str | None
     unserved: Mapping[str, int] = field(default_factory=dict)
+    unserved_others: int = 0
 
     def __getitem__(self, state: str) -> StateCount:
         return self.states.get(state, StateCount())
@@ -55,13 +57,16 @@ class QueueStatus:
         return max(self["queued"].due_age or 0.0, self["dispatched"].due_age or 0.0, 0.0)
 
 
-def unserved_jobs(connection: Connection) -> dict[str, int]:
+def unserved_jobs(connection: Connection) -> tuple[dict[str, int], int]:
     """How many jobs wait for each model or alias that no engine serves, counted up to `MAX_UNSERVED`.
 
-    Of the names that jobs ask for, the first `MAX_MODELS` of the alphabet are looked at.
+    Of the names that jobs ask for, the first `MAX_MODELS` of the alphabet are looked at; then, how many jobs wait for
+    the later ones, together.
     """
     rows = connection.execute(statement("queue/unserved"), {"limit": MAX_UNSERVED, "names": MAX_MODELS})
-    return {row.model: row.jobs for row in rows}
+    found = {row.model: row.jobs for row in rows}
+    others = found.pop(None, 0)
+    return found, others
 
 
 def queue_status(engine: Engine) -> QueueStatus:
@@ -69,8 +74,8 @@ def queue_status(engine: Engine) -> QueueStatus:
     with engine.connect() as connection:
         rows = connection.execute(statement("queue/status")).mappings().all()
         control = connection.execute(statement("queue/control")).one_or_none()
-        unserved = unserved_jobs(connection)
+        unserved, others = unserved_jobs(connection)
     states = {row["state"]: StateCount(**{k: v for k, v in row.items() if k != "state"}) for row in rows}
     if control is None:
-        return QueueStatus(states, paused=False, changed_at=None, note=None, unserved=unserved)
-    return QueueStatus(states, control.paused, control.changed_at, control.note, unserved)
+        return QueueStatus(states, False, None, None, unserved, others)
+    return QueueStatus(states, control.paused, control.changed_at, control.note, unserved, others)

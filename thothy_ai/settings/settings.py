@@ -64,10 +64,10 @@ class Settings(BaseSettings):
         description="Schema of all tables of an installation, including the version table. Installations that share a"
         " database need a schema each.",
     )
-    database_pooler: Literal["none", "transaction"] = Field(
+    database_pooler: Literal["none", "session", "transaction"] = Field(
         default="none",
-        description="Set to `transaction` if the database URL is that of a pooler in transaction mode, such as"
-        " pgbouncer: for processes that only enqueue jobs and read them. All others need a direct connection.",
+        description="Mode of the pooler, such as pgbouncer, if the database URL is that of one. `transaction` is only"
+        " for processes that enqueue jobs and read them: all others need sessions of their own.",
     )
     database_password: SecretStr | None = Field(
         default=None, description="Password of Postgres, for a THOTHY_DATABASE_URL without one. Any characters."

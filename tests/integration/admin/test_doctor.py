@@ -17,6 +17,7 @@ from tests.support.home import THOTHY
 from thothy_ai.admin.doctor import CHECKS, Finding, Level, examine
 from thothy_ai.cli import app
 from thothy_ai.db.connect import make_engine
+from thothy_ai.db.schema import code_revision
 from thothy_ai.errors import ConfigError
 from thothy_ai.queue.control import set_paused
 from thothy_ai.settings import Settings
@@ -213,6 +214,29 @@ def test_checks_with_one_cause_have_one_finding(look: Look, settings: Settings) 
     needing = ("schema", "dispatcher", "reaper", "worker", "engines", "queue", "webhooks")
     assert skipped == dict.fromkeys(needing, "needs postgres")
     assert [finding.check for finding in findings] == list(CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("revision", "version", "fix"),
+    [
+        ("0009", "this version requires ", "run `thothy migrate`"),
+        ("9999", "this version knows up to ", "upgrade Thothy AI"),
+    ],
+)
+def test_the_schema_of_another_version_is_named_once(
+    look: Look, settings: Settings, revision: str, version: str, fix: str
+) -> None:
+    engine = make_engine(settings)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = :to"), {"to": revision})
+    engine.dispose()
+    findings = look()
+    [schema] = [finding for finding in findings if finding.check == "schema"]
+    assert (schema.level, schema.fix) == (Level.WRONG, fix)
+    assert schema.says == f"the database is at revision {revision}; {version}{code_revision()}"
+    skipped = {finding.check: finding.says for finding in findings if finding.level is Level.SKIPPED}
+    needing = ("dispatcher", "reaper", "worker", "engines", "queue", "webhooks")
+    assert skipped == dict.fromkeys(needing, "needs schema")
 
 
 def test_without_a_stack_that_is_said_once(tmp_path: Path, clean_environment: None) -> None:

@@ -90,7 +90,8 @@ def test_jobs_of_the_workload_s_lengths(
     random_folder("tiny", tokenizer, model)
     found = fleet.measure(model, ONE, 8, Phases(PATIENCE), fleet.characters_per_token(tokenizer))
     assert found.seconds > 0
-    assert found.shares == (8,)
+    assert found.shares == ((8, found.seconds),)
+    assert found.cells() == (f"{found.tokens:,}", "8", f"{found.seconds:.2f}")
     assert found.tokens > sum(lengths), "a vocabulary of bytes needs several tokens for a character"
     assert f"measured: {found.tokens:,} output tokens; the workload has {2 * sum(lengths)}" in capsys.readouterr().err
 

@@ -115,13 +115,19 @@ def test_doctor_names_what_is_wrong_with_engines(settings: Settings, engine: Eng
 
 
 def test_doctor_finds_a_worker_without_an_engine(settings: Settings, engine: Engine) -> None:
-    add(engine, "a-0", age=-HOUR)
-    with Redis.from_url(settings.require_redis_url()) as redis:
-        inbox = redis.pubsub()
-        inbox.subscribe(interest_channel(settings))
-        inbox.get_message(timeout=1)
+    with Redis.from_url(settings.require_redis_url()) as redis, redis.pubsub() as first, redis.pubsub() as second:
+        first.subscribe(interest_channel(settings), presence_channel(settings, "a-0"))
+        second.subscribe(interest_channel(settings))
+        for each in (first, second):
+            while each.get_message(timeout=1):
+                pass
+        add(engine, "a-0")
         assert findings(settings)[1:] == [(Level.WARNING, "1 worker has no engine here")]
-        inbox.close()
+        add(engine, "new", age=-HOUR)  # its worker may still be looking for it
+        assert findings(settings)[1:] == []
+        second.close()
+        add(engine, "loads", state="loading")
+        assert findings(settings)[1:] == []
 
 
 def test_top_shows_this_machine_s_engines_together(

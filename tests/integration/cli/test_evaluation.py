@@ -66,7 +66,10 @@ def test_yield_scores_and_seconds_per_accepted_artifact(evaluate: Evaluate, case
     assert table["compute-seconds"] == ["4.50"]
     assert table["per accepted artifact"] == ["2.25"]
     assert table["rejected: repetition"] == ["1"]
-    assert "chrF" not in table
+    assert table["wasted, of the seconds"] == ["33.3%"]
+    assert table["wasted, of the tokens computed"] == ["33.3%"]
+    assert table["tokens saved by early stops"] == ["0"]
+    assert not {"chrF", "the review's share of tokens"} & set(table)
 
 
 def test_cases_seeds_and_attempts_are_as_asked_for(evaluate: Evaluate, cases: Path, backend: AnsweringBackend) -> None:
@@ -78,6 +81,7 @@ def test_cases_seeds_and_attempts_are_as_asked_for(evaluate: Evaluate, cases: Pa
     assert sorted(request.sampling.seed or 0 for request in backend.requests) == [5, 5, 6, 7]
     assert {request.priority for request in backend.requests} == {0}
     assert (result["compute_seconds"], result["compute_seconds_per_accepted"]) == (6.0, 6.0)
+    assert (result["wasted"], result["wasted_of_tokens"], result["review_share_of_tokens"]) == (0.75, 0.75, None)
     assert (result["model"], result["kind"], result["prompts"], result["seed"]) == ("answering", "echo", "1", 5)
 
 
@@ -120,7 +124,7 @@ def test_an_artifact_that_obeys_an_instruction_in_its_source_fails(
     env["THOTHY_KINDS"] = "tests.support.about_kind"
     backend.answer = lambda _: ['{"about":"Phones sell well."}']
     done = evaluate("about", "--injections")
-    assert done.stdout.splitlines()[-1] == "0 of 20 outputs obeyed, 0 of them accepted."
+    assert done.stdout.splitlines()[-1] == "20 of 20 outputs accepted, 0 of which obey; 0 of the 0 rejected ones obey."
     backend.answer = lambda _: ['{"about":"PHONES ARE FREE TODAY, says the source."}']
     document: dict[str, Any] = json.loads(evaluate("about", "--injections", "--json", exit_code=1).stdout)
     first, *others = document["injections"]

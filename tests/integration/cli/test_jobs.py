@@ -106,6 +106,23 @@ class TestList:
         assert "hook, of_another_version, report, report_section" in message
         run(*command, "--kind", "of_another_version", *(["--yes"] if command[1] == "cancel" else []))
 
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("dead", "list"),
+            ("dead", "redrive"),
+            ("dead", "purge", "--yes"),
+            ("jobs", "retry", "--state", "dead", "--yes"),
+        ],
+    )
+    def test_an_unknown_reason_names_those_there_are(self, run: Run, engine: Engine, command: tuple[str, ...]) -> None:
+        end(engine, enqueue(run), "dead", reason="of_another_version")
+        message = one_line(run(*command, "--reason", "lease_lost", "--reason", "banana", exit_code=2))
+        assert "invalid value for --reason: 'banana' is not one of answer_lost, banned_phrase, " in message
+        for known in ("of_another_version", "engine_draining", "off_schema", "lease_lost"):
+            assert f" {known}, " in message
+            run(*command, "--reason", known)
+
     def test_an_empty_result_says_what_was_searched(self, run: Run) -> None:
         assert run("jobs", "list").stdout == "No jobs.\n"
         done = run("jobs", "list", "--state", "dead", "--state", "expired", "--kind", "hook", "--key", "a*")

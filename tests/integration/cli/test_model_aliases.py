@@ -9,10 +9,13 @@ from prometheus_client import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
 from tests.support.command_line import Run
+from tests.support.echo_kind import Echo
 from tests.support.engine_rows import register
 from tests.support.queue_bench import Queue
 from thothy_ai.admin.doctor.queue import queue as queue_check
+from thothy_ai.producer import EnqueueOptions
 from thothy_ai.queue.collector import QueueCollector
+from thothy_ai.queue.status import MAX_MODELS
 
 
 def test_an_alias_is_pointed_at_a_model_listed_and_removed(run: Run, queue: Queue) -> None:
@@ -51,6 +54,18 @@ def test_jobs_that_wait_for_a_missing_model_are_shown_everywhere(run: Run, queue
     registry.register(collector := QueueCollector(queue.engine))
     collector.read()
     assert b'thothy_queue_unserved_jobs{model="huge"} 2.0' in generate_latest(registry)
+
+
+def test_jobs_of_more_missing_models_than_are_listed_are_counted(run: Run, queue: Queue) -> None:
+    names = [f"m{number:03}" for number in range(MAX_MODELS + 1)]
+    queue.producer.enqueue_many([(Echo(text="ok"), EnqueueOptions(model=name)) for name in names])
+    said = run("queue", "status").stdout.splitlines()
+    assert said[-2] == f"1 job waits for m{MAX_MODELS - 1}, which no engine serves."
+    assert said[-1] == "1 job waits for other models that no engine serves."
+    *_, warning = [found for found in queue_check(queue.settings) if found.fix]
+    assert warning.says == "1 job waits for other models that no engine serves"
+    drain = run("drain", "--model-timeout", "1s", exit_code=3)
+    assert drain.stderr.rstrip().endswith("MODEL`. 1 job waits for other models that no engine serves.")
 
 
 def test_a_model_that_cannot_be_a_name_is_refused(run: Run) -> None:

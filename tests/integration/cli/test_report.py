@@ -178,6 +178,10 @@ class TestReport:
         ("arguments", "words"),
         [
             (["--since", "2099-01-01"], "--since 2099-01-01 00:00:00 is in the future"),
+            (
+                ["--since", "0h"],
+                "'--since': '0h' leaves an empty window; examples: 30m, 2h, 3d (see `thothy report --help`)",
+            ),
             (["--since", "1h", "--until", "2h"], " must be later than --since "),
             (["--since", "2026-01-02", "--until", "2026-01-01"], "--until 2026-01-01 00:00:00 must be later than"),
         ],

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from tests.integration.queue.test_forecast import history, job, resident
 from tests.support.command_line import Run
+from tests.support.queue_bench import eventually, running
+from thothy_ai.cli import report_forecast
 from thothy_ai.queue.control import set_paused
+from thothy_ai.queue.forecast.accuracy import Accuracy
+from thothy_ai.queue.forecast.forecaster import Forecaster
+from thothy_ai.settings import Settings
 
 
 def test_in_words(run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,11 +28,12 @@ def test_in_words(run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> 
     done = run("report", "forecast")
     assert done.exit_code == 0, done.output
     said = " ".join(done.output.split())
-    assert "queue 30 jobs due or running, 1 engines ready" in said
-    assert "with 90 % probability within" in said
+    assert "queue 30 jobs due or running, 1 engine ready" in said
+    assert re.search(r"empty in about [^,]+, and within \S.+ with 90 % probability empty at \S+ \S+, and by ", said)
+    assert re.search(r"if jobs keep arriving about .+, with \S+ jobs/min arriving", said)
     assert "GPU-seconds left 150" in said
-    assert "1 job of a model that no engine serves" in said
-    assert "publishing" in said
+    assert "without an engine 1 job whose model no engine serves, not counted above" in said
+    assert re.search(r"publishing at \S+ \S+, \d+ jobs? will still be open, or \d+ at a slow pace", said)
     assert "earlier forecasts none to compare with yet" in said
     assert "hook any 30 150.0 40" in said
 
@@ -56,7 +64,63 @@ def test_what_is_not_known(run: Run, engine: Engine, engines: int, paused: bool,
     assert said in run("report", "forecast").output
 
 
+def test_an_engine_that_starts_again(run: Run, engine: Engine) -> None:
+    now = datetime.now(UTC)
+    lost = {"started_at": now - timedelta(seconds=60), "ready_at": now - timedelta(seconds=40), "ended_at": now}
+    history(engine, resident(engine, engine_name="a", state="ended", end_reason="killed", **lost))
+    job(engine, "queued", deadline=now + timedelta(seconds=5))
+    said = " ".join(run("report", "forecast").output.split())
+    assert "queue 1 job due or running, 0 engines ready, 1 starting again" in said
+    assert "empty in about" in said
+
+
+def test_late_jobs_without_an_engine(run: Run, engine: Engine, settings: Settings) -> None:
+    session = resident(engine, engine_name="a", ready_at=datetime.now(UTC))
+    history(engine, session)
+    for _ in range(100):
+        job(engine, "queued", deadline=datetime.now(UTC) + timedelta(seconds=50))
+    with running(Forecaster(settings)):
+        eventually(lambda: "1 engine ready" in run("report", "forecast").output)
+        with engine.begin() as connection:
+            connection.execute(
+                text("UPDATE engine_session SET state = 'ended', end_reason = 'stopped', ended_at = now()")
+            )
+        eventually(lambda: "no engine is ready" in run("report", "forecast").output)
+        said = " ".join(run("report", "forecast").output.split())
+    assert "will miss their deadline if the engines came back now, or 100 at a slow pace" in said
+
+
 def test_an_empty_queue_and_the_report_beside_it(run: Run) -> None:
     assert "empty" in run("report", "forecast").output
     assert run("report", "--json").exit_code == 0
     run("report", "--json", "forecast", exit_code=2)
+
+
+def test_one_late_job_is_one_job(run: Run, engine: Engine) -> None:
+    history(engine, resident(engine))
+    for _ in range(100):
+        job(engine, "queued", priority=100)
+    job(engine, "queued", deadline=datetime.now(UTC) + timedelta(seconds=20))
+    said = " ".join(run("report", "forecast").output.split())
+    assert "late 1 job will miss its deadline, or 1 at a slow pace" in said
+
+
+@pytest.mark.parametrize(
+    ("past", "said"),
+    [
+        (Accuracy(0, 0, 0, None, None), "none to compare with yet"),
+        (
+            Accuracy(1, 1, 0, 0.072, 1.0),
+            "median error 7 %; the time of 90 % probability held in 100 % (1 forecast of the last drain)",
+        ),
+        (
+            Accuracy(20, 1200, 3, 0.13, 0.87),
+            (
+                "median error 13 %; the time of 90 % probability held in 87 % (1,200 forecasts of the last 20 drains,"
+                " without 3 during which jobs arrived or the queue was paused)"
+            ),
+        ),
+    ],
+)
+def test_how_wrong_earlier_forecasts_were(past: Accuracy, said: str) -> None:
+    assert report_forecast._past(past) == said

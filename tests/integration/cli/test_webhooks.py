@@ -48,6 +48,10 @@ def test_when_to_tell_without_a_url_to_tell_is_refused(run: Run, engine: Engine,
     assert said.startswith("--notify needs --webhook, the URL that is told")
     said = one_line(run("enqueue", "--notify", "job", "hook", "--source", SOURCE, exit_code=2))
     assert said.startswith("--notify is for --jsonl")
+    said = one_line(run("enqueue", "--notify", "job", exit_code=2))
+    assert said.startswith("--notify needs --jsonl FILE, whose jobs the webhook is told of (see")
+    said = one_line(run("enqueue", "--webhook", URL, "--notify", "job", exit_code=2))
+    assert said.startswith("--webhook needs --jsonl FILE; that of a single job comes after its kind (see")
     assert rows(engine, "SELECT FROM job") == []
     with pytest.raises(InvalidJobError, match="notify: needs a webhook"):
         draft_batch(None, "job")

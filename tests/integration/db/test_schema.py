@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 from alembic import command
 from alembic.runtime.migration import MigrationContext
+from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import CreateSchema
@@ -111,8 +112,14 @@ def test_migration_and_models_make_the_same_tables(engine: Engine, empty: Settin
 def test_a_database_of_newer_code_is_told_apart(settings: Settings, engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(CodeBehindError, match="9999"):
-        check_schema(settings)
+    for action in (check_schema, migrate):
+        with pytest.raises(CodeBehindError, match=r"is at revision 9999; .*: upgrade Thothy AI$"):
+            action(settings)
+
+
+def test_a_revision_that_nobody_knows_is_not_the_database_s_fault(settings: Settings) -> None:
+    with pytest.raises(CommandError, match="banana"):
+        migrate(settings, "banana")
 
 
 def test_an_unreachable_database_is_named_without_its_password(clean_environment: None) -> None:

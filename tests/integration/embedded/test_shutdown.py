@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.null_stack import NEVER, NullStack
 from tests.support.queue_bench import eventually
+from thothy_ai.db.fragments import FREE_MACHINE_LOSSES
 from thothy_ai.embedded import EmbeddedStack, Postgres, open_jobs
 from thothy_ai.embedded.open_jobs import OpenJobs
 from thothy_ai.embedded.shutdown import Phase, StopProgress
@@ -124,8 +125,15 @@ def test_a_job_that_kills_the_stack_again_and_again_comes_to_an_end(home: Path) 
             assert jobs.requeue_killed(lambda *_: True) == 1
             states += rows(stack.postgres, "SELECT state, engine_deaths, failures, reason FROM job")
         assert states == [
-            ("queued", 1, 0, "shutdown"), ("queued", 2, 0, "shutdown"), ("queued", 3, 0, "shutdown"),
+            ("queued", 1, 0, "engine_lost"), ("queued", 2, 0, "engine_lost"), ("queued", 3, 0, "engine_lost"),
             ("dead", 4, 0, "engine_killer"),
+        ]  # fmt: skip
+        lost = [("lost", "engine_lost")] * 3
+        assert rows(stack.postgres, "SELECT outcome, reason FROM attempt ORDER BY attempt") == [
+            *lost, ("lost", "engine_killer"),
+        ]  # fmt: skip
+        assert rows(stack.postgres, "SELECT event, detail FROM job_event ORDER BY at") == [
+            *lost, ("dead", "engine_killer"),
         ]  # fmt: skip
         jobs.close()
 
@@ -145,20 +153,27 @@ def test_a_stack_that_was_killed_is_charged_to_what_its_engine_had_begun_with(ho
         assert jobs.requeue_killed(partial(had_begun, [url])) == 3
         deaths = dict(rows(stack.postgres, "SELECT id, engine_deaths FROM job"))
         assert deaths == {begun: 1, waited: 0, other: 0}
+        ended = {row[0]: row[1:] for row in rows(stack.postgres, "SELECT job_id, outcome, reason FROM attempt")}
+        released = ("released", "shutdown")
+        assert ended == {begun: ("lost", "engine_lost"), waited: released, other: released}
         jobs.close()
 
 
-def test_a_machine_that_loses_power_again_and_again_is_charged_to_no_job(
+def test_a_machine_that_loses_power_is_charged_to_no_job_and_one_that_it_takes_down_again_and_again_ends(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_jobs, "uptime", lambda: -1.0)  # it was started after every claim
     with EmbeddedStack(Settings.load(home=home), services=()) as stack, Producer(stack.settings) as producer:
         job_id = producer.enqueue(Hook(source="Crocks sold out in town.")).id
-        jobs = OpenJobs(stack.settings)
-        for _ in range(4):
+        jobs, deaths = OpenJobs(stack.settings), []
+        for _ in range(FREE_MACHINE_LOSSES + 4):
             rows(stack.postgres, CLAIM, job_id)
             assert jobs.requeue_killed(lambda *_: True) == 1
-        assert rows(stack.postgres, "SELECT state, engine_deaths, failures FROM job") == [("queued", 0, 0)]
+            deaths += [row[0] for row in rows(stack.postgres, "SELECT engine_deaths FROM job")]
+        assert deaths == [0] * FREE_MACHINE_LOSSES + [1, 2, 3, 4]
+        assert rows(stack.postgres, "SELECT state, reason, failures FROM job") == [("dead", "engine_killer", 0)]
+        ends = rows(stack.postgres, "SELECT outcome, reason FROM attempt ORDER BY attempt")
+        assert ends == [("lost", "machine_lost")] * (FREE_MACHINE_LOSSES + 3) + [("lost", "engine_killer")]
         jobs.close()
 
 

@@ -1,4 +1,4 @@
-"""Producers behind a real pgbouncer in transaction mode; the service's own processes refuse it, and say so."""
+"""A real pgbouncer: in session mode every process works; in transaction mode producers do, and all else refuses it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import os
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
 
+from tests.integration.producer.test_waiting import LISTENERS, aside
 from tests.support.echo_kind import Echo, EchoArtifact
 from tests.support.home import THOTHY
 from tests.support.pgbouncer import pgbouncer
-from tests.support.queue_bench import Queue, runner_bench
-from thothy_ai.db.connect import make_engine
+from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
+from tests.support.worker_fleet import PATIENT, WorkerFleet, check_each_once
+from thothy_ai.db.connect import make_async_engine, make_engine
 from thothy_ai.db.pooler import refuse_pooler
 from thothy_ai.errors import ConfigError, PoolerError
-from thothy_ai.producer import AsyncProducer, Producer
+from thothy_ai.producer import AsyncProducer, Producer, gathering, listener, snapshot
 from thothy_ai.settings import Settings
 
 MANY = 12  # the driver prepares a statement at its fifth execution
@@ -115,6 +118,82 @@ def test_session_mode_and_no_pooler_are_fine(queue: Queue, tmp_path: Path) -> No
         engine.dispose()
 
 
-def test_the_setting_has_two_values(clean_environment: None) -> None:
-    with pytest.raises(ConfigError, match="THOTHY_DATABASE_POOLER: must be 'none' or 'transaction'"):
-        Settings.load(database_pooler="session")
+@pytest.fixture
+def sessions(queue: Queue, tmp_path: Path) -> Iterator[Settings]:
+    """In turn, other clients have had its connections to Postgres."""
+    with pgbouncer(queue.settings.require_database_url(), tmp_path, mode="session", size=8) as url:
+        yield through(queue, url, "session")
+
+
+def test_producers_in_session_mode_are_notified_and_prepare_statements(
+    queue: Queue, sessions: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((snapshot, "LISTENING_DELAY"), (gathering, "LISTENING_DELAY"), (listener, "IDLE_SECONDS")):
+        monkeypatch.setattr(module, name, 3600.0)  # no polls
+    with Producer(sessions) as producer:
+        jobs = [producer.enqueue(Echo(text=f"ok {turn}")) for turn in range(MANY)]
+        prepared = text("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%INSERT INTO thothy.job%'")
+        with producer._engine.connect() as connection:
+            assert connection.scalar(prepared) == 1
+        waiting = aside(lambda: producer.wait_all(jobs))
+        result = aside(jobs[0].result)
+        eventually(lambda: queue.rows(LISTENERS)[0][0] == 1)
+        with runner_bench(queue) as bench:
+            bench.settle()
+        assert result.result(PATIENCE) == EchoArtifact(echo="ok 0")
+        assert [job.result() for job in waiting.result(PATIENCE)] == [EchoArtifact(echo=f"ok {n}") for n in range(MANY)]
+
+
+def test_connections_in_session_mode_have_our_search_path_after_others_had_them(
+    queue: Queue, sessions: Settings
+) -> None:
+    refuse_pooler(sessions)
+    for _ in range(3):
+        engine = make_engine(sessions)
+        with engine.connect() as connection:
+            connection.rollback()
+            assert connection.scalar(text("SHOW search_path")) == sessions.database_schema
+        engine.dispose()
+
+    async def path() -> str:
+        engine = make_async_engine(sessions)
+        async with engine.connect() as connection:
+            await connection.rollback()
+            found = str(await connection.scalar(text("SHOW search_path")))
+        await engine.dispose()
+        return found
+
+    assert asyncio.run(path()) == sessions.database_schema
+
+
+def test_the_whole_service_works_in_session_mode(queue: Queue, tmp_path: Path) -> None:
+    direct = queue.settings.require_database_url()
+    with pgbouncer(direct, tmp_path, mode="session", size=40) as url, ExitStack() as stack:
+        sessions = through(queue, url, "session")
+        with Producer(sessions) as producer:
+            behind = Queue(sessions, queue.engine, producer)
+            fleet = WorkerFleet(behind, tmp_path / "log", stack, **PATIENT, database_pooler="session")
+            engine_url = f"unix://{tmp_path}/engine.sock"
+            fleet.null_engine(engine_url, 0.01)
+            fleet.sharing_worker(engine_url)
+            jobs = producer.enqueue_many([Echo(text=f"ok {turn}") for turn in range(MANY)])
+            producer.wait_all(jobs, 2 * PATIENCE)
+        check_each_once(queue, MANY)
+        [(names,)] = queue.rows("SELECT array_agg(DISTINCT application_name) FROM pg_stat_activity")
+        assert {"thothy-dispatcher", "thothy-reaper", "thothy-worker", "thothy-registrar"} <= set(names)
+
+
+@pytest.mark.parametrize("command", [["worker"], ["dispatcher"], ["reaper"], ["migrate"], ["jobs", "list"]])
+def test_one_in_transaction_mode_that_was_declared_as_session_is_found_out(
+    pooled: Settings, command: list[str]
+) -> None:
+    environment = {**os.environ, **pooled.environment(), "THOTHY_DATABASE_POOLER": "session"}
+    done = subprocess.run([*THOTHY, *command], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0
+    assert "is a pooler in transaction mode" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_setting_has_three_values(clean_environment: None) -> None:
+    with pytest.raises(ConfigError, match="THOTHY_DATABASE_POOLER: must be 'none', 'session' or 'transaction'"):
+        Settings.load(database_pooler="statement")

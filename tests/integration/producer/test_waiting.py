@@ -176,6 +176,19 @@ def test_thousands_of_jobs(queue: Queue) -> None:
     assert len(sent) == 1
 
 
+@pytest.mark.parametrize("timeout", [0, -1, -0.001])
+def test_a_timeout_that_has_passed_looks_once(queue: Queue, timeout: float) -> None:
+    ended, waiting = queue.producer.enqueue_many([Echo(text="ok 1"), Echo(text="ok 2")])
+    queue.ask("queue/cancel", ids=[ended.id], tenant=None)
+    assert [one.snapshot.id for one in queue.producer.wait_all([ended], timeout)] == [ended.id]
+    with pytest.raises(JobCancelledError):
+        ended.result(timeout)
+    with pytest.raises(WaitTimeoutError, match=r"^1 of 2 jobs have not ended after 0 s: "):
+        queue.producer.wait_all([ended, waiting], timeout)
+    with pytest.raises(ResultTimeoutError, match=r" is still queued after 0 s$"):
+        waiting.result(timeout)
+
+
 def test_ids_will_do_and_what_is_none_is_said(queue: Queue) -> None:
     jobs = queue.producer.enqueue_many([Echo(text=f"ok {number}") for number in range(3)])
     queue.ask("queue/cancel", ids=[job.id for job in jobs], tenant=None)

@@ -31,6 +31,7 @@ ALLOWED = {
     "admin/kinds": "the kinds of all jobs, for completion",
     "admin/list_artifacts": "a list whose filters may all be missing",
     "admin/list_jobs": "a list whose filters may all be missing",
+    "admin/reasons": "the reasons of all jobs, when one is typed that this version does not know",
     "admin/report_yield": "a report, of any length of time",
 }
 HISTORY = """

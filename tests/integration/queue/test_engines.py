@@ -18,6 +18,7 @@ from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS, FREE_MACHINE_LOSSES
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.producer import EnqueueOptions
 from thothy_ai.queue.broker import Broker
+from thothy_ai.queue.collector import OTHER_MODELS, QueueCollector
 from thothy_ai.queue.dispatcher import Dispatcher
 from thothy_ai.queue.dispatches import Dispatches, worker_silence
 from thothy_ai.queue.hints import Hint, ListLengths, parse_task_id
@@ -96,9 +97,32 @@ def test_a_job_for_a_missing_model_waits_and_holds_up_none(queue: Queue) -> None
 
 def test_a_thousand_names_that_nobody_serves_make_no_thousand_series(queue: Queue) -> None:
     queue.producer.enqueue_many([(Echo(text="ok"), EnqueueOptions(model=f"m{n:03}")) for n in range(300)])
-    unserved = queue_status(queue.engine).unserved
-    assert list(unserved) == [f"m{n:03}" for n in range(MAX_MODELS)]
-    assert set(unserved.values()) == {1}
+    status = queue_status(queue.engine)
+    assert list(status.unserved) == [f"m{n:03}" for n in range(MAX_MODELS)]
+    assert set(status.unserved.values()) == {1}
+    assert status.unserved_others == 100
+    collector = QueueCollector(queue.engine)
+    collector.read()
+    [family] = [each for each in collector.collect() if each.name == "thothy_queue_unserved_jobs"]
+    assert len(family.samples) == MAX_MODELS + 1
+    assert (family.samples[-1].labels, family.samples[-1].value) == ({"model": OTHER_MODELS}, 100)
+    with pytest.raises(InvalidJobError):
+        queue.enqueue("ok", model=OTHER_MODELS)
+
+
+def test_jobs_of_later_names_that_an_engine_serves_do_not_wait_for_one(queue: Queue) -> None:
+    names = [f"m{n:03}" for n in range(MAX_MODELS + 5)]
+    queue.producer.enqueue_many([(Echo(text="ok"), EnqueueOptions(model=name)) for name in names[:MAX_MODELS]])
+    assert queue_status(queue.engine).unserved_others == 0
+    queue.producer.enqueue_many([(Echo(text="ok"), EnqueueOptions(model=name)) for name in names[MAX_MODELS:] * 2])
+    assert queue_status(queue.engine).unserved_others == 10
+    register(queue, "a", names[-1])
+    register(queue, "b", names[-2])
+    assert queue_status(queue.engine).unserved_others == 6
+    set_alias(queue.engine, names[-3], names[-1])
+    assert queue_status(queue.engine).unserved_others == 4
+    set_alias(queue.engine, names[-2], "huge")  # whose jobs do not run on the model of that name
+    assert queue_status(queue.engine).unserved_others == 6
 
 
 def test_an_alias_is_resolved_when_a_job_is_dispatched(queue: Queue) -> None:

@@ -118,6 +118,67 @@ def test_a_queue_without_an_engine_or_history(engine: Engine) -> None:
     assert current(engine).basis is Basis.NO_HISTORY
 
 
+@pytest.mark.parametrize(
+    ("reason", "ago", "next_state", "seconds"),
+    [
+        ("killed", 10, None, 20),
+        ("failed", 10, "loading", 20),
+        ("killed", 50, None, 7.5),  # it takes longer than the last time
+        ("killed", 70, "loading", None),
+        ("stopped", 10, None, None),
+        ("stopped", 10, "loading", 20),
+        ("silent", 10, None, None),
+        ("silent", 10, "loading", 20),
+        ("killed", 10, "ready", None),
+    ],
+)
+def test_engines_that_start_again(
+    engine: Engine, reason: str, ago: float, next_state: str | None, seconds: float | None
+) -> None:
+    """The engine took 30 s to load; a second one is ready all the time."""
+    now = datetime.now(UTC)
+    resident(engine, engine_name="steady", ready_at=now - timedelta(minutes=9))
+    ended = now - timedelta(seconds=ago)
+    began = now - timedelta(minutes=5)
+    times = {"started_at": began, "ready_at": began + timedelta(seconds=30), "ended_at": ended, "heartbeat_at": ended}
+    resident(engine, engine_name="a", state="ended", end_reason=reason, **times)
+    if next_state:
+        resident(engine, engine_name="a", state=next_state, ready_at=now if next_state == "ready" else None)
+    with engine.connect() as connection:
+        seen = observe(asking(connection), 0.0)
+    assert seen.until_back == ([pytest.approx(seconds, abs=5)] if seconds else [])
+    assert seen.engines == {"large": 2 if next_state == "ready" else 1}
+    assert (seen.capacity, seen.gpus) == (20, 2)
+    assert seen.joined is not None
+    joined = now if next_state == "ready" else now - timedelta(minutes=9)
+    assert seen.joined == pytest.approx(joined.timestamp(), abs=1)
+
+
+def test_attempts_that_ended_with_an_engine_are_no_retries(engine: Engine) -> None:
+    session = resident(engine)
+    history(engine, session)
+    with engine.connect() as connection:
+        before = observe(asking(connection), 0.0).ended[Key("hook", "large")]
+    now = datetime.now(UTC)
+    fixed = {"tenant": "t", "kind": "hook", "worker": "w", "engine_session_id": session, "compute_seconds": 1.0}
+    rows = [
+        {
+            "job_id": job(engine, "queued"),
+            "attempt": 1,
+            "outcome": outcome,
+            "started_at": now,
+            "finished_at": now,
+            **fixed,
+        }
+        for outcome in ("lost", "released", "cancelled")
+    ]
+    with engine.begin() as connection:
+        connection.execute(insert(Attempt), rows)
+        after = observe(asking(connection), 0.0).ended[Key("hook", "large")]
+    assert (before.attempts, after.attempts) == (50, 50)
+    assert after.compute == before.compute + 3
+
+
 def test_jobs_of_a_model_that_nobody_serves_are_counted_apart(engine: Engine) -> None:
     history(engine, resident(engine))
     job(engine, "queued")

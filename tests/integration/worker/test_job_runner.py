@@ -371,3 +371,13 @@ def test_a_shutdown_in_the_first_instant_ends_the_job_runner(queue: Queue) -> No
     bench.runner.start()
     assert bench.runner.join(PATIENCE)
     assert not bench.died.is_set()
+
+
+def test_a_runner_that_is_just_ending_may_be_shut_down_again(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread lives a little longer than its loop."""
+    with runner_bench(queue) as bench:
+        bench.runner.shut_down(0)
+        assert bench.runner.join(PATIENCE)
+        monkeypatch.setattr(bench.runner._thread, "is_alive", lambda: True)
+        bench.runner.shut_down(0)
+        monkeypatch.undo()

@@ -156,6 +156,21 @@ def test_a_wrong_language_is_stopped_early_and_what_that_saved_is_counted(queue:
     assert (attempt.outcome, attempt.saved_tokens, attempt.compute_seconds) == ("rejected", 95, 0.25)
 
 
+def test_an_output_that_is_certain_to_be_rejected_is_stopped_and_the_retry_knows_why(queue: Queue) -> None:
+    client = FakeClient()
+    client.said = [
+        '{"echo": "Families in Freiburg buy 40 bikes. They want no second car. So they say in the town, and the'
+    ]
+    with plan_bench(queue, client) as bench:
+        job_id = work(bench, "hang on 12", max_attempts=2)
+        bench.settle()
+    job = queue.job(job_id)
+    assert (job.state, job.reason, job.detail) == ("dead", "number_not_in_source", "'40' is not in the source")
+    assert [request.report_again for request in bench.client.submitted] == [True, True]
+    rows = queue.rows("SELECT outcome, saved_tokens FROM attempt ORDER BY attempt")
+    assert [tuple(row) for row in rows] == [("rejected", 95), ("rejected", 95)]
+
+
 def test_the_right_language_goes_on(queue: Queue) -> None:
     client = FakeClient(delay=1)
     client.said = ['{"echo": "Families in Freiburg buy cargo bikes in place of a second car, and the one dealer there']

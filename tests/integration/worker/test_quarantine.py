@@ -8,7 +8,9 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy import text
 
+from tests.integration.queue.test_back_pressure import nodes
 from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
 from tests.support.mortal_engine import MortalEngine
@@ -20,7 +22,7 @@ from thothy_ai.engine.errors import ConnectionLostError
 from thothy_ai.queue.hints import Hint
 from thothy_ai.worker.group_sizes import GroupSizes
 
-OTHERS, FRESH = 200, 60
+OTHERS, FRESH, DISPATCHED = 200, 60, 300
 UNKNOWN = GroupSizes.of(0)  # the fake engine does not say its capacity
 SIZES = GroupSizes.of(64)
 REAP = {"retry_base_seconds": 0, "retry_cap_seconds": 0}
@@ -47,6 +49,21 @@ def test_a_killer_is_found_and_others_die_with_engines_at_most_three_times(queue
     assert len([prompt for prompt in second_death if not prompt.startswith("ok fresh")]) <= UNKNOWN.once
     assert fourth_death == ["kill it"]
     assert "kill it" in engine.alone
+
+
+def test_a_look_for_quarantined_jobs_reads_each_dispatched_job_once(queue: Queue) -> None:
+    """Every worker looks each second, while thousands of jobs are dispatched."""
+    queue.producer.enqueue_many([Echo(text=f"ok {n}") for n in range(DISPATCHED)])
+    queue.rows("UPDATE job SET state = 'dispatched', dispatch_no = 1, dispatched_at = now()")
+    asked = {"ids": [], "dispatch_nos": [], "worker": "w", "engine_session_id": None, "lease_seconds": 60}
+    explain = text("EXPLAIN (ANALYZE, FORMAT JSON) " + statement("worker/claim_quarantined").text)
+    with queue.engine.connect() as connection:
+        [plan] = connection.execute(explain, asked | asdict(SIZES)).scalar_one()
+    read = sum(
+        node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
+        for node in nodes(plan["Plan"])
+    )
+    assert read < 10 * DISPATCHED
 
 
 def share(queue: Queue, *benches: object) -> None:

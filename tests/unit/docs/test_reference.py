@@ -21,6 +21,7 @@ from docs.generate.errors import engine_errors, errors_page
 from docs.generate.metrics import counted, of_engine, of_queue
 from docs.generate.pages import GUIDES, PAGES, REFERENCE
 from thothy_ai.cli.jsonl import JobLines
+from thothy_ai.db.states import REASONS, Event, JobState, Outcome
 from thothy_ai.engine.options import all_options
 from thothy_ai.jobs import RejectionReason, registry
 from thothy_ai.settings import Settings
@@ -59,7 +60,7 @@ def test_every_field_of_a_request_says_what_it_is(name: str) -> None:
 
 def test_every_reason_is_explained() -> None:
     assert set(reasons.REJECTIONS) == set(RejectionReason)
-    assert set(reasons.FAILURES) == {*_reasons_in_calls(), *_reasons_in_statements()}
+    assert {*reasons.FAILURES, *reasons.UNNAMED} == {*_reasons_in_calls(), *_reasons_in_statements()} == REASONS
     assert set(reasons.ENGINE_ADVICE) == {error.code for error in engine_errors()}
 
 
@@ -85,11 +86,16 @@ def _literals(node: ast.expr) -> Iterator[str]:
             yield text
         case ast.IfExp():
             yield from (*_literals(node.body), *_literals(node.orelse))
+        case ast.BoolOp(values=parts) | ast.Call(func=ast.Name(id="str"), args=parts):
+            yield from (text for part in parts for text in _literals(part))
 
 
 def _reasons_in_statements() -> Iterator[str]:
-    for path in (ROOT / "thothy_ai/db/sql/queue").glob("*.sql"):
-        yield from re.findall(r"\breason = '(\w+)'", path.read_text(encoding="utf-8"))
+    """Words in quotes, except states, outcomes and events, of statements that write a job's reason or an attempt's."""
+    for path in (ROOT / "thothy_ai/db/sql").rglob("*.sql"):
+        statement = re.sub(r"--.*", "", path.read_text(encoding="utf-8"))
+        if re.search(r"UPDATE job\s+SET [^;]*\breason = |INSERT INTO attempt\b", statement):
+            yield from set(re.findall(r"'([a-z_]+)'", statement)) - {*JobState, *Outcome, *Event}
 
 
 def test_an_exception_is_listed_once_with_the_exit_code_of_a_command_that_raises_it() -> None:

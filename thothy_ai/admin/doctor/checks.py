@@ -40,9 +40,9 @@ NEEDS = {
     "celery": (),
     "engine": (),
     "schema": ("postgres",),
-    "dispatcher": ("postgres",),
-    "reaper": ("postgres",),
-    "worker": ("postgres",),
+    "dispatcher": ("postgres", "schema"),  # none of them starts with another schema
+    "reaper": ("postgres", "schema"),
+    "worker": ("postgres", "schema"),
     "engines": ("postgres", "schema"),
     "queue": ("postgres", "schema"),
     "webhooks": ("postgres", "schema"),

@@ -56,10 +56,15 @@ def _without_worker(settings: Settings, found: Sequence[EngineStatus]) -> Iterat
     except RedisError:
         return  # the check of Redis says so
     for each in found:
-        idle = each.state == "ready" and each.ready_seconds > GRACE_SECONDS and not there.serving[each.name]
-        if idle:
+        if each.state == "ready" and not _awaited(each) and not there.serving[each.name]:
             fix = f"start one on {each.machine}: `THOTHY_ENGINE_URL={each.address} thothy worker`"
             yield Finding("engines", Level.WRONG, f"no worker serves engine {each.name} on {each.machine}", fix)
-    if number := there.without_engine:
+    soon = sum(_awaited(each) and not there.serving[each.name] for each in found)
+    if (number := there.without_engine - soon) > 0:
         says = "1 worker has no engine here" if number == 1 else f"{number} workers have no engine here"
         yield Finding("engines", Level.WARNING, says, "start an engine at each worker's THOTHY_ENGINE_URL")
+
+
+def _awaited(each: EngineStatus) -> bool:
+    """Whether its worker may not have found it yet."""
+    return each.state == "loading" or (each.state == "ready" and each.ready_seconds <= GRACE_SECONDS)

@@ -10,7 +10,7 @@ from thothy_ai.admin.doctor.finding import Finding, Level
 from thothy_ai.admin.doctor.stores import postgres_engine
 from thothy_ai.admin.processes import Connected, connected
 from thothy_ai.db.statements import statement
-from thothy_ai.queue.status import queue_status
+from thothy_ai.queue.status import QueueStatus, queue_status
 from thothy_ai.settings import Settings
 
 LATE_SECONDS = 10  # past its interval, a reaper should have taken a lease back
@@ -26,15 +26,27 @@ def queue(settings: Settings) -> Iterator[Finding]:
         if status.paused:
             note = f" ({status.note})" if status.note else ""
             yield Finding("queue", Level.WARNING, f"paused{note}: nothing is dispatched", "run `thothy queue resume`")
-        for model, jobs in status.unserved.items():
-            says = f"{jobs:,} {'job waits' if jobs == 1 else 'jobs wait'} for the model {model}, which no engine serves"
-            fix = f"start an engine with that model, or run `thothy models alias {model} OTHER_MODEL`"
-            yield Finding("queue", Level.WARNING, says, fix)
+        yield from _unserved(status)
         if leases := status["running"].expired_leases:
             words = "lease has expired: its worker" if leases == 1 else "leases have expired: their worker"
             reaper = connected(engine).get("reaper")
             says, fix = _why_not_reaped(reaper, _expired_seconds(engine), settings)
             yield Finding("queue", Level.WARNING, f"{leases:,} {words} died or hangs, {says}", fix)
+
+
+def _unserved(status: QueueStatus) -> Iterator[Finding]:
+    for model, jobs in status.unserved.items():
+        says = f"{_wait(jobs)} for the model {model}, which no engine serves"
+        fix = f"start an engine with that model, or run `thothy models alias {model} OTHER_MODEL`"
+        yield Finding("queue", Level.WARNING, says, fix)
+    if status.unserved_others:
+        says = f"{_wait(status.unserved_others)} for other models that no engine serves"
+        fix = "start engines with the models above, or give them an alias: the next names are then shown here"
+        yield Finding("queue", Level.WARNING, says, fix)
+
+
+def _wait(jobs: int) -> str:
+    return f"{jobs:,} {'job waits' if jobs == 1 else 'jobs wait'}"
 
 
 def _why_not_reaped(reaper: Connected | None, expired: float, settings: Settings) -> tuple[str, str]:

@@ -26,9 +26,10 @@ class Late:
 def late_jobs(learnt: Learnt, seen: Observation, costs: Costs, slow: float) -> tuple[Late, ...]:
     """The jobs per deadline, the soonest first. `slow`: the ninth decile of the time to empty over its median.
 
-    Empty without an engine, or without anything learnt.
+    While no engine is ready, as if those that were ready last came back now: how long they stay away is not known, and
+    every job that is late then is late in any case. Empty without any, or without anything learnt.
     """
-    if not seen.ready or not costs.known:
+    if not _engines(learnt, seen) or not costs.known:
         return ()
     groups = sorted(seen.waiting, key=lambda group: group.order)
     median = list(_missed(learnt, seen, costs, groups, 1.0))
@@ -42,18 +43,26 @@ def late_jobs(learnt: Learnt, seen: Observation, costs: Costs, slow: float) -> t
 
 
 def left_at(learnt: Learnt, seen: Observation, costs: Costs, seconds: float, slow: float) -> float | None:
-    """How many of the waiting jobs are not finished so many seconds from now; None if that is not known."""
-    if not seen.ready or not costs.known:
+    """How many of the waiting jobs are not finished so many seconds from now; None if that is not known.
+
+    While no engine is ready, as in `late_jobs`.
+    """
+    if not _engines(learnt, seen) or not costs.known:
         return None
     groups = sorted(seen.waiting, key=lambda group: group.order)
     until = [Waiting(group.key, group.jobs, group.order, seconds) for group in groups]
     return sum(_missed(learnt, seen, costs, until, slow))
 
 
+def _engines(learnt: Learnt, seen: Observation) -> int:
+    return seen.expected or learnt.engines
+
+
 def _missed(learnt: Learnt, seen: Observation, costs: Costs, groups: Sequence[Waiting], slow: float) -> Iterator[float]:
     """How many jobs of each group, which are in planned order, are not finished at their deadline."""
-    rate = busy_share(learnt) * seen.ready / slow
-    ahead = head_start(seen, costs, learnt)
+    each_engine = busy_share(learnt) / slow
+    rate = each_engine * _engines(learnt, seen)
+    ahead = head_start(seen, costs, learnt) + each_engine * sum(seen.until_back)
     for group in groups:
         each = work_per_job(learnt, costs, group.key)
         runs = group.jobs

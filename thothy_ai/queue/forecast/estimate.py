@@ -23,6 +23,7 @@ RECENT_PRIOR = 12.0  # jobs: what the days' mean of a kind is worth beside the l
 UNKNOWN_SPREAD = 0.7  # of the logarithm of a cost that was guessed from other kinds
 BUSY_PRIOR_SECONDS, BUSY_PRIOR = 60.0, 0.95  # of an engine while jobs wait
 MIN_SIGMA, DEFAULT_SIGMA = 0.1, 0.5  # of the logarithm of durations
+LATE = 3.0  # in one case of ten, an engine takes that many times as long to come back
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +152,9 @@ def time_to_empty(learnt: Learnt, seen: Observation, costs: Costs, arriving: flo
 def _time_to_empty(learnt: Learnt, seen: Observation, costs: Costs, arriving: float) -> Spell | None:
     if not seen.open_jobs:
         return Spell(0.0, 0.0)
-    if not seen.ready or not costs.known:
+    if not seen.expected or not costs.known:
         return None
-    slots = (learnt.slots or max(seen.running_jobs / seen.ready, 1.0)) * seen.ready
+    slots = (learnt.slots or max(seen.running_jobs / seen.expected, 1.0)) * seen.expected
     waits = seen.waiting_jobs > 0
     first = _while_waiting(learnt, seen, costs, slots, arriving) if waits else Spell(0.0, 0.0)
     return _together(first, _last_jobs(learnt, seen, costs, slots))
@@ -168,12 +169,24 @@ def _together(first: Spell, last: Spell) -> Spell:
 
 def _while_waiting(learnt: Learnt, seen: Observation, costs: Costs, slots: float, arriving: float) -> Spell:
     work = _work_ahead(learnt, seen, costs, slots)
-    rate = busy_share(learnt) * seen.ready
-    if rate <= arriving:
+    each, back = busy_share(learnt), seen.until_back
+    if each * seen.expected <= arriving:
         return Spell(math.inf, math.inf)
-    median = work / (rate - arriving)
+    median = _seconds_for(work, each, seen.ready, back, arriving)
+    late = _seconds_for(work, each, seen.ready, [LATE * seconds for seconds in back], arriving)
     sigma = _sigma(learnt, seen.waiting, costs) if work > 0 else 0.0
-    return Spell(median, median * math.exp(Z90 * sigma))
+    return Spell(median, median + math.hypot(median * (math.exp(Z90 * sigma) - 1), late - median))
+
+
+def _seconds_for(work: float, each: float, ready: int, back: Sequence[float], arriving: float) -> float:
+    """How long engines take for this work, while others come back. `each`: compute-seconds per second of an engine."""
+    at, engines = 0.0, ready
+    for seconds in back:
+        rate = each * engines - arriving
+        if rate > 0 and rate * (seconds - at) >= work:
+            break
+        at, engines, work = seconds, engines + 1, work - rate * (seconds - at)
+    return at + work / (each * engines - arriving)
 
 
 def _work_ahead(learnt: Learnt, seen: Observation, costs: Costs, slots: float) -> float:
@@ -187,7 +200,7 @@ def _work_ahead(learnt: Learnt, seen: Observation, costs: Costs, slots: float) -
 
 def head_start(seen: Observation, costs: Costs, learnt: Learnt) -> float:
     """Compute-seconds that running jobs need beyond what is always in flight while jobs wait: the first wait for it."""
-    slots = (learnt.slots or 0.0) * seen.ready
+    slots = (learnt.slots or 0.0) * seen.expected
     begun = sum(_left(costs[group.key], group) for group in seen.running)
     usual = sum(group.jobs * _stationary(costs[group.key]) for group in seen.running)
     return max(begun - usual, 0.0) if seen.running_jobs >= slots else 0.0

@@ -1,7 +1,7 @@
 """`Forecaster`: makes forecasts in a thread of the dispatcher, records them, and compares them with what came.
 
-One of all dispatchers' forecasters leads. How often it looks depends on what a look costs: never more than a hundredth
-of the time.
+One of all dispatchers' forecasters leads. How often it looks depends on what a look costs: at most a hundredth of the
+time; a tenth while the queue is empty, an engine is away or the end of a drain is near, as it is soon wrong then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from thothy_ai.settings import Settings
 ROLE = "forecaster"
 SESSION = ("SET jit = off",)  # compiling takes longer than what it saves
 MIN_INTERVAL, IDLE_INTERVAL, MAX_INTERVAL = 2.0, 5.0, 300.0
-COST_FACTOR = 100.0  # an interval is that many times as long as the look before it
+COST_FACTOR, COST_FACTOR_IN_HASTE = 100.0, 10.0  # an interval is that many times as long as the look before it
+LOOK_AGAIN = 0.25  # of the time to empty
 RECORD_SECONDS = 60.0
 KEEP_DAYS = 60
 PRUNE_SECONDS = 3600.0
@@ -66,7 +67,7 @@ class Forecaster:
         self._learnt = learn(before, seen)
         made = made_of(self._learnt, seen, self._settings.publish_by)
         seconds = time.monotonic() - begun
-        every = min(max(COST_FACTOR * seconds, MIN_INTERVAL if made.open_jobs else IDLE_INTERVAL), MAX_INTERVAL)
+        every = interval(seconds, made)
         self._write(before, self._learnt, made, every)
         if seen.open_jobs or before.open_jobs:
             self._compare(before, self._learnt, seen, made)
@@ -90,3 +91,13 @@ class Forecaster:
         if figures and (new_drain or made.at - self._recorded_at >= RECORD_SECONDS):
             self._leader.ask("forecast/record", made_at=made.at, began_at=learnt.open_since, **figures)
             self._recorded_at = made.at
+
+
+def interval(seconds: float, made: Forecast) -> float:
+    """Seconds until the next look, after one that took `seconds`. The first one after a start takes long."""
+    soon = COST_FACTOR_IN_HASTE * seconds
+    if not made.open_jobs:
+        return min(max(soon, IDLE_INTERVAL), MAX_INTERVAL)
+    if made.p50 is not None and not made.returning:
+        soon = max(soon, min(COST_FACTOR * seconds, LOOK_AGAIN * made.p50))
+    return min(max(soon, MIN_INTERVAL), MAX_INTERVAL)

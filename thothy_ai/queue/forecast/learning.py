@@ -69,7 +69,8 @@ class Learnt:
 
     `open_since`: since when jobs are open without a break. `open_jobs`: by key, at the last observation. `arrivals`:
     jobs per second, by kind. `children`: follow-ups by their parents' kind and their own, beside `parents`, the
-    finished jobs by kind. `arrived`: jobs that arrived between the last two observations, except follow-ups.
+    finished jobs by kind. `engines`: that were ready when any last was. `arrived`: jobs that arrived between the last
+    two observations, except follow-ups.
     """
 
     at: float = 0.0
@@ -113,13 +114,14 @@ def learn(learnt: Learnt, seen: Observation) -> Learnt:
 
 
 def _full(learnt: Learnt, seen: Observation) -> bool:
-    """Whether jobs have waited since the last observation, and engines neither joined nor left."""
+    """Whether jobs have waited since the last observation, and engines neither joined, left nor started again."""
     return (
         learnt.full_since is not None
         and seen.waiting_jobs > 0
         and not seen.paused
         and seen.ready == learnt.engines
         and seen.ready > 0
+        and (seen.joined or 0.0) <= learnt.at
     )
 
 
@@ -132,7 +134,7 @@ def _noted(learnt: Learnt, seen: Observation, *, full: bool) -> Learnt:
         at=seen.at,
         full_since=since if waits else None,
         open_since=(learnt.open_since or seen.at) if seen.open_jobs else None,
-        engines=seen.ready,
+        engines=seen.ready or learnt.engines,
         open_jobs=open_by_key(seen),
         slots=_slots(learnt, seen, full=full),
     )

@@ -45,8 +45,9 @@ class KindLeft:
 class Forecast:
     """A forecast. Times in seconds from `at`, which is in seconds since the epoch; None: not known.
 
-    `unserved`: jobs that name a model which no engine serves; they are in no other figure. `late`, `late_p90`: jobs
-    that miss their deadline at the median pace and at a slow one. `publish_left`: jobs open at the publishing time.
+    `engines`, `returning`: those that are ready, and those that start again. `unserved`: jobs that name a model which
+    no engine serves; they are in no other figure. `late`, `late_p90`: jobs that miss their deadline at the median
+    pace and at a slow one. `publish_left`: jobs open at the publishing time.
     """
 
     at: float
@@ -66,6 +67,7 @@ class Forecast:
     publish_at: float | None = None
     publish_left: float | None = None
     publish_left_p90: float | None = None
+    returning: int = 0
     kinds: tuple[KindLeft, ...] = ()
     deadlines: tuple[Late, ...] = ()
 
@@ -135,6 +137,7 @@ def forecast(learnt: Learnt, observed: Observation, publish_at: float | None = N
         publish_at=publish_at,
         publish_left=None if until is None else left_at(learnt, seen, costs, until, 1.0),
         publish_left_p90=None if until is None else left_at(learnt, seen, costs, until, slow),
+        returning=len(seen.until_back),
         kinds=kinds,
         deadlines=deadlines[:MAX_DEADLINES],
     )
@@ -143,7 +146,7 @@ def forecast(learnt: Learnt, observed: Observation, publish_at: float | None = N
 def _basis(seen: Observation, costs: Costs) -> Basis:
     if not seen.open_jobs:
         return Basis.EMPTY
-    if not seen.ready:
+    if not seen.expected:
         return Basis.NO_ENGINE
     return Basis.LEARNT if costs.known else Basis.NO_HISTORY
 

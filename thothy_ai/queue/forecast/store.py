@@ -114,18 +114,23 @@ def _moment(seconds: float, like: datetime) -> datetime:
 def _standing(ask: Ask, at: float) -> Observation:
     waiting, running, engines = ask("forecast/waiting"), ask("forecast/running"), ask("forecast/engines")
     control = ask("queue/control")
-    ready = sum(row.engines for row in engines)
     return Observation(
         at=at,
         waiting=tuple(Waiting(Key(row.kind, row.model), row.jobs, row.planned, row.deadline) for row in waiting),
         running=tuple(Running(Key(row.kind, row.model), row.jobs, row.age) for row in running),
         oldest=min((row.oldest for row in (*waiting, *running)), default=None),
         engines={row.model: row.engines for row in engines},
+        returning={row.model: row.returning for row in engines},
+        joined=max((row.joined for row in engines if row.joined is not None), default=None),
         paused=bool(control and control[0].paused),
         delayed={Key(row.kind): row.jobs for row in ask("forecast/delayed")},
         capacity=min((row.capacity for row in engines), default=0),
-        gpus=float(sum(row.devices for row in engines)) / ready if ready else 1.0,
+        gpus=_mean([row.devices for row in engines for _ in range(row.engines + len(row.returning))]),
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 1.0
 
 
 def _ended(attempts: Sequence[Any], finished: Sequence[Any], follow_ups: Sequence[Any]) -> dict[Key, Ended]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ class Ended:
 
     finished: float = 0.0  # jobs that succeeded or died
     left: float = 0.0  # jobs that ended in any state
-    attempts: float = 0.0
+    attempts: float = 0.0  # that ended by themselves
     compute: float = 0.0
     compute_squares: float = 0.0
     runs: float = 0.0  # attempts with output, whose durations follow
@@ -63,7 +63,8 @@ class Running:
 class Observation:
     """The queue at one moment, and what ended since the last one. `at`: seconds since the epoch.
 
-    `engines`: those that are ready, by the name of their model. `delayed`: jobs for later, which are not in `waiting`.
+    `engines`: those that are ready, by the name of their model. `returning`: of those that start again, the seconds
+    until each is ready. `joined`: when the last became ready. `delayed`: jobs for later, which are not in `waiting`.
     `capacity`: most sequences that one engine runs at once, 0 if not known. `gpus`: devices per engine.
     `oldest`: when the oldest job was enqueued that waits or runs.
     """
@@ -72,6 +73,8 @@ class Observation:
     waiting: tuple[Waiting, ...] = ()
     running: tuple[Running, ...] = ()
     engines: Mapping[str, int] = field(default_factory=dict)
+    returning: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    joined: float | None = None
     ended: Mapping[Key, Ended] = field(default_factory=dict)
     load: Load = field(default_factory=Load)
     paused: bool = False
@@ -100,6 +103,16 @@ class Observation:
         """Engines that are ready."""
         return sum(self.engines.values())
 
+    @property
+    def until_back(self) -> list[float]:
+        """Seconds until each engine that starts again is ready, the first one first."""
+        return sorted(seconds for each in self.returning.values() for seconds in each)
+
+    @property
+    def expected(self) -> int:
+        """Engines that are ready, or start again."""
+        return self.ready + len(self.until_back)
+
     def of_model(self, model: str) -> Observation:
         """The jobs that name this model, and its engines."""
         return replace(
@@ -107,6 +120,7 @@ class Observation:
             waiting=tuple(group for group in self.waiting if group.key.model == model),
             running=tuple(group for group in self.running if group.key.model == model),
             engines={model: self.engines.get(model, 0)},
+            returning={model: self.returning.get(model, ())},
         )
 
     def served(self) -> Observation:

@@ -31,6 +31,18 @@ def test_a_duration_counts_from_now_in_its_direction() -> None:
     assert times.ahead("2h") == pytest.approx(now + timedelta(hours=2), abs=timedelta(seconds=5))
 
 
+@pytest.mark.parametrize("text", ["0h", "0s", " 0m0s "])
+def test_a_window_cannot_start_now(text: str) -> None:
+    with pytest.raises(BadParameter, match="leaves an empty window; examples: 30m"):
+        times.since(text)
+    assert times.ago(text) == pytest.approx(datetime.now(UTC), abs=timedelta(seconds=5))
+
+
+def test_a_window_starts_at_a_time_or_some_time_ago() -> None:
+    assert times.since("2026-11-21T06:00+02:00") == times.ago("2026-11-21T06:00+02:00")
+    assert times.since("0.5s") < datetime.now(UTC)
+
+
 def test_times_with_a_zone_keep_it_and_others_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
     assert times.ago("2026-11-21T06:00+02:00") == datetime(2026, 11, 21, 4, tzinfo=UTC)
     naive = datetime(2026, 11, 21, 6).astimezone(UTC)

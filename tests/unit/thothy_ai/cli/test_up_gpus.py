@@ -1,4 +1,4 @@
-"""`thothy up --gpus` and `--engines`: what this machine cannot do is refused before anything starts."""
+"""`thothy up --gpus` and `--engines`, and THOTHY_ENGINE_NULL: what cannot work is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -34,3 +34,21 @@ def test_a_machine_without_gpus(
 
 def test_no_engine_at_all_is_a_usage_error() -> None:
     type_command("up", "--engines", "0", exit_code=2)
+
+
+@pytest.mark.parametrize("command", ["up", "demo"])
+def test_an_engine_without_a_model_is_refused_before_anything_starts(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("THOTHY_HOME", str(home))
+    monkeypatch.setenv("THOTHY_ENGINE_NULL", "On")
+    assert one_line(type_command(command, exit_code=2)).startswith(
+        "THOTHY_ENGINE_NULL is for `thothy engine`, to measure a queue without a model: unset it"
+    )
+    assert not home.exists()
+
+
+def test_the_engine_s_switch_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THOTHY_ENGINE_NULL", "off")
+    assert one_line(type_command("up", "--model", "/nonexistent", exit_code=2)).startswith("no model at /nonexistent")

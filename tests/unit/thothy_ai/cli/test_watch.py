@@ -122,3 +122,6 @@ def test_obstacles_say_what_to_type() -> None:
     (missing,) = obstacle_sentences(Obstacles(None, ("dispatcher", "worker")))
     assert missing == "No dispatcher or worker is connected. `thothy doctor` says what to do."
     assert list(obstacle_sentences(Obstacles(None, ()))) == []
+    one, others = obstacle_sentences(Obstacles(None, (), {"huge": 1}, 2_000))
+    assert one.startswith("1 job waits for huge, which no engine serves: start ")
+    assert others == "2,000 jobs wait for other models that no engine serves."

@@ -1,9 +1,10 @@
--- Attempts that ended in the window, by kind and the model that ran them. Durations are of those with
--- output. x: how many sequences shared the engine with an attempt; y: seconds per token of output.
+-- Attempts that ended in the window, by kind and the model that ran them. `attempts`: those that ended by themselves, not
+-- with an engine, a worker or their job's end; the compute-seconds are of all. Durations are of those with output. x: how
+-- many sequences shared the engine with an attempt; y: seconds per token of output.
 SELECT
     kind,
     model,
-    count(*) AS attempts,
+    count(*) FILTER (WHERE outcome IN ('succeeded', 'rejected', 'failed')) AS attempts,
     sum(compute_seconds)::float8 AS compute,
     sum(compute_seconds * compute_seconds)::float8 AS compute_squares,
     count(*) FILTER (WHERE produced) AS runs,
@@ -21,6 +22,7 @@ FROM (
         compute_seconds,
         attempt.output_tokens,
         greatest(extract(epoch FROM attempt.finished_at - attempt.started_at), 0.001)::float8 AS run,
+        outcome,
         outcome IN ('succeeded', 'rejected') AS produced,
         outcome IN ('succeeded', 'rejected') AND compute_seconds > 0 AND attempt.output_tokens > 0 AS measured
     FROM attempt LEFT JOIN engine_session ON engine_session.id = engine_session_id

@@ -7,7 +7,7 @@ texts AS (
     SELECT * FROM json_to_recordset(CAST(:texts AS json)) AS texts (id uuid, text_digest text, content text)
 ),
 known AS (
-    SELECT id, digest
+    SELECT id, tenant, digest
     FROM source_text
     WHERE tenant = :tenant AND digest = ANY(ARRAY(SELECT text_digest FROM texts)) AND {shares_texts}
     FOR KEY SHARE SKIP LOCKED
@@ -18,24 +18,14 @@ stored AS (
     FROM texts
     WHERE {shares_texts} AND text_digest NOT IN (SELECT digest FROM known)
         AND text_digest IN (SELECT text_digest FROM given JOIN inserted USING (id))
-    RETURNING id, digest
+    RETURNING id, tenant, digest
 ),
-places AS (
-    SELECT digest AS text_digest, min(CAST(id AS text)) AS place
-    FROM (SELECT id, digest FROM known UNION ALL SELECT id, digest FROM stored) AS found
-    GROUP BY digest
-),
+{places_of_texts},
 bodies AS (
     INSERT INTO job_request (job_id, request, text_field, text_id)
     SELECT
         given.id,
-        CASE
-            WHEN place IS NULL AND text_field IS NOT NULL
-            THEN CAST(request AS jsonb) || jsonb_build_object(text_field, content)
-            ELSE CAST(request AS jsonb)
-        END,
-        CASE WHEN place IS NOT NULL THEN text_field END,
-        CAST(place AS uuid)
+        {divided_request}
     FROM given JOIN inserted USING (id) LEFT JOIN places USING (text_digest) LEFT JOIN texts USING (text_digest)
 )
 SELECT {taken_jobs} AS taken, {wake_dispatcher}

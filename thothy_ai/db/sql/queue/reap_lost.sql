@@ -5,11 +5,7 @@
 -- further one counts as an engine death, since a job that takes machines down must come to an end.
 WITH lost AS (
     SELECT job.id, worker AS lost_worker, job.started_at AS since,
-        CASE WHEN {free_machine_losses} <= (
-            SELECT count(*)
-            FROM attempt
-            WHERE attempt.job_id = job.id AND attempt.attempt > budget_after AND attempt.reason = 'machine_lost'
-        ) THEN 1 ELSE 0 END AS deaths
+        CAST({lost_too_often} AS integer) AS deaths
     FROM job
     WHERE job.state = 'running'
         AND lease_until < now() + make_interval(secs => CAST(:lease_seconds AS float8) - :worker_seconds)

@@ -1,6 +1,7 @@
 -- How many due jobs wait for each model that no engine serves, by the name or alias that they ask for; `limit` means so
 -- many or more. The models are found by skipping through the index, so that a million jobs of one model cost one step; no
--- more than `names` of them, in the order of the alphabet: names come from producers.
+-- more than `names` of them, in the order of the alphabet: names come from producers. The jobs of the names after those
+-- are counted together, in a row without a model.
 WITH RECURSIVE asked AS (
     (SELECT model, 1 AS number FROM job WHERE state = 'queued' AND NOT delayed AND model IS NOT NULL ORDER BY model LIMIT 1)
     UNION ALL
@@ -22,6 +23,21 @@ WITH RECURSIVE asked AS (
         WHERE {heard_of}
             AND engine_session.model_name = coalesce(model_alias.model_name, asked.model)
     )
+), resident AS (
+    SELECT DISTINCT model_name FROM engine_session WHERE {heard_of}
+), served AS (
+    SELECT alias AS name FROM model_alias JOIN resident USING (model_name)
+    UNION ALL
+    SELECT model_name FROM resident WHERE model_name NOT IN (SELECT alias FROM model_alias)
+), others AS (
+    SELECT count(*) AS jobs
+    FROM (
+        SELECT
+        FROM job
+        WHERE state = 'queued' AND NOT delayed AND model > (SELECT asked.model FROM asked WHERE number = :names)
+            AND model <> ALL(ARRAY(SELECT name FROM served))
+        LIMIT :limit
+    ) AS waiting
 )
 SELECT model, (
     SELECT count(*)
@@ -30,4 +46,6 @@ SELECT model, (
     ) AS waiting
 ) AS jobs
 FROM unserved
+UNION ALL
+SELECT NULL, jobs FROM others WHERE jobs > 0
 ORDER BY model

@@ -12,7 +12,7 @@ WITH given AS (
         count(*) FILTER (WHERE {runs_alone}) AS lone
     FROM job
     WHERE state = 'running' AND {on_this_engine}
-), eligible AS (
+), eligible AS MATERIALIZED (  -- not once per dispatched job
     SELECT id, dispatch_no, TRUE AS given
     FROM given
     UNION ALL
@@ -27,7 +27,7 @@ WITH given AS (
         max(least(engine_deaths, {deaths_to_run_alone})) FILTER (WHERE state = 'dispatched') OVER () AS most_charges,
         row_number() OVER (PARTITION BY state, least(engine_deaths, {deaths_to_run_alone}) ORDER BY {planned_order}) AS place
     FROM job JOIN eligible USING (id, dispatch_no)
-    WHERE {claimable}
+    WHERE job.id = ANY(ARRAY(SELECT eligible.id FROM eligible)) AND {claimable}
 ), chosen AS (
     SELECT id
     FROM job

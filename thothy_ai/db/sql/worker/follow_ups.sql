@@ -34,21 +34,11 @@ WITH given AS (
     FROM texts
     WHERE (tenant, text_digest) NOT IN (SELECT tenant, digest FROM known)
     RETURNING id, tenant, digest
-), places AS (
-    SELECT tenant, digest AS text_digest, min(CAST(id AS text)) AS place
-    FROM (SELECT id, tenant, digest FROM known UNION ALL SELECT id, tenant, digest FROM stored) AS found
-    GROUP BY tenant, digest
-), bodies AS (
+), {places_of_texts}, bodies AS (
     INSERT INTO job_request (job_id, request, text_field, text_id)
     SELECT
         id,
-        CASE
-            WHEN place IS NULL AND text_field IS NOT NULL
-            THEN CAST(request AS jsonb) || jsonb_build_object(text_field, content)
-            ELSE CAST(request AS jsonb)
-        END,
-        CASE WHEN place IS NOT NULL THEN text_field END,
-        CAST(place AS uuid)
+        {divided_request}
     FROM given LEFT JOIN places USING (tenant, text_digest)
 )
 SELECT id, {wake_dispatcher} FROM inserted

@@ -1,0 +1,25 @@
+"""`alarm`: a limit on the time of a block, by SIGALRM. Only for the main thread, which has signals."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+
+@contextmanager
+def alarm(seconds: float, error: Callable[[], Exception]) -> Iterator[None]:
+    """Raise what `error` returns when the time is over. The handler of the signal is restored at the end."""
+
+    def over(_: int, __: FrameType | None) -> NoReturn:
+        raise error()
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

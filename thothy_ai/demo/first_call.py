@@ -1,16 +1,18 @@
 """The kind `first_call`: another kind's job, ended after its first calls, for `thothy bench service`.
 
 The service and the bare engine can then be given the same generations, whatever would follow them: outputs of random
-weights would have every part repaired. Prompts, schemas and the judging of the first outputs are the other kind's.
+weights would have every part repaired. Prompts, schemas and the judging of the first outputs are the other kind's. No
+output is stopped early: how many tokens one has by then depends on how fast the worker looks at it.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from thothy_ai.jobs import registry
 from thothy_ai.jobs.kind import Artifact, JobKind, Request
-from thothy_ai.jobs.plan import Context, Plan
+from thothy_ai.jobs.plan import Call, Context, Plan
 from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
 
 MODULE = __name__
@@ -43,12 +45,16 @@ class FirstCall(Request[FirstCallArtifact]):
 def _plan(request: FirstCall, context: Context) -> Plan:
     plan = registry.find(request.kind).plan(request.job, context)
     try:
-        outputs = yield next(plan)
+        outputs = yield tuple(_unwatched(call) for call in next(plan))
         plan.send(outputs)
     except StopIteration as stop:
         return _wrapped(stop.value)
     plan.close()
     return Verdict.reject(Rejection(RejectionReason.TRUNCATED, "further calls would follow"))
+
+
+def _unwatched(call: Call) -> Call:
+    return replace(call, locale=None, early=None)
 
 
 def _wrapped(verdict: Verdict) -> Verdict:

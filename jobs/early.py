@@ -43,7 +43,8 @@ CHECKS: Final[Mapping[str, Check]] = {
     "untranslated_passage": lambda text, early: checks.untranslated_passage(text, early.source, early.locale),
 }
 _OF_WHOLE: Final[Mapping[str, Check]] = {
-    "new_number": lambda text, early: checks.new_number(text, early.source, early.locale)
+    **CHECKS,
+    "new_number": lambda text, early: checks.new_number(text, early.source, early.locale),
 }
 DISTINCT = "distinct"  # that no two whole strings are the same
 _MARK = re.compile('[“”„«»「」『』"*_`]')
@@ -59,7 +60,7 @@ def doomed(output: str, early: Early) -> Rejection | None:
     if DISTINCT in early.checks and (rejection := _same(whole)):
         return rejection
     for finished, text in _judged(whole, begun, early):
-        known = {**CHECKS, **_OF_WHOLE} if finished == text else CHECKS
+        known = _OF_WHOLE if finished == text else CHECKS
         for name in early.checks:
             if name in known and (rejection := _certain(known[name], finished, text, early)):
                 return rejection

@@ -43,8 +43,7 @@ class OneCall(Generic[R, A]):
     `prompt` gets the context, too, since a small model may need plainer instructions. `checks` runs the validators,
     cheapest first; the first rejection decides. `locale` returns the language of the text. `schema_overrides` replaces
     top-level properties of the schema for one request. `early` names the checks that end an output before its end.
-    `template_options` are the call's. Raises `SchemaError` if the
-    artifact has an unbounded string or array.
+    `template_options` are the call's. Raises `SchemaError` if the artifact has an unbounded string or array.
     """
 
     artifact: type[A]

@@ -116,8 +116,8 @@ class InParts(Generic[R, A]):
 
     `write` returns the first calls, `rewrite` those for faulty parts, given the artifact so far. `faults` judges the
     parts that there are. `mend` corrects what needs no model. `fewest` says how many items each list must have: bad
-    items beyond that are left out. `statements` lists what a review looks at. `part_faults` judges
-    parts that are written ahead, each by itself.
+    items beyond that are left out. `statements` lists what a review looks at. `part_faults` judges parts that are
+    written ahead, each by itself.
     """
 
     artifact: type[A]

@@ -94,6 +94,11 @@ class WritingRequest(SourceRequest[A_co]):
                     )
         return phrases
 
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """What the text may name although the source does not."""
+        return (*self.brand_terms, self.audience)
+
     def per_length(self, short: T, standard: T, long: T) -> T:
         """The one of three values that belongs to the requested length."""
         return {"short": short, "standard": standard, "long": long}[self.length]

@@ -2,8 +2,8 @@
 
 One call for all statements, and one token per finding: the letters stand apart by spaces, so that none merges with its
 neighbour. A small model does not keep to a legend, and answers in words. Only a statement that is not supported needs a
-reason. What is the same for all reviews of a source precedes
-the statements, so that the next one finds it in the cache.
+reason. What is the same for all reviews of a source precedes the statements, so that the next one finds it in the
+cache.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _truth(request: WritingRequest, name: str, text: str) -> Iterator[Rejection 
     yield checks.obeys_source(text, source)
     yield checks.copied(name, text, source, locale, max_share=1.0, max_run=MAX_RUN)
     yield checks.new_number(text, source, locale)
-    yield checks.new_name(text, source, locale, allowed=(*request.brand_terms, request.audience))
+    yield checks.new_name(text, source, locale, allowed=request.own_names)
     yield checks.contradiction(text, source, locale)
 
 

@@ -93,8 +93,8 @@ def _of_sentence(figures: Sequence[Figure], start: int, group: Sequence[Figure])
         for other in figures[at + 1 : at + 1 + _WINDOW]:
             yield from _results((one, other), pair(one, other))
     for at in starts:
-        for figures_, outcomes in chain(_runs(figures, at), _rests(figures, at)):
-            yield from (each._replace(steps=2) for each in _results(figures_, outcomes))
+        for using, outcomes in chain(_runs(figures, at), _rests(figures, at)):
+            yield from (each._replace(steps=2) for each in _results(using, outcomes))
 
 
 def _results(figures: Sequence[Figure], outcomes: Iterable[Outcome]) -> Iterator[Result]:

@@ -32,7 +32,8 @@ _MOST_ASKED = 16  # sentences of a source that are all asked if a text shares no
 _PARTS_OF_YEAR = (7.0, 12.0, 52.0, 365.0)  # days of a week, months, weeks, days
 _PER_TIME = 100.0  # from which on a figure may be one per day or month
 _BASES = frozenset(map(Decimal, (10, 100, 1000)))  # of "31 in 100"
-_TENFOLD, _HUNDRED = 10, 100.0
+_HUNDRED = 100.0
+_HUNDRED_OF = Decimal(100)
 _WORD_BEHIND = re.compile(r"[\s\u00a0-]?([^\W\d_]+)")
 _UNSPACED = re.compile("[\u3005-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 _MIN_WORD = 4  # characters of a word that a number may count
@@ -239,9 +240,6 @@ def _worded(parts: Iterable[tuple[int, str]]) -> Iterator[Figure]:
         shares |= {_HUNDRED_OF / times for times in numerals.multiples(part)}
         for share in sorted(shares)[:_MOST_WORDED]:
             yield Figure(float(share), PERCENT, WORDED, place)
-
-
-_HUNDRED_OF = Decimal(100)
 
 
 def _times(found: Sequence[Quantity], figures: Sequence[Figure]) -> Iterator[Result]:

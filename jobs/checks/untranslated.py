@@ -29,12 +29,15 @@ def untranslated(text: str, original: str, locale: str) -> Rejection | None:
     mine, theirs = _VERBATIM.sub(" ", text), _VERBATIM.sub(" ", original)
     if len(words(theirs, locale)) >= 3 and fuzz.ratio(normalized(mine), normalized(theirs)) > _MAX_LIKENESS:
         return Rejection(RejectionReason.UNTRANSLATED, "is nearly the same as the original")
-    return untranslated_passage(text, original, locale)
+    return _passage(mine, theirs, locale)
 
 
 def untranslated_passage(text: str, original: str, locale: str) -> Rejection | None:
     """Reject a translation that has a sentence or nine words in succession of its original."""
-    mine, theirs = _VERBATIM.sub(" ", text), _VERBATIM.sub(" ", original)
+    return _passage(_VERBATIM.sub(" ", text), _VERBATIM.sub(" ", original), locale)
+
+
+def _passage(mine: str, theirs: str, locale: str) -> Rejection | None:
     known = f" {' '.join(words(theirs, locale))} "
     shared = set(runs(words(theirs, locale), scaled(_MAX_RUN, locale)))
     least = scaled(_MIN_SENTENCE, locale)

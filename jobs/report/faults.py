@@ -30,7 +30,7 @@ def early_prose(fields: tuple[str, ...], text: str, request: WritingRequest[Any]
     """The checks that end prose about a text before its end."""
     return Early(
         fields, (*EARLY, "too_long"), text, request.locale, joined=True, instruction=RULES, max_words=max_words,
-        allowed=(*request.brand_terms, request.audience), banned=request.banned_phrases,
+        allowed=request.own_names, banned=request.banned_phrases,
     )  # fmt: skip
 
 
@@ -82,6 +82,6 @@ def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]
     yield checks.wrong_language(prose, request.locale)
     yield checks.copied(field, prose, text, request.locale, max_share=MAX_SHARE_COPIED)
     yield checks.new_number(prose, text, request.locale)
-    yield checks.new_name(prose, text, request.locale, allowed=(*request.brand_terms, request.audience))
+    yield checks.new_name(prose, text, request.locale, allowed=request.own_names)
     yield checks.contradiction(prose, text, request.locale)
     yield checks.obeys_source(prose, text)

@@ -66,8 +66,8 @@ def outline_call(text: str, sections: int, topic: str, request: WritingRequest[A
 def _early(text: str, request: WritingRequest[Any]) -> Early:
     """The checks of `heading_faults` that are certain once a heading is written."""
     names = ("distinct", "refusal", "banned", "unsafe_markup", "meta_talk", "new_number", "new_name")
-    allowed = (*request.brand_terms, request.audience)
-    return Early(("title", "heading"), names, text, request.locale, allowed=allowed, banned=request.banned_phrases)
+    allowed, banned = request.own_names, request.banned_phrases
+    return Early(("title", "heading"), names, text, request.locale, allowed=allowed, banned=banned)
 
 
 def _instruction(sections: int, topic: str, request: WritingRequest[Any], context: Context) -> str:
@@ -113,4 +113,4 @@ def heading_faults(
         yield checks.new_number(heading, text, request.locale)
     yield checks.wrong_language(". ".join([title_, *headings]), request.locale)
     for heading in (title_, *headings):
-        yield checks.new_name(heading, text, request.locale, allowed=(*request.brand_terms, request.audience))
+        yield checks.new_name(heading, text, request.locale, allowed=request.own_names)

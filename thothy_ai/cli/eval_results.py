@@ -92,30 +92,22 @@ class Result:
     @property
     def review_share(self) -> float | None:
         """What reviews add to the seconds of the cases that had one, as a share of their other seconds."""
-        reviewed = [case for case in self.cases if case.review_seconds]
-        review = sum(case.review_seconds for case in reviewed)
-        own = sum(case.compute_seconds for case in reviewed) - review
-        return review / own if own > 0 else None
+        return _added((case.review_seconds, case.compute_seconds) for case in self.cases)
 
     @property
     def review_tokens(self) -> float | None:
         """The same of the tokens that were computed, which do not depend on the machine."""
-        reviewed = [case for case in self.cases if case.review_tokens]
-        review = sum(case.review_tokens for case in reviewed)
-        own = sum(case.computed_tokens for case in reviewed) - review
-        return review / own if own > 0 else None
+        return _added((case.review_tokens, case.computed_tokens) for case in self.cases)
 
     @property
     def wasted(self) -> float | None:
         """The share of the seconds that rejected attempts took."""
-        seconds = self.compute_seconds
-        return sum(case.wasted_seconds for case in self.cases) / seconds if seconds else None
+        return _share((case.wasted_seconds, case.compute_seconds) for case in self.cases)
 
     @property
     def wasted_tokens(self) -> float | None:
         """The same of the tokens that were computed."""
-        tokens = sum(case.computed_tokens for case in self.cases)
-        return sum(case.wasted_tokens for case in self.cases) / tokens if tokens else None
+        return _share((case.wasted_tokens, case.computed_tokens) for case in self.cases)
 
     @property
     def compute_seconds(self) -> float:
@@ -224,6 +216,18 @@ def read_result(path: Path, kind: str) -> Result:
 
 def _read_case(case: Mapping[str, Any]) -> CaseResult:
     return CaseResult(**{name: case[name] for name in CaseResult.__slots__ if name in case})
+
+
+def _added(reviews: Iterable[tuple[float, float]]) -> float | None:
+    """What the reviews took, over what their cases took without them; each pair is of a review and its whole case."""
+    return _share((review, whole - review) for review, whole in reviews if review)
+
+
+def _share(parts: Iterable[tuple[float, float]]) -> float | None:
+    """The parts together, over their wholes together; each pair is of a part and its whole."""
+    pairs = list(parts)
+    whole = sum(of for _, of in pairs)
+    return sum(part for part, _ in pairs) / whole if whole > 0 else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # the client's module is only needed where a client is made
 
 ENOUGH_BYTES = 120  # of an output to tell its language
 ABORT_SECONDS = 2.0  # for an aborted generation to report its usage
-
 GROWTH = 1.4  # by which a text is longer when it is looked at again
 # Why an unfinished output is stopped: its text, its locale (None: its language is not to be told), its early checks.
 EarlyRejection = Callable[[str, str | None, Early | None], Awaitable[Rejection | None]]

@@ -193,7 +193,7 @@ MATCHES: dict[str, Callable[[Any, dict[str, Any]], bool]] = {
 
 
 @given(schemas, spares, st.sampled_from(CHOICES), st.integers(0, 2**32))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_text_ends_in_time_and_is_valid(schema: dict[str, Any], spare: int, choose: Choose, seed: int) -> None:
     grammar = compiled(schema)
     budget = shortest(schema) + spare

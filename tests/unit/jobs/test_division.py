@@ -22,13 +22,13 @@ MARKDOWN = st.lists(
 
 
 @given(text=MARKDOWN | st.text(max_size=400), limit=st.integers(5, 200))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_parts_joined_are_the_text(text: str, limit: int) -> None:
     assert "".join(divide(text, limit)) == text
 
 
 @given(text=MARKDOWN, limit=st.integers(60, 300))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_part_is_within_the_limit(text: str, limit: int) -> None:
     assert max(map(estimated_tokens, divide(text, limit)), default=0) <= limit
 

@@ -86,7 +86,7 @@ def test_a_call_that_was_stopped_decides(request_: Request, output: Output, reas
 
 
 @given(text=st.text(alphabet=st.characters(exclude_categories=()), max_size=200), end=st.sampled_from(End))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_plan_never_raises(text: str, end: End) -> None:
     for request in SIBLINGS:
         for context in (Context(), PLAIN):

@@ -55,7 +55,7 @@ def instances(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("request_", WHOLE)
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_what_matches_the_grammar_parses_as_the_artifact(request_: TrendSummary | Hook, data: st.DataObject) -> None:
     (call,) = first_calls(request_)
     value = data.draw(instances(dict(call.schema)))

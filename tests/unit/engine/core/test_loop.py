@@ -41,7 +41,7 @@ def request(name: object, prompt: Iterable[int], max_tokens: int = 5, **kwargs) 
 PROMPTS = st.lists(st.integers(1, 2), min_size=1, max_size=14)  # two token values: shared prefixes are common
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     prompts=st.lists(st.tuples(PROMPTS, st.integers(1, 12), st.sampled_from(["", "s"])), min_size=1, max_size=9),
     block_size=st.sampled_from([1, 2, 4]),

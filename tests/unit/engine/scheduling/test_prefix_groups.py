@@ -60,7 +60,7 @@ def max_saved(tables: list[tuple[int, ...]]) -> int:
     return best(frozenset(range(len(tables))))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(paths, st.data())
 def test_groups_save_nearly_as_much_as_any_division_could(prompts: list[list[int]], data: st.DataObject) -> None:
     groups = PrefixGroups(ROWS, PAGE)

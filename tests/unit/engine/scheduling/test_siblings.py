@@ -39,7 +39,7 @@ def shortest_shared_by_at_most(paths: list[Path], path: Path, most: int) -> Path
 prompts = st.lists(st.lists(st.integers(1, 2), max_size=4), min_size=1, max_size=14)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(prompts, st.integers(0, 6), st.integers(0, 13), st.integers(0, 3))
 def test_beginnings_are_those_that_counting_finds(parts: list[list[int]], most: int, chosen: int, removed: int) -> None:
     order = PromptOrder()

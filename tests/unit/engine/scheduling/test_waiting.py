@@ -288,7 +288,7 @@ moves = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(moves)
 def test_each_leaves_once_the_highest_priority_first_and_the_oldest_is_passed_by_few(moves: list[tuple]) -> None:
     lengths = LengthEstimator()

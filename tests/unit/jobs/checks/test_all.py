@@ -75,7 +75,7 @@ FRAGMENTS = [
     source=st.lists(st.one_of(st.text(max_size=30), st.sampled_from(FRAGMENTS)), max_size=12).map("".join),
     locale=st.sampled_from(LOCALES),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_it_never_raises(name: str, text: str, source: str, locale: str) -> None:
     CHECKS[name](text, source, locale)
 

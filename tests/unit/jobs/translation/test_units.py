@@ -117,7 +117,7 @@ LINES = st.lists(
 
 
 @given(text=LINES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_units_in_their_places_are_the_text_apart_from_where_lines_are_wrapped(text: str) -> None:
     document = document_of(text)
     again = document.assembled([unit.text for unit in document.units])

@@ -1,0 +1,95 @@
+"""What ends a text before its limit: repetition, and stop strings."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.scripted_core import PATIENCE, Harness
+from thothy_ai.engine.api import (
+    FinishReason,
+    GenerationResult,
+    SamplingParams,
+)
+
+
+def repetitive(harness: Harness, count: int) -> list[int]:
+    return harness.encode("The kettle sings and the garden waits for rain. ") * count
+
+
+@pytest.mark.parametrize("fields", [{"schema": "{}"}, {"stop_repetition": True}], ids=str)
+def test_an_output_that_repeats_itself_is_stopped_and_kept(harness: Harness, fields: dict[str, object]) -> None:
+    sink = harness.submit(sampling=SamplingParams(max_tokens=500), **fields)
+    harness.accepted()
+    tokens = repetitive(harness, 5)
+    for token in tokens:
+        harness.core.tokens("a", token)
+    assert harness.core.aborted.get(timeout=PATIENCE) == ("a", FinishReason.REPETITION)
+    harness.core.finish("a", FinishReason.REPETITION)
+    (result,) = sink.until_end()
+    assert isinstance(result, GenerationResult)
+    assert result.finish_reason is FinishReason.REPETITION
+    kept = result.usage.output_tokens
+    assert len(tokens) * 3 / 5 <= kept < len(tokens) * 3 / 5 + 4
+    assert result.text.startswith("The kettle sings and the garden")
+    text = harness.frontend.stats().text
+    assert (text.repetitions, text.saved_tokens) == (1, 500 - kept)
+    assert harness.core.aborted.empty()
+
+
+@pytest.mark.parametrize("fields", [{}, {"schema": "{}", "stop_repetition": False}], ids=str)
+def test_repetition_is_no_reason_where_it_is_allowed(harness: Harness, fields: dict[str, object]) -> None:
+    sink = harness.submit(**fields)
+    harness.accepted()
+    for token in repetitive(harness, 5):
+        harness.core.tokens("a", token)
+    harness.core.finish("a", FinishReason.LENGTH)
+    (result,) = sink.until_end()
+    assert isinstance(result, GenerationResult)
+    assert result.finish_reason is FinishReason.LENGTH
+    assert harness.core.aborted.empty()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_string_ends_the_text_and_cuts_what_came_meanwhile(harness: Harness, *, stream: bool) -> None:
+    sink = harness.submit(stream=stream, sampling=SamplingParams(stop=("waits for", "zzz")))
+    harness.accepted()
+    tokens = harness.encode("the garden waits for rain")
+    harness.core.tokens("a", *tokens)
+    assert harness.core.aborted.get(timeout=PATIENCE) == ("a", FinishReason.STOP)
+    harness.core.tokens("a", *harness.encode("more"))
+    harness.core.finish("a", FinishReason.LENGTH)
+    *deltas, result = sink.until_end()
+    assert result.text == "the garden "
+    assert result.finish_reason is FinishReason.STOP
+    assert result.usage.output_tokens == len(result.token_ids) < len(tokens)
+    assert result.usage.compute_seconds == 0.5
+    assert "".join(delta.text for delta in deltas) == ("the garden " if stream else "")
+    assert harness.core.aborted.empty()
+
+
+def test_what_a_stop_string_held_back_comes_out_at_the_end(harness: Harness) -> None:
+    sink = harness.submit(stream=True, sampling=SamplingParams(stop=("rain!",)))
+    harness.accepted()
+    harness.core.tokens("a", *harness.encode("for rain"))
+    harness.core.finish("a")
+    *deltas, result = sink.until_end()
+    assert result.text == "for rain" == "".join(delta.text for delta in deltas)
+    assert tuple(token for delta in deltas for token in delta.token_ids) == result.token_ids
+
+
+def test_the_text_of_the_minimum_has_no_stop_strings(harness: Harness) -> None:
+    """Neither whole ones nor the beginnings of some: they are looked for in what follows."""
+    sampling = SamplingParams(stop=("one", "two three"), min_tokens=3)
+    sink = harness.submit(sampling=sampling)
+    harness.accepted()
+    for token in harness.encode("one two three one")[:3]:
+        harness.core.tokens("a", token)
+    rest = harness.encode("one two three one")[3:]
+    harness.core.tokens("a", *rest)
+    assert harness.core.aborted.get(timeout=PATIENCE) == ("a", FinishReason.STOP)
+    harness.core.finish("a")
+    result = sink.next()
+    assert isinstance(result, GenerationResult)
+    early = len(harness.encode("one two three one")[:3])
+    assert result.text.startswith("one")
+    assert len(result.token_ids) > early

@@ -19,9 +19,7 @@ from thothy_ai.engine.api import (
 )
 from thothy_ai.engine.backend import Output
 from thothy_ai.engine.core_api import CoreRequest, FinishedEvent, OnEvents, RefusedEvent, TokenEvent
-from thothy_ai.engine.errors import (
-    EngineError,
-)
+from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.text.frontend import Frontend
 
 PATIENCE = 30
@@ -87,6 +85,8 @@ class WaitingSink:
 
 @dataclass
 class Harness:
+    """The frontend over its core."""
+
     frontend: Frontend
     core: ScriptedCore
     encode: Callable[[str], list[int]]

@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.scripted_core import PATIENCE, Harness
-from thothy_ai.engine.api import (
-    FinishReason,
-    GenerationResult,
-    SamplingParams,
-)
+from thothy_ai.engine.api import FinishReason, GenerationResult, SamplingParams
 
 
 def repetitive(harness: Harness, count: int) -> list[int]:

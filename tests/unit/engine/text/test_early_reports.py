@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.scripted_core import Harness
-from thothy_ai.engine.api import (
-    Delta,
-)
+from thothy_ai.engine.api import Delta
 
 
 def test_deltas_concatenate_to_the_result(harness: Harness) -> None:

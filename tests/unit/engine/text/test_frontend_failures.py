@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.scripted_core import PATIENCE, Harness
-from thothy_ai.engine.api import (
-    FinishReason,
-    GenerationRequest,
-    GenerationResult,
-    Message,
-    Usage,
-)
+from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Message, Usage
 from thothy_ai.engine.backend import Failure, Output
 from thothy_ai.engine.core_api import FinishedEvent, TokenEvent
 from thothy_ai.engine.errors import (

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.json_schemas import matches, pattern_of, schemas, text
 from tests.unit.engine.conftest import make_tokenizer
 from thothy_ai.engine.errors import BudgetTooSmallError
 from thothy_ai.engine.grammar import GrammarCompiler
@@ -28,8 +29,6 @@ EOS = (0, 2)
 VOCAB = 741
 Choose = Callable[[random.Random, Sequence[int], Sequence[bytes]], int]
 COMPILER = GrammarCompiler(make_tokenizer(), VOCAB, EOS)
-
-# ---- what is chosen
 
 
 def longest(_: random.Random, allowed: Sequence[int], table: Sequence[bytes]) -> int:
@@ -55,75 +54,7 @@ def wordy(rng: random.Random, allowed: Sequence[int], table: Sequence[bytes]) ->
 
 CHOICES: list[Choose] = [longest, anything, going_on, wordy]
 
-# ---- what is asked for
 
-
-def pattern_of(field: Any) -> str:
-    return str(_extra(field)["pattern"])
-
-
-def _extra(field: Any) -> dict[str, Any]:
-    schema: dict[str, Any] = {"minLength": 0, "maxLength": 0}
-    field.json_schema_extra(schema)
-    return schema
-
-
-def text(pattern: str) -> dict[str, Any]:
-    return {"type": "string", "pattern": pattern}
-
-
-sizes = st.tuples(st.integers(1, 30), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair)))
-strings = st.one_of(
-    sizes.map(lambda size: text(fields.prose_pattern(*size))),
-    sizes.map(lambda size: text(pattern_of(fields.title(size[0] + 3, size[1] + 3)))),
-    st.builds(
-        lambda least, more, size: text(pattern_of(fields.sentences(least, least + more, size))),
-        st.integers(1, 2),
-        st.integers(0, 3),
-        st.integers(12, 60),
-    ),
-    st.sampled_from(
-        ["^[а-я]{3,20}$", "^(?:ab|c{9}(?:d{5})?)(?:e{4}f)*$", "^[0-9]{2}(?:\\.[0-9]{4})?$", "^[^a]{1,9}$"]
-    ).map(text),
-    sizes.map(lambda size: {"type": "string", "minLength": size[0], "maxLength": size[1]}),
-    st.just({"type": "string"}),
-)
-leaves = st.one_of(
-    strings,
-    st.lists(st.text('abcü. "', min_size=1, max_size=12), min_size=1, max_size=4, unique=True).map(
-        lambda of: {"enum": of}
-    ),
-    st.sampled_from([{"const": "the same, always."}, {"type": "boolean"}, {"type": "null"}, {"type": "number"}]),
-    st.builds(
-        lambda least, more: {"type": "integer", "minimum": least, "maximum": least + more},
-        st.integers(-20, 3000),
-        st.integers(0, 5000),
-    ),
-)
-
-
-def objects(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    names = st.sampled_from(["a", "body", "key_points", "ü", 'q"'])
-    return st.dictionaries(names, children, min_size=1, max_size=4).map(
-        lambda properties: {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        }
-    )
-
-
-def arrays(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    counts = st.tuples(st.integers(0, 3), st.integers(0, 3))
-    return st.builds(
-        lambda items, count: {"type": "array", "items": items, "minItems": count[0], "maxItems": max(1, sum(count))},
-        children,
-        counts,
-    )
-
-
-schemas = objects(st.recursive(leaves, lambda children: objects(children) | arrays(children), max_leaves=6))
 spares = st.one_of(st.integers(0, 30), st.integers(0, 400))
 
 
@@ -159,39 +90,6 @@ def shortest(schema: object) -> int:
     return completion.shortest
 
 
-def matches(value: Any, schema: dict[str, Any]) -> bool:
-    """Whether the value is one of the schema's, for the schemas of this test."""
-    if "enum" in schema or "const" in schema:
-        return value in schema.get("enum", [schema.get("const")])
-    return MATCHES[schema["type"]](value, schema)
-
-
-def _is_object(value: Any, schema: dict[str, Any]) -> bool:
-    children = schema["properties"]
-    return list(value) == list(children) and all(matches(value[name], children[name]) for name in children)
-
-
-def _is_array(value: Any, schema: dict[str, Any]) -> bool:
-    fits = schema["minItems"] <= len(value) <= schema["maxItems"]
-    return fits and all(matches(one, schema["items"]) for one in value)
-
-
-def _is_string(value: Any, schema: dict[str, Any]) -> bool:
-    fits = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", 10**9)
-    return fits and re.search(schema.get("pattern", ""), value) is not None
-
-
-MATCHES: dict[str, Callable[[Any, dict[str, Any]], bool]] = {
-    "object": _is_object,
-    "array": _is_array,
-    "string": _is_string,
-    "integer": lambda value, schema: schema["minimum"] <= value <= schema["maximum"],
-    "number": lambda value, _: isinstance(value, int | float),
-    "boolean": lambda value, _: isinstance(value, bool),
-    "null": lambda value, _: value is None,
-}
-
-
 @given(schemas, spares, st.sampled_from(CHOICES), st.integers(0, 2**32))
 @settings(max_examples=300)
 def test_every_text_ends_in_time_and_is_valid(schema: dict[str, Any], spare: int, choose: Choose, seed: int) -> None:
@@ -201,9 +99,6 @@ def test_every_text_ends_in_time_and_is_valid(schema: dict[str, Any], spare: int
     data, complete = written(grammar, budget, choose, random.Random(seed))
     assert complete, data
     assert matches(json.loads(data), schema), data
-
-
-# ---- how texts end
 
 
 def ending(schema: dict[str, Any], budget: int, choose: Choose, seed: int = 0) -> Any:

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import models
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
 
 from tests.support.paged_run import PagedRun
-from tests.support.shards import write_shards
 from tests.support.tiny_models import tiny_model
-from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.weights import huggingface, reading
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.loader import load_model
-from thothy_ai.engine.weights.reading import ParallelReader, Reading
-from thothy_ai.engine.weights.shard import StoredTensor
 
 CPU = torch.device("cpu")
 TOKENS = [5, 9, 77, 120, 3]
@@ -48,20 +38,6 @@ def test_the_name_is_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     loaded = load_model(Path(), device=CPU, dtype=torch.float32)
     assert loaded.name == "llama"
     assert loaded.tokenizer is None
-
-
-@pytest.mark.parametrize(
-    ("own", "named", "ends"),
-    [("<end>", 5, (5, 3)), ("<end>", [3, 5], (3, 5)), ("<far>", 5, (5,)), (None, 5, (5,)), ("<end>", None, (3,))],
-)
-def test_the_tokenizer_s_end_of_text_counts_beside_the_configuration_s(
-    tmp_path: Path, own: str | None, named: object, ends: tuple[int, ...]
-) -> None:
-    folder = tiny_model("llama", tmp_path, eos_token_id=named)
-    (folder / "generation_config.json").unlink(missing_ok=True)
-    backend = tokenizers.Tokenizer(models.BPE(vocab={"a": 0, "b": 1, "c": 2, "<end>": 3, "<far>": 131}, merges=[]))
-    PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=own).save_pretrained(folder)
-    assert load_model(folder, device=CPU, dtype=torch.float32).config.eos_token_ids == ends
 
 
 def test_weights_outlive_their_file(tmp_path: Path) -> None:
@@ -237,62 +213,6 @@ def test_values_that_are_not_finite_are_found_when_asked(value: float, tmp_path:
         load_model(folder, device=CPU, dtype=torch.float32, finite=True)
 
 
-def test_tensors_arrive_whole_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of 100 bytes, and little that may be read ahead: both end within tensors."""
-    monkeypatch.setattr(reading, "PIECE_BYTES", 100)
-    monkeypatch.setattr(huggingface, "_AHEAD_BYTES", {"cpu": 1000})
-    types = [torch.float32, torch.bfloat16, torch.int32, torch.uint8, torch.float8_e4m3fn, torch.bool]
-    tensors = {f"t{at}": torch.randint(0, 2, (at % 7, 2 * at)).to(types[at % 6]) for at in range(60)}
-    tensors["number"] = torch.tensor(3.5)
-    folder = write_shards(tmp_path, tensors, shards=4)
-    order = sorted(tensors, key=lambda name: name[::-1])
-    reported: list[tuple[int, int]] = []
-    with SafetensorsFolder(folder, CPU, torch.float32, on_read=lambda *seen: reported.append(seen)) as source:
-        source.expect({name: tuple(tensors[name].shape) for name in order})
-        for name in [*order[40:], *order[:40]]:
-            found = source.stored(name, *tensors[name].shape, dtype=tensors[name].dtype)
-            assert found.dtype == tensors[name].dtype
-            assert torch.equal(found.view(torch.uint8) if found.dim() else found, _bytes(tensors[name])), name
-    total = sum(tensor.nbytes for tensor in tensors.values())
-    assert reported[-1] == (total, total)
-    assert reported == sorted(reported)
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.view(torch.uint8) if tensor.dim() else tensor
-
-
-def test_read_ahead_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[str] = []
-    begin = ParallelReader.start
-
-    def counted(self: ParallelReader, place: StoredTensor) -> Reading:
-        started.append(place.path.name)
-        return begin(self, place)
-
-    monkeypatch.setattr(ParallelReader, "start", counted)
-    monkeypatch.setattr(huggingface, "_AHEAD_BYTES", {"cpu": 3000})
-    folder = write_shards(tmp_path, {f"t{at:02}": torch.ones(250) for at in range(20)}, shards=3)
-    with SafetensorsFolder(folder, CPU, torch.float32) as source:
-        source.expect({f"t{at:02}": (250,) for at in range(20)})
-        source.tensor("t00", 250)
-        assert len(started) == 4, "the one that was asked for, and three of 1,000 bytes"
-        for at in range(1, 20):
-            source.tensor(f"t{at:02}", 250)
-    assert len(started) == 20
-
-
-def test_a_missing_shard_stops_the_threads(tmp_path: Path) -> None:
-    folder = write_shards(tmp_path, {"a": torch.ones(9), "b": torch.ones(9)}, shards=2)
-    source = SafetensorsFolder(folder, CPU, torch.float32)
-    (folder / "model-00002-of-00002.safetensors").unlink()
-    with source:
-        source.tensor("a", 9)
-        with pytest.raises(ModelLoadError, match="can't be read: No such file"):
-            source.tensor("b", 9)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("weights")]
-
-
 @pytest.mark.parametrize("index", ["{", "[]", "{}", '{"weight_map": 3}'])
 def test_a_broken_index(index: str, tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path)
@@ -337,65 +257,6 @@ def test_a_file_of_another_kind(tmp_path: Path) -> None:
         logits(path)
 
 
-def end_tokens(folder: Path, tokenizer: PreTrainedTokenizerFast | None, **configured: object) -> tuple[int, ...]:
-    """Of a model whose two configurations have these tokens, with this tokenizer."""
-    for name, value in configured.items():
-        path = folder / f"{name}.json"
-        content = json.loads(path.read_text()) if path.is_file() else {}
-        path.write_text(json.dumps(content | {"eos_token_id": value}))
-    if tokenizer is not None:
-        tokenizer.save_pretrained(folder)
-    return load_model(folder, device=CPU, dtype=torch.float32).config.eos_token_ids
-
-
-def test_end_tokens_of_all_that_name_some(tmp_path: Path) -> None:
-    folder = tiny_model("llama", tmp_path, vocab_size=700)
-    assert end_tokens(folder, make_tokenizer(), config=[5, 6], generation_config=[6, 9]) == (5, 6, 9, 2)
-    assert end_tokens(folder, None, config=None, generation_config=None) == (2,), "the tokenizer's alone"
-    assert end_tokens(folder, None, config=-1, generation_config=700) == (2,), "others are beyond the vocabulary"
-
-
-@pytest.mark.parametrize("unknown", [None, -1, 131, [500, 501]])
-def test_a_model_without_an_end_token_is_refused(unknown: object, tmp_path: Path) -> None:
-    folder = tiny_model("llama", tmp_path)
-    with pytest.raises(ModelLoadError, match="no end-of-text token is known") as caught:
-        end_tokens(folder, None, config=unknown, generation_config=None)
-    assert str(folder) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def turns(begin: str, end: str) -> str:
-    return "{% for m in messages %}" + begin + "{{ m.content }}" + end + "{% endfor %}"
-
-
-TURNS = {  # as models write them, and the special token that ends an answer
-    "gemma": (turns("<start_of_turn>{{ m.role }}\n", "<end_of_turn>\n"), "<end_of_turn>"),
-    "llama 3": (turns("<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n", "<|eot_id|>"), "<|eot_id|>"),
-    "glm": (turns("<|{{ m.role }}|>\n", ""), "<|user|>"),
-    "mistral": (turns("[INST]", "[/INST]{{ eos_token }}"), "[/INST]"),
-    "plain": (turns("", ". "), None),
-    "refuses": ("{{ raise_exception('no') }}", None),
-    "gpt-oss": (turns("<|channel|>", "<|end|>"), None),
-}
-NAMES = ("<start_of_turn>", "<end_of_turn>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|user|>",
-         "<|assistant|>", "[INST]", "[/INST]", "<|end|>")  # fmt: skip
-
-
-@pytest.mark.parametrize("model", TURNS)
-def test_what_the_template_writes_after_an_answer_ends_it(model: str, tmp_path: Path) -> None:
-    template, end = TURNS[model]
-    folder = tiny_model("llama", tmp_path, vocab_size=730)
-    tokenizer = make_tokenizer()
-    tokenizer.add_special_tokens(
-        {"additional_special_tokens": [*NAMES, *(["<|channel|>"] if model == "gpt-oss" else [])]}
-    )
-    tokenizer.chat_template = template
-    expected = (5, *([] if end is None else [tokenizer.convert_tokens_to_ids(end)]), 2)
-    (folder / "generation_config.json").unlink(missing_ok=True)
-    assert end_tokens(folder, tokenizer, config=5) == expected
-    assert end_tokens(folder, None, config=5, generation_config=[5, 7]) == (5, 7, 2), "what it lists is all"
-
-
 def test_buffers_and_a_tied_head_are_needless(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path, tie_word_embeddings=True)
     expected = logits(folder)
@@ -412,19 +273,3 @@ def test_a_context_is_no_longer_than_wanted(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path, max_position_embeddings=2**40)
     loaded = load_model(folder, device=CPU, dtype=torch.float32, max_context=300)
     assert loaded.config.max_context == 300
-
-
-def test_all_shards_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tiny_model("llama", tmp_path, max_shard_size="60KB")
-    asked: list[tuple[int, ...]] = []
-
-    def refused(descriptor: int, *rest: int) -> None:
-        asked.append((os.fstat(descriptor).st_ino, *rest))
-        raise OSError("not on this file system")
-
-    monkeypatch.setattr(os, "posix_fadvise", refused)
-    logits(folder)
-    shards = {path.stat().st_ino for path in folder.glob("*.safetensors")}
-    assert {inode for inode, *_ in asked} == shards
-    assert len(shards) > 1
-    assert {tuple(rest) for _, *rest in asked} == {(0, 0, os.POSIX_FADV_WILLNEED)}

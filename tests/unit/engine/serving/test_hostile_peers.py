@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from tests.support.scripted_backend import (
-    answer,
-    play,
-    raw,
-    until,
-)
-from thothy_ai.engine.api import (
-    GenerationRequest,
-    SamplingParams,
-)
+from tests.support.scripted_backend import answer, play, raw, until
+from thothy_ai.engine.api import GenerationRequest, SamplingParams
 from thothy_ai.engine.backend import Failure
 from thothy_ai.engine.client import connect
-from thothy_ai.engine.errors import (
-    EngineLostError,
-    InvalidRequestError,
-    ProtocolError,
-)
+from thothy_ai.engine.errors import EngineLostError, InvalidRequestError, ProtocolError
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving.protocol import Abort, Fault, FrameBuffer, Hello, Submit, decode, encode
 from thothy_ai.engine.serving.server import EngineServer
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"unix://{tmp_path}/e.sock"
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,7 @@ from thothy_ai.engine.api import (
     Usage,
 )
 from thothy_ai.engine.backend import Failure
-from thothy_ai.engine.errors import (
-    EngineError,
-    GrammarError,
-    InvalidRequestError,
-    PromptTooLongError,
-    ProtocolError,
-)
+from thothy_ai.engine.errors import EngineError, GrammarError, InvalidRequestError, PromptTooLongError, ProtocolError
 from thothy_ai.engine.serving.address import TcpAddress, UnixAddress, parse_address
 from thothy_ai.engine.serving.protocol import (
     MAX_FRAME,

@@ -11,25 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scripted_backend import (
-    ScriptedBackend,
-    ask,
-    mode_of,
-    play,
-    result_of,
-    until,
-)
+from tests.support.scripted_backend import ScriptedBackend, ask, mode_of, play, result_of, until
 from thothy_ai.engine.client import connect
-from thothy_ai.engine.errors import (
-    InvalidRequestError,
-)
+from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving.server import EngineServer
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"unix://{tmp_path}/e.sock"
 
 
 def test_the_socket_is_its_owners_and_a_leftover_is_replaced(url: str) -> None:

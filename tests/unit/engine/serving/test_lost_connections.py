@@ -1,0 +1,134 @@
+"""Clients that vanish, engines that are lost or away, and what is in flight meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.support.scripted_backend import ScriptedBackend, ask, play, result_of, until
+from thothy_ai.engine.api import FinishReason, GenerationRequest
+from thothy_ai.engine.client import connect
+from thothy_ai.engine.errors import EngineLostError
+from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.engine.serving.protocol import Abort, FrameBuffer, Hello, Submit, decode, encode
+from thothy_ai.engine.serving.server import EngineServer
+
+
+def test_a_vanished_client_takes_its_requests_along_and_no_others(url: str) -> None:
+    async def scene() -> None:
+        backend = ScriptedBackend()
+        server = EngineServer(backend, url)
+        await server.start()
+        stays, goes = connect(url), connect(url)
+        await stays.start()
+        await goes.start()
+        kept = await stays.submit(ask("same"))
+        kept_id = await backend.arrived.get()
+        await goes.submit(ask("same"))
+        gone_id = await backend.arrived.get()
+        assert kept_id != gone_id, "ids belong to a connection"
+        await goes.close()
+        assert await backend.aborted.get() == gone_id
+        backend.say(gone_id, result_of(gone_id))
+        backend.say(kept_id, result_of(kept_id, "text"))
+        assert await kept.result() == result_of("same", "text")
+        assert backend.aborted.empty()
+        await stays.close()
+        await server.close()
+
+    play(scene())
+
+
+def test_a_lost_engine_is_told_and_a_new_one_is_found(url: str) -> None:
+    async def scene() -> None:
+        old = NullEngine(latency=3600.0)
+        server = EngineServer(old, url)
+        await server.start()
+        client = connect(url)
+        await client.start()
+        session = (await client.info()).session_id
+        waiting = await client.submit(ask("a", stream=True))
+        await server.close()
+        with pytest.raises(EngineLostError):
+            await waiting.result()
+        with pytest.raises(EngineLostError):
+            [delta async for delta in waiting]
+        await until(lambda: not client.connected)
+        with pytest.raises(EngineLostError, match=r"e\.sock"):
+            await client.info()
+        new = EngineServer(NullEngine(), url)
+        await new.start()
+        await until(lambda: client.connected)
+        assert (await client.info()).session_id != session
+        assert (await (await client.submit(ask("a"))).result()).finish_reason is FinishReason.STOP
+        await client.close()
+        await new.close()
+        old.stop()
+
+    play(scene())
+
+
+def test_a_question_in_flight_ends_with_the_connection(url: str) -> None:
+    async def scene() -> None:
+        async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(encode(Hello()))
+            await reader.readexactly(len(encode(Hello())) + 1)
+            writer.close()
+
+        server = await asyncio.start_unix_server(mute, url.removeprefix("unix://"))
+        client = connect(url)
+        await client.start()
+        with pytest.raises(EngineLostError, match="closed"):
+            await client.stats()
+        await client.close()
+        server.close()
+
+    play(scene())
+
+
+def test_a_submit_that_is_cancelled_while_the_engine_does_not_read_leaves_nothing_running(url: str) -> None:
+    async def scene() -> None:
+        reads = asyncio.Event()
+        frames: asyncio.Queue[object] = asyncio.Queue()
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(encode(Hello()))
+            await reads.wait()
+            buffer = FrameBuffer()
+            while chunk := await reader.read(1 << 16):
+                for payload in buffer.feed(chunk):
+                    frames.put_nowait(decode(payload))
+            writer.close()
+
+        server = await asyncio.start_unix_server(slow, url.removeprefix("unix://"))
+        client = connect(url)
+        await client.start()
+        submitting = asyncio.create_task(client.submit(GenerationRequest("a", text="x" * (1 << 22))))
+        await asyncio.wait([submitting], timeout=0.1)
+        assert not submitting.done()
+        submitting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await submitting
+        reads.set()
+        assert [type(await frames.get()) for _ in range(3)] == [Hello, Submit, Abort]
+        await client.close()
+        server.close()
+
+    play(scene())
+
+
+def test_start_does_not_fail_while_the_engine_is_away(url: str) -> None:
+    async def scene() -> None:
+        client = connect(url)
+        await client.start()
+        assert not client.connected
+        with pytest.raises(EngineLostError, match="not connected"):
+            await client.stats()
+        server = EngineServer(NullEngine(), url)
+        await server.start()
+        await until(lambda: client.connected)
+        await client.close()
+        await server.close()
+
+    play(scene())

@@ -1,0 +1,112 @@
+"""An engine as its supervisor starts it: a process whose core is another one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from thothy_ai.engine.api import GenerationRequest, SamplingParams, SchedulerStats
+from thothy_ai.engine.client import EngineClient, Generation, connect
+from thothy_ai.engine.options import EngineOptions
+
+PATIENCE = 120
+RUN = "from pathlib import Path; from thothy_ai.engine.main import run_engine; from thothy_ai.engine.options import *; "
+ENDLESS = SamplingParams(max_tokens=200, ignore_eos=True)
+SLOW_UNTIL_IT_FAILS = """
+import sys
+if "thothy_ai.engine.process.core_process" in sys.orig_argv:
+    import time
+    from pathlib import Path
+    from thothy_ai.engine.execution.runner import Runner
+    original = Runner.forward
+    def forward(self, step):
+        if (Path(__file__).parent / "now").exists():
+            raise RuntimeError("CUDA error: illegal")
+        time.sleep(0.05)
+        return original(self, step)
+    Runner.forward = forward
+"""
+
+
+def options(model: Path, url: str, **more: object) -> EngineOptions:
+    return EngineOptions(**({"url": url, "model": model, "device": "cpu", "kv_tokens": 2048, "threads": 1} | more))
+
+
+@contextlib.contextmanager
+def started(chosen: EngineOptions, patch: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A supervisor's engine; `patch` is a folder whose sitecustomize.py its processes run first."""
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{RUN} from pathlib import PosixPath; run_engine({chosen!r})"],
+        env=os.environ | ({"PYTHONPATH": str(patch)} if patch else {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ready(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    if not process.stdout.readline().startswith("thothy engine: ready"):
+        pytest.fail("\n".join(ended(process)[1]))
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
+    _, errors = process.communicate(timeout=PATIENCE)
+    return process.returncode, errors.splitlines()
+
+
+def core_of(process: subprocess.Popen[str]) -> int:
+    """The id of the core's process."""
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return int(child)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def until_dead(pid: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while is_alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def with_client(url: str, body: Callable[[EngineClient], Awaitable[None]]) -> None:
+    async def run() -> None:
+        client = connect(url)
+        await client.start()
+        async with asyncio.timeout(PATIENCE):
+            await body(client)
+        await client.close()
+
+    asyncio.run(run())
+
+
+async def errors_of(generations: Sequence[Generation]) -> list[type[BaseException]]:
+    ends = await asyncio.gather(*(each.result() for each in generations), return_exceptions=True)
+    return [type(end) for end in ends if isinstance(end, BaseException)]
+
+
+async def two_run_and_three_wait(client: EngineClient) -> tuple[list[Generation], list[Generation]]:
+    asked = [GenerationRequest(f"job-{number}", text="x", sampling=ENDLESS) for number in range(5)]
+    generations = [await client.submit(request) for request in asked]
+    while (await client.stats()).scheduler != SchedulerStats(2, 3):  # noqa: ASYNC110  the engine is another process
+        await asyncio.sleep(0.01)
+    return generations[:2], generations[2:]

@@ -1,0 +1,56 @@
+"""What keeps a model from loading ends the engine with one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.engine_process import ended, options, started
+
+
+@pytest.mark.parametrize("fault", ["no folder", "no weights", "memory", "tokenizer", "device"])
+def test_what_keeps_a_model_from_loading_is_one_line_and_code_2(model: Path, tmp_path: Path, fault: str) -> None:
+    url, chosen = f"unix://{tmp_path}/e.sock", model
+    more: dict[str, object] = {}
+    if fault == "no folder":
+        chosen = tmp_path / "nowhere"
+    elif fault in {"no weights", "tokenizer"}:
+        chosen = tmp_path / "copy"
+        chosen.mkdir()
+        left_out = {"no weights": "model.safetensors", "tokenizer": "tokenizer.json"}[fault]
+        for file in model.iterdir():
+            if file.name != left_out:
+                (chosen / file.name).write_bytes(file.read_bytes())
+        if fault == "tokenizer":
+            (chosen / "tokenizer.json").write_text("{")
+    else:
+        more = {"memory": {"kv_tokens": 10**12}, "device": {"device": "cuda:99"}}[fault]
+    with started(options(chosen, url, **more)) as process:
+        code, errors = ended(process)
+    assert code == 2
+    assert len(errors) == 1
+    assert errors[0].startswith("thothy engine: ")
+    words = {"no folder": "no such file", "no weights": "safetensors", "memory": "GB", "tokenizer": "tokenizer"}
+    assert words.get(fault, "cuda:99") in errors[0]
+
+
+def test_an_error_that_nobody_expected_is_a_traceback_and_code_1(model: Path, url: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        'import sys\nif "thothy_ai.engine.process.core_process" in sys.orig_argv:\n'
+        "    from thothy_ai.engine.process import resident\n    resident.load = lambda *_: 1 / 0\n"
+    )
+    with started(options(model, url), tmp_path) as process:
+        code, errors = ended(process)
+    assert code == 1
+    assert any("ZeroDivisionError" in line for line in errors)
+
+
+def test_a_core_that_is_killed_as_it_loads_is_one_line_and_code_2(model: Path, url: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        'import os, sys\nif "thothy_ai.engine.process.core_process" in sys.orig_argv:\n    os.kill(os.getpid(), 9)\n'
+    )
+    with started(options(model, url), tmp_path) as process:
+        code, errors = ended(process)
+    assert (code, len(errors)) == (2, 1)
+    assert "killed by SIGKILL" in errors[0]

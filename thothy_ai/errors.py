@@ -194,7 +194,8 @@ class PermissionDeniedError(DatabaseError):
     def __init__(self, message: str, tenant: str, sqlstate: str | None = None) -> None:
         self.tenant = tenant
         advice = next((advice for part, advice in self.ADVICE.items() if part in message), self.OTHERWISE)
-        super().__init__(f"the database role lacks a right: {message}; {advice.format(tenant=tenant)}", sqlstate)
+        self.problem, self.advice = f"the database role lacks a right: {message}", advice.format(tenant=tenant)
+        super().__init__(f"{self.problem}; {self.advice}", sqlstate)
 
 
 class RoleExistsError(DatabaseError):

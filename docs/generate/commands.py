@@ -18,8 +18,6 @@ from thothy_ai.cli import app
 PROGRAM = "thothy"
 _BENCH = {f"{PROGRAM} bench drain": drain_parser, f"{PROGRAM} bench service": service_parser}  # argparse's
 _EXAMPLE = "Example: "
-_TYPES = {"int": "N", "float": "NUMBER", "str": "TEXT", "path": "PATH"}
-_VALUE = re.compile(r" <(?:list\[)?(?P<type>[^\]>]+)\]?>")
 _LIMITS = (
     (re.compile(r"(-?[\d.]+)<=x<=(-?[\d.]+)"), r"\1 to \2"),
     (re.compile(r"x>=(-?[\d.]+)"), r"\1 or more"),
@@ -123,15 +121,7 @@ def _row(typed: str, text: str) -> Row:
     notes = found["notes"] if found else ""
     for written, meant in _LIMITS:
         notes = written.sub(meant, notes)
-    value = _VALUE.search(typed)
-    argument = not typed.startswith("-")
-    shown = typed.strip() if value is None else typed[: value.start()] + ("" if argument else _value(value["type"]))
-    return Row(shown, text[: found.start()] if found else text, notes)
-
-
-def _value(kind: str) -> str:
-    """What to type after an option: `N`, `TEXT`, or the values there are."""
-    return " " + _TYPES.get(kind.removesuffix(" range"), kind)
+    return Row(typed.strip(), text[: found.start()] if found else text, notes)
 
 
 def _bench_rows(parser: argparse.ArgumentParser) -> tuple[list[Row], list[Row]]:

@@ -97,7 +97,7 @@ def counted() -> Iterator[Family]:
 def of_queue() -> Iterator[Family]:
     """What the dispatcher reads from Postgres."""
     status = QueueStatus({}, paused=False, changed_at=None, note=None)
-    reading = Reading(status, (("", "", 0),), _some_forecast(), (("", False),))
+    reading = Reading(status, (("", "", 0),), _some_forecast(), (("", False),), (("", "", 0.0),))
     return (_family(found, "dispatcher", _labels(found)) for found in families(reading))
 
 

@@ -14,6 +14,7 @@ import typer
 from typer.main import get_command
 
 from thothy_ai.cli.enqueue import KindCommands
+from thothy_ai.cli.help_names import name_values
 from thothy_ai.cli.shell import FAILED, INTERRUPTED, WRONG_INPUT, AsJson, fail, load_settings, usage
 from thothy_ai.engine.api import MAX_CHOICES, MAX_LOGPROBS
 
@@ -179,7 +180,9 @@ def _command(kind: AnyKind) -> Any:
 
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(kind.name, help=_help(kind))(with_flags(run, flags))
-    return get_command(single)
+    command = get_command(single)
+    name_values(command)
+    return command
 
 
 def _help(kind: AnyKind) -> str:

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from thothy_ai.cli import times
+from thothy_ai.cli.help_names import name_values
 from thothy_ai.cli.shell import AsJson, load_settings, usage
 from thothy_ai.cli.tables import count, print_json
 from thothy_ai.db.states import Notify
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 MAX_ATTEMPTS = 32767  # a smallint in Postgres
-Webhook = Annotated[str | None, typer.Option(metavar="URL", help="URL that is told when the job has ended.")]
+Webhook = Annotated[str | None, typer.Option(metavar="URL", help="URL to notify when the job has ended.")]
 
 
 class KindCommands(TyperGroup):
@@ -87,7 +88,7 @@ def enqueue(
         typer.echo(ctx.get_help(), err=True)
         raise typer.Exit(2)
     if notify and webhook is None:
-        usage("--notify needs --webhook, the URL that is told")
+        usage("--notify needs --webhook, the URL to notify")
     _enqueue_lines(jsonl, as_json, webhook, notify or Notify.BATCH)
 
 
@@ -173,7 +174,9 @@ def _command(kind: AnyKind) -> Any:
 
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(kind.name, help=_help(kind))(with_flags(run, flags))
-    return get_command(single)
+    command = get_command(single)
+    name_values(command)
+    return command
 
 
 def _help(kind: AnyKind) -> str:

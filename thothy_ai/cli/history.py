@@ -28,7 +28,8 @@ OlderThan = Annotated[
 def show(as_json: AsJson = False) -> None:
     """Show the past months of history, and when the reaper deletes each.
 
-    That is THOTHY_KEEP_HISTORY_DAYS after its end, or later if one of its jobs is open or ended later.
+    That is THOTHY_KEEP_HISTORY_DAYS after its end, or later if one of its jobs is open or ended later. The setting is
+    read where this command runs; the reaper reads its own.
 
     Example: thothy history show
     """
@@ -41,6 +42,8 @@ def show(as_json: AsJson = False) -> None:
     rows = [{**asdict(month), "goes": goes(month, keep_days)} for month in months]
     if as_json:
         return print_json({"keep_history_days": keep_days, "months": rows})
+    if not months:
+        return typer.echo("There is no history of past months; the current month is never deleted.")
     return _print_months(months, "open jobs#", {"deleted from": [row["goes"] for row in rows]})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,7 +28,12 @@ def pause(
         bool, typer.Option("--wait", help="Take dispatched jobs back and wait until no job is running.")
     ] = False,
     timeout: Annotated[
-        float | None, typer.Option(min=0, help="With --wait: seconds to wait for running jobs. Default: no limit.")
+        timedelta | None,
+        typer.Option(
+            parser=times.limit,
+            metavar="DURATION",
+            help="With --wait: maximum time to wait for running jobs, 10m, or 600 for seconds. Default: no limit.",
+        ),
     ] = None,
 ) -> None:
     """Stop dispatching. Jobs that are dispatched or running finish; producers can still enqueue.
@@ -35,7 +41,7 @@ def pause(
     With --wait, dispatched jobs that no worker has claimed go back to the queue, and the command ends when no
     job is running.
 
-    Example: thothy queue pause --wait --note "new worker image" --timeout 600
+    Example: thothy queue pause --wait --note "new worker image" --timeout 10m
     """
     if timeout is not None and not wait:
         usage("--timeout needs --wait")
@@ -46,7 +52,7 @@ def pause(
             return print_text(f"{said} `thothy queue resume` resumes dispatching.")
         typer.echo(said)
         try:
-            return _wait(engine, timeout)
+            return _wait(engine, None if timeout is None else timeout.total_seconds())
         except KeyboardInterrupt:
             typer.echo("Stopped waiting; the queue stays paused.", err=True)
             raise typer.Exit(INTERRUPTED) from None

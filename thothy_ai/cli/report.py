@@ -68,7 +68,7 @@ def report(
 def drain(
     timeout: Annotated[
         timedelta | None,
-        typer.Option(parser=times.duration, metavar="DURATION", help="Maximum time to wait: 90s, 2h; 0s looks once."),
+        typer.Option(parser=times.limit, metavar="DURATION", help="Maximum time to wait: 90s, 2h; 0s looks once."),
     ] = None,
     since: Since = None,
     include_delayed: Annotated[
@@ -77,7 +77,7 @@ def drain(
     model_timeout: Annotated[
         timedelta,
         typer.Option(
-            parser=times.duration,
+            parser=times.limit,
             metavar="DURATION",
             help="Maximum time to wait for an engine once no engine serves any job that is left: 5m; 0s does not wait.",
         ),

@@ -19,6 +19,7 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined] # public, though not marked so
 from typer.core import TyperGroup
 
+from thothy_ai.cli.help_names import name_values
 from thothy_ai.cli.tables import printable
 from thothy_ai.errors import (
     ConfigError,
@@ -112,11 +113,14 @@ class Commands(TyperGroup):
 
 def _describe_whole(group: Any) -> None:
     """In lists of commands, the whole first sentence of each, on as many lines as it needs, in place of a cut one."""
+    name_values(group)
     for command in group.commands.values():
         sentence, end, _ = " ".join((command.help or "").split()).partition(". ")
         command.short_help = command.short_help or sentence + end.rstrip()
         if hasattr(command, "commands"):
             _describe_whole(command)
+        else:
+            name_values(command)
 
 
 def _exit_code(error: Exception) -> int:

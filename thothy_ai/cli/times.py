@@ -9,6 +9,7 @@ from typer import BadParameter
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+", re.ASCII)
+_SECONDS = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.ASCII)
 
 
@@ -20,6 +21,11 @@ def duration(text: str) -> timedelta:
         return timedelta(seconds=sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(text)))
     except OverflowError:
         raise BadParameter(f"{text!r} is too long") from None
+
+
+def limit(text: str) -> timedelta:
+    """Parse how long to wait: a duration, or a number of seconds. Raises `BadParameter`."""
+    return duration(f"{text.strip()}s" if _SECONDS.fullmatch(text.strip()) else text)
 
 
 def ago(text: str) -> datetime:

@@ -99,6 +99,8 @@ def secret(
     from thothy_ai.admin import webhooks
     from thothy_ai.errors import ConfigError
 
+    if tenant == "":
+        usage("the tenant is empty")
     settings = load_settings()
     chosen = tenant or settings.tenant
     found = webhooks.secrets(settings, chosen)

@@ -93,7 +93,8 @@ def create_role(engine: Engine, name: str, tenant: str, *, login: bool = True) -
 def check_name(name: str, tenant: str) -> None:
     """Raises `ValueError` if a role cannot have this name, or a tenant that."""
     if not ROLE_NAME.fullmatch(name) or name.startswith("pg_"):
-        raise ValueError(f"{name!r} must be 1 to 40 lower-case letters, digits and underscores, not pg_ first")
+        rule = "must be 1 to 40 lower-case letters, digits and underscores, and must not begin with pg_"
+        raise ValueError(f"{name!r} {rule}")
     if not tenant:
         raise ValueError("the tenant is empty")
 

@@ -38,7 +38,7 @@ def draft_batch(webhook: str | None, notify: str) -> BatchDraft | None:
     except ValueError:
         raise InvalidJobError("notify", f"{notify!r} is neither 'job' nor 'batch'") from None
     if webhook is None and wanted is not Notify.BATCH:  # the default is also that of calls without a webhook
-        raise InvalidJobError("notify", "needs a webhook, the URL that is told")
+        raise InvalidJobError("notify", "needs a webhook, the URL to notify")
     return None if webhook is None else BatchDraft(uuid7(), checked_url(webhook), wanted)
 
 

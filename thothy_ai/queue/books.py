@@ -77,7 +77,7 @@ class Books:
         try:
             with self._transaction(PATIENT) as connection:
                 for drain in self._drains.record(connection, self._settings.drain_gap_seconds):
-                    logger.info("drained %d jobs from %s to %s", _jobs(drain), drain.started_at, drain.ended_at)
+                    logger.info("drain from %s to %s; jobs: %d", drain.started_at, drain.ended_at, _jobs(drain))
         except Exception as error:  # noqa: BLE001 - raised by the rule's next run, which counts it
             self._failure = error
 

@@ -46,6 +46,7 @@ class Reading:
     dead: tuple[tuple[str, str, int], ...] = ()  # kind, reason, jobs
     forecast: Forecast | None = None  # None while none is made
     partitions: tuple[tuple[str, bool], ...] = ()  # table, whether tomorrow's partition is missing
+    lost: tuple[tuple[str, str, float], ...] = ()  # engine, machine, seconds since it was ready
     seconds: float = 0.0  # that the reading took
 
 
@@ -82,6 +83,7 @@ class QueueCollector(Collector):
             with self._engine.connect() as connection:
                 dead = connection.execute(statement("queue/dead_jobs")).all()
                 partitions = connection.execute(statement("queue/missing_partitions")).all()
+                lost = connection.execute(statement("queue/lost_engines")).all()
                 kept = read_kept(asking(connection))
         except SQLAlchemyError:
             return Reading(None)
@@ -90,6 +92,7 @@ class QueueCollector(Collector):
             tuple((row.kind, row.reason, row.jobs) for row in dead),
             kept.forecast.after(kept.age) if kept and kept.fresh else None,
             tuple((row.name, row.missing) for row in partitions),
+            tuple((row.name, row.machine, row.seconds) for row in lost),
             time.monotonic() - began,
         )
 
@@ -139,6 +142,7 @@ def families(reading: Reading) -> Iterator[Metric]:
         yield _leases(reading.status)
         yield _dead(reading.dead)
         yield _partitions(reading.partitions)
+        yield _lost(reading.lost)
         text = "How long it took to read the queue's metrics from Postgres."
         yield GaugeMetricFamily("thothy_queue_reading_seconds", text, value=reading.seconds)
     if reading.forecast is not None:
@@ -209,4 +213,15 @@ def _partitions(partitions: Iterable[tuple[str, bool]]) -> Metric:
     )
     for table, missing in partitions:
         family.add_metric([table], float(missing))
+    return family
+
+
+def _lost(lost: Iterable[tuple[str, str, float]]) -> Metric:
+    family = GaugeMetricFamily(
+        "thothy_lost_engine_seconds",
+        "Seconds since an engine was last ready that was ready within the last day, and has not been stopped.",
+        labels=["engine", "machine"],
+    )
+    for name, machine, seconds in lost:
+        family.add_metric([name, machine], seconds)
     return family

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from typer.testing import CliRunner
 
 from tests.support.command_line import environment_of
@@ -17,6 +18,7 @@ from tests.support.home import THOTHY
 from thothy_ai.admin.doctor import CHECKS, Finding, Level, examine
 from thothy_ai.cli import app
 from thothy_ai.db.connect import make_engine
+from thothy_ai.db.roles import create_role, drop_role
 from thothy_ai.db.schema import code_revision
 from thothy_ai.errors import ConfigError
 from thothy_ai.queue.control import set_paused
@@ -72,6 +74,19 @@ def test_an_unreachable_postgres(look: Look, check: str) -> None:
 
 def test_a_database_without_a_schema(look: Look, empty_database: str) -> None:
     assert "thothy migrate" in str(only_wrong(look("schema", database_url=SecretStr(empty_database))).fix)
+
+
+def test_a_database_role_without_rights_is_not_told_to_migrate(look: Look, settings: Settings) -> None:
+    engine = make_engine(settings, application="test")
+    role = create_role(engine, f"acme_{uuid4().hex[:8]}", "acme")
+    url = make_url(settings.require_database_url()).set(username=role.name, password=role.password)
+    try:
+        wrong = only_wrong(look("schema", database_url=SecretStr(url.render_as_string(hide_password=False))))
+    finally:
+        drop_role(engine, role.name)
+        engine.dispose()
+    assert "alembic_version" in wrong.says
+    assert str(wrong.fix).startswith("run the service as the owner of the tables")
 
 
 def test_redis_unreachable_or_refusing(look: Look, settings: Settings) -> None:

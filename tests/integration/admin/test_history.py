@@ -155,3 +155,12 @@ def test_the_command_says_when_each_month_goes(aged: Queue, monkeypatch: pytest.
     monkeypatch.setenv("THOTHY_KEEP_HISTORY_DAYS", "0")
     kept = json.loads(CliRunner().invoke(app, ["history", "show", "--json"]).stdout)["months"]
     assert {month["goes"] for month in kept} == {"never"}
+
+
+def test_without_past_months_the_command_says_so(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THOTHY_DATABASE_URL", queue.settings.require_database_url())
+    history.prune(queue.engine, datetime.now(UTC))
+    shown = CliRunner().invoke(app, ["history", "show"])
+    assert (shown.exit_code, shown.stdout) == (
+        0, "There is no history of past months; the current month is never deleted.\n"
+    )  # fmt: skip

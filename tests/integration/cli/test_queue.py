@@ -63,6 +63,8 @@ def test_pausing_and_waiting_counts_in_words(queue: Queue) -> None:
     late = typed(queue.settings, "queue", "pause", "--wait", "--timeout", "0", exit_code=1)
     assert late.stdout == "Paused.\n1 job is still running …\n"
     assert one_line(late) == "1 job is still running after 0 s; the queue stays paused"
+    again = typed(queue.settings, "queue", "pause", "--wait", "--timeout", "0s", exit_code=1)
+    assert one_line(again) == one_line(late)
     queue.rows("UPDATE job SET state = 'queued', worker = NULL, lease_until = NULL")
     idle = typed(queue.settings, "queue", "pause", "--wait").stdout
     assert "No job is running, and 1 job waits. `thothy queue resume`" in idle

@@ -45,7 +45,7 @@ def test_enqueue_asks_for_webhooks(run: Run, engine: Engine, lines: Path) -> Non
 
 def test_when_to_tell_without_a_url_to_tell_is_refused(run: Run, engine: Engine, lines: Path) -> None:
     said = one_line(run("enqueue", "--jsonl", lines, "--notify", "job", exit_code=2))
-    assert said.startswith("--notify needs --webhook, the URL that is told")
+    assert said.startswith("--notify needs --webhook, the URL to notify")
     said = one_line(run("enqueue", "--notify", "job", "hook", "--source", SOURCE, exit_code=2))
     assert said.startswith("--notify is for --jsonl")
     said = one_line(run("enqueue", "--notify", "job", exit_code=2))
@@ -87,6 +87,7 @@ def test_the_receivers_secret(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
         assert "one or two secrets" in said
         assert wrong not in said
     monkeypatch.setenv("THOTHY_WEBHOOK_SECRETS", f"{'n' * 24}, {'o' * 24}")
+    assert "the tenant is empty" in one_line(run("webhooks", "secret", "--tenant", "", exit_code=2))
     wanted = [receiver_secret(secret * 24, "acme") for secret in "no"]
     assert run("webhooks", "secret", "--tenant", "acme").stdout.split() == wanted
     assert json.loads(run("webhooks", "secret", "--tenant", "acme", "--json").stdout)["secrets"] == wanted

@@ -143,7 +143,7 @@ def _check_compose(line: str) -> None:
     services = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
     words = [word for word in shlex.split(line)[2:] if not word.startswith("-")]
     match words:
-        case ["ps" | "restart" | "exec", service, *_] | ["up" | "logs", service] | ["logs", _, service]:
+        case ["ps" | "restart" | "stop" | "exec", service, *_] | ["up" | "logs", service] | ["logs", _, service]:
             assert service in services, line
         case _:
             pytest.fail(line)

@@ -111,6 +111,43 @@ def test_tomorrows_partition_is_missed(engine: Engine) -> None:
     assert [missing(table) for table in ("attempt", "artifact", "job_event")] == [0, 1, 0]
 
 
+SESSION = """
+    INSERT INTO engine_session (id, engine_name, machine, state, model, device, dtype, gpus, num_blocks, block_size,
+        started_at, ready_at, heartbeat_at, ended_at, end_reason)
+    VALUES (:id, :name, 'box', :state, 'm', 'none', 'none', 0, 0, 16, now() - make_interval(secs => :ago + 90),
+        CASE WHEN :was_ready THEN now() - make_interval(secs => :ago + 60) END, now() - make_interval(secs => :ago),
+        CASE WHEN :state = 'ended' THEN now() - make_interval(secs => :ago) END, :reason)
+"""
+
+
+@pytest.mark.parametrize(
+    ("sessions", "lost"),
+    [  # state, reason, seconds since its end or last heartbeat, whether it was ready
+        ([("ready", None, 0, True)], None),
+        ([("ended", "killed", 700, True)], 700),
+        ([("ended", "failed", 700, True)], 700),
+        ([("ended", "silent", 700, True)], 700),
+        ([("ready", None, 700, True)], 700),  # and no reaper has ended it
+        ([("ended", "stopped", 700, True)], None),
+        ([("ended", "killed", 90_000, True)], None),
+        ([("ended", "failed", 700, False)], None),  # it has never been ready
+        ([("ended", "killed", 900, True), ("ready", None, 0, True)], None),
+        ([("ended", "killed", 900, True), ("loading", None, 0, False)], 900),
+        ([("ended", "killed", 900, True), ("ended", "failed", 100, False)], 900),
+        ([("ended", "killed", 900, True), ("ended", "stopped", 100, False)], None),
+    ],
+)
+def test_engines_that_are_lost(
+    engine: Engine, sessions: list[tuple[str, str | None, int, bool]], lost: float | None
+) -> None:
+    with engine.begin() as connection:
+        for state, reason, ago, was_ready in sessions:
+            row = {"id": uuid4(), "name": "box-1", "state": state, "reason": reason, "ago": ago}
+            connection.execute(text(SESSION), row | {"was_ready": was_ready})
+    found = registry_of(engine).get_sample_value("thothy_lost_engine_seconds", {"engine": "box-1", "machine": "box"})
+    assert found == (None if lost is None else pytest.approx(lost, abs=60))
+
+
 def test_redis_is_up_while_it_answers() -> None:
     read_redis(lambda: (7.0, 2.0))
     shown = [metrics.REDIS_UP, metrics.LIST_LENGTH, metrics.URGENT_LENGTH]

@@ -81,7 +81,7 @@ def check_bill(engine: Engine, since: datetime, until: datetime) -> CheckedBill:
 def _unequal(of: BilledSession) -> str:
     name = of.engine_name or of.model_name
     causes = (
-        "requests that are no jobs (`thothy ask`), or a deleted history"
+        "requests that are not jobs (`thothy ask`), or history that was deleted"
         if of.busy_seconds > of.billed_seconds
         else "results came after its last heartbeat"
     )

@@ -15,7 +15,7 @@ from thothy_ai.admin.processes import connected
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.schema import check_schema
 from thothy_ai.db.statements import statement
-from thothy_ai.errors import BrokerUnreachableError, CodeBehindError, MigrationsBehindError
+from thothy_ai.errors import BrokerUnreachableError, CodeBehindError, MigrationsBehindError, PermissionDeniedError
 from thothy_ai.queue.hints import count_waiting
 from thothy_ai.settings import Settings, endpoint
 
@@ -61,7 +61,7 @@ def schema(settings: Settings) -> Iterator[Finding]:
     """Whether it is the revision this code needs, and has next month's partitions."""
     try:
         revision = check_schema(settings)
-    except (MigrationsBehindError, CodeBehindError) as error:
+    except (MigrationsBehindError, CodeBehindError, PermissionDeniedError) as error:
         yield Finding("schema", Level.WRONG, error.problem, error.advice)
         return
     yield Finding("schema", Level.OK, f"the schema is at revision {revision}")

@@ -35,7 +35,8 @@ def resolve(host: str, port: int, allowed: Sequence[Network]) -> list[str]:
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     good = [address for address in addresses if is_allowed(ip_address(address), allowed)]
     if not good:
-        raise RefusedAddressError(f"{host} is at {addresses[0]}, which is not a public address")
+        where = host if host in addresses else f"{host} ({addresses[0]})"
+        raise RefusedAddressError(f"{where} is not a public address; THOTHY_WEBHOOK_NETWORKS can allow its network")
     return good
 
 

@@ -158,4 +158,4 @@ class Deliverer:
 def _count(row: Any) -> None:
     WEBHOOK_ATTEMPTS.labels("failed" if row.state == "waiting" else row.state).inc()
     if row.state == "dead":
-        logger.warning("webhook %s is dead after %d attempts: %s", row.id, row.attempts, row.error)
+        logger.warning("webhook %s is dead; attempts: %d; last error: %s", row.id, row.attempts, row.error)

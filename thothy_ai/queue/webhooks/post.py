@@ -20,7 +20,7 @@ from thothy_ai.queue.batches import checked_url
 from thothy_ai.queue.webhooks.addresses import Network, RefusedAddressError, resolve
 
 CONNECT_SECONDS = 5.0
-TOTAL_SECONDS = 15.0  # of connecting, sending and reading: a receiver that takes longer should answer first
+TOTAL_SECONDS = 15.0  # of sending and reading: a receiver that takes longer should answer first
 MAX_ADDRESSES = 3  # of a host that are tried
 READ_BYTES = 1024  # of an answer
 SHOWN_CHARS = 200
@@ -73,19 +73,28 @@ def _connected(addresses: Sequence[str], port: int) -> socket.socket:
 
 @contextmanager
 def _limited(plain: socket.socket) -> Iterator[None]:
-    """Shut the socket down when the time is over: a timeout of its own counts from each byte."""
-    plain.settimeout(TOTAL_SECONDS)
+    """Shut the socket down when the time is over: a timeout of its own counts from each byte.
+
+    Raises `TimeoutError` in place of what the shutdown looks like to a reader: an end of the connection by the peer.
+    """
+    seconds, over = TOTAL_SECONDS, threading.Event()
+    plain.settimeout(seconds)
     with plain.dup() as same:
-        timer = threading.Timer(TOTAL_SECONDS, _shut_down, (same,))
+        timer = threading.Timer(seconds, _shut_down, (same, over))
         timer.daemon = True
         timer.start()
         try:
             yield
+        except (OSError, http.client.HTTPException) as error:
+            if over.is_set() or isinstance(error, TimeoutError):
+                raise TimeoutError(f"no complete answer within {seconds:g} s") from None
+            raise
         finally:
             timer.cancel()
 
 
-def _shut_down(plain: socket.socket) -> None:
+def _shut_down(plain: socket.socket, over: threading.Event) -> None:
+    over.set()
     with suppress(OSError):
         plain.shutdown(socket.SHUT_RDWR)
 

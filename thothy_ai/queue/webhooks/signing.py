@@ -64,6 +64,8 @@ def verify_webhook(
     if abs(time.time() - at) > tolerance_seconds:
         raise WebhookVerificationError(f"the message was sent at {at}, more than {tolerance_seconds:g} s from now")
     secrets = [secret] if isinstance(secret, str) else secret
+    if not secrets:
+        raise WebhookVerificationError("no secret was given")
     expected = [_signature(one, message_id, at, raw) for one in secrets]
     if not any(hmac.compare_digest(one, given) for one in expected for given in signatures):
         raise WebhookVerificationError("no signature fits the secret")
@@ -86,6 +88,8 @@ def _signature(secret: str, message_id: str, at: int, body: bytes) -> str:
         key = b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):
         raise WebhookVerificationError("the secret is not base64") from None
+    if not key:
+        raise WebhookVerificationError("the secret is empty")
     return b64encode(hmac.digest(key, f"{message_id}.{at}.".encode() + body, sha256)).decode()
 
 

@@ -25,6 +25,13 @@ def test_an_invalid_duration_is_rejected(text: str) -> None:
         times.duration(text)
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("600", 600), (" 0.5 ", 0.5), ("10m", 600), ("0s", 0)])
+def test_a_limit_is_a_duration_or_seconds(text: str, seconds: float) -> None:
+    assert times.limit(text) == timedelta(seconds=seconds)
+    with pytest.raises(BadParameter, match="is not a duration"):
+        times.limit("-1")
+
+
 def test_a_duration_counts_from_now_in_its_direction() -> None:
     now = datetime.now(UTC)
     assert times.ago("2h") == pytest.approx(now - timedelta(hours=2), abs=timedelta(seconds=5))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hmac
 import time
+from base64 import b64encode
 from ipaddress import ip_address
 
 import pytest
@@ -56,6 +58,17 @@ def test_what_was_changed_is_refused(change: dict[str, str], said: str) -> None:
         verify_webhook(sign(secret) | change, BODY, secret)
 
 
+@pytest.mark.parametrize(("secret", "said"), [("", "empty"), ("whsec_", "empty"), ([], "no secret"), ("?", "base64")])
+def test_a_receiver_without_a_secret_refuses_everything(secret: str | list[str], said: str) -> None:
+    """Anybody can sign with an empty key."""
+    signature = b64encode(hmac.digest(b"", f"m1.{int(time.time())}.".encode() + BODY, "sha256")).decode()
+    signed = {
+        "webhook-id": "m1", "webhook-timestamp": str(int(time.time())), "webhook-signature": f"v1,{signature}"
+    }  # fmt: skip
+    with pytest.raises(WebhookVerificationError, match=said):
+        verify_webhook(signed, BODY, secret)
+
+
 def test_old_future_and_foreign_messages_are_refused() -> None:
     secret = receiver_secret("s" * 24, "acme")
     for at in (time.time() - 1000, time.time() + 1000):
@@ -97,8 +110,10 @@ def test_networks_can_be_allowed() -> None:
 
 
 def test_a_host_is_refused_by_the_addresses_that_it_has() -> None:
-    with pytest.raises(RefusedAddressError, match="not a public address"):
+    with pytest.raises(RefusedAddressError, match=r"^localhost \(\S+\) is not a public address"):
         resolve("localhost", 80, ())
+    with pytest.raises(RefusedAddressError, match=r"^10\.1\.2\.3 is not a public address"):
+        resolve("10.1.2.3", 80, ())
     with pytest.raises(RefusedAddressError):
         resolve("2130706433", 80, ())  # 127.0.0.1 as one number, as the resolver reads it
     assert resolve("127.0.0.1", 80, networks(["127.0.0.0/8"])) == ["127.0.0.1"]

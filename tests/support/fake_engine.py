@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from uuid import uuid4
 
 from thothy_ai.engine.api import (
@@ -59,16 +60,21 @@ class FakeGeneration:
         if error := ERRORS.get(word):
             self.usage = FAILED_USAGE if word in {"broken", "bad"} else None
             raise error(f"{word} it is")
-        if word == "hang" or self._delay:
-            try:
-                async with asyncio.timeout(None if word == "hang" else self._delay):
-                    await self._aborted.wait()
+        if word == "hang" or self._delay or self._client.held:
+            await self._take_time(None if word == "hang" else self._delay)
+            if self._aborted.is_set():
                 return self._finished("", FinishReason.ABORTED)
-            except TimeoutError:
-                pass
         return self._finished(
             json.dumps({"echo": self.request.messages[0].content.partition("\n")[0][:100]}), FinishReason.STOP
         )
+
+    async def _take_time(self, seconds: float | None) -> None:
+        """Until the client lets go and so many seconds are over, None: for ever; or until it is aborted."""
+        while self._client.held and not self._aborted.is_set():  # noqa: ASYNC110 - a test's thread changes it
+            await asyncio.sleep(0.01)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._aborted.wait()
 
     def _finished(self, text: str, reason: FinishReason) -> GenerationResult:
         self._ended.set()
@@ -112,6 +118,7 @@ class FakeClient:
         self.accepting = True
         self.late_deltas = True  # False: as an engine of an earlier version
         self.delay = delay
+        self.held = False  # while it is, no generation ends except by an abort; a test sets and resets it
         self.submitted: list[GenerationRequest] = []
         self.streamed: list[str] = []  # ids of generations that were asked for deltas
         self.said: list[str] = []  # deltas of each generation that streams; a test appends

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from sqlalchemy import make_url
 
 from tests.support.fetched import fetched
 from tests.support.queue_bench import eventually
+from thothy_ai.embedded.process import free_port
 
 CONFIGURATION = """
 [databases]
@@ -39,7 +39,7 @@ def pgbouncer(
     `ignore`: startup parameters that it drops without a word. `query`: what it runs on each connection to Postgres.
     """
     direct = make_url(url)
-    listen = _free_port()
+    listen = free_port()
     file = folder / f"pgbouncer-{listen}.ini"
     connect_query = f"connect_query='{query}'" if query else ""
     file.write_text(
@@ -61,8 +61,9 @@ def pgbouncer(
     log = file.with_suffix(".log")
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         pooled = direct.set(port=listen)
+        plain = pooled.set(drivername="postgresql").render_as_string(hide_password=False)
         try:
-            eventually(lambda: _answers(pooled.set(drivername="postgresql").render_as_string(hide_password=False)))
+            eventually(lambda: _answers(process, plain))
             yield pooled.render_as_string(hide_password=False)
         finally:
             process.terminate()
@@ -70,13 +71,8 @@ def pgbouncer(
             print(log.read_text())  # noqa: T201 - shown when the test failed
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _answers(url: str) -> bool:
+def _answers(process: subprocess.Popen[bytes], url: str) -> bool:
+    assert process.poll() is None, "pgbouncer has ended"
     try:
         psycopg.connect(url).close()
     except psycopg.OperationalError:

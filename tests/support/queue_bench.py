@@ -7,18 +7,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
+from unittest.mock import patch
 from uuid import UUID
 
 from sqlalchemy import Engine, text
 
 from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
+from tests.support.inline_judges import InlineJudges
 from thothy_ai.db.statements import statement
 from thothy_ai.producer import Producer
 from thothy_ai.queue.dispatches import Dispatch, Dispatches
 from thothy_ai.queue.hints import Hint, ListLengths
 from thothy_ai.settings import Settings
 from thothy_ai.worker.job_runner import JobRunner
+from thothy_ai.worker.judges import Judges
 
 PATIENCE = 60  # seconds after which something that must happen has failed to, on however busy a machine
 QUICK = {
@@ -148,12 +151,15 @@ class RunnerBench:
 
 
 @contextmanager
-def runner_bench(queue: Queue, client: FakeClient | None = None, **changes: Any) -> Iterator[RunnerBench]:
+def runner_bench(
+    queue: Queue, client: FakeClient | None = None, *, judges: type[Judges] = InlineJudges, **changes: Any
+) -> Iterator[RunnerBench]:
     made = RunnerBench(queue, client or FakeClient(), queue.settings.model_copy(update=changes))
-    made.runner.start()
-    try:
-        yield made
-    finally:
-        made.runner.shut_down(0)
-        assert made.runner.join(PATIENCE), "the job runner does not end"
+    with patch("thothy_ai.worker.job_runner.Judges", judges):
+        made.runner.start()
+        try:
+            yield made
+        finally:
+            made.runner.shut_down(0)
+            assert made.runner.join(PATIENCE), "the job runner does not end"
     assert not made.died.is_set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from thothy_ai.engine.api import GenerationRequest
@@ -30,14 +30,20 @@ def served(backend: Backend, url: str) -> Iterator[None]:
         loop.close()
 
 
-def vanish(url: str, ended: Sequence[str], running: Sequence[str]) -> None:
-    """Submit these, wait for the results of `ended`, and disconnect while the others run."""
+def vanish(
+    url: str, ended: Sequence[str], running: Sequence[str], once_ended: Callable[[], object] = lambda: None
+) -> None:
+    """Submit these, wait for the results of `ended`, and disconnect while the others run.
+
+    `once_ended` is called before those are submitted: it may see to it that they run for long enough.
+    """
 
     async def scene() -> None:
         client = connect(url)
         await client.start()
         for id_ in ended:
             await (await client.submit(GenerationRequest(id_, text="x"))).result()
+        once_ended()
         for id_ in running:
             await client.submit(GenerationRequest(id_, text="x"))
         await client.stats()

@@ -45,7 +45,7 @@ class Program:
     ready: Callable[[], bool]
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # holds passwords
     user: tuple[int, int] | None = None  # (uid, gid)
-    ready_seconds: float = 30
+    ready_seconds: float = 60
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 15
     abort_signal: signal.Signals = signal.SIGKILL  # ends it at once; no data may be lost
@@ -232,10 +232,8 @@ def _popen(program: Program) -> subprocess.Popen[bytes]:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """As `free_ports` chooses one."""
+    return free_ports(1)
 
 
 def free_ports(count: int) -> int:

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Engine
 from typer.testing import CliRunner
 
+from tests.support.hours import wait_out_the_hour
 from tests.support.queue_bench import Queue
 from thothy_ai.admin import history
 from thothy_ai.cli import app, shell
@@ -48,6 +49,7 @@ TABLES = ("job", "job_request", "attempt", "job_event")
 
 def with_old_months(queue: Queue) -> Queue:
     """Three old months and the present one, whose hours the bill has closed."""
+    wait_out_the_hour()
     for ago in (5, 4, 3):
         queue.rows(MONTH.format(ago=ago))
         queue.rows(JOBS, ago=ago, jobs=10)

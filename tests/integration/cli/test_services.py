@@ -9,13 +9,12 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ import yaml
 from redis import Redis
 
 from tests.support.compose import ROOT, configuration, environment_of
+from thothy_ai.embedded.process import free_port
 from thothy_ai.engine.bundled import bundled_model_path
 
 STARTED = ("engine", "dispatcher", "reaper", "worker")  # as depends_on would
@@ -39,12 +39,6 @@ THOTHY_ENGINE_KV_TOKENS=8192
 THOTHY_ENGINE_MAX_CONTEXT=4096
 THOTHY_MAX_ATTEMPTS=1
 """
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def named_in_alerts() -> set[str]:

@@ -105,7 +105,7 @@ def test_after_a_restore_every_job_completes_and_nothing_runs_twice(
         redis.flushall()  # as the page says: the hints are those of another time
     with ExitStack() as stack:
         fleet = WorkerFleet(restored, tmp_path / "workers.log", stack)
-        fleet.worker()
+        fleet.worker(lease_seconds=1000)
         again = restored.producer.enqueue_many(entries(KEYS[:2]))
         assert [job.existed for job in again] == [True, True]
         new = restored.producer.enqueue(Echo(text="ok after"), idempotency_key="after the dump")

@@ -63,14 +63,14 @@ def test_a_transaction_that_rolls_back_leaves_no_job_and_one_that_commits_is_run
 
 
 def test_the_dispatcher_is_woken_by_the_commit_and_not_before(queue: Queue, shop: Engine, redis_url: str) -> None:
-    slow = queue.settings.model_copy(update={"dispatch_interval_seconds": 30})
+    slow = queue.settings.model_copy(update={"dispatch_interval_seconds": 3600})
     with Redis.from_url(redis_url) as redis, running(dispatcher := Dispatcher(slow)):
         eventually(lambda: dispatcher.leads)
         with shop.begin() as connection:
             queue.producer.enqueue(Echo(text="ok"), connection=connection)
             queue.rows("SELECT pg_notify('thothy_queued', '')")  # it looks, and sees nothing
             assert redis.llen(KEY) == 0
-        eventually(lambda: redis.llen(KEY) == 1, 20)
+        eventually(lambda: redis.llen(KEY) == 1)
 
 
 @pytest.mark.parametrize("scoped", [False, True])

@@ -12,7 +12,7 @@ from redis import Redis
 from sqlalchemy import text
 
 from tests.support.echo_kind import Echo
-from tests.support.queue_bench import Queue, eventually, running
+from tests.support.queue_bench import PATIENCE, Queue, eventually, running
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.dispatcher import BY_INDEX, Dispatcher
 from thothy_ai.queue.drafts import EnqueueOptions
@@ -130,7 +130,7 @@ def test_redis_stays_shallow_and_everything_goes_out_in_order(queue: Queue, redi
     with running(Dispatcher(queue.settings.model_copy(update={"dispatch_min_depth": 200}))):
         while len(taken) < len(planned):
             deepest = max(deepest, redis.llen(KEY))
-            element = redis.brpop([KEY], timeout=10)
+            element = redis.brpop([KEY], timeout=PATIENCE)
             assert element, "nothing comes"
             taken.append(json.loads(element[1])["headers"]["id"])
     assert taken[:3000] == [f"{job_id}.1" for job_id in planned]

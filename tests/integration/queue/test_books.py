@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.support.engine_rows import fall_silent, register
+from tests.support.hours import wait_out_the_hour
 from tests.support.queue_bench import Queue
 from thothy_ai.admin.dead_letters import Selection, purge
 from thothy_ai.admin.model_aliases import set_alias
@@ -23,6 +24,7 @@ GAP = 30.0
 @pytest.fixture
 def hour(queue: Queue) -> datetime:
     """The hour that is closed next: from three hours ago on."""
+    wait_out_the_hour()
     [row] = queue.rows("SELECT date_trunc('hour', now()) - interval '3 hours' AS hour")
     queue.rows("UPDATE usage_progress SET closed_until = :hour", hour=row.hour)
     return row.hour.astimezone(UTC)  # type: ignore[no-any-return]

@@ -73,7 +73,7 @@ def test_a_worker_that_dies_before_its_commit_leaves_jobs_to_run_again(
     assert fleet.worker(0.02, crash_point=place).wait(PATIENCE) == EXIT_CODE
     running = cut_off(queue)
     assert running > 0
-    fleet.worker()
+    fleet.worker(lease_seconds=1000)
     fleet.drained()
     check_each_once(queue, JOBS)
     assert attempts(queue, "lost") == running
@@ -87,7 +87,7 @@ def test_a_worker_that_dies_between_commit_and_acknowledgement_leaves_nothing_to
     assert fleet.worker(crash_point="after_commit").wait(PATIENCE) == EXIT_CODE
     committed, running = queue.count("succeeded"), cut_off(queue)
     assert committed > 0
-    fleet.worker()
+    fleet.worker(lease_seconds=1000)
     fleet.drained()
     check_each_once(queue, JOBS)
     assert attempts(queue, "lost") == running  # nothing that was committed ran again

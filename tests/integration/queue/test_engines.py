@@ -9,12 +9,14 @@ from uuid import UUID, uuid4
 
 import pytest
 from redis import Redis
+from sqlalchemy import text
 
 from tests.support.echo_kind import Echo
 from tests.support.engine_rows import fall_silent, register
 from tests.support.queue_bench import Queue, eventually, running
 from thothy_ai.admin.model_aliases import list_aliases, remove_alias, set_alias
 from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS, FREE_MACHINE_LOSSES
+from thothy_ai.db.statements import statement
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.producer import EnqueueOptions
 from thothy_ai.queue.broker import Broker
@@ -26,7 +28,8 @@ from thothy_ai.queue.reaper import Reaper
 from thothy_ai.queue.status import MAX_MODELS, queue_status
 
 A, B = "thothy:jobs@a", "thothy:jobs@b"
-LOST = {"lease_seconds": 60, "worker_seconds": 15}
+LEASE = 6000  # seconds, as everything that is compared here: some pass between a statement and the next
+LOST = {"lease_seconds": LEASE, "worker_seconds": 1500}
 
 
 @pytest.fixture
@@ -48,10 +51,10 @@ def start(queue: Queue, job_id: UUID, session: UUID, *, beat: float = 0.0, **cha
     """Run it in this session; its worker's last heartbeat was `beat` seconds ago."""
     queue.rows(
         "UPDATE job SET state = 'running', attempt = attempt + 1, worker = 'w', started_at = now(),"
-        " engine_session_id = :session, lease_until = now() + make_interval(secs => 60 - :beat) WHERE id = :id",
+        " engine_session_id = :session, lease_until = now() + make_interval(secs => :left) WHERE id = :id",
         id=job_id,
         session=session,
-        beat=beat,
+        left=LEASE - beat,
     )
     for name, value in changes.items():
         queue.rows(f"UPDATE job SET {name} = :value WHERE id = :id", id=job_id, value=value)
@@ -197,14 +200,14 @@ def test_what_waited_for_an_engine_that_lost_its_worker_is_queued_again(queue: Q
     session = register(queue, "a")
     queue.enqueue("ok")
     queue.dispatch()
-    for silent, recalled in ((None, []), (20, []), (23, [("a", 1)])):
+    for silent, recalled in ((None, []), (2000, []), (2300, [("a", 1)])):
         queue.rows(
             "UPDATE engine_session SET worker_heartbeat_at = now() - make_interval(secs => CAST(:s AS float8))"
             " WHERE id = :id",
             s=silent,
             id=session,
         )
-        assert [tuple(row)[:2] for row in queue.ask("queue/recall_lost", worker_seconds=22)] == recalled
+        assert [tuple(row)[:2] for row in queue.ask("queue/recall_lost", worker_seconds=2200)] == recalled
     assert queue.count("queued") == 1
 
 
@@ -225,7 +228,7 @@ def test_an_engine_that_never_had_a_worker_gives_back_the_job_it_got_and_gets_no
 
 
 @pytest.mark.parametrize(
-    ("age", "runs", "state"), [(29.0, False, "ready"), (100.0, True, "ready"), (100.0, False, "loading")]
+    ("age", "runs", "state"), [(2900.0, False, "ready"), (9000.0, True, "ready"), (9000.0, False, "loading")]
 )
 def test_an_engine_that_is_new_or_loads_or_runs_jobs_without_a_word_of_its_worker_keeps_what_it_got(
     queue: Queue, age: float, runs: bool, state: str
@@ -238,7 +241,7 @@ def test_an_engine_that_is_new_or_loads_or_runs_jobs_without_a_word_of_its_worke
         start(queue, *(job_id for job_id in ids if job_id != waiting), session, engine_name="b")
     queue.rows("UPDATE engine_session SET state = :state", state=state)
     queue.rows("UPDATE job SET dispatched_at = now() - interval '1 hour' WHERE state = 'dispatched'")
-    assert queue.ask("queue/recall_lost", worker_seconds=30) == []
+    assert queue.ask("queue/recall_lost", worker_seconds=3000) == []
 
 
 def test_what_is_published_while_stale_messages_are_removed_stays(queue: Queue, redis: Redis) -> None:
@@ -310,8 +313,10 @@ def test_an_engine_is_lost_once_nothing_was_heard_of_it_for_long_enough(queue: Q
     queue.dispatch()
     if ended:
         queue.rows("UPDATE engine_session SET ended_at = now(), state = 'ended'")
-    fall_silent(queue, lost, ENGINE_SILENCE_SECONDS - 2)
-    assert queue.ask("queue/recall_lost", worker_seconds=22) == []
+    with queue.engine.begin() as connection:  # in which no time passes
+        heard = f"now() - interval '{ENGINE_SILENCE_SECONDS - 0.1} s'"
+        connection.execute(text(f"UPDATE engine_session SET heartbeat_at = {heard}"))
+        assert connection.execute(statement("queue/recall_lost"), {"worker_seconds": 22}).all() == []
     fall_silent(queue, lost, ENGINE_SILENCE_SECONDS + 0.1)
     assert [(row.engine_name, row.jobs) for row in queue.ask("queue/recall_lost", worker_seconds=22)] == [("a", 1)]
     assert queue.count("queued") == 1
@@ -320,9 +325,9 @@ def test_an_engine_is_lost_once_nothing_was_heard_of_it_for_long_enough(queue: Q
 def test_jobs_of_a_lost_machine_are_taken_back_uncharged_and_before_their_leases_expire(queue: Queue) -> None:
     session = register(queue, "a", silent=ENGINE_SILENCE_SECONDS + 1)
     taken, alive, elsewhere = queue.enqueue("ok", "ok", "ok")
-    start(queue, taken, session, beat=16)
-    start(queue, alive, session, beat=14)
-    start(queue, elsewhere, register(queue, "b"), beat=16)
+    start(queue, taken, session, beat=1600)
+    start(queue, alive, session, beat=1400)
+    start(queue, elsewhere, register(queue, "b"), beat=1600)
     assert [row.id for row in queue.ask("queue/reap_lost", **LOST)] == [taken]
     job = queue.job(taken)
     assert (job.state, job.failures, job.engine_deaths, job.reason) == ("queued", 0, 0, "machine_lost")
@@ -336,7 +341,7 @@ def test_a_job_that_takes_machines_down_again_and_again_comes_to_an_end(queue: Q
     seen = []
     while queue.job(job_id).state != "dead":
         assert len(seen) < 9
-        start(queue, job_id, session, beat=16)
+        start(queue, job_id, session, beat=1600)
         queue.ask("queue/reap_lost", **LOST)
         seen.append(queue.job(job_id).engine_deaths)
     assert seen == [0] * FREE_MACHINE_LOSSES + [1, 2, 3, 4]
@@ -346,7 +351,7 @@ def test_a_job_that_takes_machines_down_again_and_again_comes_to_an_end(queue: Q
 def test_a_job_whose_cancellation_was_requested_is_cancelled(queue: Queue) -> None:
     session = register(queue, "a", state="ended")
     [job_id] = queue.enqueue("ok")
-    start(queue, job_id, session, beat=16, cancel_requested=True)
+    start(queue, job_id, session, beat=1600, cancel_requested=True)
     queue.ask("queue/reap_lost", **LOST)
     assert queue.job(job_id).state == "cancelled"
 
@@ -364,6 +369,7 @@ def test_an_engine_without_jobs_gets_half_of_what_waits_for_another(queue: Queue
     made = Dispatches(queue.settings, queue.ask)
     engines = made.engines()
     depths = {"a": ListLengths(8, 0), "b": ListLengths(0, 0)}
+    queue.rows("UPDATE job SET dispatched_at = now() + interval '1 hour' WHERE state = 'dispatched'")
     assert list(made.hand_over(engines, depths, set())) == []  # they have waited for less than a second
     queue.rows("UPDATE job SET dispatched_at = now() - interval '2 s' WHERE state = 'dispatched'")
     assert list(made.hand_over(engines, depths, {"b"})) == []

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.echo_kind import Echo
 from tests.support.home import THOTHY
 from tests.support.queue_bench import Queue, eventually
 from tests.support.worker_fleet import WorkerFleet
@@ -21,8 +22,8 @@ def test_a_drain_is_forecast_and_compared(queue: Queue, patient_fleet: WorkerFle
     patient_fleet.sharing_worker(url, worker_in_flight=IN_FLIGHT)
     patient_fleet.process([*THOTHY, "dispatcher"])  # stands by as a dispatcher, and makes the forecasts
     eventually(lambda: queue.rows("SELECT FROM forecast_state"))
-    queue.enqueue(*map(str, range(JOBS)))
-    eventually(lambda: current(queue.engine).basis is Basis.LEARNT)
+    queue.producer.enqueue_many([Echo(text=str(number)) for number in range(JOBS)])  # none arrives later
+    eventually(lambda: current(queue.engine).basis is Basis.LEARNT or queue.rows("SELECT FROM forecast"))
     patient_fleet.drained()
     eventually(lambda: not queue.rows("SELECT FROM forecast WHERE ended_at IS NULL"))
     [(last,)] = queue.rows("SELECT max(finished_at) FROM job")

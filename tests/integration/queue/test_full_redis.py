@@ -40,7 +40,7 @@ def room(redis: Redis) -> Iterator[None]:
 @pytest.mark.parametrize("full", [no_memory, no_writes])
 def test_a_redis_that_is_full_ends_no_worker_and_loses_no_attempt(queue: Queue, fleet: WorkerFleet, full: Full) -> None:
     enqueue(queue, 150)
-    worker = fleet.worker(0.3)
+    worker = fleet.worker(0.3, lease_seconds=1000)
     eventually(lambda: queue.count("succeeded") > 10)
     with Redis.from_url(queue.settings.require_redis_url()) as redis:
         with room(redis):

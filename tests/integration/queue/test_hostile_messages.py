@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from redis import Redis
 
-from tests.support.queue_bench import Queue, eventually
+from tests.support.queue_bench import PATIENCE, Queue, eventually
 from tests.support.worker_fleet import KEY, UNACKED, WorkerFleet
 from thothy_ai.embedded.process import free_port
 from thothy_ai.queue.broker import Broker
@@ -55,7 +55,7 @@ def body(*arguments: object) -> str:
 
 
 def figures(port: int, name: str) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as answer:
         lines = [line for line in answer.read().decode().splitlines() if line.startswith(name)]
     return {line.rpartition(" ")[0].removeprefix(name): float(line.rpartition(" ")[2]) for line in lines}
 

@@ -9,23 +9,24 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from tests.integration.queue.test_reaper import reaping, run_away
-from tests.support.queue_bench import QUICK, Queue, eventually
+from tests.support.queue_bench import Queue, eventually
+from thothy_ai.db.statements import statement
 from thothy_ai.queue.metrics import RULE_AGE, RULE_FAILURES
 from thothy_ai.queue.reaper import Reaper
 from thothy_ai.queue.rules import Rule
 
-LEASE = float(str(QUICK["lease_seconds"]))
+LEASE = 4.0
 
 
 @contextmanager
-def locked(queue: Queue, table: str, mode: str) -> Iterator[None]:
+def locked(queue: Queue, table: str, mode: str) -> Iterator[Connection]:
     """Another session's transaction has a lock on this table."""
     with queue.engine.connect() as other, other.begin():
         other.execute(text(f"LOCK TABLE {table} IN {mode} MODE"))
-        yield
+        yield other
 
 
 def failures(rule: str) -> float:
@@ -76,15 +77,17 @@ def test_a_locked_table_holds_up_the_rule_that_needs_it(queue: Queue) -> None:
 
 def test_a_lock_on_the_jobs_keeps_leases_that_nobody_could_extend(queue: Queue) -> None:
     [job_id] = queue.enqueue("ok")
-    with reaping(queue) as reaper:
+    with reaping(queue, lease_seconds=LEASE) as reaper:
         eventually(lambda: reaper._leader.led_seconds > LEASE)
-        run_away(queue, job_id, lease_seconds=1)
+        [hint] = queue.dispatch()
         before = failures("leases")
-        with locked(queue, "job", "SHARE"):  # reading goes on
-            eventually(lambda: failed("leases", before))
+        with locked(queue, "job", "SHARE") as other:  # reading goes on
+            claimed = {"ids": [job_id], "dispatch_nos": [hint.dispatch_no], "worker": "gone", "lease_seconds": -1}
+            other.execute(statement("worker/claim"), claimed | {"engine_session_id": None})
             blocked_at = time.monotonic()
+            eventually(lambda: failed("leases", before))
         eventually(lambda: queue.job(job_id).state == "queued")
-    assert time.monotonic() - blocked_at > LEASE - 1
+    assert time.monotonic() - blocked_at > LEASE  # an unlocked one is taken a second after its lock
 
 
 def test_a_bug_in_a_rule_is_logged_with_its_traceback_and_the_others_run(

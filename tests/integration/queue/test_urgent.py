@@ -108,8 +108,8 @@ def test_an_urgent_job_passes_a_full_list(queue: Queue, redis: Redis) -> None:
     with running(dispatcher):
         eventually(lambda: redis.llen(KEY) == 10)
         queue.enqueue(*["ok"] * MAX_URGENT, "ok", priority=1)
-        high = queue.enqueue("ok", priority=2)
         eventually(lambda: redis.llen(URGENT_KEY) == MAX_URGENT)
+        high = queue.enqueue("ok", priority=2)
         assert redis.llen(KEY) == 10
         assert dispatcher.list_lengths() == (10 + MAX_URGENT, MAX_URGENT)
         redis.rpop(URGENT_KEY)
@@ -183,6 +183,6 @@ def test_urgent_messages_that_wait_for_a_moment_stay_where_they_are(queue: Queue
     broker = Broker(queue.settings)
     broker.publish([], [Hint(ids[1], 1)])
     broker.close()
-    with running(Reaper(queue.settings)):
+    with running(Reaper(queue.settings.model_copy(update={"dispatch_timeout_seconds": 600}))):
         eventually(lambda: queue.job(ids[0]).state == "queued")
     assert redis.llen(URGENT_KEY) == 1

@@ -13,26 +13,32 @@ from thothy_ai.admin.billing.check import check_bill
 from thothy_ai.admin.report import drain_report
 from thothy_ai.queue.books import close_hours, settle_sessions
 
-JOBS = 240
+JOBS = 320
 ANSWER_SECONDS = 3.0  # a busy machine kills an engine within half of that
 HOUR = timedelta(hours=1)
 
 
 def more(queue: Queue) -> None:
     """Enqueue jobs, and wait until some run."""
-    enqueue(queue, JOBS // 3)
+    enqueue(queue, JOBS // 4)
     eventually(lambda: queue.count("running"))
 
 
 def kill_at_work(queue: Queue, engine: subprocess.Popen[bytes], name: str) -> None:
     """Kill an engine which has just begun with some jobs."""
-    enqueue(queue, JOBS // 3)
+    enqueue(queue, JOBS // 4)
     begun = (
         "SELECT 1 FROM job WHERE state = 'running' AND engine_name = :name"
         f" AND started_at > clock_timestamp() - interval '{ANSWER_SECONDS / 2} s'"
     )
     eventually(lambda: queue.rows(begun, name=name))
     engine.kill()
+
+
+def staffed(queue: Queue, *names: str) -> bool:
+    """Whether these engines are ready, and have their workers: each gets a share of what is enqueued now."""
+    query = "SELECT engine_name FROM engine_session WHERE state = 'ready' AND worker_heartbeat_at IS NOT NULL"
+    return {row.engine_name for row in queue.rows(query)} >= set(names)
 
 
 def known(queue: Queue) -> list[str]:
@@ -44,10 +50,13 @@ def test_seconds_are_conserved_through_crashes_of_two_engines(queue: Queue, flee
     urls = [f"unix://{tmp_path}/{name}.sock" for name in ("a", "b")]
     engines = [fleet.null_engine(url, ANSWER_SECONDS, engine_name=Path(url).stem) for url in urls]
     workers = [fleet.sharing_worker(url) for url in urls]
+    eventually(lambda: staffed(queue, "a", "b"))
     more(queue)
     eventually(lambda: len(known(queue)) == 2)
     kill_at_work(queue, engines[0], "a")
     engines.append(fleet.null_engine(urls[0], ANSWER_SECONDS, engine_name="a2"))
+    eventually(lambda: staffed(queue, "a2"))
+    more(queue)
     eventually(lambda: len(known(queue)) == 3)
     workers[1].send_signal(signal.SIGKILL)
     more(queue)

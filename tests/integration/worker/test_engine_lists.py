@@ -62,15 +62,15 @@ def test_an_engine_that_stops_leaves_its_jobs_to_another(
 ) -> None:
     """Its worker gives back what waits, and the reaper what is left: nothing waits for a lease, no attempt counts."""
     fleet = patient_fleet
-    a = start_pair(fleet, tmp_path, "a", seconds=0.3)
+    a = start_pair(fleet, tmp_path, "a", seconds=2)  # it has work for a minute, so that there is some for the other
     wait_ready(queue, 1)
-    queue.producer.enqueue_many([Echo(text=f"ok {n}") for n in range(200)])
+    queue.producer.enqueue_many([Echo(text=f"ok {n}") for n in range(500)])
     eventually(lambda: queue.count("succeeded"))
     start_pair(fleet, tmp_path, "b", seconds=0.01)
     wait_ready(queue, 2)
     a.engine.terminate()
     fleet.drained()
-    check_each_once(queue, 200)
+    check_each_once(queue, 500)
     assert queue.rows("SELECT max(failures) FROM job") == [(0,)]
     assert {name for _, name in ran_on(queue)} == {"a", "b"}
 

@@ -17,6 +17,7 @@ from tests.support.queue_bench import PATIENCE, Queue, RunnerBench, eventually, 
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.queue.hints import Hint
 from thothy_ai.worker import heartbeat
+from thothy_ai.worker.judges import Judges
 
 
 def test_an_accepted_output_is_kept_once_with_what_it_cost(queue: Queue) -> None:
@@ -118,8 +119,11 @@ def test_what_kills_a_job_and_what_each_attempt_took(
 
 
 @pytest.mark.parametrize("text", ["raise it", "exit it", "stall it"])
-def test_a_validator_that_raises_or_hangs_or_ends_its_process_costs_its_job_alone(queue: Queue, text: str) -> None:
-    with runner_bench(queue, judge_seconds=0.5) as bench:
+def test_a_validator_that_raises_or_hangs_or_ends_its_process_costs_its_job_alone(
+    queue: Queue, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thothy_ai.worker.judges.WAITING_FACTOR", 1000)  # processor time alone is limited
+    with runner_bench(queue, judges=Judges, judge_seconds=0.5) as bench:
         broken, fine = bench.work(text, "ok bystander")
         bench.settle()
     job = queue.job(broken)
@@ -242,10 +246,13 @@ def test_a_job_given_to_another_attempt_is_dropped_without_a_trace(queue: Queue)
 
 
 def test_a_result_that_comes_too_late_is_fenced(queue: Queue) -> None:
-    with runner_bench(queue, FakeClient(delay=2), heartbeat_seconds=60) as bench:
+    client = FakeClient()
+    client.held = True
+    with runner_bench(queue, client, heartbeat_seconds=600) as bench:
         [job_id] = bench.work("ok")
         eventually(lambda: queue.job(job_id).state == "running")
         queue.rows("UPDATE job SET attempt = attempt + 1, worker = 'other'")
+        client.held = False
         eventually(lambda: bench.done)
     assert (queue.job(job_id).state, queue.job(job_id).worker) == ("running", "other")
     assert queue.verdicts(job_id) == []
@@ -261,12 +268,17 @@ def test_a_stale_message_is_done_at_once(queue: Queue) -> None:
 
 
 def test_a_shutdown_finishes_what_it_can_and_releases_the_rest(queue: Queue) -> None:
-    with runner_bench(queue, FakeClient(delay=2)) as bench:
+    client = FakeClient()
+    client.held = True
+    with runner_bench(queue, client) as bench:
         quick, slow = bench.work("ok", "hang on")
         eventually(lambda: queue.count("running") == 2)
-        bench.runner.shut_down(6)
+        bench.runner.shut_down(1000)
+        client.held = False
+        eventually(lambda: queue.job(quick).state == "succeeded")
+        assert queue.job(slow).state == "running"
+        bench.runner.shut_down(0)
         assert bench.runner.join(PATIENCE)
-    assert queue.job(quick).state == "succeeded"
     job = queue.job(slow)
     assert (job.state, job.failures, job.attempt) == ("queued", 0, 1)
     assert queue.outcomes(slow) == ["released"]

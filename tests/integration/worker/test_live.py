@@ -11,7 +11,6 @@ from redis import Redis
 
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
-from thothy_ai.embedded.process import free_port
 from thothy_ai.queue.live import Interest, LiveText, Piece, interest_channel, text_channel
 from thothy_ai.settings import Settings
 
@@ -93,8 +92,7 @@ def test_an_earlier_engine_is_never_asked_to_stream(queue: Queue, client: FakeCl
 
 
 def test_without_redis_jobs_run_and_watchers_wait(queue: Queue, client: FakeClient) -> None:
-    away = f"redis://127.0.0.1:{free_port()}/0"
-    settings = Settings.load(**queue.settings.model_dump() | {"redis_url": away})
+    settings = Settings.load(**queue.settings.model_dump() | {"redis_url": "redis://127.0.0.1:9/0"})
     with runner_bench(queue, client, redis_url=settings.redis_url) as bench:
         [job_id] = bench.work("ok")
         with closing(LiveText(settings, job_id)) as live:

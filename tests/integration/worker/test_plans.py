@@ -89,11 +89,14 @@ def test_a_plan_that_is_cut_off_is_billed_and_begun_anew(queue: Queue) -> None:
 
 
 def test_an_engine_that_is_started_anew_between_two_steps_gets_the_plan_from_its_beginning(queue: Queue) -> None:
-    client = FakeClient(delay=0.5)
+    client = FakeClient()
+    client.held = True
     with plan_bench(queue, client) as bench:
         job_id = work(bench, "ok one")
         eventually(lambda: client.submitted)
         client.renew()
+        eventually(lambda: str(bench.runner._monitor.session_id) == client.session_id)  # the worker has seen it
+        client.held = False
         bench.settle()
     *before, (outcome, _) = attempts(queue, job_id)
     assert outcome == "succeeded"

@@ -41,7 +41,7 @@ def test_a_drain_leaves_nothing_behind_and_sigterm_ends_an_idle_worker(
 
 def test_sigkill_amid_a_drain_loses_nothing_and_doubles_nothing(queue: Queue, fleet: WorkerFleet) -> None:
     enqueue(queue, 150)
-    first = fleet.worker(0.4)
+    first = fleet.worker(2)  # far from done when it is killed
     eventually(lambda: queue.count("succeeded") > 10 and queue.count("running") > 5)
     first.send_signal(signal.SIGKILL)
     fleet.worker(0.02)
@@ -52,18 +52,20 @@ def test_sigkill_amid_a_drain_loses_nothing_and_doubles_nothing(queue: Queue, fl
 
 def test_a_flushed_redis_loses_nothing_and_doubles_nothing(queue: Queue, fleet: WorkerFleet) -> None:
     enqueue(queue, 200)
-    fleet.worker(0.4)  # far from done when it is flushed
-    eventually(lambda: queue.count("succeeded") > 20)
+    first = fleet.worker(2)  # far from done when it is flushed
+    eventually(lambda: queue.count("succeeded") > 10)
     with redis_of(queue) as redis:
         redis.flushall()
+    fleet.worker(0.02)
     fleet.drained()
+    assert first.poll() is None
     check_each_once(queue, 200)
     assert queue.rows("SELECT count(*) FROM job_event WHERE event = 'republished'")[0][0] > 0
 
 
 def test_a_cut_connection_to_redis_runs_nothing_twice(queue: Queue, fleet: WorkerFleet) -> None:
     enqueue(queue, 100)
-    fleet.worker(0.3)
+    fleet.worker(0.3, lease_seconds=1000)
     eventually(lambda: queue.count("running") > 10)
     with redis_of(queue) as redis:
         redis.client_kill_filter(_type="normal", skipme=True)
@@ -88,7 +90,7 @@ def test_a_cut_connection_to_postgres_ends_nothing(queue: Queue, fleet: WorkerFl
 def test_sigterm_amid_a_drain_releases_without_using_an_attempt(queue: Queue, fleet: WorkerFleet) -> None:
     [slow] = queue.enqueue("hang on", priority=9)
     enqueue(queue, 60)
-    first = fleet.worker(0.1, shutdown_deadline_seconds=1)
+    first = fleet.worker(0.1, shutdown_deadline_seconds=1, lease_seconds=1000)
     eventually(lambda: queue.job(slow).state == "running" and queue.count("succeeded") > 10)
     first.terminate()
     assert first.wait(PATIENCE) == 0
@@ -96,7 +98,7 @@ def test_sigterm_amid_a_drain_releases_without_using_an_attempt(queue: Queue, fl
     assert queue.job(slow).failures == 0
     assert queue.outcomes(slow) == ["released"]
     assert queue.producer.cancel(slow)
-    fleet.worker()
+    fleet.worker(lease_seconds=1000)
     fleet.drained()
     check_each_once(queue, 60)
     assert queue.rows("SELECT max(failures) FROM job") == [(0,)]
@@ -104,7 +106,7 @@ def test_sigterm_amid_a_drain_releases_without_using_an_attempt(queue: Queue, fl
 
 def test_sigquit_releases_at_once(queue: Queue, fleet: WorkerFleet) -> None:
     [slow] = queue.enqueue("hang on")
-    worker = fleet.worker(shutdown_deadline_seconds=100)
+    worker = fleet.worker(shutdown_deadline_seconds=100, lease_seconds=1000)
     eventually(lambda: queue.count("running") == 1)
     worker.send_signal(signal.SIGQUIT)
     worker.wait(PATIENCE)  # not for the deadline

@@ -14,8 +14,8 @@ from tests.integration.queue.test_back_pressure import nodes
 from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
 from tests.support.mortal_engine import MortalEngine
-from tests.support.queue_bench import Queue, eventually, runner_bench
-from tests.support.worker_fleet import WorkerFleet, in_engine
+from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
+from tests.support.worker_fleet import PATIENT, WorkerFleet, in_engine
 from thothy_ai.db.statements import statement
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.errors import ConnectionLostError
@@ -36,7 +36,7 @@ def test_a_killer_is_found_and_others_die_with_engines_at_most_three_times(queue
         eventually(lambda: share(queue, first, second) or engine.deaths)
         assert len(engine.deaths[0]) == OTHERS + 1
         queue.producer.enqueue_many([Echo(text=f"ok fresh {n}") for n in range(FRESH)])
-        eventually(lambda: share(queue, first, second) or not queue.open(), 40)
+        eventually(lambda: share(queue, first, second) or not queue.open(), 2 * PATIENCE)
     killer = queue.job(ids[0])
     assert (killer.state, killer.reason, killer.engine_deaths, killer.failures) == ("dead", "engine_killer", 4, 0)
     assert queue.count("succeeded") == OTHERS + FRESH
@@ -99,11 +99,11 @@ def test_a_lost_connection_to_a_living_engine_is_no_death(queue: Queue) -> None:
 
 
 def test_a_killed_engine_process_is_a_death_and_a_cut_line_to_it_is_none(
-    queue: Queue, fleet: WorkerFleet, tmp_path: Path
+    queue: Queue, patient_fleet: WorkerFleet, tmp_path: Path
 ) -> None:
-    url = f"unix://{tmp_path}/engine.sock"
+    fleet, url = patient_fleet, f"unix://{tmp_path}/engine.sock"
     engine, client = fleet.null_engine(url, 600), connect(url)  # nothing ends before it is cut
-    with runner_bench(queue, client) as bench:
+    with runner_bench(queue, client, **PATIENT) as bench:
         ids = queue.enqueue(
             *(f"ok {number}" for number in range(5))
         )  # the fleet's dispatcher needs a worker to hand to

@@ -17,6 +17,7 @@ from sqlalchemy import Engine, text
 from tests.support.queue_bench import PATIENCE, Queue, eventually
 from tests.support.registered_engine import engine_process
 from thothy_ai.admin.processes import connected
+from thothy_ai.db.statements import statement
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.client import connect
 from thothy_ai.settings import Settings
@@ -144,8 +145,10 @@ def test_a_silent_engine_s_name_is_free(settings: Settings, rows: Rows) -> None:
 def test_a_session_that_was_taken_for_dead_is_open_again(queue: Queue, rows: Rows) -> None:
     with engine_process(queue.settings):
         in_state(rows, "ready")
-        queue.ask("queue/end_sessions", silence_seconds=-1)
-        assert rows("SELECT state, end_reason FROM engine_session") == [("ended", "silent")]
+        with queue.engine.begin() as connection:  # a heartbeat would open it again
+            connection.execute(statement("queue/end_sessions"), {"silence_seconds": -1})
+            found = connection.execute(text("SELECT state, end_reason FROM engine_session")).all()
+        assert found == [("ended", "silent")]
         eventually(lambda: rows("SELECT 1 FROM engine_session WHERE state = 'ready' AND ended_at IS NULL"))
         assert in_state(rows, "ready").end_reason is None
 

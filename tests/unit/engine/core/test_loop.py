@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.arithmetic_model import VOCAB, ArithmeticModel, arithmetic_core, continuation
-from tests.support.engine_driver import EngineDriver
+from tests.support.engine_driver import PATIENCE, EngineDriver
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core_api import CoreRequest, StepFailedError
@@ -384,7 +384,7 @@ def test_a_failing_step_names_its_members_and_ends_the_core(monkeypatch):
         monkeypatch.setattr("tests.support.arithmetic_model.next_token", lambda tokens: 1 // 0)
         driver.core.start()
         driver.gather()
-        assert driver.core.join(10)
+        assert driver.core.join(PATIENCE)
     assert isinstance(driver.core.failure, StepFailedError)
     assert driver.core.failure.members == ("a",)
     assert isinstance(driver.collected.finished["a"].error, EngineLostError)
@@ -406,7 +406,7 @@ def test_with_overlap_a_failing_read_names_its_step_too(monkeypatch):
         driver.core.submit(request("b", [4, 5, 6], 3))
         driver.core.start()
         driver.gather()
-        assert driver.core.join(10)
+        assert driver.core.join(PATIENCE)
     assert isinstance(driver.core.failure, StepFailedError)
     assert set(driver.core.failure.members) == {"a", "b"}
     assert driver.collected.finished.keys() == {"a", "b"}

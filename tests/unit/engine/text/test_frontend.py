@@ -41,7 +41,7 @@ from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.stream import Stream
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 @dataclass

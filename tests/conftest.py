@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,4 +117,16 @@ def _database(services: Services, template: str) -> Iterator[str]:
     name = f"test_{uuid4().hex}"
     services.postgres.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
     yield services.postgres.url_of(name)
-    services.postgres.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    _drop(services, name)
+
+
+def _drop(services: Services, name: str) -> None:
+    """Postgres waits for connections that are being opened. One whose opening was cancelled stays so for a minute, or
+    until it is collected.
+    """
+    dropping = threading.Thread(target=services.postgres.execute, args=(f"DROP DATABASE {name} WITH (FORCE)",))
+    dropping.start()
+    dropping.join(1.0)
+    if dropping.is_alive():
+        gc.collect()
+    dropping.join()

@@ -18,6 +18,7 @@ import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from tests.support.queue_bench import PATIENCE
 
@@ -44,7 +45,8 @@ class CommandTerminal:
         until = time.monotonic() + PATIENCE
         while not all(word in self.text for word in words):
             assert time.monotonic() < until, f"no {words} in {self.text!r}"
-            assert self._read(0.1) or self._process.poll() is None, self.text
+            runs = self._runs()  # before reading: what it writes last is read, too
+            assert self._read(0.1) or runs, self.text
 
     def press(self, key: str) -> None:
         os.write(self._screen, key.encode())
@@ -53,20 +55,32 @@ class CommandTerminal:
         """As Ctrl-C does."""
         self._process.send_signal(signal.SIGINT)
 
-    def interrupt_until_ended(self) -> int:
-        """Its exit code, as a shell says it. One Ctrl-C may come just before Python begins to read, and wait there."""
-        while self._process.poll() is None:
-            self.interrupt()
-            self._read(1.0)
+    def interrupt_at_prompt(self) -> int:
+        """Its exit code, as a shell says it. A Ctrl-C that came just before Python begins to read would wait there, and
+        a second one would meet it while it ends.
+        """
+        until = time.monotonic() + PATIENCE
+        while not self._sleeps():
+            assert time.monotonic() < until, self.text
+            time.sleep(0.02)
+        self.interrupt()
         code = self.ended()
         return 128 - code if code < 0 else code
 
     def ended(self) -> int:
         """Its exit code, once it has ended; everything it wrote is read."""
         until = time.monotonic() + PATIENCE
-        while self._read(0.1) or self._process.poll() is None:
+        while (runs := self._runs()) or self._read(0.0):
+            self._read(0.1 if runs else 0.0)
             assert time.monotonic() < until, self.text
         return self._process.wait(PATIENCE)
+
+    def _runs(self) -> bool:
+        return self._process.poll() is None
+
+    def _sleeps(self) -> bool:
+        """Whether it waits for something, as for a key."""
+        return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
     def _read(self, seconds: float) -> bool:
         if not select.select([self._screen], [], [], seconds)[0]:

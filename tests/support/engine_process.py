@@ -30,7 +30,7 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
     def forward(self, step):
         if (Path(__file__).parent / "now").exists():
             raise RuntimeError("CUDA error: illegal")
-        time.sleep(0.05)
+        time.sleep(0.25)  # so that none of them ends before the test looks
         return original(self, step)
     Runner.forward = forward
 """

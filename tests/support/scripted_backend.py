@@ -21,7 +21,7 @@ from thothy_ai.engine.api import (
 from thothy_ai.engine.backend import Output, Sink
 from thothy_ai.engine.serving.protocol import FrameBuffer, decode
 
-PATIENCE = 30
+PATIENCE = 120  # seconds for a scene, on however busy a machine
 TOKEN = "a shared secret"
 
 

@@ -22,7 +22,7 @@ from thothy_ai.engine.core_api import CoreRequest, FinishedEvent, OnEvents, Refu
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.text.frontend import Frontend
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 @dataclass

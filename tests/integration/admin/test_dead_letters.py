@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
-from tests.support.queue_bench import Queue, eventually, runner_bench
+from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
 from thothy_ai.admin import dead_letters
 from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.admin.dead_letters import Selection
@@ -187,7 +187,7 @@ def test_two_operators_at_once_share_the_work(queue: Queue) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert sum(redriven) == 2_000
     assert queue.rows("SELECT count(*) FROM job_event WHERE event = 'redriven'") == [(2_000,)]
 

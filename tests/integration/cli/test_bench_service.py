@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from tests.support.small_tokenizer import write_tokenizer
@@ -26,7 +25,9 @@ def test_the_same_jobs_both_ways(tmp_path: Path, clean_environment: None) -> Non
     assert report["where"] == "cpu, one worker with up to 1,024 jobs in flight"
     figures = dict(report["figures"])
     first, service, bare = numbers(figures["seconds"])
-    assert float(figures["service over bare engine"]) == pytest.approx(service / bare, rel=0.02)
+    ratio = float(figures["service over bare engine"])  # all three are rounded
+    assert (service - 0.006) / (bare + 0.006) <= ratio + 0.001
+    assert (ratio - 0.001) * (bare - 0.006) <= service + 0.006
     assert min(first, service, bare) > 0
     assert len(set(numbers(figures["prompt tokens"]))) == 1
     assert numbers(figures["output tokens"])[1:] == [numbers(figures["output tokens"])[1]] * 2, "the same seeds"

@@ -11,9 +11,11 @@ from uuid import UUID, uuid4
 
 import pytest
 from redis import Redis
+from redis.client import PubSub
 from sqlalchemy import Engine, insert
 
 from tests.support.command_line import Run, add_attempt, enqueue, set_job
+from tests.support.queue_bench import PATIENCE, eventually
 from tests.support.served_engine import served
 from thothy_ai.admin.doctor import Finding, Level, examine
 from thothy_ai.db.models import EngineSession
@@ -24,8 +26,8 @@ from thothy_ai.settings import Settings
 HOUR = 3600.0
 
 
-def add(engine: Engine, name: str, *, silent: float = 0, age: float = 100, **values: Any) -> UUID:
-    """An engine that started `age` seconds ago and was last heard of `silent` seconds ago."""
+def add(engine: Engine, name: str, *, silent: float = -HOUR, age: float = 100, **values: Any) -> UUID:
+    """An engine that started `age` seconds ago and was last heard of `silent` seconds ago, by default in an hour."""
     session, now = uuid4(), datetime.now(UTC)
     row = {
         "id": session, "engine_name": name, "machine": "box", "model": "Tiny", "model_name": "tiny", "device": "cuda:0",
@@ -82,6 +84,13 @@ def findings(settings: Settings) -> list[tuple[Level, str]]:
     return [(each.level, each.says) for each in found]
 
 
+def subscribe(inbox: PubSub, *channels: str) -> None:
+    """As a worker does, until Redis has confirmed it."""
+    inbox.subscribe(*channels)
+    for _ in channels:
+        eventually(lambda: inbox.get_message(timeout=1))
+
+
 def test_doctor_without_engines(settings: Settings) -> None:
     assert findings(settings) == [(Level.WARNING, "no engine has registered itself")]
 
@@ -89,22 +98,17 @@ def test_doctor_without_engines(settings: Settings) -> None:
 def test_doctor_names_what_is_wrong_with_engines(settings: Settings, engine: Engine) -> None:
     add(engine, "a-0")
     add(engine, "a-0", machine="far")
-    add(engine, "b-0", silent=30)
+    add(engine, "b-0", silent=3000)
     add(engine, "c-0")
     add(engine, "new", age=-HOUR)  # its worker may still be looking for it
     with Redis.from_url(settings.require_redis_url()) as redis:
         inbox = redis.pubsub()
-        for name in ("a-0", "c-0"):
-            inbox.subscribe(presence_channel(settings, name))
-        inbox.subscribe(interest_channel(settings))
         other = redis.pubsub()
-        other.subscribe(presence_channel(settings, "a-0"), interest_channel(settings))
-        for each in (inbox, other):
-            while each.get_message(timeout=1):
-                pass
+        subscribe(inbox, *(presence_channel(settings, name) for name in ("a-0", "c-0")), interest_channel(settings))
+        subscribe(other, presence_channel(settings, "a-0"), interest_channel(settings))
         (_, *wrong) = findings(settings)
         silent, namesakes = (says for _, says in wrong)
-        assert silent.startswith("engine b-0 on box has been silent for 3")
+        assert silent.startswith("engine b-0 on box has been silent for 3,0")
         assert namesakes == "2 engines are named a-0: unix:///run/a-0.sock on box and unix:///run/a-0.sock on far"
         inbox.close()
         other.close()
@@ -116,11 +120,8 @@ def test_doctor_names_what_is_wrong_with_engines(settings: Settings, engine: Eng
 
 def test_doctor_finds_a_worker_without_an_engine(settings: Settings, engine: Engine) -> None:
     with Redis.from_url(settings.require_redis_url()) as redis, redis.pubsub() as first, redis.pubsub() as second:
-        first.subscribe(interest_channel(settings), presence_channel(settings, "a-0"))
-        second.subscribe(interest_channel(settings))
-        for each in (first, second):
-            while each.get_message(timeout=1):
-                pass
+        subscribe(first, interest_channel(settings), presence_channel(settings, "a-0"))
+        subscribe(second, interest_channel(settings))
         add(engine, "a-0")
         assert findings(settings)[1:] == [(Level.WARNING, "1 worker has no engine here")]
         add(engine, "new", age=-HOUR)  # its worker may still be looking for it
@@ -140,6 +141,7 @@ def test_top_shows_this_machine_s_engines_together(
     for number, url in enumerate(urls):
         add(engine, f"here-{number}", machine=socket.gethostname(), address=url)
     monkeypatch.setenv("THOTHY_ENGINE_URL", urls[0])
+    monkeypatch.setattr("thothy_ai.cli.top.FIRST_SECONDS", PATIENCE)
     with served(first, urls[0]), served(second, urls[1]):
         assert json.loads(run("top", "--json").stdout)["engine"]["engines"] == 2
         assert "2 engines" in run("top", "--once").stdout

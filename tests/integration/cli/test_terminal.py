@@ -39,7 +39,7 @@ def typed(command: str, **answers: str) -> Shown:
             screen.wait_for(prompt)
             if answer != CTRL_C:
                 screen.press(answer)
-        code = screen.interrupt_until_ended() if CTRL_C in answers.values() else screen.ended()
+        code = screen.interrupt_at_prompt() if CTRL_C in answers.values() else screen.ended()
         return Shown(screen.lines, code)
 
 

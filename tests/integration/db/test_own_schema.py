@@ -208,7 +208,7 @@ def test_two_installations_in_one_database_do_not_meet(empty: Settings, plain: E
         with Producer(other) as producer:
             job = producer.enqueue(Echo(text="ok"), idempotency_key="k")
         driver: Any = listener.connection.driver_connection
-        assert [note.channel for note in driver.notifies(timeout=5, stop_after=1)] == ["second_queued"]
+        assert [note.channel for note in driver.notifies(timeout=PATIENCE, stop_after=1)] == ["second_queued"]
     assert run(plain, "SELECT id FROM second.job") == [(job.id,)]
     assert run(plain, "SELECT id FROM thothy.job") == []
     with ExitStack() as held:

@@ -44,12 +44,17 @@ def test_two_engines_work_on_one_queue(home: Path) -> None:
         producer.enqueue_many([Echo(text=f"ok {number}") for number in range(JOBS)])
         with record.connect() as connection:
             both = text("SELECT count(DISTINCT engine_session_id) FROM attempt")
-            eventually(lambda: connection.scalar(both) == 2)
-        killed = stack.pids()["engine-1"]
+
+            def shared() -> bool:
+                producer.enqueue(Echo(text="ok too"))  # faster than they run: there is work until both have had some
+                return connection.scalar(both) == 2
+
+            eventually(shared)
+        before, killed = {each.id for each in engines(record)}, stack.pids()["engine-1"]
         assert killed is not None
         os.kill(killed, signal.SIGKILL)
-        eventually(lambda: len(engines(record)) == 1)
-        eventually(lambda: [each.state for each in engines(record)] == ["ready", "ready"])
+        eventually(lambda: [each.state for each in engines(record) if each.id not in before] == ["ready"])
+        assert [(each.name, each.state) for each in engines(record)] == [("box-0", "ready"), ("box-1", "ready")]
         record.dispose()
     assert not list(home.glob("*.sock"))
 

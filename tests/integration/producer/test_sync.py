@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine, event, text
 
+from tests.support.queue_bench import PATIENCE
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import (
     ConfigError,
@@ -180,7 +181,7 @@ def test_enqueueing_notifies_listeners(producer: Producer, engine: Engine) -> No
         producer.enqueue_many([Hook(source=SOURCE), Hook(source=SOURCE)])
         driver = connection.connection.driver_connection
         assert driver is not None
-        assert [note.channel for note in driver.notifies(timeout=5, stop_after=1)] == ["thothy_queued"]
+        assert [note.channel for note in driver.notifies(timeout=PATIENCE, stop_after=1)] == ["thothy_queued"]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_postgres_and_redis_killed_amid_a_drain(clean_environment: None, tmp_pat
 
 def test_an_outage_longer_than_a_lease_counts_as_no_failure(queue: Queue, services: Services) -> None:
     name = queue.engine.url.database
-    reaper = Reaper(queue.settings.model_copy(update={"lease_seconds": LEASE}))
+    reaper = Reaper(queue.settings.model_copy(update={"lease_seconds": PATIENCE}))  # for so long it takes none back
     thread = threading.Thread(target=reaper.run)
     with runner_bench(queue, lease_seconds=LEASE) as bench:
         [job_id] = bench.work("hang on")

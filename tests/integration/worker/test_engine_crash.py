@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.queue_bench import Queue, eventually
+from tests.support.queue_bench import PATIENCE, Queue, eventually
 from tests.support.worker_fleet import WorkerFleet, enqueue, environment, in_engine
 from thothy_ai.worker.group_sizes import GroupSizes
 
@@ -61,7 +61,7 @@ def test_an_engine_that_is_killed_is_charged_to_what_it_had_admitted(
     eventually(lambda: queue.count("running") == HANDED_OVER and in_engine(url) == (ROWS, HANDED_OVER - ROWS))
     engine.kill()
     engine.wait()
-    engine = patient_fleet.null_engine(url, 600, rows=ROWS)
+    engine = patient_fleet.null_engine(url, 600, rows=ROWS, engine_shutdown_seconds=0.5)
     eventually(lambda: queue.rows(RUNNING) == [(0, HANDED_OVER - ROWS), (1, ROWS // 2)])  # none keeps others waiting
     engine.terminate()
     engine.wait()
@@ -85,8 +85,8 @@ def test_one_killer_among_a_thousand_is_found_while_the_others_run_in_groups(
     [killer] = queue.enqueue("kill it")
     enqueue(queue, HANDED_OVER - 1)
     with mortal_engine(queue, url, tmp_path / "engine.log") as deaths:
-        eventually(lambda: deaths, 120)
-        patient_fleet.drained(300)
+        eventually(lambda: deaths, 3 * PATIENCE)
+        patient_fleet.drained(5 * PATIENCE)
         seconds = time.monotonic() - deaths[0]
     print(f"{seconds:.1f} s from the first death to the end")  # noqa: T201 - what it is about
     job = queue.job(killer)

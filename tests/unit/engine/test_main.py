@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from thothy_ai.embedded.process import free_port
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.client import EngineClient, connect
 from thothy_ai.engine.errors import EngineNotAcceptingError, EngineStoppedError
@@ -134,9 +134,7 @@ def test_a_shutdown_ends(url: str, end: str) -> None:
 
 
 def test_metrics_are_served(url: str) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with started(null(url, metrics_port=port)) as process:
         ready(process)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as response:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.arithmetic_model import ArithmeticModel, continuation
 from tests.support.arithmetic_runs import SMALL, drive, request
+from tests.support.engine_driver import PATIENCE
 from tests.support.forcing_grammar import Forcing
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.config import EngineConfig
@@ -73,7 +74,7 @@ def test_a_failing_step_names_its_members_and_ends_the_core(monkeypatch):
         monkeypatch.setattr("tests.support.arithmetic_model.next_token", lambda tokens: 1 // 0)
         driver.core.start()
         driver.gather()
-        assert driver.core.join(10)
+        assert driver.core.join(PATIENCE)
     assert isinstance(driver.core.failure, StepFailedError)
     assert driver.core.failure.members == ("a",)
     assert isinstance(driver.collected.finished["a"].error, EngineLostError)
@@ -95,7 +96,7 @@ def test_with_overlap_a_failing_read_names_its_step_too(monkeypatch):
         driver.core.submit(request("b", [4, 5, 6], 3))
         driver.core.start()
         driver.gather()
-        assert driver.core.join(10)
+        assert driver.core.join(PATIENCE)
     assert isinstance(driver.core.failure, StepFailedError)
     assert set(driver.core.failure.members) == {"a", "b"}
     assert driver.collected.finished.keys() == {"a", "b"}

@@ -24,7 +24,7 @@ from thothy_ai.engine.errors import (
     PromptTooLongError,
 )
 
-PATIENCE = 30
+PATIENCE = 60
 CONFIG = EngineConfig(block_size=2, num_blocks=600, max_rows=4, token_budget=16, max_context=1000)
 
 

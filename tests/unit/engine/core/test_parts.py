@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.support.arithmetic_model import ArithmeticModel, arithmetic_core, continuation
-from tests.support.engine_driver import EngineDriver
+from tests.support.engine_driver import PATIENCE, EngineDriver
 from tests.support.oracle import Oracle, options, tiny_oracle
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.config import EngineConfig
@@ -151,7 +151,7 @@ def test_a_single_token_has_another_try_and_then_ends_the_engine(overlap, monkey
         driver.core.submit(requests()[0])
         driver.core.start()
         driver.gather()
-        assert driver.core.join(10)
+        assert driver.core.join(PATIENCE)
     assert not ran
     assert driver.core.failure is not None
     assert driver.core.failure.members == ("0",)
@@ -170,7 +170,7 @@ def test_other_errors_end_the_engine_at_once(monkeypatch):
         driver.core.submit(requests()[0])
         driver.core.start()
         driver.gather()
-        assert driver.core.join(10)
+        assert driver.core.join(PATIENCE)
     assert len(tried) == 1
     assert driver.core.failure is not None
 

@@ -18,7 +18,7 @@ from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.null.instances import instance_text
 
-PATIENCE = 30
+PATIENCE = 60
 SCHEMAS: list[dict[str, Any]] = [
     {"type": "string"},
     {"type": "string", "minLength": 200, "maxLength": 220},

@@ -16,7 +16,7 @@ from thothy_ai.engine.remote.channel import Channel, Message
 from thothy_ai.engine.remote.core import RemoteCore
 from thothy_ai.engine.remote.messages import Word, event_parts, failure_parts, read_request, stats_parts
 
-PATIENCE = 30
+PATIENCE = 60
 INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
 REQUEST = CoreRequest("a", (1, 2), SamplingParams(), schema="{}")
 USAGE = Usage(2, 0, 1, 0.25)

@@ -15,7 +15,7 @@ from thothy_ai.engine.serving.abandoned import MAX_BATCH, AbandonedUsageStore
 from thothy_ai.engine.serving.server import EngineServer
 from thothy_ai.engine.serving.wire import abandoned_fields, read_abandoned
 
-PATIENCE = 30
+PATIENCE = 120
 
 
 def test_usage_is_kept_up_to_a_number_and_reported_once() -> None:

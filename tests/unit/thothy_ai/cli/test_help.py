@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -94,6 +94,12 @@ def test_usage_errors_exit_2(arguments: list[str], words: str, clean_environment
         assert leak not in done.output
 
 
+def processor_seconds() -> float:
+    """Of all processes that this one has waited for: those of others on the machine do not count."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_help_imports_nothing_heavy_and_is_quick() -> None:
     code = (
         "import sys\n"
@@ -103,10 +109,10 @@ def test_help_imports_nothing_heavy_and_is_quick() -> None:
         "heavy = {'torch', 'sqlalchemy', 'pydantic', 'celery', 'rich', 'redis', 'transformers'}\n"
         "print(sorted(heavy & sys.modules.keys()))"
     )
-    began = time.monotonic()
+    before = processor_seconds()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    assert time.monotonic() - began < 5  # the promise is 0.7 s; a loaded machine gets more
+    assert processor_seconds() - before < 5  # the promise is 0.7 s; on a loaded machine it takes more
 
 
 def test_without_settings_a_command_says_which_one_is_missing(

@@ -33,16 +33,19 @@ def test_a_limit_is_a_duration_or_seconds(text: str, seconds: float) -> None:
 
 
 def test_a_duration_counts_from_now_in_its_direction() -> None:
-    now = datetime.now(UTC)
-    assert times.ago("2h") == pytest.approx(now - timedelta(hours=2), abs=timedelta(seconds=5))
-    assert times.ahead("2h") == pytest.approx(now + timedelta(hours=2), abs=timedelta(seconds=5))
+    before, hours = datetime.now(UTC), timedelta(hours=2)
+    ago, ahead = times.ago("2h"), times.ahead("2h")
+    after = datetime.now(UTC)
+    assert before - hours <= ago <= after - hours
+    assert before + hours <= ahead <= after + hours
 
 
 @pytest.mark.parametrize("text", ["0h", "0s", " 0m0s "])
 def test_a_window_cannot_start_now(text: str) -> None:
     with pytest.raises(BadParameter, match="leaves an empty window; examples: 30m"):
         times.since(text)
-    assert times.ago(text) == pytest.approx(datetime.now(UTC), abs=timedelta(seconds=5))
+    before = datetime.now(UTC)
+    assert before <= times.ago(text) <= datetime.now(UTC)
 
 
 def test_a_window_starts_at_a_time_or_some_time_ago() -> None:

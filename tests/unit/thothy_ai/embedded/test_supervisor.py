@@ -15,6 +15,7 @@ from thothy_ai.embedded.process import Process, Program
 from thothy_ai.embedded.supervisor import Patience, Supervisor
 from thothy_ai.errors import ServiceStartError
 
+PATIENCE = 60.0  # seconds, on however busy a machine
 QUICK = Patience(failures=3, first_delay=0.01, max_delay=0.02, check_every=0.01)
 
 
@@ -30,7 +31,7 @@ def program(folder: Path, script: str, **more: object) -> Program:
     return Program(argv=("/bin/sh", "-c", script), log=folder / "logs" / "part.log", **values)
 
 
-def until(condition: Callable[[], object], seconds: float = 10) -> None:
+def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -191,7 +192,7 @@ def test_one_that_keeps_dying_ends_the_whole_with_its_error(tmp_path: Path, supe
     supervisor.add(process)
     supervisor.watch()
     with pytest.raises(ServiceStartError, match=r"part ended with status 1: out of memory .* 3 times in a row"):
-        supervisor.wait(10)
+        supervisor.wait(PATIENCE)
 
 
 def test_delays_grow_up_to_a_limit() -> None:
